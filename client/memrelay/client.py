@@ -1,0 +1,352 @@
+"""The two clients: one awaits, one blocks; both carry out the same operations.
+
+It does not own any operation (`reading.py`, `writing.py`, `keyholders.py`): it is the only module
+that touches a socket or sleeps.
+"""
+
+import asyncio
+import functools
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Concatenate, NotRequired, ParamSpec, Self, TypedDict, TypeVar, Unpack
+
+import httpx
+
+from memrelay.config import Settings, check_url, is_loopback
+from memrelay.errors import MemrelayError
+from memrelay.exchange import Each, Operation, Send, Sleep, Step
+from memrelay.keyholders import Keyholders
+from memrelay.keys import Identity, account_id_of, account_text
+from memrelay.models import NewAccount
+from memrelay.session import Session
+from memrelay.signing import RequestSigner
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_CONNECT_TIMEOUT_S = 5.0
+
+
+class Limits(TypedDict, total=False):
+    """Times: of one attempt, of a call with all its attempts, and that a relayer keeps keys."""
+
+    timeout_s: float
+    deadline_s: float
+    hold_s: int
+
+
+class Choices(Limits, total=False):
+    """What has a default; the words are those of `Settings`."""
+
+    namespace: str
+    relayer_key: str | None
+    allow_insecure: bool
+    seen_path: Path | None
+
+
+class Options(Choices):
+    """The arguments of both clients."""
+
+    url: str
+    account_id: str
+    private_key: str
+    custody: NotRequired[str]
+
+
+class _Client:
+    """What both clients share: settings, session and the request of a step."""
+
+    def __init__(self, **options: Unpack[Options]) -> None:
+        values: dict[str, Any] = dict(options)
+        names = Limits.__annotations__
+        limits = {name: values.pop(name) for name in names if name in values}
+        self.settings = Settings(**values)
+        self._url = check_url(self.settings.url, allow_insecure=self.settings.allow_insecure)
+        self._session = Session(self.settings, **limits)
+        self._operations = Keyholders(self._session)
+        self._prefix = self._url.raw_path.decode("ascii").rstrip("/")
+        self._signer = RequestSigner(
+            self._session.identity, account_id=self.settings.account_id, path_prefix=self._prefix
+        )
+
+    @classmethod
+    def from_settings(cls, settings: Settings, **options: Any) -> Self:
+        """Return a client of these settings; `options` are the constructor's other arguments."""
+        values = {name: getattr(settings, name) for name in Settings.__dataclass_fields__}
+        return cls(**values, **options)
+
+    @classmethod
+    def from_profile(cls, profile: str | Path | None = None, **options: Any) -> Self:
+        """Return a client of the environment, completed by a profile file.
+
+        Raises:
+            ConfigError: something is missing, malformed or readable by others.
+        """
+        return cls.from_settings(Settings.load(profile), **options)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.settings.url!r}, key={self.settings.masked_key})"
+
+    def _request(self, step: Send) -> httpx.Request:
+        origin = f"{self._url.scheme}://{self._url.netloc.decode('ascii')}"
+        headers = {"accept": "application/json", **step.headers}
+        if step.body:
+            headers["content-type"] = "application/json"
+        timeout = httpx.Timeout(step.timeout_s, connect=min(_CONNECT_TIMEOUT_S, step.timeout_s))
+        return httpx.Request(
+            step.method,
+            f"{origin}{self._prefix}{step.target}",
+            content=step.body or None,
+            headers=headers,
+            extensions={"timeout": timeout.as_dict()},
+        )
+
+    def _auth(self, step: Send) -> httpx.Auth | None:
+        return self._signer if step.signed else None
+
+    def _proxied(self) -> bool:
+        # A proxy from the environment has no business between two ends of one machine.
+        return not is_loopback(self._url.host)
+
+
+def _founder(url: str, choices: Choices, identity: Identity | None) -> Options:
+    founder = identity or Identity.generate()
+    account_id = account_text(account_id_of(founder.public_key))
+    seed = founder.seed_hex()
+    return {**choices, "url": url, "account_id": account_id, "private_key": seed, "custody": "auto"}
+
+
+def _awaited(
+    operation: Callable[Concatenate[Keyholders, P], Operation[T]],
+) -> Callable[Concatenate["MemoryClient", P], Coroutine[Any, Any, T]]:
+    @functools.wraps(operation)
+    async def method(self: "MemoryClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run(operation(self._operations, *args, **kwargs))
+
+    return method
+
+
+def _blocking(
+    operation: Callable[Concatenate[Keyholders, P], Operation[T]],
+) -> Callable[Concatenate["SyncMemoryClient", P], T]:
+    @functools.wraps(operation)
+    def method(self: "SyncMemoryClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._run(operation(self._operations, *args, **kwargs))
+
+    return method
+
+
+class MemoryClient(_Client):
+    """The memory of an agent, for asyncio; use it in `async with`, or call `close`.
+
+    `relayer_key` pins the relayer's identity; without it, the first one that answers is trusted.
+    """
+
+    def __init__(
+        self, *, transport: httpx.AsyncBaseTransport | None = None, **options: Unpack[Options]
+    ) -> None:
+        super().__init__(**options)
+        self._http = httpx.AsyncClient(transport=transport, trust_env=self._proxied())
+
+    @classmethod
+    async def create_account(
+        cls,
+        url: str,
+        *,
+        custody: str = "sealed",
+        label: str | None = None,
+        token: str | None = None,
+        identity: Identity | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        **choices: Unpack[Choices],
+    ) -> NewAccount:
+        """Found an account at a relayer; keep the result's private key: nobody else has it.
+
+        `choices` are the client's: `relayer_key`, `allow_insecure` ….
+        """
+        async with cls(transport=transport, **_founder(url, choices, identity)) as client:
+            operation = client._operations.create_account(custody=custody, label=label, token=token)
+            return await client._run(operation)
+
+    remember = _awaited(Keyholders.remember)
+    remember_many = _awaited(Keyholders.remember_many)
+    wait = _awaited(Keyholders.wait)
+    status = _awaited(Keyholders.status)
+    recall = _awaited(Keyholders.recall)
+    analyze = _awaited(Keyholders.analyze)
+    ask = _awaited(Keyholders.ask)
+    restore = _awaited(Keyholders.restore)
+    list = _awaited(Keyholders.list)
+    get = _awaited(Keyholders.get)
+    forget = _awaited(Keyholders.forget)
+    stats = _awaited(Keyholders.stats)
+    usage = _awaited(Keyholders.usage)
+    namespaces = _awaited(Keyholders.namespaces)
+    keys = _awaited(Keyholders.keys)
+    add_key = _awaited(Keyholders.add_key)
+    revoke_key = _awaited(Keyholders.revoke_key)
+    receipts = _awaited(Keyholders.receipts)
+    account = _awaited(Keyholders.account)
+    statement = _awaited(Keyholders.statement)
+    health = _awaited(Keyholders.health)
+    version = _awaited(Keyholders.version)
+
+    async def close(self) -> None:
+        """Save what was seen and close the connections."""
+        self._session.save()
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _run(self, operation: Operation[T]) -> T:
+        reply: Any = None
+        failure: Exception | None = None
+        try:
+            while True:
+                step = operation.send(reply) if failure is None else operation.throw(failure)
+                reply, failure = None, None
+                try:
+                    reply = await self._perform(step)
+                except (httpx.HTTPError, MemrelayError) as error:
+                    failure = error
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        finally:
+            operation.close()
+
+    async def _perform(self, step: Step) -> Any:
+        if isinstance(step, Sleep):
+            return await asyncio.sleep(step.seconds)
+        if isinstance(step, Each):
+            return await self._perform_each(step)
+        try:
+            # httpx counts its timeouts per read; this one bounds the whole exchange.
+            async with asyncio.timeout(step.timeout_s):
+                return await self._http.send(self._request(step), auth=self._auth(step))
+        except TimeoutError as error:
+            raise httpx.ReadTimeout("no complete answer in time") from error
+
+    async def _perform_each(self, step: Each) -> Sequence[Any]:
+        results: dict[int, Any] = {}
+        # The workers share one iterator, so that operations are made only as they are begun.
+        numbered = enumerate(step.operations)
+
+        async def work() -> None:
+            for number, operation in numbered:
+                results[number] = await self._run(operation)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(step.limit):
+                    group.create_task(work())
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [results[number] for number in sorted(results)]
+
+
+class SyncMemoryClient(_Client):
+    """The memory of an agent, blocking; use it in `with`, or call `close`. One per thread.
+
+    `relayer_key` pins the relayer's identity; without it, the first one that answers is trusted.
+    """
+
+    def __init__(
+        self, *, transport: httpx.BaseTransport | None = None, **options: Unpack[Options]
+    ) -> None:
+        super().__init__(**options)
+        self._http = httpx.Client(transport=transport, trust_env=self._proxied())
+
+    @classmethod
+    def create_account(
+        cls,
+        url: str,
+        *,
+        custody: str = "sealed",
+        label: str | None = None,
+        token: str | None = None,
+        identity: Identity | None = None,
+        transport: httpx.BaseTransport | None = None,
+        **choices: Unpack[Choices],
+    ) -> NewAccount:
+        """Found an account at a relayer; keep the result's private key: nobody else has it.
+
+        `choices` are the client's: `relayer_key`, `allow_insecure` ….
+        """
+        with cls(transport=transport, **_founder(url, choices, identity)) as client:
+            operation = client._operations.create_account(custody=custody, label=label, token=token)
+            return client._run(operation)
+
+    remember = _blocking(Keyholders.remember)
+    remember_many = _blocking(Keyholders.remember_many)
+    wait = _blocking(Keyholders.wait)
+    status = _blocking(Keyholders.status)
+    recall = _blocking(Keyholders.recall)
+    analyze = _blocking(Keyholders.analyze)
+    ask = _blocking(Keyholders.ask)
+    restore = _blocking(Keyholders.restore)
+    list = _blocking(Keyholders.list)
+    get = _blocking(Keyholders.get)
+    forget = _blocking(Keyholders.forget)
+    stats = _blocking(Keyholders.stats)
+    usage = _blocking(Keyholders.usage)
+    namespaces = _blocking(Keyholders.namespaces)
+    keys = _blocking(Keyholders.keys)
+    add_key = _blocking(Keyholders.add_key)
+    revoke_key = _blocking(Keyholders.revoke_key)
+    receipts = _blocking(Keyholders.receipts)
+    account = _blocking(Keyholders.account)
+    statement = _blocking(Keyholders.statement)
+    health = _blocking(Keyholders.health)
+    version = _blocking(Keyholders.version)
+
+    def close(self) -> None:
+        """Save what was seen and close the connections."""
+        self._session.save()
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, operation: Operation[T]) -> T:
+        reply: Any = None
+        failure: Exception | None = None
+        try:
+            while True:
+                step = operation.send(reply) if failure is None else operation.throw(failure)
+                reply, failure = None, None
+                try:
+                    reply = self._perform(step)
+                except (httpx.HTTPError, MemrelayError) as error:
+                    failure = error
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        finally:
+            operation.close()
+
+    def _perform(self, step: Step) -> Any:
+        if isinstance(step, Sleep):
+            return time.sleep(step.seconds)
+        if isinstance(step, Each):
+            return [self._run(operation) for operation in step.operations]
+        return self._http.send(self._request(step), auth=self._auth(step))

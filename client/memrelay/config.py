@@ -1,0 +1,304 @@
+"""Settings of a client, from the environment and a private profile file, and what it has seen.
+
+It does not own keys' meaning (`keys.py`) or the use of what was seen (`session.py`).
+
+- The environment wins over the profile. A profile that others could read is refused.
+- What was seen (pin, serials, receipts) only ever rises, also when two processes share a file.
+"""
+
+import ipaddress
+import json
+import os
+import stat
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from memrelay.errors import ConfigError, Invalid
+from memrelay.keys import (
+    Identity,
+    account_bytes,
+    masked,
+    normalise_namespace,
+    public_key_bytes,
+)
+
+CUSTODIES = ("auto", "sealed", "managed")
+VARIABLES = {
+    "url": "MEMRELAY_URL",
+    "account_id": "MEMRELAY_ACCOUNT_ID",
+    "private_key": "MEMRELAY_PRIVATE_KEY",
+    "namespace": "MEMRELAY_NAMESPACE",
+    "relayer_key": "MEMRELAY_RELAYER_KEY",
+    "custody": "MEMRELAY_CUSTODY",
+    "allow_insecure": "MEMRELAY_ALLOW_INSECURE",
+}
+_FILE_BYTES_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Where the relayer is, who this client is, and in which namespace it works.
+
+    `custody` is `sealed` (always unlock), `managed` (never) or `auto`: ask once, and stay with
+    sealed for good where the account was sealed once.
+
+    Raises:
+        ConfigError: a value is malformed, or the URL is plain http beyond this machine.
+    """
+
+    url: str
+    account_id: str
+    private_key: str = field(repr=False)
+    namespace: str = "default"
+    relayer_key: str | None = None
+    custody: str = "auto"
+    allow_insecure: bool = False
+    seen_path: Path | None = None
+
+    def __post_init__(self) -> None:
+        check_url(self.url, allow_insecure=self.allow_insecure)
+        try:
+            account_bytes(self.account_id)
+            normalise_namespace(self.namespace)
+            if self.relayer_key is not None:
+                public_key_bytes(self.relayer_key)
+        except Invalid as error:
+            raise ConfigError(str(error)) from None
+        if self.custody not in CUSTODIES:
+            raise ConfigError("Custody is auto, sealed or managed.")
+        Identity.from_hex(self.private_key)
+
+    @property
+    def identity(self) -> Identity:
+        """The identity that signs."""
+        return Identity.from_hex(self.private_key)
+
+    @property
+    def masked_key(self) -> str:
+        """The public key, shortened for people."""
+        return masked(self.identity.public_key.hex())
+
+    @classmethod
+    def load(
+        cls,
+        profile: str | Path | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        **overrides: str | None,
+    ) -> "Settings":
+        """Return the settings of the environment, completed by the profile.
+
+        Raises:
+            ConfigError: something is missing, malformed or readable by others.
+        """
+        environ = os.environ if environ is None else environ
+        path = profile_path(profile, environ)
+        required = profile is not None or "MEMRELAY_PROFILE" in environ
+        values = read_profile(path, missing_ok=not required)
+        found = bool(values)
+        values |= {name: environ[var] for name, var in VARIABLES.items() if environ.get(var)}
+        values |= {name: value for name, value in overrides.items() if value is not None}
+        for name in ("url", "account_id", "private_key"):
+            if not values.get(name):
+                raise ConfigError(f"Set {VARIABLES[name]}, or make a profile with `memrelay init`.")
+        values["allow_insecure"] = _truth(values.get("allow_insecure", False))
+        settings = cls(**values)
+        seen = path.with_name(f"{path.stem}.{settings.account_id[2:18]}.seen.json")
+        return replace(settings, seen_path=seen) if found else settings
+
+
+def _truth(value: object) -> bool:
+    if value in {True, "1", "true", "yes"}:
+        return True
+    if value in {False, "0", "false", "no"}:
+        return False
+    raise ConfigError("MEMRELAY_ALLOW_INSECURE is 1 or 0.")
+
+
+def check_url(url: str, *, allow_insecure: bool = False) -> httpx.URL:
+    """Return a relayer's URL.
+
+    Raises:
+        ConfigError: it is no http(s) URL, or plain http beyond this machine.
+    """
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ConfigError("The relayer's URL is malformed.") from error
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise ConfigError("The relayer's URL begins with https:// or http://.")
+    if parsed.query or parsed.fragment or parsed.userinfo:
+        raise ConfigError("The relayer's URL has no query, fragment or password.")
+    if parsed.scheme == "http" and not (allow_insecure or is_loopback(parsed.host)):
+        raise ConfigError(
+            "Plain http would carry your memories readably; use https, or allow it explicitly."
+        )
+    return parsed
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host of a URL is this machine."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def profile_path(profile: str | Path | None, environ: Mapping[str, str]) -> Path:
+    """Return the profile's path: the argument, MEMRELAY_PROFILE, or the user's own folder."""
+    chosen = profile or environ.get("MEMRELAY_PROFILE")
+    if chosen:
+        return Path(chosen).expanduser()
+    base = environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(base).expanduser() / "memrelay" / "profile.json"
+
+
+def read_profile(path: Path, *, missing_ok: bool) -> dict[str, Any]:
+    """Return the members of a profile (JSON, or TOML by its suffix); empty when there is none.
+
+    Raises:
+        ConfigError: it is missing, malformed, not the user's own or readable by others.
+    """
+    data = read_private(path)
+    if data is None:
+        if missing_ok:
+            return {}
+        raise ConfigError(f"There is no profile at {path}; make one with `memrelay init`.")
+    try:
+        text = data.decode()
+        values = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except ValueError:
+        # The parser's own message could quote the private key.
+        raise ConfigError(f"The profile {path} is malformed.") from None
+    unknown = set(values) - set(VARIABLES) if isinstance(values, dict) else {"(no object)"}
+    if unknown:
+        raise ConfigError(f"The profile {path} has unknown members: {', '.join(sorted(unknown))}.")
+    return dict(values)
+
+
+def read_private(path: Path) -> bytes | None:
+    """Return a file's bytes if it belongs to this user alone, None if there is no such file.
+
+    Raises:
+        ConfigError: it is unreadable, somebody else's, or others may read it.
+    """
+    try:
+        # Without O_NONBLOCK, a named pipe in the profile's place would hang the client.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    try:
+        _check_private(path, os.fstat(descriptor))
+        return os.read(descriptor, _FILE_BYTES_MAX)
+    finally:
+        os.close(descriptor)
+
+
+def _check_private(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigError(f"{path} is not a file.")
+    if hasattr(os, "getuid") and status.st_uid != os.getuid():
+        raise ConfigError(f"{path} belongs to another user.")
+    if os.name == "posix" and stat.S_IMODE(status.st_mode) & 0o077:
+        raise ConfigError(f"Others may read {path}; run `chmod 600 {path}`.")
+
+
+def write_private(path: Path, values: Mapping[str, Any]) -> None:
+    """Replace a JSON file at once; only this user may read it.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # mkstemp makes the file with mode 0600.
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(dict(values), file, indent=2)
+                file.write("\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What this client has verified so far; a relayer that offers less is refused.
+
+    `receipt_*` is the newest receipt that came with an answer, `checked_*` the end of the chain
+    that was followed link by link.
+    """
+
+    relayer_key: str | None = None
+    sealed: bool = False
+    grant_serial: int = 0
+    epoch: int = 0
+    receipt_seq: int = 0
+    receipt_head: str = ""
+    checked_seq: int = 0
+    checked_head: str = ""
+
+    def merged(self, other: "Seen") -> "Seen":
+        """Return the higher of both, member by member; the pin of `self` wins."""
+        newest = max(self, other, key=lambda seen: seen.receipt_seq)
+        checked = max(self, other, key=lambda seen: seen.checked_seq)
+        return Seen(
+            relayer_key=self.relayer_key or other.relayer_key,
+            sealed=self.sealed or other.sealed,
+            grant_serial=max(self.grant_serial, other.grant_serial),
+            epoch=max(self.epoch, other.epoch),
+            receipt_seq=newest.receipt_seq,
+            receipt_head=newest.receipt_head,
+            checked_seq=checked.checked_seq,
+            checked_head=checked.checked_head,
+        )
+
+
+class SeenFile:
+    """`Seen` in a file beside the profile, or in memory only when there is no path."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._saved = self.value = self._read()
+
+    def _read(self) -> Seen:
+        data = read_private(self._path) if self._path else None
+        if data is None:
+            return Seen()
+        try:
+            values = json.loads(data)
+            return Seen(**{item.name: values[item.name] for item in fields(Seen)})
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{self._path} is damaged; compare receipts, then remove it.") from (
+                error
+            )
+
+    def save(self) -> None:
+        """Write what changed since the last time.
+
+        Raises:
+            ConfigError: the file cannot be written or was damaged meanwhile.
+        """
+        if self._path is None or self.value == self._saved:
+            return
+        self.value = self.value.merged(self._read())
+        write_private(
+            self._path, {item.name: getattr(self.value, item.name) for item in fields(Seen)}
+        )
+        self._saved = self.value

@@ -1,0 +1,138 @@
+"""One request and its repetitions, free of I/O: steps, deadlines, back-off, what may be repeated.
+
+Operations are generators. They yield steps (`Send`, `Sleep`, `Each`), which the two clients of
+`client.py` carry out, blocking or not, and are sent each step's outcome. It does not own trust or
+unlock keys (`session.py`).
+
+- A request is repeated only if it cannot have had an effect, or has the same effect twice.
+- No repetition begins after the deadline, whatever Retry-After says.
+"""
+
+import secrets
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import httpx
+
+from memrelay.errors import (
+    RateLimited,
+    ServerError,
+    TimedOut,
+    TransportError,
+    Unavailable,
+    server_error,
+)
+
+ATTEMPTS_MAX = 5
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send one request; the outcome is a complete `httpx.Response` or an `httpx.HTTPError`."""
+
+    method: str
+    target: str  # path and query
+    body: bytes = field(default=b"", repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    signed: bool = True
+    timeout_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Do nothing for a while."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """Run operations, at most `limit` at a time; the outcome is their results, in order."""
+
+    operations: "Iterator[Operation[Any]]"
+    limit: int
+
+
+Step = Send | Sleep | Each
+Operation = Generator[Step, Any, T]
+
+
+class Exchange:
+    """Asks until there is an answer, an error that repeating cannot cure, or no time left."""
+
+    def __init__(
+        self, *, timeout_s: float, deadline_s: float, monotonic: Callable[[], float]
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._deadline_s = deadline_s
+        self._monotonic = monotonic
+
+    def run(self, send: Send, repeatable: bool) -> Operation[Any]:
+        """Return the JSON object that the relayer answers.
+
+        Raises:
+            ServerError: it refused; TransportError: it was not reached.
+        """
+        until = self._monotonic() + self._deadline_s
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            try:
+                left_s = max(0.1, until - self._monotonic())
+                bounded = replace(send, timeout_s=min(self._timeout_s, left_s))
+                return _parsed((yield from _reply(bounded)))
+            except (TransportError, RateLimited, Unavailable) as error:
+                pause_s = _pause_s(error, attempt, repeatable)
+                last = attempt == ATTEMPTS_MAX
+                if pause_s is None or last or self._monotonic() + pause_s >= until:
+                    raise
+            yield Sleep(pause_s)
+        raise AssertionError("the last attempt returns or raises")
+
+
+def _reply(send: Send) -> Operation[httpx.Response]:
+    try:
+        response: httpx.Response = yield send
+    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+        raise TransportError("The relayer was not reached.", sent=False) from error
+    except httpx.TimeoutException as error:
+        raise TimedOut("The relayer did not answer in time.") from error
+    except httpx.HTTPError as error:
+        raise TransportError("The connection to the relayer broke.") from error
+    return response
+
+
+def _parsed(response: httpx.Response) -> Any:
+    try:
+        body = response.json() if response.content else None
+    except ValueError:
+        body = None
+    if not response.is_success:
+        raise server_error(response.status_code, body, response.headers)
+    if not isinstance(body, dict):
+        raise ServerError(
+            "The relayer's answer is not JSON.",
+            status=response.status_code,
+            code="answer.malformed",
+        )
+    return body
+
+
+def _pause_s(error: Exception, attempt: int, repeatable: bool) -> float | None:
+    """Return how long to wait before another attempt, None when there must be none."""
+    never_began = isinstance(error, RateLimited) or getattr(error, "sent", True) is False
+    if isinstance(error, TimedOut) or not (never_began or repeatable):
+        return None
+    backoff_s: float = min(8.0, 0.25 * 2**attempt) * secrets.SystemRandom().uniform(0.5, 1.0)
+    asked_s = error.retry_after_s if isinstance(error, ServerError) else None
+    return max(backoff_s, asked_s or 0.0)
+
+
+def member(answer: Mapping[str, Any], name: str) -> Any:
+    """Return a member that an answer must have."""
+    if name not in answer:
+        raise ServerError(
+            f"The relayer's answer lacks {name}.", status=200, code="answer.malformed"
+        )
+    return answer[name]

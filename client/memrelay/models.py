@@ -1,0 +1,269 @@
+"""What the relayer answers, as frozen values.
+
+It does not own requests or the reading of JSON (`answers.py`). Field names are the HTTP API's own.
+
+Source: SPEC.md §11.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any
+
+from memrelay.answers import ABSENT, Answer, rfc3339
+
+KINDS = (
+    "fact",
+    "preference",
+    "decision",
+    "event",
+    "working",
+    "episodic",
+    "semantic",
+    "procedural",
+    "summary",
+)
+STATES_FINAL = frozenset({"done", "failed", "not_found"})
+
+
+def _sometimes() -> Any:
+    return field(default=None, metadata={ABSENT: True})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """A memory to be remembered; times are RFC 3339 text or have a time zone."""
+
+    text: str
+    namespace: str | None = None
+    kind: str | None = None
+    tags: tuple[str, ...] | None = None
+    source: str | None = None
+    event_time: datetime | str | None = None
+    metadata: Mapping[str, Any] | None = None
+    importance: str | None = None
+    confidence: str | None = None
+    expires_at: datetime | str | None = None
+    idempotency_key: str | None = None
+
+    def body(self) -> dict[str, Any]:
+        """Return the request's members, without those that were not given."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        for name in ("event_time", "expires_at"):
+            if values[name] is not None:
+                values[name] = rfc3339(values[name])
+        if values["tags"] is not None:
+            values["tags"] = list(values["tags"])
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remembered(Answer):
+    """One accepted memory: durable and found by keyword; `status` tells about the vector."""
+
+    id: str
+    status: str
+    namespace: str
+    duplicate: bool = False
+    redacted: Mapping[str, Any] | None = None  # how many secrets of each sort were taken out
+    receipt: str | None = _sometimes()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory(Answer):
+    """A memory; `distance` (in [0, 2], less is nearer) and `score` only come from a recall."""
+
+    id: str
+    namespace: str
+    text: str
+    blob_id: str | None = None
+    kind: str | None = None
+    tags: tuple[str, ...] = ()
+    source: str | None = None
+    event_time: datetime | None = None
+    metadata: Mapping[str, Any] | None = None
+    importance: str | None = None
+    confidence: str | None = None
+    writer: str | None = None
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+    revision: int | None = None
+    seq: int | None = None
+    status: str | None = None
+    distance: float | None = _sometimes()
+    score: float | None = _sometimes()
+    explain: Mapping[str, Any] | None = _sometimes()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recalled(Answer):
+    """The memories that fit a query, best first; `dropped_count` could not be opened."""
+
+    results: tuple[Memory, ...]
+    total: int
+    dropped_count: int = 0
+    degraded: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact(Answer):
+    """One fact found in a text; `duplicate` when it was known already."""
+
+    id: str
+    text: str
+    kind: str | None = None
+    importance: str | None = None
+    confidence: str | None = None
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis(Answer):
+    """The facts of a text; none yet, and a pending episode, when the model is away."""
+
+    facts: tuple[Fact, ...]
+    fact_count: int
+    status: str
+    episode_id: str | None = None
+    redacted: Mapping[str, Any] | None = None  # how many secrets of each sort were taken out
+    receipts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply(Answer):
+    """An answer to a question, and the memories that it rests on."""
+
+    answer: str
+    memories_used: int
+    memories: tuple[Memory, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restored(Answer):
+    """What a restore rebuilt from the stored objects of a namespace."""
+
+    restored: int
+    skipped: int
+    total: int
+    namespace: str
+    failed: int = 0
+    truncated: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page(Answer):
+    """Memories, newest first; `next_cursor` leads to the next page."""
+
+    memories: tuple[Memory, ...]
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forgotten(Answer):
+    """An erased memory; `pending` while an outside store has not confirmed."""
+
+    id: str
+    erased: bool
+    pending: bool = False
+    receipt: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryStatus(Answer):
+    """How far a memory got: pending, running, uploaded, done, failed or not_found."""
+
+    id: str
+    status: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stats(Answer):
+    """The size of a namespace, or of the account."""
+
+    memory_count: int
+    storage_bytes: int
+    namespace: str | None = None
+    updated_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage(Answer):
+    """What the account uses of what it may use."""
+
+    memory_count: int
+    storage_bytes: int
+    storage_bytes_max: int | None = None
+    requests: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyInfo(Answer):
+    """A key of the account; `namespaces` None means the whole account."""
+
+    public_key: str
+    role: str
+    label: str | None = None
+    namespaces: tuple[str, ...] | None = None
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+    revoked: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamespaceInfo(Answer):
+    """A namespace in one epoch."""
+
+    name: str
+    epoch: int
+    key_id: str | None = None
+    memory_count: int = 0
+    storage_bytes: int = 0
+    updated_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account(Answer):
+    """An account as the relayer describes it."""
+
+    account_id: str
+    custody: str
+    label: str | None = None
+    grant_serial: int = 0
+    created_at: datetime | None = None
+    relayer_key: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewAccount(Answer):
+    """A founded account; the private key exists nowhere else until the caller keeps it."""
+
+    account_id: str
+    public_key: str
+    custody: str
+    relayer_key: str
+    label: str | None = None
+    private_key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewKey(Answer):
+    """A key added to the account; the private key exists nowhere else unless it was given."""
+
+    account_id: str
+    public_key: str
+    relayer_key: str
+    role: str
+    namespaces: tuple[str, ...] | None
+    grant: str
+    serial: int
+    label: str | None = None
+    private_key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Revoked(Answer):
+    """A withdrawn key; it still opens copies of what it could read before."""
+
+    recipient: str
+    serial: int
+    receipt: str | None = None

@@ -1,0 +1,241 @@
+"""What a client can read: memories, their states, sizes, keys and history; free of I/O.
+
+It does not own carrying steps out (`client.py`), trust and unlocking (`session.py`) or what changes
+memories (`writing.py`) and keys (`keyholders.py`).
+
+Source: SPEC.md §11.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from memrelay.answers import rfc3339
+from memrelay.errors import NotGranted, UntrustedRelayer
+from memrelay.exchange import Operation, member
+from memrelay.keys import normalise_namespace
+from memrelay.models import (
+    Account,
+    KeyInfo,
+    Memory,
+    MemoryStatus,
+    NamespaceInfo,
+    Page,
+    Recalled,
+    Reply,
+    Stats,
+    Usage,
+)
+from memrelay.receipts import NO_HEAD, Receipt, follow_receipts
+from memrelay.session import Call, Session
+from memrelay.statement import Statement
+
+RECEIPTS_PAGE = 100
+UNLOCK_NAMES_MAX = 16  # surely fit into one header
+MIN_RELEVANCE = 0.3
+
+
+class Reading:
+    """The operations that change nothing, for one session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def status(self, ids: Iterable[str]) -> Operation[tuple[MemoryStatus, ...]]:
+        """Return how far up to 100 memories got."""
+        call = Call(
+            method="POST", path="/v1/memories/status", body={"ids": list(ids)}, repeatable=True
+        )
+        answer = yield from self.session.call(call)
+        return tuple(MemoryStatus.from_json(entry) for entry in member(answer, "results"))
+
+    def recall(
+        self,
+        query: str,
+        *,
+        namespace: str | None = None,
+        limit: int = 10,
+        mode: str | None = None,
+        kinds: Iterable[str] | None = None,
+        tags: Iterable[str] | None = None,
+        source: str | None = None,
+        after: datetime | str | None = None,
+        before: datetime | str | None = None,
+        min_relevance: float | None = MIN_RELEVANCE,
+        scoring_weights: Mapping[str, float] | None = None,
+        explain: bool | None = None,
+    ) -> Operation[Recalled]:
+        """Return the memories that fit a query, best first.
+
+        `min_relevance` drops what is farther than 1 minus it; None keeps everything.
+        """
+        body = {
+            "query": query,
+            "limit": limit,
+            "mode": mode,
+            "kinds": None if kinds is None else list(kinds),
+            "tags": None if tags is None else list(tags),
+            "source": source,
+            "after": None if after is None else rfc3339(after),
+            "before": None if before is None else rfc3339(before),
+            "min_relevance": min_relevance,
+            "scoring_weights": None if scoring_weights is None else dict(scoring_weights),
+            "explain": explain,
+        }
+        return Recalled.from_json((yield from self.post("/v1/recall", namespace, body)))
+
+    def ask(
+        self, question: str, *, namespace: str | None = None, limit: int = 5
+    ) -> Operation[Reply]:
+        """Answer a question from memories."""
+        body = {"question": question, "limit": limit}
+        return Reply.from_json((yield from self.post("/v1/ask", namespace, body)))
+
+    def list(
+        self,
+        *,
+        namespace: str | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+        kind: str | None = None,
+    ) -> Operation[Page]:
+        """Return a page of memories, newest first."""
+        name = self.namespace_of(namespace)
+        query = {"namespace": name, "limit": limit, "cursor": cursor, "kind": kind}
+        call = Call(
+            method="GET",
+            path="/v1/memories",
+            query=given(query),
+            unlock=[name],
+            repeatable=True,
+        )
+        return Page.from_json((yield from self.session.call(call)))
+
+    def get(self, memory_id: str, *, namespace: str | None = None) -> Operation[Memory]:
+        """Return one memory; without a namespace, the keys of several of one's own are sent."""
+        names = [namespace] if namespace else (yield from self._likely_names())
+        call = Call(
+            method="GET", path=f"/v1/memories/{segment(memory_id)}", unlock=names, repeatable=True
+        )
+        return Memory.from_json((yield from self.session.call(call)))
+
+    def _likely_names(self) -> Operation[tuple[str, ...]]:
+        default = normalise_namespace(self.session.settings.namespace)
+        if not (yield from self.session.sealed()):
+            return (default,)
+        keyring = yield from self.session.keyring()
+        names = keyring.names
+        if keyring.whole_account:
+            infos = yield from self.namespaces()
+            names = tuple(dict.fromkeys((*names, *(info.name for info in infos))))
+        ordered = sorted(names, key=lambda name: name != default)[:UNLOCK_NAMES_MAX]
+        if not ordered:
+            raise NotGranted("This key holds no namespace yet.")
+        return tuple(ordered)
+
+    def stats(self, *, namespace: str | None = None) -> Operation[Stats]:
+        """Return the size of a namespace."""
+        query = {"namespace": self.namespace_of(namespace)}
+        return Stats.from_json((yield from self._get("/v1/stats", query)))
+
+    def usage(self) -> Operation[Usage]:
+        """Return what the account uses of what it may use."""
+        return Usage.from_json((yield from self._get("/v1/usage")))
+
+    def namespaces(self) -> Operation[tuple[NamespaceInfo, ...]]:
+        """Return the namespaces that this key may see."""
+        answer = yield from self._get("/v1/namespaces")
+        return tuple(NamespaceInfo.from_json(entry) for entry in member(answer, "namespaces"))
+
+    def keys(self) -> Operation[tuple[KeyInfo, ...]]:
+        """Return the keys of the account."""
+        answer = yield from self._get("/v1/keys")
+        return tuple(KeyInfo.from_json(entry) for entry in member(answer, "keys"))
+
+    def account(self) -> Operation[Account]:
+        """Return the account as the relayer describes it."""
+        path = f"/v1/accounts/{self.session.settings.account_id}"
+        return Account.from_json((yield from self._get(path)))
+
+    def statement(self) -> Operation[Statement]:
+        """Return the relayer's own statement, verified under the pinned key."""
+        return (yield from self.session.statement())
+
+    def health(self) -> Operation[dict[str, Any]]:
+        """Return the relayer's `/health`, unsigned."""
+        call = Call(method="GET", path="/health", signed=False, repeatable=True)
+        return dict((yield from self.session.call(call)))
+
+    def version(self) -> Operation[dict[str, Any]]:
+        """Return the relayer's `/version`, unsigned."""
+        call = Call(method="GET", path="/version", signed=False, repeatable=True)
+        return dict((yield from self.session.call(call)))
+
+    def receipts(self) -> Operation[tuple[Receipt, ...]]:
+        """Follow the account's history from where it was followed before; return what is new.
+
+        Raises:
+            UntrustedRelayer: the chain breaks, or lacks a receipt that this client was given.
+        """
+        seen = self.session.seen.value
+        newest = (seen.receipt_seq, bytes.fromhex(seen.receipt_head))
+        relayer = yield from self.session.relayer_key()
+        seq = seen.checked_seq
+        head = bytes.fromhex(seen.checked_head) if seq else NO_HEAD
+        followed: list[Receipt] = []
+        while True:
+            answer = yield from self._get("/v1/receipts", {"after": seq, "limit": RECEIPTS_PAGE})
+            objects = [self.session.receipt_bytes(text) for text in member(answer, "receipts")]
+            found = follow_receipts(
+                objects, relayer=relayer, account=self.session.account, seq=seq, head=head
+            )
+            if any(receipt.seq == newest[0] and receipt.digest != newest[1] for receipt in found):
+                raise UntrustedRelayer("fork", "The relayer rewrote a receipt it had given.")
+            if not found:
+                break
+            followed += found
+            seq, head = found[-1].seq, found[-1].digest
+        if seq < newest[0] or seq < member(answer, "seq"):
+            raise UntrustedRelayer("rollback", "The relayer withholds receipts.")
+        self.session.note_checked(seq, head)
+        return tuple(followed)
+
+    def _get(self, path: str, query: Mapping[str, Any] | None = None) -> Operation[Any]:
+        call = Call(method="GET", path=path, query=query or {}, repeatable=True)
+        return (yield from self.session.call(call))
+
+    def post(
+        self,
+        path: str,
+        namespace: str | None,
+        body: Mapping[str, Any],
+        *,
+        names_relayer: bool = False,
+    ) -> Operation[Any]:
+        """Send a body about one namespace, with its keys, and return the answer."""
+        name = self.namespace_of(namespace)
+        call = Call(
+            method="POST",
+            path=path,
+            body={**given(body), "namespace": name},
+            unlock=[name],
+            repeatable=True,
+            names_relayer=names_relayer,
+        )
+        return (yield from self.session.call(call))
+
+    def namespace_of(self, namespace: str | None) -> str:
+        """Return a namespace, or the client's own."""
+        return self.session.settings.namespace if namespace is None else namespace
+
+
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members that were given."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def segment(memory_id: str) -> str:
+    """Return an id as a part of a path; one from outside must not lead to another route."""
+    if not memory_id or any(not (char.isalnum() or char == "-") for char in memory_id):
+        raise ValueError("A memory id has letters, digits and hyphens only.")
+    return memory_id

@@ -1,0 +1,365 @@
+"""One client's dealings with one relayer, free of I/O: whom to trust, and which keys to send.
+
+It does not own repetitions (`exchange.py`) or what the routes mean (`reading.py`, `writing.py`).
+
+- A relayer's statement, grants and receipts count only once verified; nothing already seen is
+  taken back.
+- A sealed account's keys go out in the unlock header only, for the request's namespaces only. A
+  relayer can talk this client into sealing more, never into sealing less.
+
+Source: SPEC.md §4, §5, §6.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from memrelay.config import SeenFile, Settings
+from memrelay.errors import (
+    Invalid,
+    Misdirected,
+    NotAllowed,
+    NotGranted,
+    ServerError,
+    UntrustedGrant,
+    UntrustedRelayer,
+)
+from memrelay.exchange import Exchange, Operation, Send, member
+from memrelay.keys import account_bytes, normalise_namespace, public_key_bytes
+from memrelay.ledger import Keyring, Ledger
+from memrelay.models import Account
+from memrelay.objects import from_base64, integer
+from memrelay.receipts import Receipt, read_receipt
+from memrelay.signing import UNLOCK_HEADER
+from memrelay.statement import Statement, read_statement
+from memrelay.unlock import REUSE_MS_MAX, Unlock, build_unlock
+
+GRANTS_AGE_MS_MAX = 600_000
+_HEADERS_MAX = 64
+_SAVE_EVERY_S = 5.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """One request of the API.
+
+    `repeatable` says that a second one does no harm. `unlock` are the namespaces whose keys it
+    needs, None for none. `names_relayer` puts the relayer's key in the body, or the query.
+    """
+
+    method: str
+    path: str
+    body: Mapping[str, Any] | None = None
+    query: Mapping[str, Any] = field(default_factory=dict)
+    repeatable: bool = False
+    unlock: Iterable[str] | None = None
+    names_relayer: bool = False
+    signed: bool = True
+
+
+class Session:
+    """What one client knows of its relayer and account, and how it asks."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        timeout_s: float = 30.0,
+        deadline_s: float = 60.0,
+        hold_s: int = 300,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings = settings
+        self.identity = settings.identity
+        self.account = account_bytes(settings.account_id)
+        self._seen = SeenFile(settings.seen_path)
+        self._exchange = Exchange(timeout_s=timeout_s, deadline_s=deadline_s, monotonic=monotonic)
+        self._hold_s = hold_s
+        self._clock = clock
+        self.monotonic = monotonic
+        self._saved_s = monotonic()
+        self._statement: Statement | None = None
+        self._ledger: Ledger | None = None
+        self._keyring: Keyring | None = None
+        self._loaded_ms = 0
+        self._managed = False
+        self._headers: dict[frozenset[str], tuple[int, str]] = {}
+
+    @property
+    def seen(self) -> SeenFile:
+        """What was verified so far."""
+        return self._seen
+
+    def now_ms(self) -> int:
+        """Return the time in Unix milliseconds."""
+        return int(self._clock() * 1000)
+
+    # Asking
+
+    def call(self, call: Call) -> Operation[Any]:
+        """Return the JSON that the relayer answers.
+
+        Raises:
+            ServerError: it refused; TransportError: it was not reached; Invalid: it lied.
+        """
+        body, query = call.body, dict(call.query)
+        if call.names_relayer:
+            named = {"relayer": (yield from self.relayer_key()).hex()}
+            if body is None:
+                query |= named
+            else:
+                body = {**body, **named}
+        target = f"{call.path}?{urlencode(query)}" if query else call.path
+        send = Send(call.method, target, _encode(body), signed=call.signed)
+        if call.unlock is None:
+            return (yield from self._exchange.run(send, call.repeatable))
+        return (yield from self._unlocked(send, call.repeatable, frozenset(call.unlock)))
+
+    def _unlocked(self, send: Send, repeatable: bool, names: frozenset[str]) -> Operation[Any]:
+        for retry in (True, False):
+            headers = yield from self._unlock_headers(names)
+            try:
+                return (yield from self._exchange.run(replace(send, headers=headers), repeatable))
+            except (Misdirected, NotAllowed) as error:
+                if not (retry and self._stale(error, bool(headers))):
+                    raise _explained(error, bool(headers)) from error
+        raise AssertionError("the second attempt returns or raises")
+
+    def _stale(self, error: ServerError, unlocked: bool) -> bool:
+        """Forget what the relayer no longer accepts; return whether another attempt may help."""
+        if error.code in {"unlock_key_unknown", "unlock_rejected"}:
+            self.forget_grants()
+            self._statement = None
+            return True
+        if error.code == "unlock_required" and not unlocked and self.settings.custody == "auto":
+            self._remember_sealed()
+            return True
+        return False
+
+    # Trust
+
+    def relayer_key(self) -> Operation[bytes]:
+        """Return the pinned relayer's public key; at first contact, the one that answers."""
+        pinned = self.pinned()
+        if pinned is None:
+            return (yield from self.statement()).relayer
+        return pinned
+
+    def pinned(self) -> bytes | None:
+        """Return the relayer key that this client insists on, if it has one yet."""
+        text = self.settings.relayer_key or self._seen.value.relayer_key
+        return None if text is None else public_key_bytes(text)
+
+    def statement(self) -> Operation[Statement]:
+        """Return the relayer's statement, at most 10 minutes old.
+
+        Raises:
+            UntrustedRelayer: it is another relayer's, stale or false.
+        """
+        if self._statement is None or not self._statement.fresh(self.now_ms()):
+            answer = yield from self._exchange.run(Send("GET", "/v1/relayer", signed=False), True)
+            try:
+                data = from_base64(member(answer, "statement"), "statement")
+            except Invalid as error:
+                raise UntrustedRelayer(error.code, str(error)) from error
+            statement = read_statement(data, pinned=self.pinned(), now_ms=self.now_ms())
+            self._statement = statement
+            self._headers.clear()
+            if self.pinned() is None:
+                self._note(relayer_key=statement.relayer.hex())
+        return self._statement
+
+    def ledger(self) -> Operation[Ledger]:
+        """Return the account's verified grants, at most 10 minutes old."""
+        yield from self.keyring()
+        assert self._ledger is not None
+        return self._ledger
+
+    def keyring(self) -> Operation[Keyring]:
+        """Return the keys of this identity.
+
+        Raises:
+            UntrustedGrant: the chain does not lead to the founder.
+            UntrustedRelayer: `rollback`, when grants seen before are withheld.
+        """
+        if self._keyring is None or self.now_ms() - self._loaded_ms > GRANTS_AGE_MS_MAX:
+            known = self._seen.value
+            answer = yield from self._exchange.run(Send("GET", "/v1/grants"), True)
+            serial = _serial(answer)
+            ledger = Ledger.of(self.account, _grant_objects(answer))
+            keyring = ledger.keyring(self.identity, self.now_ms())
+            withheld = "owner" in keyring.roles and (not ledger.complete or ledger.serial != serial)
+            if withheld or serial < max(known.grant_serial, ledger.serial):
+                raise UntrustedRelayer("rollback", "The relayer withholds grants or revocations.")
+            if 0 < keyring.epoch < known.epoch:
+                raise UntrustedRelayer("rollback", "The relayer withholds the newest epoch.")
+            self._ledger, self._keyring, self._loaded_ms = ledger, keyring, self.now_ms()
+            self._headers.clear()
+            self._note(grant_serial=ledger.serial, epoch=keyring.epoch)
+        return self._keyring
+
+    def forget_grants(self) -> None:
+        """Load the grants again before the next use."""
+        self._ledger = self._keyring = None
+        self._headers.clear()
+
+    def sealed(self) -> Operation[bool]:
+        """Return whether requests carry the unlock header."""
+        if self.settings.custody != "auto":
+            return self.settings.custody == "sealed"
+        if self._seen.value.sealed:
+            return True
+        if not self._managed:
+            path = f"/v1/accounts/{self.settings.account_id}"
+            account = Account.from_json((yield from self._exchange.run(Send("GET", path), True)))
+            if account.custody != "managed":
+                self._remember_sealed()
+                return True
+            yield from self._check_managed()
+            self._managed = True
+        return False
+
+    def _check_managed(self) -> Operation[None]:
+        keyring = yield from self.keyring()
+        ledger = yield from self.ledger()
+        relayer = yield from self.relayer_key()
+        # Only an owner sees all grants; others have the relayer's word alone.
+        if "owner" in keyring.roles and not ledger.managed_by(relayer, self.now_ms()):
+            raise UntrustedRelayer("custody", "The relayer claims custody that nobody gave it.")
+
+    def _remember_sealed(self) -> None:
+        self._managed = False
+        self._note(sealed=True)
+
+    # Unlocking
+
+    def _unlock_headers(self, names: frozenset[str]) -> Operation[dict[str, str]]:
+        if not (yield from self.sealed()):
+            return {}
+        names = frozenset(map(normalise_namespace, names))
+        statement = yield from self.statement()
+        keyring = yield from self._keyring_for(names)
+        made_ms, header = self._headers.get(names, (0, ""))
+        if abs(self.now_ms() - made_ms) > REUSE_MS_MAX:
+            header = self._build_unlock(statement, keyring, names)
+            if len(self._headers) >= _HEADERS_MAX:
+                self._headers.clear()
+            self._headers[names] = (self.now_ms(), header)
+        return {UNLOCK_HEADER: header}
+
+    def _keyring_for(self, names: frozenset[str]) -> Operation[Keyring]:
+        keyring = yield from self.keyring()
+        try:
+            for name in names:
+                keyring.namespace_keys(name)
+        except NotGranted:
+            # A grant may have been added since the last look.
+            self.forget_grants()
+            keyring = yield from self.keyring()
+        return keyring
+
+    def _build_unlock(self, statement: Statement, keyring: Keyring, names: frozenset[str]) -> str:
+        now_ms = self.now_ms()
+        unlock_keys = statement.live_keys(now_ms)
+        if not unlock_keys:
+            raise UntrustedRelayer("unlock_key", "The relayer lists no live unlock key.")
+        keys = [key for name in sorted(names) for key in keyring.namespace_keys(name)]
+        unlock = Unlock(
+            relayer=statement.relayer,
+            account=self.account,
+            sender=self.identity.public_key,
+            issued_ms=now_ms,
+            hold_s=self._hold_s,
+            keys=tuple(keys),
+        )
+        return build_unlock(self.identity, unlock, unlock_keys)
+
+    # Remembering what was seen
+
+    def note_receipt(self, text: str, *, op: str, ids: Iterable[str] = ()) -> Operation[Receipt]:
+        """Return a receipt that came with an answer, verified, and keep it if it is the newest.
+
+        Raises:
+            UntrustedRelayer: it is false, or not for this operation and these ids.
+        """
+        relayer = yield from self.relayer_key()
+        data = self.receipt_bytes(text)
+        receipt = read_receipt(data, relayer=relayer, account=self.account)
+        recorded = {item[0] for item in receipt.items}
+        if receipt.actor != self.identity.public_key or receipt.op != op:
+            raise UntrustedRelayer("receipt", "A receipt is for something else.")
+        if not recorded.issuperset(ids):
+            raise UntrustedRelayer("receipt", "A receipt leaves something out.")
+        self._note(
+            receipt_seq=receipt.seq,
+            receipt_head=receipt.digest.hex(),
+            grant_serial=receipt.serial,
+        )
+        return receipt
+
+    def receipt_bytes(self, text: object) -> bytes:
+        """Return the signed bytes of a receipt from base64."""
+        try:
+            return from_base64(text, "receipt")
+        except Invalid as error:
+            raise UntrustedRelayer(error.code, str(error)) from error
+
+    def note_checked(self, seq: int, head: bytes) -> None:
+        """Keep how far the chain of receipts was followed."""
+        self._note(checked_seq=seq, checked_head=head.hex())
+
+    def _note(self, **values: Any) -> None:
+        before = self._seen.value
+        after = before.merged(replace(type(before)(), **values))
+        self._seen.value = after
+        trust = ("relayer_key", "sealed", "grant_serial", "epoch", "checked_seq")
+        changed = any(getattr(before, name) != getattr(after, name) for name in trust)
+        # Receipts come with every write: those are saved now and then, and at the end.
+        if changed or self.monotonic() - self._saved_s >= _SAVE_EVERY_S:
+            self.save()
+
+    def save(self) -> None:
+        """Write what was seen to its file, if it has one."""
+        self._seen.save()
+        self._saved_s = self.monotonic()
+
+
+def _encode(body: Mapping[str, Any] | None) -> bytes:
+    if body is None:
+        return b""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _explained(error: ServerError, unlocked: bool) -> ServerError:
+    if error.code == "unlock_required":
+        hint = (
+            "Its keys were sent: a proxy may drop x-memrelay-unlock, or it is another namespace."
+            if unlocked
+            else "The account is sealed, but this client is set to managed: set custody to sealed."
+        )
+        return type(error)(
+            f"{error.message} {hint}",
+            status=error.status,
+            code=error.code,
+            request_id=error.request_id,
+        )
+    return error
+
+
+def _serial(answer: Mapping[str, Any]) -> int:
+    try:
+        return integer(member(answer, "grant_serial"))
+    except Invalid as error:
+        raise UntrustedGrant("serial", "The relayer's highest serial is malformed.") from error
+
+
+def _grant_objects(answer: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
+    try:
+        for entry in member(answer, "grants"):
+            yield entry["kind"], from_base64(entry["object"], "grant")
+    except (Invalid, KeyError, TypeError) as error:
+        raise UntrustedGrant("malformed", "The relayer's list of grants is malformed.") from error

@@ -1,0 +1,67 @@
+"""The surroundings of a command: its arguments, settings, input and output.
+
+It does not own what the commands do. With `--json`, a command prints exactly one JSON value with
+the HTTP API's field names; everything else goes to standard error.
+"""
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memrelay.client import SyncMemoryClient
+from memrelay.config import Settings
+from memrelay.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A command's surroundings: its arguments and the environment."""
+
+    args: Namespace
+    environ: Mapping[str, str]
+
+    def settings(self) -> Settings:
+        """Return the settings of this command."""
+        namespace = getattr(self.args, "namespace", None)
+        chosen = namespace if isinstance(namespace, str) else None
+        return Settings.load(self.args.profile, environ=self.environ, namespace=chosen)
+
+    def client(self) -> SyncMemoryClient:
+        """Return a client of these settings."""
+        return SyncMemoryClient.from_settings(self.settings())
+
+    def show(self, value: Any, lines: Iterable[str]) -> None:
+        """Print a value as JSON with `--json`, else the lines made for people."""
+        if self.args.json:
+            readable = (sys.stdout.encoding or "").lower().startswith("utf")
+            print(json.dumps(value, ensure_ascii=not readable, indent=2))
+            return
+        for line in lines:
+            print(_printable(line))
+
+
+def _printable(text: str) -> str:
+    # A stored text must not be able to steer the terminal.
+    return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)
+
+
+def warn(text: str) -> None:
+    """Print one line for people beside the output."""
+    print(f"memrelay: {_printable(text)}", file=sys.stderr)
+
+
+def text_of(words: Sequence[str]) -> str:
+    """Return the text of the arguments, or of standard input without any (or with `-`).
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if words and list(words) != ["-"]:
+        return " ".join(words)
+    text = "" if sys.stdin.isatty() and not words else sys.stdin.read()
+    if not text.strip():
+        raise ConfigError("Give the text as arguments or on standard input.")
+    return text.strip("\n")

@@ -1,0 +1,255 @@
+"""What a client can change: memories, one or many, from texts and conversations; free of I/O.
+
+It does not own reading (`reading.py`) or who may read (`keyholders.py`).
+
+- A write has an idempotency key, made once per logical call: repeating it stores nothing twice.
+- Every receipt that comes with an answer is verified before the answer is returned.
+
+Source: SPEC.md §11.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, replace
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+from memrelay.answers import rfc3339
+from memrelay.errors import TimedOut, UntrustedRelayer
+from memrelay.exchange import Each, Operation, Sleep, member
+from memrelay.models import (
+    STATES_FINAL,
+    Analysis,
+    Draft,
+    Forgotten,
+    MemoryStatus,
+    Remembered,
+    Restored,
+)
+from memrelay.reading import Reading, segment
+from memrelay.session import Call
+
+BULK_ITEMS_MAX = 20
+BULK_ITEM_BYTES_MAX = 64 * 1024  # longer ones go alone; 20 of these stay below a body's 2 MiB
+STATUS_IDS_MAX = 100
+
+Progress = Callable[[int, int | None], None]
+Item = str | Draft | Mapping[str, Any]
+
+
+class Writing(Reading):
+    """The operations that change memories, and all that read them."""
+
+    def remember(
+        self,
+        text: str,
+        *,
+        namespace: str | None = None,
+        kind: str | None = None,
+        tags: Iterable[str] | None = None,
+        source: str | None = None,
+        event_time: datetime | str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        importance: str | None = None,
+        confidence: str | None = None,
+        expires_at: datetime | str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Operation[Remembered]:
+        """Store one memory; when this returns, it is durable and found by its words."""
+        draft = Draft(
+            text=text,
+            namespace=namespace,
+            kind=kind,
+            tags=None if tags is None else tuple(tags),
+            source=source,
+            event_time=event_time,
+            metadata=metadata,
+            importance=importance,
+            confidence=confidence,
+            expires_at=expires_at,
+            idempotency_key=idempotency_key,
+        )
+        return (yield from self._remember_one(self._body(draft)))
+
+    def _remember_one(self, body: dict[str, Any]) -> Operation[Remembered]:
+        answer = yield from self.session.call(
+            Call(
+                method="POST",
+                path="/v1/remember",
+                body=body,
+                unlock=[body["namespace"]],
+                repeatable=True,
+                names_relayer=True,
+            )
+        )
+        result = Remembered.from_json(answer)
+        receipts = () if result.receipt is None else (result.receipt,)
+        yield from self._check_receipts(receipts, [result])
+        return result
+
+    def remember_many(
+        self,
+        items: Iterable[Item],
+        *,
+        namespace: str | None = None,
+        progress: Progress | None = None,
+        concurrency: int = 4,
+    ) -> Operation[tuple[Remembered, ...]]:
+        """Store many memories in requests of up to 20; the results are in the order of `items`.
+
+        `items` are texts, `Draft`s or mappings with a draft's fields. `progress` is called with the
+        number stored so far and the total, if known. `concurrency` requests are under way at once
+        (the blocking client has one). The first error ends it; what was stored stays stored.
+        """
+        total = len(items) if isinstance(items, (list, tuple)) else None
+        done = 0
+
+        def stored(bodies: list[dict[str, Any]]) -> Operation[tuple[Remembered, ...]]:
+            nonlocal done
+            results = yield from self._remember_bulk(bodies)
+            done += len(results)
+            if progress is not None:
+                progress(done, total)
+            return results
+
+        if (yield from self.session.sealed()):
+            # Fetched once here, not by each of the concurrent requests.
+            yield from self.session.statement()
+            yield from self.session.keyring()
+        bodies = (self._body(_draft(item, namespace)) for item in items)
+        operations = (stored(chunk) for chunk in _chunks(bodies))
+        chunks: list[tuple[Remembered, ...]] = yield Each(operations, max(1, concurrency))
+        return tuple(result for chunk in chunks for result in chunk)
+
+    def _remember_bulk(self, bodies: list[dict[str, Any]]) -> Operation[tuple[Remembered, ...]]:
+        if len(bodies) == 1:
+            return ((yield from self._remember_one(bodies[0])),)
+        answer = yield from self.session.call(
+            Call(
+                method="POST",
+                path="/v1/remember/bulk",
+                body={"items": bodies},
+                unlock={body["namespace"] for body in bodies},
+                repeatable=True,
+                names_relayer=True,
+            )
+        )
+        results = tuple(Remembered.from_json(entry) for entry in member(answer, "results"))
+        if len(results) != len(bodies):
+            raise UntrustedRelayer("results", "The relayer answered for other items than it got.")
+        yield from self._check_receipts(answer.get("receipts") or (), results)
+        return results
+
+    def _check_receipts(
+        self, receipts: Iterable[str], results: Iterable[Remembered]
+    ) -> Operation[None]:
+        recorded: set[str] = set()
+        for text in receipts:
+            receipt = yield from self.session.note_receipt(text, op="remember")
+            recorded |= {item[0] for item in receipt.items}
+        if not recorded.issuperset(result.id for result in results if not result.duplicate):
+            raise UntrustedRelayer("receipt", "A new memory came without its receipt.")
+
+    def wait(
+        self, ids: Iterable[str], *, timeout_s: float = 60.0, until_uploaded: bool = False
+    ) -> Operation[tuple[MemoryStatus, ...]]:
+        """Wait until memories are done (found by vector too), failed or gone; asks ever less often.
+
+        With `until_uploaded`, being stored and found by keyword is enough.
+
+        Raises:
+            TimedOut: some are still under way after `timeout_s`.
+        """
+        until_s = self.session.monotonic() + timeout_s
+        order = tuple(ids)
+        final = STATES_FINAL | ({"uploaded"} if until_uploaded else set())
+        known: dict[str, MemoryStatus] = {}
+        pause_s = 0.1
+        while True:
+            open_ids = [one for one in order if one not in known or known[one].status not in final]
+            for start in range(0, len(open_ids), STATUS_IDS_MAX):
+                for status in (yield from self.status(open_ids[start : start + STATUS_IDS_MAX])):
+                    known[status.id] = status
+            if all(one in known and known[one].status in final for one in order):
+                return tuple(known[one] for one in order)
+            if self.session.monotonic() + pause_s > until_s:
+                raise TimedOut("Some memories are still under way.")
+            yield Sleep(pause_s)
+            pause_s = min(5.0, pause_s * 1.5)
+
+    def analyze(
+        self,
+        text: str,
+        *,
+        namespace: str | None = None,
+        occurred_at: datetime | str | None = None,
+        source: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Operation[Analysis]:
+        """Find the facts worth keeping in a text or conversation, and store them.
+
+        Dates such as "yesterday" are resolved against `occurred_at`, when it is given.
+        """
+        body = {
+            "text": text,
+            "occurred_at": None if occurred_at is None else rfc3339(occurred_at),
+            "source": source,
+            "idempotency_key": idempotency_key or str(uuid4()),
+        }
+        answer = yield from self.post("/v1/analyze", namespace, body, names_relayer=True)
+        result = Analysis.from_json(answer)
+        for receipt in result.receipts:
+            yield from self.session.note_receipt(receipt, op="analyze")
+        return result
+
+    def restore(
+        self, *, namespace: str | None = None, limit: int | None = None
+    ) -> Operation[Restored]:
+        """Rebuild a namespace's index from its stored objects."""
+        answer = yield from self.post(
+            "/v1/restore", namespace, {"limit": limit}, names_relayer=True
+        )
+        return Restored.from_json(answer)
+
+    def forget(self, memory_id: str) -> Operation[Forgotten]:
+        """Erase one memory; the same words may be remembered anew later."""
+        path = f"/v1/memories/{segment(memory_id)}"
+        call = Call(method="DELETE", path=path, names_relayer=True)
+        result = Forgotten.from_json((yield from self.session.call(call)))
+        if result.receipt is not None:
+            ids = [result.id] if result.erased else []
+            yield from self.session.note_receipt(result.receipt, op="forget", ids=ids)
+        return result
+
+    def _body(self, draft: Draft) -> dict[str, Any]:
+        named = replace(
+            draft,
+            namespace=self.namespace_of(draft.namespace),
+            idempotency_key=draft.idempotency_key or str(uuid4()),
+        )
+        return named.body()
+
+
+def _draft(item: Item, namespace: str | None) -> Draft:
+    if isinstance(item, str):
+        item = Draft(text=item)
+    elif not isinstance(item, Draft):
+        known = {entry.name for entry in fields(Draft)}
+        item = Draft(**{name: value for name, value in item.items() if name in known})
+    return item if item.namespace is not None else replace(item, namespace=namespace)
+
+
+def _chunks(bodies: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    chunk: list[dict[str, Any]] = []
+    for body in bodies:
+        alone = len(json.dumps(body, ensure_ascii=False).encode()) > BULK_ITEM_BYTES_MAX
+        if chunk and (alone or len(chunk) == BULK_ITEMS_MAX):
+            yield chunk
+            chunk = []
+        if alone:
+            yield [body]
+        else:
+            chunk.append(body)
+    if chunk:
+        yield chunk

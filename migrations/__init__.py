@@ -1,0 +1,1 @@
+"""Alembic's environment and the numbered revisions of the schema."""

@@ -1,0 +1,1 @@
+"""Revisions, one file each, raw SQL, one statement an execute."""

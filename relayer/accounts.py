@@ -1,0 +1,372 @@
+"""Accounts, their chains of grants, and what a key may do now.
+
+Not here: keys themselves (`custody.py`), request checks (`checks.py`), SQL (`database.accounts`).
+
+- The signed grants are the authority. Columns beside them only help to list; nothing here reads a
+  role or a scope from one.
+- A chain is cached by its serial and continued, never trusted beyond it: every request reads the
+  account's current serial, so a revocation counts from the next request on every replica.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from relayer.blobs import BlobStore
+from relayer.database import accounts as statements
+from relayer.database.pool import Connection, Database
+from relayer.errors import BadRequest, Conflict, Corrupted, NotAllowed, NotFound
+from relayer.sealed.envelope import blob_hash, blob_id
+from relayer.sealed.grants import (
+    Chain,
+    Grant,
+    Revocation,
+    Role,
+    parse_any,
+    parse_grant,
+    parse_revocation,
+    verify_join,
+)
+from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey, account_id
+from relayer.sealed.primitives import CryptoError
+from relayer.sealed.receipts import Item, Receipt, chain_hash, sign_receipt
+
+CHAINS_MAX: Final = 10_000
+_STRENGTH: Final = {"reader": 1, "writer": 2, "owner": 3}
+Clock = Callable[[], datetime]
+
+
+def to_ms(moment: datetime) -> int:
+    """Unix milliseconds."""
+    return round(moment.timestamp() * 1000)
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who is asking, and what its live grants allow: made once a request, never stored."""
+
+    account: AccountId
+    key: PublicKey
+    grants: tuple[Grant, ...]
+    custody: Literal["managed", "sealed"]
+    serial: int
+
+    def strength(self, namespace: Namespace | None) -> int:
+        """0 none, 1 reader, 2 writer, 3 owner, in a namespace or (None) the whole account."""
+        return max(
+            (_STRENGTH.get(g.role, 0) for g in self.grants if _covers(g, namespace)), default=0
+        )
+
+    def require(self, namespace: Namespace, role: Role) -> None:
+        """Return when the key may act as `role` in the namespace.
+
+        Raises:
+            NotAllowed: it may not.
+        """
+        if self.strength(namespace) < _STRENGTH[role]:
+            raise NotAllowed(f"This key is not a {role} of that namespace.")
+
+    def require_owner(self) -> None:
+        """Return when the key owns the account.
+
+        Raises:
+            NotAllowed: it does not.
+        """
+        if not self.is_owner:
+            raise NotAllowed("Only an owner of the account may do that.")
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether the key owns the account."""
+        return self.strength(None) == _STRENGTH["owner"]
+
+    @property
+    def namespaces(self) -> list[Namespace] | None:
+        """The namespaces it may read, None for all."""
+        if any(g.whole_account for g in self.grants):
+            return None
+        return sorted({e.namespace for g in self.grants for e in g.scope if e.namespace})
+
+
+def _covers(grant: Grant, namespace: Namespace | None) -> bool:
+    return grant.whole_account or any(e.namespace == namespace for e in grant.scope)
+
+
+class Accounts:
+    """Creates accounts, accepts grants and revocations, and tells what a key may do."""
+
+    def __init__(
+        self, *, database: Database, blobs: BlobStore, identity: Identity, clock: Clock
+    ) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._identity = identity
+        self._clock = clock
+        self._chains: OrderedDict[AccountId, Chain] = OrderedDict()
+
+    async def access(self, account: AccountId, key: PublicKey) -> Access | None:
+        """What the key may do in the account now; None when it holds no live grant."""
+        chain = await self.chain(account)
+        now_ms = to_ms(self._clock())
+        grants = tuple(g for g in chain.live(key, now_ms) if g.role != "custodian")
+        if not grants:
+            return None
+        return Access(account, key, grants, self.custody(chain), chain.serial)
+
+    def custody(self, chain: Chain) -> Literal["managed", "sealed"]:
+        """Managed while this relayer holds a live custodian grant; computed, never stored."""
+        return "managed" if self.custodian_grants(chain) else "sealed"
+
+    def custodian_grants(self, chain: Chain) -> list[Grant]:
+        """The live grants that make this relayer the account's custodian."""
+        live = chain.live(self._identity.public_key, to_ms(self._clock()))
+        return [g for g in live if g.role == "custodian"]
+
+    async def chain(self, account: AccountId) -> Chain:
+        """The account's verified chain, up to its current serial.
+
+        Raises:
+            NotFound: no such account.
+            Corrupted: the stored grants do not verify, or history went backwards.
+        """
+        row = await statements.find_account(self._database, account)
+        if row is None:
+            raise NotFound("No such account.")
+        chain = self._chains.get(account) or Chain(account)
+        if row["grant_serial"] < chain.serial:
+            raise Corrupted("The account's grants went backwards.")
+        if row["grant_serial"] > chain.serial:
+            chain = await self._continued(chain, row["grant_serial"])
+        self._remember(chain)
+        return chain
+
+    async def _continued(self, chain: Chain, serial: int) -> Chain:
+        rows = await statements.grants_after(self._database, chain.account, chain.serial)
+        longer = chain.copy()
+        try:
+            for row in rows:
+                longer.add(parse_any(row["object"]))
+        except CryptoError:
+            raise Corrupted("The account's grants do not verify.") from None
+        if longer.serial < serial:
+            raise Corrupted("The account's grants are incomplete.")
+        return longer
+
+    def _remember(self, chain: Chain) -> None:
+        self._chains[chain.account] = chain
+        self._chains.move_to_end(chain.account)
+        if len(self._chains) > CHAINS_MAX:
+            self._chains.popitem(last=False)
+
+    async def create(
+        self, *, founder: PublicKey, grants: Sequence[bytes], label: str
+    ) -> tuple[Chain, list[bytes]]:
+        """A new account with its first grants; (chain, receipts).
+
+        Raises:
+            BadRequest: a grant breaks a rule.
+            Conflict: the account exists, or a key belongs to another account.
+        """
+        account = account_id(founder)
+        chain = Chain(account)
+        try:
+            items = [parse_grant(signed) for signed in grants]
+            for item in items:
+                chain.add(item)
+        except CryptoError as error:
+            raise BadRequest(f"A grant was refused: {error}.", code="grant.invalid") from None
+        if chain.founder != founder or any(not self._known_here(i, founder) for i in items):
+            raise BadRequest(
+                "An account begins with the founder's own grant and, if managed, the custodian's.",
+                code="grant.invalid",
+            )
+        receipts: list[bytes] = []
+        async with self._database.transaction() as connection:
+            if await statements.lock_account(connection, account):
+                raise Conflict("That account exists.", code="account.exists")
+            await statements.insert_account(
+                connection, account=account, label=label, now=self._clock()
+            )
+            if not await statements.claim_key(connection, key=founder, account=account):
+                raise Conflict("That key belongs to another account.", code="key.taken")
+            for item in items:
+                receipts.append(await self._store(connection, item, actor=founder, label=label))
+        await self._journal(account, grants)
+        self._remember(chain)
+        return chain, receipts
+
+    def _known_here(self, grant: Grant, founder: PublicKey) -> bool:
+        """At founding only the founder and this relayer take part: others join, with proof."""
+        return grant.recipient in (founder, self._identity.public_key)
+
+    async def grant(
+        self, *, account: AccountId, actor: PublicKey, signed: bytes, join: bytes, label: str
+    ) -> tuple[Grant, bytes]:
+        """Accept a grant to a key that agreed to join; (grant, receipt).
+
+        Raises:
+            BadRequest: the grant or the join breaks a rule.
+            Conflict: another serial is due, or the key belongs to another account.
+        """
+        try:
+            grant = parse_grant(signed)
+            if grant.role != "custodian":
+                verify_join(
+                    join,
+                    account=account,
+                    issuer=grant.issuer,
+                    recipient=grant.recipient,
+                    relayer=self._identity.public_key,
+                )
+            elif grant.recipient != self._identity.public_key:
+                raise CryptoError("a custodian is this relayer")
+        except CryptoError as error:
+            raise BadRequest(f"The grant was refused: {error}.", code="grant.invalid") from None
+        return grant, await self._accept(account, grant, actor=actor, label=label)
+
+    async def revoke(
+        self, *, account: AccountId, actor: PublicKey, signed: bytes
+    ) -> tuple[Revocation, bytes]:
+        """Accept a revocation; (revocation, receipt).
+
+        Raises:
+            BadRequest: it breaks a rule.
+            Conflict: another serial is due.
+        """
+        try:
+            revocation = parse_revocation(signed)
+        except CryptoError as error:
+            raise BadRequest(
+                f"The revocation was refused: {error}.", code="grant.invalid"
+            ) from None
+        return revocation, await self._accept(account, revocation, actor=actor, label="")
+
+    async def _accept(
+        self, account: AccountId, item: Grant | Revocation, *, actor: PublicKey, label: str
+    ) -> bytes:
+        chain = (await self.chain(account)).copy()
+        if item.account == account and item.serial != chain.serial + 1:
+            raise Conflict(
+                f"The next serial of this account is {chain.serial + 1}.", code="grant.serial"
+            )
+        try:
+            chain.add(item)
+        except CryptoError as error:
+            raise BadRequest(f"The grant was refused: {error}.", code="grant.invalid") from None
+        async with self._database.transaction() as connection:
+            receipt = await self._store(connection, item, actor=actor, label=label)
+        await self._journal(account, [item.signed])
+        self._remember(chain)
+        return receipt
+
+    async def _store(
+        self, connection: Connection, item: Grant | Revocation, *, actor: PublicKey, label: str
+    ) -> bytes:
+        """Store a grant or revocation that its chain accepted; the receipt."""
+        heads = await statements.lock_account(connection, item.account)
+        if heads is None:
+            raise NotFound("No such account.")
+        if heads.grant_serial + 1 != item.serial:
+            raise Conflict("Another grant came in between.", code="grant.serial")
+        is_grant = isinstance(item, Grant)
+        taken = is_grant and item.recipient != self._identity.public_key
+        if taken and not await statements.claim_key(
+            connection, key=item.recipient, account=item.account
+        ):
+            raise Conflict("That key belongs to another account.", code="key.taken")
+        now = self._clock()
+        receipt = sign_receipt(
+            self._identity,
+            Receipt(
+                account=item.account,
+                seq=heads.receipt_seq + 1,
+                previous=heads.receipt_head,
+                time_ms=to_ms(now),
+                op="grant" if is_grant else "revoke",
+                actor=actor,
+                namespace=None,
+                epoch=None,
+                items=(_grant_item(item),),
+                serial=item.serial,
+            ),
+        )
+        await statements.insert_grant(
+            connection,
+            account=item.account,
+            serial=item.serial,
+            recipient=item.recipient,
+            label=label,
+            signed=item.signed,
+            now=now,
+            receipt_seq=heads.receipt_seq + 1,
+            receipt=receipt,
+            receipt_head=chain_hash(receipt),
+            blob_id=blob_hash(blob_id(item.signed)),
+            blob_here=self._blobs.transactional,
+        )
+        return receipt
+
+    async def _journal(self, account: AccountId, objects: Sequence[bytes]) -> None:
+        """Keep signed objects in an outside blob store too, from which alone all can be rebuilt."""
+        if self._blobs.transactional:
+            return  # they were committed with their rows
+        await self._blobs.put_many(account, {blob_id(o): o for o in objects})
+
+    async def listed_grants(self, access: Access) -> list[dict[str, Any]]:
+        """Signed grants and revocations: all for owners, else one's own and the chain above."""
+        rows = await statements.grants_after(self._database, access.account, 0)
+        parsed = [(row, parse_any(row["object"])) for row in rows]
+        wanted = {i.recipient for _, i in parsed} if access.is_owner else {access.key}
+        if not access.is_owner:
+            for _, item in reversed(parsed):
+                if item.recipient in wanted:
+                    wanted.add(item.issuer)
+        return [
+            {
+                "kind": "grant" if isinstance(item, Grant) else "revoke",
+                "serial": item.serial,
+                "object": item.signed,
+                "label": row["label"],
+            }
+            for row, item in parsed
+            if item.recipient in wanted
+        ]
+
+    async def listed_keys(self, access: Access) -> list[dict[str, Any]]:
+        """The account's keys as their grants say: all for owners, else one's own."""
+        keys = await self.all_keys(access.account)
+        return [k for k in keys if access.is_owner or k["public_key"] == access.key.hex()]
+
+    async def all_keys(self, account: AccountId) -> list[dict[str, Any]]:
+        """Every key of an account, in order of its first grant."""
+        chain = await self.chain(account)
+        rows = await statements.grants_after(self._database, account, 0)
+        by_serial = {row["serial"]: row for row in rows}
+        now_ms = to_ms(self._clock())
+        return [_key_entry(chain, key, by_serial, now_ms) for key in chain.grants]
+
+
+def _key_entry(chain: Chain, key: PublicKey, rows: dict[int, Any], now_ms: int) -> dict[str, Any]:
+    floor = chain.revoked_at.get(key, 0)
+    grants = [g for g in chain.grants[key] if g.serial > floor] or chain.grants[key][-1:]
+    strongest = max(grants, key=lambda g: _STRENGTH.get(g.role, 0))
+    whole = any(g.whole_account for g in grants)
+    expiries = [g.expires_ms for g in grants if g.expires_ms is not None]
+    return {
+        "public_key": key.hex(),
+        "label": rows[grants[-1].serial]["label"],
+        "role": strongest.role,
+        "namespaces": None
+        if whole
+        else sorted({e.namespace for g in grants for e in g.scope if e.namespace}),
+        "created_ms": grants[0].created_ms,
+        "expires_ms": max(expiries) if len(expiries) == len(grants) else None,
+        "revoked": not chain.live(key, now_ms) and key in chain.revoked_at,
+    }
+
+
+def _grant_item(item: Grant | Revocation) -> Item:
+    identifier = item.grant if isinstance(item, Grant) else statements.NIL
+    return Item(identifier, 0, blob_id(item.signed))

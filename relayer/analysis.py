@@ -1,0 +1,292 @@
+"""The order of steps of analyze and ask, and of an extraction that had to wait.
+
+Not here: how facts are found (`extract`), how a model is asked (`llm`), storing (`writer.py`).
+
+- A turn that was accepted is never lost: when the model is away it is sealed as a pending episode
+  and extracted later.
+- No database connection is held while a model thinks.
+"""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from relayer.accounts import Access, Clock, to_ms
+from relayer.blobs import BlobStore
+from relayer.custody import Keys
+from relayer.database import memories as rows
+from relayer.database.pool import Database, Row, UniqueViolation
+from relayer.errors import Corrupted, Unavailable
+from relayer.extraction.extractors import Extractor, Fact, Turn
+from relayer.llm import LanguageModel, ask_prompt
+from relayer.memory import Caller, Found, MemoryService, Query
+from relayer.namespaces import Namespaces
+from relayer.record import Draft, decode, encode, from_ms
+from relayer.redact import redact
+from relayer.sealed import envelope, index
+from relayer.sealed.keys import AccountId, Namespace, PublicKey
+from relayer.sealed.primitives import CryptoError, to_base64url
+from relayer.settings import Limits
+from relayer.writer import Remembered, Stored, Writer, idempotency_marks, marked_memory
+
+RELATED_MAX: Final = 10
+RELATED_QUERY_CHARACTERS: Final = 2_000  # the end of a conversation says what it is about
+ROUTE: Final = "analyze"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversation:
+    """What to analyze."""
+
+    text: str = field(repr=False)
+    namespace: Namespace
+    occurred_at: datetime | None = None
+    source: str | None = field(default=None, repr=False)
+    idempotency_key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Analyzed:
+    """The facts that were stored, or the episode that waits for the model."""
+
+    facts: Sequence[Stored]
+    episode: uuid.UUID | None
+    receipts: Sequence[bytes]
+    redacted: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A model's answer and the memories it was given."""
+
+    text: str = field(repr=False)
+    memories: Sequence[Found] = field(repr=False)
+
+
+class Analysis:
+    """Takes facts out of conversations and answers questions from memories."""
+
+    def __init__(
+        self,
+        *,
+        memory: MemoryService,
+        writer: Writer,
+        extractor: Extractor,
+        model: LanguageModel | None,
+        database: Database,
+        blobs: BlobStore,
+        namespaces: Namespaces,
+        clock: Clock,
+    ) -> None:
+        self._memory = memory
+        self._writer = writer
+        self._extractor = extractor
+        self._model = model
+        self._database = database
+        self._blobs = blobs
+        self._namespaces = namespaces
+        self._clock = clock
+
+    async def analyze(self, caller: Caller, conversation: Conversation) -> Analyzed:
+        """Store the facts of a conversation, or the conversation itself until they can be found.
+
+        Raises:
+            NotAllowed: not a writer of the namespace, or its key is missing.
+            Conflict: the idempotency key came back with another text.
+            QuotaExceeded: the account is full.
+        """
+        caller.access.require(conversation.namespace, "writer")
+        text, redacted = redact(conversation.text)
+        if (before := await self._answered(caller, conversation, text)) is not None:
+            return Analyzed(before, None, (), redacted)
+        turn = Turn(text, conversation.occurred_at, await self._related(caller, conversation))
+        try:
+            facts = await self._extractor.extract(turn)
+        except Unavailable:
+            episode, receipts = await self._keep(caller, conversation, text)
+            return Analyzed((), episode, receipts, redacted)
+        stored = await self._remember(caller, conversation, facts, text)
+        return Analyzed(stored.items, None, stored.receipts, redacted)
+
+    async def _answered(
+        self, caller: Caller, conversation: Conversation, text: str
+    ) -> list[Stored] | None:
+        """The facts of an earlier request with the same idempotency key."""
+        if conversation.idempotency_key is None:
+            return None
+        epochs = caller.keys.of(conversation.namespace)
+        by_item = [
+            idempotency_marks(
+                caller.access, epochs, conversation.idempotency_key, text, route=ROUTE, item=n
+            )
+            for n in range(Limits.facts_max)
+        ]
+        stored = await rows.find_marks(
+            self._database,
+            account=caller.access.account,
+            marks=[mark for marks in by_item for mark, _ in marks],
+        )
+        ids = [found for marks in by_item if (found := marked_memory(marks, stored)) is not None]
+        if not ids:
+            return None
+        living = await rows.find_memories(
+            self._database, account=caller.access.account, memory_ids=ids, now=self._clock()
+        )
+        opened = await self._memory.open_rows(caller, living)
+        return [
+            Stored(
+                m.id,
+                conversation.namespace,
+                m.text or "",
+                m.kind,
+                m.importance,
+                m.confidence,
+                duplicate=True,
+                status=m.status,
+                redacted={},
+            )
+            for m in opened
+            if m is not None
+        ]
+
+    async def _related(self, caller: Caller, conversation: Conversation) -> list[str]:
+        """Texts of memories the conversation touches, so that they are not extracted again."""
+        query = Query(
+            text=conversation.text[-RELATED_QUERY_CHARACTERS:],
+            namespaces=[conversation.namespace],
+            limit=RELATED_MAX,
+        )
+        recalled = await self._memory.recall(caller, query)
+        return [f.memory.text for f in recalled.found if f.memory.text is not None]
+
+    async def _remember(
+        self,
+        caller: Caller,
+        conversation: Conversation,
+        facts: Sequence[Fact],
+        text: str,
+        *,
+        episode: uuid.UUID | None = None,
+    ) -> Remembered:
+        drafts = [
+            Draft(
+                text=fact.text,
+                namespace=conversation.namespace,
+                kind=fact.kind,
+                source=conversation.source,
+                event_time=from_ms(fact.event_time_ms),
+                importance=fact.importance,
+                confidence=fact.confidence,
+                idempotency_key=conversation.idempotency_key,
+            )
+            for fact in facts
+        ]
+        return await self._writer.write(
+            caller.access,
+            caller.keys,
+            drafts,
+            op="analyze",
+            route=ROUTE,
+            marked_text=text,
+            episode=episode,
+        )
+
+    async def _keep(
+        self, caller: Caller, conversation: Conversation, text: str
+    ) -> tuple[uuid.UUID, list[bytes]]:
+        """Seal the conversation as a pending episode; equal ones are one."""
+        key = caller.keys.of(conversation.namespace)[0]
+        entry = await self._namespaces.ensure(caller.access.account, key)
+        when = conversation.occurred_at
+        draft = Draft(
+            text=text,
+            namespace=conversation.namespace,
+            kind="episodic",
+            event_time=when,
+            source=conversation.source,
+        )
+        episode_id = uuid.UUID(
+            bytes=index.fingerprint(
+                key, kind="episodic", event_time_ms=None if when is None else to_ms(when), text=text
+            )
+        )
+        address = envelope.Address(envelope.EPISODE, caller.access.account, episode_id, 1)
+        blob = envelope.seal(
+            key, address, encode(draft, caller.access.key), created_ms=to_ms(self._clock())
+        )
+        episode = rows.NewEpisode(
+            episode_id=episode_id,
+            namespace_id=entry.namespace_id,
+            epoch=key.epoch,
+            writer=caller.access.key,
+            blob_id=envelope.blob_hash(envelope.blob_id(blob)),
+            blob=blob,
+        )
+        try:
+            receipts = await self._writer.store(
+                caller.access,
+                [],
+                op="analyze",
+                names={entry.namespace_id: conversation.namespace},
+                episodes=[episode],
+            )
+        except UniqueViolation:
+            return episode_id, []  # the same turn waits already
+        return episode_id, receipts
+
+    async def extract_episode(self, account: AccountId, keys: Keys, episode_id: uuid.UUID) -> None:
+        """Take the facts out of a pending episode; nothing when it is done or gone.
+
+        Raises:
+            Unavailable: the model is still away.
+            NotAllowed: the namespace's key is missing.
+            Corrupted: the blob is lost or altered.
+        """
+        row = await rows.find_episode(self._database, account=account, episode_id=episode_id)
+        if row is None or row["state"] != "pending":
+            return
+        draft = await self._open_episode(account, keys, row)
+        writer = PublicKey(row["writer"])
+        caller = Caller(Access(account, writer, grants=(), custody="sealed", serial=0), keys)
+        conversation = Conversation(
+            text=draft.text,
+            namespace=draft.namespace,
+            occurred_at=draft.event_time,
+            source=draft.source,
+        )
+        facts = await self._extractor.extract(Turn(draft.text, draft.event_time))
+        await self._remember(caller, conversation, facts, draft.text, episode=episode_id)
+
+    async def _open_episode(self, account: AccountId, keys: Keys, row: Row) -> Draft:
+        name = to_base64url(row["blob_id"])
+        blob = (await self._blobs.get_many(account, [name])).get(name)
+        if not isinstance(blob, bytes):
+            raise Corrupted("A pending episode is lost or altered.")
+        address = envelope.Address(envelope.EPISODE, account, row["episode_id"], 1)
+        for key in keys.of(Namespace(row["namespace"])):
+            if key.epoch == row["epoch"]:
+                try:
+                    return decode(envelope.open_envelope(key, address, blob))[0]
+                except CryptoError:
+                    raise Corrupted("A pending episode does not match its row.") from None
+        raise Corrupted("The key of a pending episode's epoch is missing.")
+
+    async def ask(self, caller: Caller, query: Query) -> Answer:
+        """A model's answer to a question, from what is recalled for it.
+
+        Raises:
+            Unavailable: `llm.not_configured`, or the model is away.
+            NotAllowed: not a reader of the namespace, or its key is missing.
+        """
+        if self._model is None:
+            raise Unavailable(
+                "This relayer has no language model; recall works without one.",
+                code="llm.not_configured",
+                retry_after_s=3600,
+            )
+        recalled = await self._memory.recall(caller, query)
+        memories = [f.memory.text for f in recalled.found if f.memory.text is not None]
+        system, user = ask_prompt(query.text, memories)
+        return Answer(await self._model.answer(system=system, user=user), recalled.found)

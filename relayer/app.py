@@ -1,0 +1,330 @@
+"""The composition root: every part is built here, once, from the settings.
+
+Not here: the parts. Nothing else in the package knows all of them.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from litestar import Litestar, Request, Router
+from litestar.di import Provide
+from litestar.exceptions import HTTPException
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.plugins.prometheus import PrometheusConfig, PrometheusController
+from litestar.types import ASGIApp
+
+from relayer import __version__, http, memwal
+from relayer.accounts import Access, Accounts, Clock
+from relayer.analysis import Analysis
+from relayer.blobs import BlobStore, FolderStore, PostgresStore
+from relayer.checks import PUBLIC, Guard, utc_now
+from relayer.custody import Custody
+from relayer.database.migrate import migrate
+from relayer.database.pool import Database
+from relayer.embedding import model
+from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
+from relayer.embedding.embedders import BuiltinEmbedder, Embedder, OpenAIEmbedder
+from relayer.embedding.endpoints import Endpoint
+from relayer.errors import RelayerError
+from relayer.extraction.extractors import Extractor, LlmExtractor, SentenceExtractor
+from relayer.identity import load_identity
+from relayer.jobs import Worker
+from relayer.llm import LanguageModel
+from relayer.manual import Manual
+from relayer.memory import Caller, MemoryService
+from relayer.namespaces import Namespaces
+from relayer.postgres.embedded import EmbeddedPostgres
+from relayer.public_url import PublicUrl, StripPrefix
+from relayer.registration import Registration
+from relayer.restore import Restore
+from relayer.routes import UNLOCK_HEADER, v1_router
+from relayer.sealed.keys import Identity
+from relayer.settings import Limits, Settings
+from relayer.writer import Writer
+
+log = logging.getLogger("relayer")
+
+
+@dataclass(frozen=True)
+class Storage:
+    """What the server and the command line share: database, blobs, identity, accounts."""
+
+    connect_args: dict[str, Any]
+    database: Database
+    blobs: BlobStore
+    identity: Identity
+    accounts: Accounts
+    namespaces: Namespaces
+    custody: Custody
+
+
+@asynccontextmanager
+async def opened(settings: Settings, clock: Clock = utc_now) -> AsyncIterator[Storage]:
+    """Storage on a migrated database; the embedded server is started and stopped with it."""
+    # The embedded server drops root and must still walk through; what is inside is closed.
+    mode = 0o711 if os.geteuid() == 0 else 0o700
+    settings.data_dir.mkdir(mode=mode, parents=True, exist_ok=True)
+    identity = load_identity(Path(settings.key_file or settings.data_dir / "relayer.key"))
+    async with _connect_args(settings) as (connect_args, url):
+        await migrate(connect_args, url)
+        database = await Database.connect(connect_args, connections=settings.database_connections)
+        try:
+            yield storage_on(settings, connect_args, database, identity, clock)
+        finally:
+            await database.close()
+
+
+@asynccontextmanager
+async def _connect_args(settings: Settings) -> AsyncIterator[tuple[dict[str, Any], str]]:
+    """asyncpg's arguments and SQLAlchemy's URL of the database."""
+    if settings.database_url:
+        scheme, _, rest = settings.database_url.partition("://")
+        del scheme
+        yield {"dsn": settings.database_url}, f"postgresql+asyncpg://{rest}"
+        return
+    async with EmbeddedPostgres(data_dir=settings.data_dir) as server:
+        yield server.connect_args, server.sqlalchemy_url
+
+
+def storage_on(
+    settings: Settings,
+    connect_args: dict[str, Any],
+    database: Database,
+    identity: Identity,
+    clock: Clock,
+) -> Storage:
+    """Storage on a database that is connected and migrated."""
+    blobs: BlobStore = PostgresStore(database=database)
+    if settings.blob_store.startswith("file:"):
+        blobs = FolderStore(folder=Path(settings.blob_store.removeprefix("file:")))
+    accounts = Accounts(database=database, blobs=blobs, identity=identity, clock=clock)
+    namespaces = Namespaces(database=database, clock=clock)
+    custody = Custody(accounts=accounts, namespaces=namespaces, identity=identity, clock=clock)
+    return Storage(connect_args, database, blobs, identity, accounts, namespaces, custody)
+
+
+def build_embedder(settings: Settings) -> Embedder | None:
+    """The embedder the settings name, behind the cache; None for none."""
+    if settings.embedder == "none":
+        return None
+    inner: Embedder
+    if settings.embedder == "openai" or (settings.embedder == "auto" and settings.embedding_model):
+        urls = settings.embedding_base_urls or settings.openai_base_url
+        inner = OpenAIEmbedder(
+            endpoints=[
+                Endpoint(url.strip(), settings.openai_api_key or None)
+                for url in urls.split(",")
+                if url.strip()
+            ],
+            model=settings.embedding_model,
+            dim=settings.embedding_dim,
+            timeout_s=settings.embedding_timeout_s,
+            tokenizer_folder=model_folder(settings),
+        )
+    else:
+        inner = CoalescingEmbedder(inner=BuiltinEmbedder(folder=model_folder(settings)))
+    return CachedEmbedder(
+        inner=inner, entries_max=settings.embedding_cache_entries, secret=os.urandom(32)
+    )
+
+
+def model_folder(settings: Settings) -> Path:
+    """Where the built-in model's files are."""
+    return Path(settings.model_dir) if settings.model_dir else model.default_folder()
+
+
+def build_language_model(settings: Settings) -> LanguageModel | None:
+    """The chat model the settings name, or None."""
+    if not settings.llm_model:
+        return None
+    return LanguageModel(
+        base_url=settings.openai_base_url,
+        api_key=settings.openai_api_key,
+        model=settings.llm_model,
+        timeout_s=settings.llm_timeout_s,
+    )
+
+
+@dataclass(frozen=True)
+class Services:
+    """What turns a checked request into an answer, and the worker that follows up."""
+
+    embedder: Embedder | None
+    memory: MemoryService
+    analysis: Analysis
+    restore: Restore
+    manual: Manual
+    worker: Worker
+
+
+def build_services(
+    storage: Storage,
+    settings: Settings,
+    *,
+    embedder: Embedder | None,
+    language_model: LanguageModel | None,
+    clock: Clock,
+) -> Services:
+    """The services on a storage; the worker does not run yet."""
+    writer = Writer(
+        database=storage.database,
+        blobs=storage.blobs,
+        namespaces=storage.namespaces,
+        identity=storage.identity,
+        storage_bytes_max=settings.storage_bytes_max,
+        embeds=embedder is not None,
+        clock=clock,
+    )
+    memory = MemoryService(
+        database=storage.database,
+        blobs=storage.blobs,
+        namespaces=storage.namespaces,
+        writer=writer,
+        embedder=embedder,
+        clock=clock,
+    )
+    extractor: Extractor = (
+        SentenceExtractor() if language_model is None else LlmExtractor(model=language_model)
+    )
+    analysis = Analysis(
+        memory=memory,
+        writer=writer,
+        extractor=extractor,
+        model=language_model,
+        database=storage.database,
+        blobs=storage.blobs,
+        namespaces=storage.namespaces,
+        clock=clock,
+    )
+    worker = Worker(
+        connect_args=storage.connect_args,
+        database=storage.database,
+        memory=memory,
+        analysis=analysis,
+        custody=storage.custody,
+        namespaces=storage.namespaces,
+        blobs=storage.blobs,
+        clock=clock,
+    )
+    restore = Restore(
+        database=storage.database,
+        blobs=storage.blobs,
+        namespaces=storage.namespaces,
+        writer=writer,
+    )
+    manual = Manual(
+        database=storage.database, namespaces=storage.namespaces, writer=writer, clock=clock
+    )
+    return Services(embedder, memory, analysis, restore, manual, worker)
+
+
+def build_app(storage: Storage, settings: Settings, clock: Clock = utc_now) -> ASGIApp:
+    """The application; its worker runs as long as it does."""
+    services = build_services(
+        storage,
+        settings,
+        embedder=build_embedder(settings),
+        language_model=build_language_model(settings),
+        clock=clock,
+    )
+    public_url = PublicUrl(settings=settings)
+
+    async def provide_caller(request: Request[Any, Any, Any]) -> Caller:
+        access: Access = request.state.access
+        keys, learned = await storage.custody.keys(access, request.headers.get(UNLOCK_HEADER))
+        if learned:
+            await services.worker.resume(access.account, storage.custody.held(access.account))
+        return Caller(access, keys)
+
+    def provide_access(request: Request[Any, Any, Any]) -> Access:
+        access: Access = request.state.access
+        return access
+
+    parts: dict[str, Any] = {
+        "memory": services.memory,
+        "analysis": services.analysis,
+        "accounts": storage.accounts,
+        "custody": storage.custody,
+        "database": storage.database,
+        "identity": storage.identity,
+        "settings": settings,
+        "embedder": services.embedder,
+        "public_url": public_url,
+        "registration": Registration(settings=settings),
+        "restore": services.restore,
+        "manual": services.manual,
+    }
+    app = Litestar(
+        route_handlers=[v1_router(), *memwal.HANDLERS, _Metrics],
+        guards=[
+            Guard(
+                database=storage.database,
+                accounts=storage.accounts,
+                settings=settings,
+                clock=clock,
+            )
+        ],
+        dependencies={
+            "caller": Provide(provide_caller),
+            "access": Provide(provide_access, sync_to_thread=False),
+            **{name: _provide(part) for name, part in parts.items()},
+        },
+        middleware=[
+            PrometheusConfig(app_name="memrelay", prefix="memrelay", group_path=True).middleware
+        ],
+        exception_handlers={
+            RelayerError: http.relayer_error,
+            HTTPException: http.http_error,
+            Exception: http.unexpected_error,
+        },
+        request_class=http.JsonRequest,
+        request_max_body_size=Limits.body_bytes_max,
+        openapi_config=_openapi(),
+        lifespan=[_lifespan(services.worker)],
+        debug=False,
+        logging_config=None,
+        pdb_on_exception=False,
+    )
+    surrounded = http.Surroundings(app, timeout_s=settings.request_timeout_s)
+    return StripPrefix(surrounded, prefix=public_url.prefix)
+
+
+def _provide(part: Any) -> Provide:
+    return Provide(lambda: part, sync_to_thread=False)
+
+
+class _Metrics(PrometheusController):
+    """GET /metrics: counts and durations by route, nothing about tenants."""
+
+    path = "/metrics"
+    opt = {PUBLIC: True}  # noqa: RUF012  # the framework's own way to declare options
+
+
+def _openapi() -> OpenAPIConfig:
+    return OpenAPIConfig(
+        title="memrelay",
+        version=__version__,
+        render_plugins=[JsonRenderPlugin()],
+        openapi_router=Router(path="/schema", route_handlers=[], opt={PUBLIC: True}),
+    )
+
+
+def _lifespan(worker: Worker) -> Any:
+    @asynccontextmanager
+    async def lifespan(_: Litestar) -> AsyncIterator[None]:
+        task = asyncio.create_task(worker.run())
+        try:
+            yield
+        finally:
+            worker.stop()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    return lifespan

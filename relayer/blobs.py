@@ -1,0 +1,187 @@
+"""Where sealed bytes live: in PostgreSQL beside their rows, or in a local folder.
+
+Not here: what the bytes mean (`sealed.envelope`) and who may read them (`memory.py`).
+
+- Objects are named by the hash of their bytes, per account, written once and never changed.
+- Every read checks the name, so a store that alters a byte is noticed, not believed.
+"""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+from relayer.database import blobs as statements
+from relayer.database.pool import Database
+from relayer.errors import Corrupted, Unavailable
+from relayer.sealed.envelope import blob_hash
+from relayer.sealed.envelope import blob_id as name_of
+from relayer.sealed.keys import AccountId
+
+LIST_PAGE: Final = 500
+_TEMPORARY: Final = ".new-"
+
+
+class BlobStore(Protocol):
+    """Write-once objects under (account, blob id)."""
+
+    @property
+    def transactional(self) -> bool:
+        """Whether blobs commit and vanish together with the rows that refer to them."""
+
+    async def put_many(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
+        """Store blobs durably; storing one again changes nothing."""
+
+    async def get_many(
+        self, account: AccountId, names: Sequence[str]
+    ) -> dict[str, bytes | Corrupted]:
+        """The blobs that exist, each verified or the error that says why not."""
+
+    async def delete(self, account: AccountId, name: str) -> None:
+        """Remove one blob; a missing one is no error."""
+
+    def names(self, account: AccountId) -> AsyncIterator[str]:
+        """Every name of the account, in order."""
+
+
+def verified(name: str, data: bytes) -> bytes | Corrupted:
+    """The bytes when they have this name, else the error."""
+    if name_of(data) == name:
+        return data
+    return Corrupted("A stored object does not match its name.")
+
+
+class PostgresStore:
+    """Blobs in the database, written by the same statement as their rows."""
+
+    transactional = True
+
+    def __init__(self, *, database: Database) -> None:
+        self._database = database
+
+    async def put_many(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
+        """Store blobs durably; storing one again changes nothing."""
+        await statements.insert(self._database, account, blobs)
+
+    async def get_many(
+        self, account: AccountId, names: Sequence[str]
+    ) -> dict[str, bytes | Corrupted]:
+        """The blobs that exist, each verified or the error that says why not."""
+        found = await statements.find(self._database, account, names)
+        return {name: verified(name, data) for name, data in found.items()}
+
+    async def delete(self, account: AccountId, name: str) -> None:
+        """Remove one blob; a missing one is no error."""
+        await statements.delete(self._database, account, name)
+
+    async def names(self, account: AccountId) -> AsyncIterator[str]:
+        """Every name of the account, in order."""
+        after = ""
+        while page := await statements.names_after(self._database, account, after, LIST_PAGE):
+            for name in page:
+                yield name
+            after = page[-1]
+
+
+class FolderStore:
+    """Blobs as files `<folder>/<account>/<first two characters>/<blob id>`.
+
+    A blob is written to a temporary name, synced, linked to its own name, and the folder synced:
+    after a crash there is the whole object or none.
+    """
+
+    transactional = False
+
+    def __init__(self, *, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    async def put_many(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
+        """Store blobs durably; storing one again changes nothing."""
+        with _translated():
+            await asyncio.to_thread(self._put_all, account, blobs)
+
+    async def get_many(
+        self, account: AccountId, names: Sequence[str]
+    ) -> dict[str, bytes | Corrupted]:
+        """The blobs that exist, each verified or the error that says why not."""
+        with _translated():
+            return await asyncio.to_thread(self._get_all, account, names)
+
+    async def delete(self, account: AccountId, name: str) -> None:
+        """Remove one blob; a missing one is no error."""
+        with _translated():
+            await asyncio.to_thread(self._delete, account, name)
+
+    async def names(self, account: AccountId) -> AsyncIterator[str]:
+        """Every name of the account, in order."""
+        with _translated():
+            found = await asyncio.to_thread(self._list, account)
+        for name in found:
+            yield name
+
+    def _path(self, account: AccountId, name: str) -> Path:
+        blob_hash(name)  # refuses anything that could walk out of the folder
+        return self._folder / account.hex() / name[:2] / name
+
+    def _put_all(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
+        folders = set()
+        for name, data in blobs.items():
+            path = self._path(account, name)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not path.exists():
+                _write_once(path, data)
+            folders.add(path.parent)
+        for folder in folders:
+            for level in (folder, folder.parent, folder.parent.parent):
+                _sync_folder(level)
+
+    def _get_all(self, account: AccountId, names: Sequence[str]) -> dict[str, bytes | Corrupted]:
+        found: dict[str, bytes | Corrupted] = {}
+        for name in names:
+            with suppress(FileNotFoundError):
+                found[name] = verified(name, self._path(account, name).read_bytes())
+        return found
+
+    def _delete(self, account: AccountId, name: str) -> None:
+        path = self._path(account, name)
+        with suppress(FileNotFoundError):
+            path.unlink()
+            _sync_folder(path.parent)
+
+    def _list(self, account: AccountId) -> list[str]:
+        files = (self._folder / account.hex()).glob("??/*")
+        return sorted(f.name for f in files if not f.name.startswith(_TEMPORARY))
+
+
+def _write_once(path: Path, data: bytes) -> None:
+    """The whole file under its name, durable, or nothing; an existing file is left alone."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=_TEMPORARY)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(temporary, path)  # unlike a rename, this never replaces
+    finally:
+        os.unlink(temporary)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        raise Unavailable("The blob store is away.", code="blobs.unavailable") from None

@@ -1,0 +1,311 @@
+"""The checks every signed request passes, in order, and the guard that runs them before any route.
+
+Not here: what a key may do in a namespace (`accounts.Access`), the unlock header (`custody.py`).
+
+    1. The headers are there, once each, and strictly formed.
+    2. The timestamp is within ±300 s.
+    3. The signature over the raw request verifies.
+    4. The nonce is new for this key, and the key is registered here.
+    5. The account named is the key's account.
+    6. The key holds a live grant, verified back to the founder.
+    7. A MemWal session header, where one is sent, is live and signed by the same key.
+    8. The account's and the key's request windows have room.
+
+- Rules 1–3 and 7 are pure: headers, bytes and a `now` in, a verdict out.
+- Every failure of 1–7 answers 401 with one body and one minimal duration, so that neither tells
+  which check failed; only a missing nonce (426) and a wrong clock are told apart, for clients'
+  sake.
+- A relayer that cannot record a nonce refuses: fail closed.
+"""
+
+import asyncio
+import hashlib
+import re
+import time
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from litestar.connection import ASGIConnection
+from litestar.handlers.base import BaseRouteHandler
+
+from relayer import sui
+from relayer.accounts import Access, Accounts, Clock, to_ms
+from relayer.database import accounts as statements
+from relayer.database.pool import Database
+from relayer.errors import (
+    NotAuthenticated,
+    NotFound,
+    RateLimited,
+    Unavailable,
+    UpgradeRequired,
+)
+from relayer.sealed.keys import AccountId, PublicKey, account_id, parse_account
+from relayer.sealed.primitives import CryptoError, verify_signature
+from relayer.settings import Limits, Settings
+
+PUBLIC: Final = "public"  # route option: no signature
+FOUNDING: Final = "founding"  # route option: signed by a key that has no account yet
+WEIGHT: Final = "weight"  # route option: how much a request counts, 1 if not given
+
+REFUSAL_S_MIN: Final = 0.02  # longer than any of the checks takes
+_HEX_KEY: Final = re.compile(r"[0-9a-f]{64}")
+_HEX_SIGNATURE: Final = re.compile(r"[0-9a-f]{128}")
+_TIMESTAMP: Final = re.compile(r"[0-9]{1,12}")
+_NONCE: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_ACCOUNT: Final = re.compile(r"(?:0x[0-9a-f]{64})?")
+
+
+@dataclass(frozen=True)
+class SignedRequest:
+    """A request whose headers are strictly formed, and the text its signature is over."""
+
+    public_key: PublicKey
+    signature: bytes = field(repr=False)
+    timestamp_s: int
+    nonce: uuid.UUID
+    account: AccountId | None
+    message: bytes = field(repr=False)
+
+
+def parse_request(
+    headers: Sequence[tuple[bytes, bytes]], method: str, path: str, body: bytes
+) -> SignedRequest:
+    """Check 1. `path` is as sent, with its query and without the public URL's prefix.
+
+    The dot-joined text is unambiguous only because every field is refused here before it is built.
+
+    Raises:
+        UpgradeRequired: no nonce.
+        NotAuthenticated: a header is missing, repeated or malformed.
+    """
+    named = _single(headers)
+    nonce = named.get("x-nonce", "")
+    if not nonce:
+        raise UpgradeRequired("This client is too old: it sends no nonce.")
+    key, signature = named.get("x-public-key", ""), named.get("x-signature", "")
+    timestamp, account = named.get("x-timestamp", ""), named.get("x-account-id", "")
+    well_formed = (
+        _HEX_KEY.fullmatch(key)
+        and _HEX_SIGNATURE.fullmatch(signature)
+        and _TIMESTAMP.fullmatch(timestamp)
+        and _NONCE.fullmatch(nonce)
+        and _ACCOUNT.fullmatch(account)
+    )
+    if not well_formed:
+        raise NotAuthenticated("headers")
+    digest = hashlib.sha256(body).hexdigest()
+    return SignedRequest(
+        public_key=PublicKey(bytes.fromhex(key)),
+        signature=bytes.fromhex(signature),
+        timestamp_s=int(timestamp),
+        nonce=uuid.UUID(nonce),
+        account=parse_account(account) if account else None,
+        message=f"{timestamp}.{method}.{path}.{digest}.{nonce}.{account}".encode(),
+    )
+
+
+def _single(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The `x-…` headers, each at most once.
+
+    Raises:
+        NotAuthenticated: one is repeated, so that two parties could read two requests.
+    """
+    named = [(k.decode("latin-1").lower(), v.decode("latin-1")) for k, v in headers]
+    ours = [(k, v) for k, v in named if k.startswith("x-")]
+    if any(n > 1 and k in _SIGNING for k, n in Counter(k for k, _ in ours).items()):
+        raise NotAuthenticated("headers")
+    return dict(ours)
+
+
+_SIGNING: Final = frozenset(
+    """x-public-key x-signature x-timestamp x-nonce x-account-id x-seal-session
+    x-memrelay-unlock""".split()
+)
+
+
+def check_clock(request: SignedRequest, now: datetime) -> None:
+    """Check 2.
+
+    Raises:
+        NotAuthenticated: signed too long ago or too far ahead.
+    """
+    if abs(now.timestamp() - request.timestamp_s) > Limits.clock_skew_s_max:
+        raise NotAuthenticated("clock", headers={"x-auth-error": "ERR_TIMESTAMP_OUT_OF_BOUNDS"})
+
+
+def check_signature(request: SignedRequest) -> None:
+    """Check 3.
+
+    Raises:
+        NotAuthenticated: the signature is not the key's over this very request.
+    """
+    try:
+        verify_signature(request.public_key, request.message, request.signature)
+    except CryptoError:
+        raise NotAuthenticated("signature") from None
+
+
+def check_session(header: str | None, public_key: PublicKey, now: datetime) -> None:
+    """Check 7.
+
+    Raises:
+        NotAuthenticated: a session header was sent and is not live, or not this key's.
+    """
+    if header is None:
+        return
+    try:
+        sui.verify_session(header, public_key, to_ms(now))
+    except CryptoError:
+        raise NotAuthenticated("session") from None
+
+
+class Guard:
+    """Runs the checks before every route that is not public; leaves `Access` in its state."""
+
+    def __init__(
+        self, *, database: Database, accounts: Accounts, settings: Settings, clock: Clock
+    ) -> None:
+        self._database = database
+        self._accounts = accounts
+        self._settings = settings
+        self._clock = clock
+        self.refused: Counter[str] = Counter()
+
+    async def __call__(
+        self,
+        connection: ASGIConnection[Any, Any, Any, Any],
+        handler: BaseRouteHandler,
+    ) -> None:
+        """Return when the request may go on.
+
+        Raises:
+            RelayerError: it may not.
+        """
+        if handler.opt.get(PUBLIC):
+            return
+        started = time.monotonic()
+        try:
+            await self._check(connection, handler)
+        except NotAuthenticated as refusal:
+            self.refused[refusal.cause] += 1
+            await asyncio.sleep(max(0.0, REFUSAL_S_MIN - (time.monotonic() - started)))
+            raise
+        except Unavailable as error:
+            error.headers["x-auth-error"] = "AUTH_UPSTREAM_UNAVAILABLE"
+            raise
+
+    async def _check(
+        self,
+        connection: ASGIConnection[Any, Any, Any, Any],
+        handler: BaseRouteHandler,
+    ) -> None:
+        scope = connection.scope
+        body = await connection.body()  # type: ignore[attr-defined]  # an HTTP request
+        method = str(scope.get("method", ""))
+        request = parse_request(list(scope["headers"]), method, signed_path(scope), body)
+        now = self._clock()
+        check_clock(request, now)
+        check_signature(request)
+        founding = bool(handler.opt.get(FOUNDING))
+        owner = await self._record_nonce(request, now, unregistered=founding)
+        check_session(connection.headers.get("x-seal-session"), request.public_key, now)
+        if founding:
+            owner = self._founded(request)
+            connection.state.founder = request.public_key
+        else:
+            connection.state.access = await self._access(request, owner)
+        await self._count(owner, request.public_key, int(handler.opt.get(WEIGHT, 1)), now)
+
+    async def _record_nonce(
+        self, request: SignedRequest, now: datetime, *, unregistered: bool
+    ) -> AccountId | None:
+        """Check 4; the key's account.
+
+        Raises:
+            NotAuthenticated: a replay, or an unknown key.
+            Unavailable: the database lost its nonces, and this request is from before.
+        """
+        answer = await statements.record_nonce(
+            self._database,
+            public_key=request.public_key,
+            nonce=request.nonce,
+            timestamp_s=request.timestamp_s,
+            expires_at=now + timedelta(seconds=Limits.nonce_life_s),
+            unregistered=unregistered,
+        )
+        if not answer.intact:
+            await statements.restore_nonces(self._database)
+            raise Unavailable("The relayer recovers from a crash.", retry_after_s=2)
+        if answer.account is None and not unregistered:
+            raise NotAuthenticated("unknown key")
+        if not answer.fresh:
+            raise NotAuthenticated("replay")
+        if request.timestamp_s <= answer.floor_s:
+            raise Unavailable("The relayer recovers from a crash.", retry_after_s=2)
+        return answer.account
+
+    def _founded(self, request: SignedRequest) -> AccountId:
+        """The account that an unregistered key founds."""
+        account = account_id(request.public_key)
+        if request.account not in (None, account):
+            raise NotAuthenticated("account")
+        return account
+
+    async def _access(self, request: SignedRequest, owner: AccountId | None) -> Access:
+        """Checks 5 and 6."""
+        if owner is None or request.account not in (None, owner):
+            raise NotAuthenticated("account")
+        try:
+            access = await self._accounts.access(owner, request.public_key)
+        except NotFound:
+            raise NotAuthenticated("account") from None
+        if access is None:
+            raise NotAuthenticated("grant")
+        return access
+
+    async def _count(
+        self, account: AccountId | None, key: PublicKey, weight: int, now: datetime
+    ) -> None:
+        """Check 8.
+
+        Raises:
+            RateLimited: a window is full; Retry-After says when the next one opens.
+        """
+        if self._settings.rate_limit == "off" or account is None:
+            return
+        minute = now.replace(second=0, microsecond=0)
+        hour = minute.replace(minute=0)
+        limits: Mapping[tuple[bytes, datetime], tuple[int, timedelta]] = {
+            (b"minute", minute): (self._settings.requests_per_minute, timedelta(minutes=1)),
+            (b"hour", hour): (self._settings.requests_per_hour, timedelta(hours=1)),
+            (key, minute): (self._settings.key_requests_per_minute, timedelta(minutes=1)),
+        }
+        used = await statements.count_requests(
+            self._database, account=account, windows=list(limits), weight=weight
+        )
+        for window, (limit, length) in limits.items():
+            if used[window] > limit:
+                wait = (window[1] + length - now).total_seconds()
+                raise RateLimited(
+                    "Too many requests; the limits are in /v1/usage.",
+                    retry_after_s=max(1, round(wait)),
+                )
+
+
+def signed_path(scope: Mapping[str, object]) -> str:
+    """The path and query as the client signed them: raw, not decoded."""
+    raw = scope.get("raw_path") or str(scope["path"]).encode()
+    query = scope.get("query_string") or b""
+    assert isinstance(raw, bytes)
+    assert isinstance(query, bytes)
+    path = raw.split(b"?", 1)[0]
+    return (path + (b"?" + query if query else b"")).decode("latin-1")
+
+
+def utc_now() -> datetime:
+    """The clock of a running relayer."""
+    return datetime.now(UTC)

@@ -1,0 +1,264 @@
+"""Which namespace keys a request or a job may use: a custodian grant's, or an unlock header's.
+
+Not here: who may act where (`accounts.py`), formats (`sealed.unlock`, `sealed.grants`).
+
+- A request uses only keys of its own unlock header or of the custodian grant; the ring serves
+  background work alone.
+- Unlock keys and the ring live in this process's memory, are bounded, and forget on time.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from relayer.accounts import Access, Accounts, Clock, to_ms
+from relayer.errors import Misdirected, NotAllowed
+from relayer.namespaces import Namespaces
+from relayer.sealed.grants import Chain, ScopeEntry, open_grant
+from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Root
+from relayer.sealed.primitives import CryptoError
+from relayer.sealed.receipts import sign_statement
+from relayer.sealed.unlock import (
+    UnknownUnlockKey,
+    Unlock,
+    UnlockKey,
+    generate_unlock_key,
+    open_unlock,
+)
+from relayer.settings import Limits
+
+RING_ENTRIES_MAX: Final = 50_000
+UNLOCKS_MAX: Final = 10_000
+ROOTS_MAX: Final = 10_000
+
+
+class Keys(Protocol):
+    """The namespace keys that one request or job may use."""
+
+    def of(self, namespace: Namespace) -> Sequence[NamespaceKey]:
+        """The namespace's keys, newest epoch first.
+
+        Raises:
+            NotAllowed: `unlock_required`, none is at hand.
+        """
+
+
+@dataclass(frozen=True)
+class RootKeys:
+    """Keys derived from the roots of a custodian grant."""
+
+    account: AccountId
+    roots: tuple[Root, ...] = field(repr=False)
+    _derived: dict[Namespace, tuple[NamespaceKey, ...]] = field(default_factory=dict, repr=False)
+
+    def of(self, namespace: Namespace) -> Sequence[NamespaceKey]:
+        """The namespace's keys, newest epoch first."""
+        if namespace not in self._derived:
+            if len(self._derived) >= Limits.namespaces_max:
+                self._derived.clear()
+            self._derived[namespace] = tuple(
+                root.namespace_key(self.account, namespace) for root in self.roots
+            )
+        return self._derived[namespace]
+
+
+@dataclass(frozen=True)
+class LentKeys:
+    """Keys that came with an unlock header, or that the ring still holds."""
+
+    keys: Mapping[Namespace, Sequence[NamespaceKey]] = field(repr=False)
+
+    def of(self, namespace: Namespace) -> Sequence[NamespaceKey]:
+        """The namespace's keys, newest epoch first."""
+        if not (found := self.keys.get(namespace)):
+            raise NotAllowed(
+                "This account is sealed: send the namespace's key in x-memrelay-unlock.",
+                code="unlock_required",
+            )
+        return found
+
+
+def lent(keys: Sequence[NamespaceKey]) -> LentKeys:
+    """Keys by namespace, newest epoch first."""
+    by_namespace: dict[Namespace, list[NamespaceKey]] = {}
+    for key in sorted(keys, key=lambda k: -k.epoch):
+        by_namespace.setdefault(key.namespace, []).append(key)
+    return LentKeys(by_namespace)
+
+
+class Custody:
+    """Opens custodian grants and unlock headers, and keeps lent keys for background work."""
+
+    def __init__(
+        self, *, accounts: Accounts, namespaces: Namespaces, identity: Identity, clock: Clock
+    ) -> None:
+        self._accounts = accounts
+        self._namespaces = namespaces
+        self._identity = identity
+        self._clock = clock
+        self._unlock_keys: dict[bytes, UnlockKey] = {}
+        self._opened: OrderedDict[bytes, Unlock] = OrderedDict()
+        self._ring: OrderedDict[tuple[AccountId, Namespace, int], tuple[NamespaceKey, int]] = (
+            OrderedDict()
+        )
+        self._roots: OrderedDict[bytes, RootKeys] = OrderedDict()
+
+    def statement(self) -> bytes:
+        """The signed `relayer` statement with the unlock keys that live now."""
+        now_ms = to_ms(self._clock())
+        keys = self._live_unlock_keys(now_ms)
+        return sign_statement(
+            self._identity,
+            issued_ms=now_ms,
+            unlock_keys=[(k.kid, k.public_key, k.not_after_ms) for k in keys.values()],
+        )
+
+    async def keys(self, access: Access, header: str | None) -> tuple[Keys, bool]:
+        """The keys of a request, and whether the ring learned a key it did not hold.
+
+        Raises:
+            NotAllowed: `unlock_rejected`.
+            Misdirected: the header is for keys this process does not hold.
+        """
+        chain = await self._accounts.chain(access.account)
+        if (roots := self._root_keys(chain)) is not None:
+            return roots, False
+        if header is None:
+            return LentKeys({}), False
+        try:
+            unlock = self._open(access, header)
+            await self._check_scope(access, chain, unlock)
+        except UnknownUnlockKey:
+            raise Misdirected(
+                "The relayer's unlock keys have changed: fetch /v1/relayer and retry."
+            ) from None
+        except CryptoError:
+            raise NotAllowed("The unlock header was rejected.", code="unlock_rejected") from None
+        return lent(unlock.keys), self._hold(access.account, unlock)
+
+    async def job_keys(self, account: AccountId) -> Keys | None:
+        """The keys of background work: the custodian's, or the ring's; None without any."""
+        chain = await self._accounts.chain(account)
+        if (roots := self._root_keys(chain)) is not None:
+            return roots
+        now_ms = to_ms(self._clock())
+        self._forget_expired(now_ms)
+        held = [key for (owner, _, _), (key, _) in self._ring.items() if owner == account]
+        return lent(held) if held else None
+
+    def held(self, account: AccountId) -> list[Namespace]:
+        """The namespaces of an account whose keys the ring holds."""
+        return sorted({namespace for owner, namespace, _ in self._ring if owner == account})
+
+    def purge(self, account: AccountId) -> None:
+        """Forget every lent key of an account: one of its keys was revoked."""
+        for entry in [e for e in self._ring if e[0] == account]:
+            del self._ring[entry]
+        self._opened.clear()
+
+    def _root_keys(self, chain: Chain) -> RootKeys | None:
+        grants = self._accounts.custodian_grants(chain)
+        if not grants:
+            return None
+        cached = hashlib.blake2b(b"".join(g.signed for g in grants), digest_size=32).digest()
+        if cached not in self._roots:
+            roots = {r.epoch: r for g in grants for r in open_grant(g, self._identity)}
+            newest_first = tuple(roots[e] for e in sorted(roots, reverse=True))
+            assert all(isinstance(r, Root) for r in newest_first)
+            self._roots[cached] = RootKeys(chain.account, newest_first)  # type: ignore[arg-type]  # asserted above
+            if len(self._roots) > ROOTS_MAX:
+                self._roots.popitem(last=False)
+        return self._roots[cached]
+
+    def _live_unlock_keys(self, now_ms: int) -> dict[bytes, UnlockKey]:
+        """The unlock keys by kid; a new one is made in time for the old one's overlap."""
+        live = {k: v for k, v in self._unlock_keys.items() if v.not_after_ms > now_ms}
+        overlap_ms = Limits.unlock_key_overlap_s * 1000
+        if all(key.not_after_ms - now_ms <= overlap_ms for key in live.values()):
+            fresh = generate_unlock_key(not_after_ms=now_ms + Limits.unlock_key_life_s * 1000)
+            live[fresh.kid] = fresh
+        self._unlock_keys = live
+        return live
+
+    def _open(self, access: Access, header: str) -> Unlock:
+        """The opened header; reused within its life, since clients send one for many requests."""
+        now_ms = to_ms(self._clock())
+        digest = hashlib.blake2b(
+            header.encode() + access.key + access.account, digest_size=32
+        ).digest()
+        unlock = self._opened.get(digest)
+        if unlock is None or abs(now_ms - unlock.issued_ms) > Limits.clock_skew_s_max * 1000:
+            unlock = open_unlock(
+                header,
+                unlock_keys=self._live_unlock_keys(now_ms),
+                relayer=self._identity.public_key,
+                account=access.account,
+                sender=access.key,
+                now_ms=now_ms,
+            )
+            self._opened[digest] = unlock
+            if len(self._opened) > UNLOCKS_MAX:
+                self._opened.popitem(last=False)
+        return unlock
+
+    async def _check_scope(self, access: Access, chain: Chain, unlock: Unlock) -> None:
+        """Every lent key is one its sender was granted, and the one everybody else knows.
+
+        Raises:
+            CryptoError: outside the grants, or another key than the namespace's.
+        """
+        for key in unlock.keys:
+            named = _named_key_ids(access, key)
+            if named is None and not any(g.whole_account for g in access.grants):
+                raise CryptoError("the key is outside the grants")
+            if named is None:
+                named = await self._namespaces.key_id(access.account, key.namespace, key.epoch)
+            if named is None:
+                named = _named_in_chain(chain, key)
+            if named is not None and named != key.key_id:
+                raise CryptoError("another key than the namespace's")
+            if named is None and not _root_epoch(access, key.epoch):
+                raise CryptoError("no root of that epoch")
+
+    def _hold(self, account: AccountId, unlock: Unlock) -> bool:
+        """Keep lent keys as long as their sender allows; whether any is new."""
+        now_ms = to_ms(self._clock())
+        self._forget_expired(now_ms)
+        until_ms = min(unlock.issued_ms, now_ms) + unlock.hold_s * 1000
+        learned = False
+        for key in unlock.keys if until_ms > now_ms else ():
+            entry = (account, key.namespace, key.epoch)
+            learned = learned or entry not in self._ring
+            held_until = self._ring.pop(entry, (key, 0))[1]
+            self._ring[entry] = (key, max(until_ms, held_until))
+        while len(self._ring) > RING_ENTRIES_MAX:
+            self._ring.popitem(last=False)
+        return learned
+
+    def _forget_expired(self, now_ms: int) -> None:
+        for entry in [e for e, (_, until) in self._ring.items() if until <= now_ms]:
+            del self._ring[entry]
+
+
+def _named_key_ids(access: Access, key: NamespaceKey) -> bytes | None:
+    """The key id that one of the sender's own grants names for this namespace and epoch."""
+    return _scope_key_id([e for g in access.grants for e in g.scope], key)
+
+
+def _named_in_chain(chain: Chain, key: NamespaceKey) -> bytes | None:
+    """The key id that any grant of the account names for this namespace and epoch."""
+    grants = [g for held in chain.grants.values() for g in held]
+    return _scope_key_id([e for g in grants for e in g.scope], key)
+
+
+def _scope_key_id(entries: Sequence[ScopeEntry], key: NamespaceKey) -> bytes | None:
+    for entry in entries:
+        if (entry.namespace, entry.epoch) == (key.namespace, key.epoch):
+            return entry.key_id
+    return None
+
+
+def _root_epoch(access: Access, epoch: int) -> bool:
+    return any(e.namespace is None and e.epoch == epoch for g in access.grants for e in g.scope)

@@ -1,0 +1,254 @@
+"""Statements on accounts, keys, grants, receipts, nonces and request windows.
+
+Not here: what a grant means (`relayer.accounts`) and when a request counts (`relayer.checks`).
+"""
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from relayer.database.pool import Connection, Database, Row
+from relayer.sealed.keys import AccountId, PublicKey
+
+NIL: Final = uuid.UUID(int=0)
+
+# Record a nonce of a registered key, once; tell whose key it is and whether nonces were lost.
+_RECORD_NONCE: Final = """
+WITH owner AS (SELECT account_id FROM key_owner WHERE public_key = $1),
+marker AS (SELECT 1 FROM nonces WHERE public_key = '\\x' AND nonce = $5),
+fresh AS (
+    INSERT INTO nonces (public_key, nonce, expires_at)
+    SELECT $1, $2, $3 FROM marker
+    WHERE ($6 OR EXISTS (SELECT FROM owner))
+      AND NOT EXISTS (SELECT FROM nonces_ahead WHERE public_key = $1 AND nonce = $2)
+    ON CONFLICT DO NOTHING
+    RETURNING 1
+), ahead AS (
+    INSERT INTO nonces_ahead (public_key, nonce, expires_at)
+    SELECT $1, $2, $3 FROM fresh WHERE $4 > extract(epoch FROM clock_timestamp())
+    ON CONFLICT DO NOTHING
+)
+SELECT (SELECT account_id FROM owner) AS account_id,
+       EXISTS (SELECT FROM marker) AS intact,
+       EXISTS (SELECT FROM fresh) AS fresh,
+       (SELECT floor_s FROM nonce_floor) AS floor_s
+"""
+
+# After a crash emptied the nonces: refuse everything signed before now.
+_RAISE_FLOOR: Final = """
+UPDATE nonce_floor SET floor_s = greatest(floor_s, ceil(extract(epoch FROM now()))::bigint)
+"""
+_RESTORE_MARKER: Final = """
+INSERT INTO nonces (public_key, nonce, expires_at) VALUES ('\\x', $1, 'infinity')
+ON CONFLICT DO NOTHING
+"""
+
+# Count weighted requests in their windows and return the new sums.
+_COUNT_REQUESTS: Final = """
+INSERT INTO request_windows (account_id, subject, window_start, used)
+SELECT $1, subject, window_start, $4
+FROM unnest($2::bytea[], $3::timestamptz[]) AS w (subject, window_start)
+ON CONFLICT (account_id, subject, window_start)
+DO UPDATE SET used = request_windows.used + excluded.used
+RETURNING used, subject, window_start
+"""
+
+_INSERT_ACCOUNT: Final = """
+INSERT INTO accounts (account_id, label, created_at, grant_serial, receipt_seq, receipt_head)
+VALUES ($1, $2, $3, 0, 0, $4)
+"""
+_INSERT_OWNER: Final = """
+INSERT INTO key_owner (public_key, account_id) VALUES ($1, $2) ON CONFLICT DO NOTHING
+"""
+_KEY_OWNER: Final = "SELECT account_id FROM key_owner WHERE public_key = $1"
+
+_ACCOUNT: Final = """
+SELECT account_id, label, created_at, grant_serial, receipt_seq, receipt_head, memory_count,
+       storage_bytes
+FROM accounts WHERE account_id = $1
+"""
+_ACCOUNTS: Final = """
+SELECT account_id, label, created_at, grant_serial, memory_count, storage_bytes
+FROM accounts ORDER BY created_at, account_id
+"""
+_GRANTS_AFTER: Final = """
+SELECT serial, object, label, created_at FROM grants
+WHERE account_id = $1 AND serial > $2 ORDER BY serial
+"""
+
+# Everything a writer needs to continue the account's sequences; whoever holds this row writes.
+_LOCK_ACCOUNT: Final = """
+SELECT grant_serial, receipt_seq, receipt_head, memory_seq, storage_bytes
+FROM accounts WHERE account_id = $1 FOR UPDATE
+"""
+
+# Store one grant or revocation with its receipt and move the account's heads.
+_INSERT_GRANT: Final = """
+WITH stored AS (
+    INSERT INTO grants (account_id, serial, recipient, label, object, created_at)
+    VALUES ($1, $2, $3, $4, $5, $6)
+), receipt AS (
+    INSERT INTO receipts (account_id, seq, object) VALUES ($1, $7, $8)
+), journal AS (
+    INSERT INTO blobs (account_id, blob_id, bytes, created_at)
+    SELECT $1, $10::bytea, $5, $6 WHERE $11::boolean
+    ON CONFLICT DO NOTHING
+)
+UPDATE accounts SET grant_serial = $2, receipt_seq = $7, receipt_head = $9 WHERE account_id = $1
+"""
+_RECEIPTS_AFTER: Final = """
+SELECT seq, object FROM receipts WHERE account_id = $1 AND seq > $2 ORDER BY seq LIMIT $3
+"""
+_DELETE_EXPIRED_NONCES: Final = "DELETE FROM nonces WHERE expires_at < now()"
+_DELETE_EXPIRED_NONCES_AHEAD: Final = "DELETE FROM nonces_ahead WHERE expires_at < now()"
+_DELETE_OLD_WINDOWS: Final = """
+DELETE FROM request_windows WHERE window_start < now() - interval '2 hours'
+"""
+
+
+@dataclass(frozen=True)
+class NonceAnswer:
+    """What recording a nonce found: the key's account (None: unknown key), and what went wrong."""
+
+    account: AccountId | None
+    intact: bool
+    fresh: bool
+    floor_s: int
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The locked row of an account: where its sequences and its receipt chain stand."""
+
+    grant_serial: int
+    receipt_seq: int
+    receipt_head: bytes
+    memory_seq: int
+    storage_bytes: int
+
+
+async def record_nonce(
+    database: Database,
+    *,
+    public_key: PublicKey,
+    nonce: uuid.UUID,
+    timestamp_s: int,
+    expires_at: datetime,
+    unregistered: bool,
+) -> NonceAnswer:
+    """Record a nonce that was not there; of unregistered keys only when `unregistered` says so."""
+    row = await database.fetchrow(
+        _RECORD_NONCE, public_key, nonce, expires_at, timestamp_s, NIL, unregistered
+    )
+    assert row is not None
+    account = row["account_id"]
+    return NonceAnswer(
+        account=None if account is None else AccountId(account),
+        intact=row["intact"],
+        fresh=row["fresh"],
+        floor_s=row["floor_s"],
+    )
+
+
+async def restore_nonces(database: Database) -> None:
+    """After nonces were lost: raise the floor first, then let requests in again."""
+    async with database.transaction() as connection:
+        await connection.execute(_RAISE_FLOOR)
+        await connection.execute(_RESTORE_MARKER, NIL)
+
+
+async def count_requests(
+    database: Database,
+    *,
+    account: AccountId,
+    windows: list[tuple[bytes, datetime]],
+    weight: int,
+) -> dict[tuple[bytes, datetime], int]:
+    """Weighted requests so far in each (subject, window start), this one included."""
+    rows = await database.fetch(
+        _COUNT_REQUESTS, account, [w[0] for w in windows], [w[1] for w in windows], weight
+    )
+    return {(r["subject"], r["window_start"]): r["used"] for r in rows}
+
+
+async def insert_account(
+    connection: Connection, *, account: AccountId, label: str, now: datetime
+) -> None:
+    """A new account without grants; its heads are the zeros every chain begins with."""
+    await connection.execute(_INSERT_ACCOUNT, account, label, now, bytes(32))
+
+
+async def claim_key(connection: Connection, *, key: PublicKey, account: AccountId) -> bool:
+    """Whether the key belongs to this account now; a key has one account for life."""
+    await connection.execute(_INSERT_OWNER, key, account)
+    owner = await connection.fetchval(_KEY_OWNER, key)
+    return bool(owner == account)
+
+
+async def find_account(database: Database, account: AccountId) -> Row | None:
+    """One account's row."""
+    return await database.fetchrow(_ACCOUNT, account)
+
+
+async def list_accounts(database: Database) -> list[Row]:
+    """Every account, oldest first; for the operator's command line."""
+    return await database.fetch(_ACCOUNTS)
+
+
+async def grants_after(database: Database, account: AccountId, serial: int) -> list[Row]:
+    """Grants and revocations above a serial, in order."""
+    return await database.fetch(_GRANTS_AFTER, account, serial)
+
+
+async def lock_account(connection: Connection, account: AccountId) -> Heads | None:
+    """The account's heads, locked until the transaction ends; None when it was erased."""
+    row = await connection.fetchrow(_LOCK_ACCOUNT, account)
+    return None if row is None else Heads(**row)
+
+
+async def insert_grant(
+    connection: Connection,
+    *,
+    account: AccountId,
+    serial: int,
+    recipient: PublicKey,
+    label: str,
+    signed: bytes,
+    now: datetime,
+    receipt_seq: int,
+    receipt: bytes,
+    receipt_head: bytes,
+    blob_id: bytes,
+    blob_here: bool,
+) -> None:
+    """Store a verified grant or revocation under the lock of `lock_account`."""
+    await connection.execute(
+        _INSERT_GRANT,
+        account,
+        serial,
+        recipient,
+        label,
+        signed,
+        now,
+        receipt_seq,
+        receipt,
+        receipt_head,
+        blob_id,
+        blob_here,
+    )
+
+
+async def receipts_after(
+    database: Database, account: AccountId, seq: int, limit: int
+) -> list[bytes]:
+    """Signed receipts above a sequence number, in order."""
+    rows = await database.fetch(_RECEIPTS_AFTER, account, seq, limit)
+    return [r["object"] for r in rows]
+
+
+async def delete_expired(database: Database) -> None:
+    """Forget nonces and request windows that no longer matter."""
+    await database.execute(_DELETE_EXPIRED_NONCES)
+    await database.execute(_DELETE_EXPIRED_NONCES_AHEAD)
+    await database.execute(_DELETE_OLD_WINDOWS)

@@ -1,0 +1,51 @@
+"""Statements of the blob store that lives in the database.
+
+Not here: naming and verifying blobs (`relayer.blobs`). Blobs of a write go with their rows
+(`memories.write`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from relayer.database.pool import Database
+from relayer.sealed.envelope import blob_hash
+from relayer.sealed.keys import AccountId
+from relayer.sealed.primitives import to_base64url
+
+_INSERT: Final = """
+INSERT INTO blobs (account_id, blob_id, bytes, created_at)
+SELECT $1, blob_id, bytes, now() FROM unnest($2::bytea[], $3::bytea[]) AS b (blob_id, bytes)
+ON CONFLICT DO NOTHING
+"""
+_FIND: Final = """
+SELECT blob_id, bytes FROM blobs WHERE account_id = $1 AND blob_id = ANY ($2)
+"""
+_DELETE: Final = "DELETE FROM blobs WHERE account_id = $1 AND blob_id = $2"
+_NAMES_AFTER: Final = """
+SELECT blob_id FROM blobs WHERE account_id = $1 AND blob_id > $2 ORDER BY blob_id LIMIT $3
+"""
+
+
+async def insert(database: Database, account: AccountId, blobs: Mapping[str, bytes]) -> None:
+    """Store blobs; equal ones are stored once."""
+    await database.execute(
+        _INSERT, account, [blob_hash(name) for name in blobs], list(blobs.values())
+    )
+
+
+async def find(database: Database, account: AccountId, names: Sequence[str]) -> dict[str, bytes]:
+    """Name → bytes of those that exist."""
+    rows = await database.fetch(_FIND, account, [blob_hash(name) for name in names])
+    return {to_base64url(r["blob_id"]): r["bytes"] for r in rows}
+
+
+async def delete(database: Database, account: AccountId, name: str) -> None:
+    """Remove one blob."""
+    await database.execute(_DELETE, account, blob_hash(name))
+
+
+async def names_after(database: Database, account: AccountId, after: str, limit: int) -> list[str]:
+    """A page of names, in order of their bytes."""
+    start = blob_hash(after) if after else b""
+    rows = await database.fetch(_NAMES_AFTER, account, start, limit)
+    return [to_base64url(r["blob_id"]) for r in rows]

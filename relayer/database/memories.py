@@ -1,0 +1,676 @@
+"""Statements that write, read, embed, restore and erase memories and episodes.
+
+Not here: searching (`recall`), accounts and receipts' meaning (`relayer.sealed.receipts`).
+"""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from relayer.database.pool import Connection, Database, Row, halfvec
+from relayer.sealed.keys import AccountId, Namespace, PublicKey
+
+SEALED: Final = "sealed"
+OPAQUE: Final = "opaque"
+MANUAL_MODEL: Final = "manual"
+
+_NAMESPACES: Final = """
+SELECT n.namespace_id, n.name, k.epoch, k.key_id, n.memory_count, n.storage_bytes, n.updated_at
+FROM namespaces n
+JOIN namespace_keys k ON k.account_id = n.account_id AND k.namespace_id = n.namespace_id
+WHERE n.account_id = $1 AND ($2::text[] IS NULL OR n.name = ANY ($2))
+ORDER BY n.name, k.epoch
+"""
+
+# A namespace takes the next number of its account; the account row serialises the takers.
+_INSERT_NAMESPACE: Final = """
+WITH numbered AS (
+    UPDATE accounts SET namespace_count = namespace_count + 1
+    WHERE account_id = $1 AND namespace_count < $4
+      AND NOT EXISTS (SELECT FROM namespaces WHERE account_id = $1 AND name = $2)
+    RETURNING namespace_count
+)
+INSERT INTO namespaces (account_id, namespace_id, name, updated_at)
+SELECT $1, namespace_count, $2, $3 FROM numbered
+ON CONFLICT DO NOTHING
+"""
+_INSERT_NAMESPACE_KEY: Final = """
+INSERT INTO namespace_keys (account_id, namespace_id, epoch, key_id)
+SELECT $1, namespace_id, $3, $4 FROM namespaces WHERE account_id = $1 AND name = $2
+ON CONFLICT DO NOTHING
+"""
+
+# Which of these facts the account already holds, by fingerprint.
+_KNOWN_FACTS: Final = """
+SELECT m.fingerprint, m.memory_id, m.embedding_model IS NOT NULL AS embedded
+FROM memories m
+WHERE m.account_id = $1 AND m.fingerprint = ANY ($3) AND m.namespace_id = ANY ($2)
+"""
+
+# What an earlier request with one of these idempotency marks stored.
+_MARKED: Final = """
+SELECT i.mark, i.text_mark, i.memory_id FROM idempotency i
+WHERE i.account_id = $1 AND i.mark = ANY ($2)
+"""
+
+# Everything an accepted request stores, in one statement under the account's lock.
+_WRITE: Final = """
+WITH stored AS (
+    INSERT INTO blobs (account_id, blob_id, bytes, created_at)
+    SELECT $1, blob_id, bytes, $2 FROM unnest($3::bytea[], $4::bytea[]) AS b (blob_id, bytes)
+    ON CONFLICT DO NOTHING
+), memory AS (
+    INSERT INTO memories (
+        account_id, memory_id, namespace_id, epoch, seq, revision, type, format, kind, importance,
+        confidence, writer, event_time, created_at, expires_at, blob_id, size_bytes, word_count,
+        tokens, fingerprint, index_version)
+    SELECT $1, memory_id, namespace_id, epoch, seq, revision, type, format, kind, importance,
+           confidence, writer, event_time, created_at, expires_at, blob_id, size_bytes, word_count,
+           coalesce((SELECT array_agg(p.token)
+                     FROM unnest($17::uuid[], $19::bigint[]) AS p (memory_id, token)
+                     WHERE p.memory_id = r.memory_id), '{}'),
+           fingerprint, $23
+    FROM unnest($6::uuid[], $7::int[], $8::int[], $9::bigint[], $10::text[], $11::text[],
+                $12::text[], $13::text[], $14::timestamptz[], $15::timestamptz[], $16::bytea[],
+                $20::int[], $21::smallint[], $22::bytea[], $5::bytea[], $40::timestamptz[],
+                $41::int[], $42::smallint[])
+        AS r (memory_id, namespace_id, epoch, seq, format, kind, importance, confidence,
+              event_time, expires_at, blob_id, size_bytes, word_count, fingerprint, writer,
+              created_at, revision, type)
+), posting AS (
+    INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
+    SELECT $1, namespace_id, token, memory_id, frequency, word_count
+    FROM unnest($17::uuid[], $18::int[], $19::bigint[], $24::smallint[], $25::smallint[])
+        AS p (memory_id, namespace_id, token, frequency, word_count)
+), marked AS (
+    INSERT INTO idempotency (account_id, mark, text_mark, memory_id, expires_at)
+    SELECT $1, mark, text_mark, memory_id, $26
+    FROM unnest($27::bytea[], $28::bytea[], $29::uuid[]) AS i (mark, text_mark, memory_id)
+), counted AS (
+    UPDATE namespaces n
+    SET memory_count = n.memory_count + c.memories, word_count = n.word_count + c.words,
+        storage_bytes = n.storage_bytes + c.bytes, updated_at = $2
+    FROM (SELECT namespace_id, count(*) AS memories, sum(word_count) AS words,
+                 sum(size_bytes) AS bytes
+          FROM unnest($7::int[], $20::int[], $21::smallint[])
+              AS r (namespace_id, size_bytes, word_count)
+          GROUP BY namespace_id) c
+    WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
+), episode AS (
+    INSERT INTO episodes (account_id, episode_id, namespace_id, epoch, writer, blob_id, size_bytes,
+                          state, created_at)
+    SELECT $1, episode_id, namespace_id, epoch, writer, blob_id, size_bytes, 'pending', $2
+    FROM unnest($34::uuid[], $35::int[], $36::int[], $37::bytea[], $38::int[], $43::bytea[])
+        AS e (episode_id, namespace_id, epoch, blob_id, size_bytes, writer)
+), receipt AS (
+    INSERT INTO receipts (account_id, seq, object)
+    SELECT $1, seq, object FROM unnest($30::bigint[], $31::bytea[]) AS r (seq, object)
+)
+UPDATE accounts
+SET receipt_seq = $32, receipt_head = $33, memory_seq = memory_seq + cardinality($6::uuid[]),
+    memory_count = memory_count + cardinality($6::uuid[]), storage_bytes = storage_bytes + $39
+WHERE account_id = $1
+"""
+
+_MEMORY_COLUMNS: Final = """
+    m.memory_id, ns.name AS namespace, m.namespace_id, m.epoch, m.seq, m.revision, m.type, m.format,
+    m.kind, m.importance, m.confidence, m.writer, m.event_time, m.created_at, m.expires_at,
+    m.blob_id, m.embedding_model
+"""
+_MEMORIES: Final = f"""
+SELECT {_MEMORY_COLUMNS}
+FROM memories m
+JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
+WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND (m.expires_at IS NULL OR m.expires_at > $3)
+"""
+_NEWEST: Final = f"""
+SELECT {_MEMORY_COLUMNS}
+FROM memories m
+JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
+WHERE m.account_id = $1 AND m.namespace_id = ANY ($2) AND m.seq < $3
+  AND ($4::text IS NULL OR m.kind = $4) AND (m.expires_at IS NULL OR m.expires_at > $6)
+ORDER BY m.seq DESC LIMIT $5
+"""
+
+# States for pollers: stored at once, found by vector later.
+_STATES: Final = """
+SELECT m.memory_id AS id, ns.name AS namespace, m.blob_id,
+       CASE WHEN $3 AND m.embedding_model IS NULL THEN 'uploaded' ELSE 'done' END AS state
+FROM memories m
+JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
+WHERE m.account_id = $1 AND m.memory_id = ANY ($2)
+UNION ALL
+SELECT e.episode_id, ns.name, e.blob_id, e.state
+FROM episodes e
+JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
+WHERE e.account_id = $1 AND e.episode_id = ANY ($2)
+"""
+
+_UNEMBEDDED: Final = """
+SELECT memory_id FROM memories
+WHERE account_id = $1 AND namespace_id = ANY ($2) AND embedding_model IS NULL AND format = 'sealed'
+ORDER BY seq LIMIT $3
+"""
+_UNEMBEDDED_ROWS: Final = """
+SELECT m.memory_id, m.namespace_id, ns.name AS namespace, m.epoch, m.revision, m.type, m.blob_id
+FROM memories m
+JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
+WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND m.embedding_model IS NULL
+"""
+
+# Lock the rows that still live and still lack a vector: an erased one must not get one.
+_LOCK_UNEMBEDDED: Final = """
+SELECT memory_id FROM memories
+WHERE account_id = $1 AND memory_id = ANY ($2) AND embedding_model IS NULL
+ORDER BY memory_id FOR UPDATE
+"""
+_INSERT_VECTORS: Final = """
+WITH embedded AS (
+    UPDATE memories SET embedding_model = $2 WHERE account_id = $1 AND memory_id = ANY ($3::uuid[])
+)
+INSERT INTO vectors (account_id, memory_id, part, namespace_id, epoch, model, embedding)
+SELECT $1, memory_id, part, namespace_id, epoch, $2, embedding
+FROM unnest($4::uuid[], $5::smallint[], $6::int[], $7::int[], $8::halfvec[])
+    AS v (memory_id, part, namespace_id, epoch, embedding)
+ON CONFLICT DO NOTHING
+"""
+
+# Erase rows, postings, vectors and blobs of these memories; leave tombstones by id.
+_ERASE: Final = """
+WITH doomed AS (
+    SELECT memory_id, namespace_id, blob_id, word_count, size_bytes, tokens
+    FROM memories WHERE account_id = $1 AND memory_id = ANY ($2)
+), posting AS (
+    DELETE FROM postings p
+    USING (SELECT memory_id, namespace_id, unnest(tokens) AS token FROM doomed) d
+    WHERE p.account_id = $1 AND p.namespace_id = d.namespace_id AND p.token = d.token
+      AND p.memory_id = d.memory_id
+), vector AS (
+    DELETE FROM vectors WHERE account_id = $1 AND memory_id = ANY ($2)
+), stone AS (
+    INSERT INTO tombstones (account_id, memory_id, blob_ids, erased_at)
+    SELECT $1, memory_id, ARRAY[blob_id], $3 FROM doomed
+    ON CONFLICT DO NOTHING
+), unreferenced AS (
+    SELECT DISTINCT d.blob_id FROM doomed d
+    WHERE NOT EXISTS (SELECT FROM memories m WHERE m.account_id = $1 AND m.blob_id = d.blob_id
+                                               AND NOT m.memory_id = ANY ($2))
+), blob AS (
+    DELETE FROM blobs b USING unreferenced d WHERE b.account_id = $1 AND b.blob_id = d.blob_id
+), outbox AS (
+    INSERT INTO blob_outbox (account_id, blob_id, created_at)
+    SELECT $1, blob_id, $3 FROM unreferenced WHERE $4
+    ON CONFLICT DO NOTHING
+), memory AS (
+    DELETE FROM memories WHERE account_id = $1 AND memory_id = ANY ($2)
+), counted AS (
+    UPDATE namespaces n
+    SET memory_count = n.memory_count - c.memories, word_count = n.word_count - c.words,
+        storage_bytes = n.storage_bytes - c.bytes, updated_at = $3
+    FROM (SELECT namespace_id, count(*) AS memories, sum(word_count) AS words,
+                 sum(size_bytes) AS bytes
+          FROM doomed GROUP BY namespace_id) c
+    WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
+), journal AS (
+    INSERT INTO blobs (account_id, blob_id, bytes, created_at)
+    SELECT $1, blob_id, bytes, $3 FROM unnest($9::bytea[], $6::bytea[]) AS j (blob_id, bytes)
+    WHERE NOT $4
+    ON CONFLICT DO NOTHING
+), receipt AS (
+    INSERT INTO receipts (account_id, seq, object)
+    SELECT $1, seq, object FROM unnest($5::bigint[], $6::bytea[]) AS r (seq, object)
+)
+UPDATE accounts SET
+    receipt_seq = $7, receipt_head = $8,
+    memory_count = memory_count - (SELECT count(*) FROM doomed),
+    storage_bytes = storage_bytes - (SELECT coalesce(sum(size_bytes), 0) FROM doomed)
+WHERE account_id = $1
+"""
+_LOCK_MEMORIES: Final = """
+SELECT m.memory_id, m.namespace_id, ns.name AS namespace, m.epoch, m.revision, m.blob_id
+FROM memories m
+JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
+WHERE m.account_id = $1 AND m.memory_id = ANY ($2)
+ORDER BY m.memory_id FOR UPDATE OF m
+"""
+_NAMESPACE_MEMORIES: Final = """
+SELECT memory_id FROM memories WHERE account_id = $1 AND namespace_id = $2 ORDER BY seq LIMIT $3
+"""
+_TOMBSTONED: Final = """
+SELECT memory_id FROM tombstones WHERE account_id = $1 AND memory_id = ANY ($2)
+"""
+_KNOWN_BLOBS: Final = """
+SELECT blob_id FROM memories WHERE account_id = $1 AND blob_id = ANY ($2)
+UNION ALL SELECT blob_id FROM episodes WHERE account_id = $1 AND blob_id = ANY ($2)
+"""
+_PENDING_EPISODES: Final = """
+SELECT episode_id FROM episodes
+WHERE account_id = $1 AND namespace_id = ANY ($2) AND state = 'pending' ORDER BY created_at LIMIT $3
+"""
+_EPISODE: Final = """
+SELECT e.episode_id, e.namespace_id, ns.name AS namespace, e.epoch, e.writer, e.blob_id, e.state
+FROM episodes e
+JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
+WHERE e.account_id = $1 AND e.episode_id = $2
+"""
+_FINISH_EPISODE: Final = """
+WITH finished AS (
+    UPDATE episodes SET state = 'done'
+    WHERE account_id = $1 AND episode_id = $2 AND state = 'pending'
+    RETURNING blob_id, size_bytes
+), blob AS (
+    DELETE FROM blobs b USING finished f WHERE b.account_id = $1 AND b.blob_id = f.blob_id
+), outbox AS (
+    INSERT INTO blob_outbox (account_id, blob_id, created_at)
+    SELECT $1, blob_id, $3 FROM finished WHERE $4
+    ON CONFLICT DO NOTHING
+)
+UPDATE accounts
+SET storage_bytes = storage_bytes - (SELECT coalesce(sum(size_bytes), 0) FROM finished)
+WHERE account_id = $1
+"""
+_OUTBOX: Final = """
+SELECT account_id, blob_id FROM blob_outbox ORDER BY created_at LIMIT $1
+"""
+_DELETE_OUTBOX: Final = "DELETE FROM blob_outbox WHERE account_id = $1 AND blob_id = $2"
+_OUTBOX_HOLDS: Final = """
+SELECT count(*) FROM blob_outbox WHERE account_id = $1 AND blob_id = ANY ($2)
+"""
+_DELETE_EXPIRED_MARKS: Final = "DELETE FROM idempotency WHERE expires_at < now()"
+_UNEMBEDDED_ANYWHERE: Final = """
+SELECT account_id, array_agg(memory_id) AS memory_ids
+FROM (SELECT account_id, memory_id FROM memories
+      WHERE embedding_model IS NULL AND format = 'sealed' AND created_at < $1 LIMIT $2) m
+GROUP BY account_id
+"""
+
+
+@dataclass(frozen=True)
+class NewMemory:
+    """One memory as it is stored: identifiers, clear columns, hashes; no readable word.
+
+    Attributes:
+        postings: token → clipped frequency.
+        word_count: rounded number of words.
+    """
+
+    memory_id: uuid.UUID
+    namespace_id: int
+    epoch: int
+    revision: int
+    type: int
+    format: str
+    writer: PublicKey
+    created_at: datetime
+    kind: str
+    importance: str
+    confidence: str
+    event_time: datetime | None
+    expires_at: datetime | None
+    blob_id: bytes
+    blob: bytes = field(repr=False)
+    word_count: int
+    postings: dict[int, int] = field(repr=False)
+    fingerprint: bytes | None
+
+
+@dataclass(frozen=True)
+class NewEpisode:
+    """A sealed turn whose facts are still to be extracted."""
+
+    episode_id: uuid.UUID
+    namespace_id: int
+    epoch: int
+    writer: PublicKey
+    blob_id: bytes
+    blob: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Erased:
+    """What is left of a memory for its receipt."""
+
+    memory_id: uuid.UUID
+    namespace_id: int
+    epoch: int
+    revision: int
+    blob_id: bytes
+
+
+@dataclass(frozen=True)
+class Mark:
+    """That an idempotency key led to this memory."""
+
+    mark: bytes
+    text_mark: bytes
+    memory_id: uuid.UUID
+
+
+@dataclass(frozen=True)
+class Write:
+    """One accepted request, complete with the receipts that vouch for it."""
+
+    now: datetime
+    memories: Sequence[NewMemory]
+    episodes: Sequence[NewEpisode]
+    marks: Sequence[Mark]
+    marks_expire_at: datetime
+    index_version: int
+    memory_seq: int
+    receipts: Sequence[tuple[int, bytes]]
+    receipt_seq: int
+    receipt_head: bytes
+    blobs_here: bool
+
+
+async def find_namespaces(
+    database: Database, account: AccountId, names: Sequence[Namespace] | None
+) -> list[Row]:
+    """Rows of namespaces with each of their epochs; all of them for None."""
+    return await database.fetch(_NAMESPACES, account, names)
+
+
+async def create_namespace(
+    database: Database,
+    *,
+    account: AccountId,
+    name: Namespace,
+    epoch: int,
+    key_id: bytes,
+    now: datetime,
+    namespaces_max: int,
+) -> None:
+    """The namespace's rows, unless they exist; nothing at all when the account has too many."""
+    async with database.transaction() as connection:
+        await connection.execute(_INSERT_NAMESPACE, account, name, now, namespaces_max)
+        await connection.execute(_INSERT_NAMESPACE_KEY, account, name, epoch, key_id)
+
+
+async def known_facts(
+    database: Database,
+    *,
+    account: AccountId,
+    namespace_ids: Sequence[int],
+    fingerprints: Sequence[bytes],
+) -> dict[bytes, Row]:
+    """Fingerprint → (memory_id, embedded) of facts that are already stored."""
+    rows = await database.fetch(_KNOWN_FACTS, account, namespace_ids, fingerprints)
+    return {r["fingerprint"]: r for r in rows}
+
+
+async def find_marks(
+    database: Database, *, account: AccountId, marks: Sequence[bytes]
+) -> dict[bytes, Row]:
+    """Idempotency mark → (text_mark, memory_id)."""
+    return {r["mark"]: r for r in await database.fetch(_MARKED, account, marks)}
+
+
+async def write(connection: Connection, account: AccountId, request: Write) -> None:
+    """Store a request under the account's lock.
+
+    Raises:
+        UniqueViolation: a fact or mark came in between; look them up again.
+    """
+    ms, es = request.memories, request.episodes
+    blobs = [(m.blob_id, m.blob) for m in ms] + [(e.blob_id, e.blob) for e in es]
+    here = blobs if request.blobs_here else []
+    words = [(m, token, n) for m in ms for token, n in m.postings.items()]
+    seq = request.memory_seq
+    await connection.execute(
+        _WRITE,
+        account,
+        request.now,
+        [b for b, _ in here],
+        [data for _, data in here],
+        [m.writer for m in ms],
+        [m.memory_id for m in ms],
+        [m.namespace_id for m in ms],
+        [m.epoch for m in ms],
+        list(range(seq + 1, seq + 1 + len(ms))),
+        [m.format for m in ms],
+        [m.kind for m in ms],
+        [m.importance for m in ms],
+        [m.confidence for m in ms],
+        [m.event_time for m in ms],
+        [m.expires_at for m in ms],
+        [m.blob_id for m in ms],
+        [m.memory_id for m, _, _ in words],
+        [m.namespace_id for m, _, _ in words],
+        [token for _, token, _ in words],
+        [len(m.blob) for m in ms],
+        [m.word_count for m in ms],
+        [m.fingerprint for m in ms],
+        request.index_version,
+        [n for _, _, n in words],
+        [m.word_count for m, _, _ in words],
+        request.marks_expire_at,
+        [m.mark for m in request.marks],
+        [m.text_mark for m in request.marks],
+        [m.memory_id for m in request.marks],
+        [n for n, _ in request.receipts],
+        [signed for _, signed in request.receipts],
+        request.receipt_seq,
+        request.receipt_head,
+        [e.episode_id for e in es],
+        [e.namespace_id for e in es],
+        [e.epoch for e in es],
+        [e.blob_id for e in es],
+        [len(e.blob) for e in es],
+        sum(len(data) for _, data in blobs),
+        [m.created_at for m in ms],
+        [m.revision for m in ms],
+        [m.type for m in ms],
+        [e.writer for e in es],
+    )
+
+
+async def find_memories(
+    database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID], now: datetime
+) -> list[Row]:
+    """Rows of living memories of the account, in no order."""
+    return await database.fetch(_MEMORIES, account, memory_ids, now)
+
+
+async def newest(
+    database: Database,
+    *,
+    account: AccountId,
+    namespace_ids: Sequence[int],
+    before_seq: int,
+    kind: str | None,
+    limit: int,
+    now: datetime,
+) -> list[Row]:
+    """A page of memories, newest first."""
+    return await database.fetch(_NEWEST, account, namespace_ids, before_seq, kind, limit, now)
+
+
+async def states(
+    database: Database, *, account: AccountId, ids: Sequence[uuid.UUID], embeds: bool
+) -> dict[uuid.UUID, Row]:
+    """Id → (namespace, blob_id, state) of memories and episodes; `embeds`: vectors are awaited."""
+    return {r["id"]: r for r in await database.fetch(_STATES, account, ids, embeds)}
+
+
+async def unembedded(
+    database: Database, *, account: AccountId, namespace_ids: Sequence[int], limit: int
+) -> list[uuid.UUID]:
+    """Memories without a vector, oldest first."""
+    rows = await database.fetch(_UNEMBEDDED, account, namespace_ids, limit)
+    return [r["memory_id"] for r in rows]
+
+
+async def unembedded_anywhere(
+    database: Database, *, before: datetime, limit: int
+) -> list[tuple[AccountId, list[uuid.UUID]]]:
+    """Memories of every account that wait for a vector since before that time; for the sweeper."""
+    rows = await database.fetch(_UNEMBEDDED_ANYWHERE, before, limit)
+    return [(AccountId(r["account_id"]), r["memory_ids"]) for r in rows]
+
+
+async def unembedded_rows(
+    database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
+) -> list[Row]:
+    """What an embedding job needs to open its memories."""
+    return await database.fetch(_UNEMBEDDED_ROWS, account, memory_ids)
+
+
+async def insert_vectors(
+    database: Database,
+    *,
+    account: AccountId,
+    model: str,
+    vectors: Sequence[tuple[Row, int, npt.NDArray[np.float16]]],
+) -> None:
+    """Store turned vectors as (memory row, part, vector) for those memories that still live."""
+    ids = sorted({row["memory_id"] for row, _, _ in vectors})
+    async with database.transaction() as connection:
+        locked = await connection.fetch(_LOCK_UNEMBEDDED, account, ids)
+        live = {r["memory_id"] for r in locked}
+        kept = [v for v in vectors if v[0]["memory_id"] in live]
+        await connection.execute(
+            _INSERT_VECTORS,
+            account,
+            model,
+            list(live),
+            [row["memory_id"] for row, _, _ in kept],
+            [part for _, part, _ in kept],
+            [row["namespace_id"] for row, _, _ in kept],
+            [row["epoch"] for row, _, _ in kept],
+            [halfvec(vector) for _, _, vector in kept],
+        )
+
+
+async def insert_manual_vector(
+    connection: Connection,
+    *,
+    account: AccountId,
+    memory: NewMemory,
+    embedding: npt.NDArray[np.float16],
+) -> None:
+    """The vector that came with a manual upload, in the upload's own transaction."""
+    await connection.execute(
+        _INSERT_VECTORS,
+        account,
+        f"{MANUAL_MODEL}/{len(embedding)}",
+        [memory.memory_id],
+        [memory.memory_id],
+        [0],
+        [memory.namespace_id],
+        [memory.epoch],
+        [halfvec(embedding)],
+    )
+
+
+async def lock_memories(
+    connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
+) -> list[Row]:
+    """The rows of living memories, locked until the transaction ends."""
+    return list(await connection.fetch(_LOCK_MEMORIES, account, memory_ids))
+
+
+async def erase(
+    connection: Connection,
+    *,
+    account: AccountId,
+    memory_ids: Sequence[uuid.UUID],
+    now: datetime,
+    outside_store: bool,
+    receipts: Sequence[tuple[int, bytes]],
+    receipt_blob_ids: Sequence[bytes],
+    receipt_head: bytes,
+) -> None:
+    """Erase locked memories; their receipts are also the journal's tombstones."""
+    await connection.execute(
+        _ERASE,
+        account,
+        memory_ids,
+        now,
+        outside_store,
+        [n for n, _ in receipts],
+        [signed for _, signed in receipts],
+        receipts[-1][0],
+        receipt_head,
+        receipt_blob_ids,
+    )
+
+
+async def namespace_memories(
+    database: Database, *, account: AccountId, namespace_id: int, limit: int
+) -> list[uuid.UUID]:
+    """Ids of a namespace's memories, oldest first."""
+    rows = await database.fetch(_NAMESPACE_MEMORIES, account, namespace_id, limit)
+    return [r["memory_id"] for r in rows]
+
+
+async def tombstoned(
+    database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
+) -> set[uuid.UUID]:
+    """Which of these were erased."""
+    rows = await database.fetch(_TOMBSTONED, account, memory_ids)
+    return {r["memory_id"] for r in rows}
+
+
+async def known_blobs(
+    database: Database, *, account: AccountId, blob_ids: Sequence[bytes]
+) -> set[bytes]:
+    """Which of these blobs some row refers to."""
+    rows = await database.fetch(_KNOWN_BLOBS, account, blob_ids)
+    return {r["blob_id"] for r in rows}
+
+
+async def pending_episodes(
+    database: Database, *, account: AccountId, namespace_ids: Sequence[int], limit: int
+) -> list[uuid.UUID]:
+    """Episodes whose facts are still to be extracted, oldest first."""
+    rows = await database.fetch(_PENDING_EPISODES, account, namespace_ids, limit)
+    return [r["episode_id"] for r in rows]
+
+
+async def find_episode(
+    database: Database, *, account: AccountId, episode_id: uuid.UUID
+) -> Row | None:
+    """One episode's row."""
+    return await database.fetchrow(_EPISODE, account, episode_id)
+
+
+async def finish_episode(
+    connection: Connection,
+    *,
+    account: AccountId,
+    episode_id: uuid.UUID,
+    now: datetime,
+    outside_store: bool,
+) -> None:
+    """Mark an episode extracted and let its blob go, in the transaction that stores its facts."""
+    await connection.execute(_FINISH_EPISODE, account, episode_id, now, outside_store)
+
+
+async def due_deletions(database: Database, *, limit: int) -> list[tuple[AccountId, bytes]]:
+    """Blobs that an outside store has still to delete, oldest first."""
+    rows = await database.fetch(_OUTBOX, limit)
+    return [(AccountId(r["account_id"]), r["blob_id"]) for r in rows]
+
+
+async def confirm_deletion(database: Database, *, account: AccountId, blob_id: bytes) -> None:
+    """The outside store has deleted it."""
+    await database.execute(_DELETE_OUTBOX, account, blob_id)
+
+
+async def deletions_pending(
+    database: Database, *, account: AccountId, blob_ids: Sequence[bytes]
+) -> int:
+    """How many of these blobs an outside store has still to delete."""
+    row = await database.fetchrow(_OUTBOX_HOLDS, account, blob_ids)
+    assert row is not None
+    return int(row[0])
+
+
+async def delete_expired_marks(database: Database) -> None:
+    """Forget idempotency marks past their life."""
+    await database.execute(_DELETE_EXPIRED_MARKS)

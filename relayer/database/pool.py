@@ -1,0 +1,112 @@
+"""The connection pool, and asyncpg's errors in the relayer's words.
+
+Not here: statements (the sibling modules) and the embedded server (`relayer.postgres.embedded`).
+"""
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final, TypeAlias
+
+import asyncpg
+import numpy as np
+import numpy.typing as npt
+from pgvector import HalfVector
+from pgvector.asyncpg import register_vector
+
+from relayer.errors import Unavailable
+
+Connection: TypeAlias = asyncpg.Connection  # or the pool's proxy of one
+Row: TypeAlias = asyncpg.Record
+UniqueViolation = asyncpg.UniqueViolationError
+STATEMENT_TIMEOUT_S: Final = 10
+ACQUIRE_TIMEOUT_S: Final = 5
+
+_AWAY: Final = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.QueryCanceledError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.InterfaceError,
+    OSError,
+    TimeoutError,
+)
+
+
+def halfvec(vector: npt.NDArray[np.float16] | None) -> HalfVector | None:
+    """A vector as a parameter: in a list, asyncpg would take a bare array for a nested one."""
+    return None if vector is None else HalfVector(vector)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn "the database is away" into `Unavailable`; every other error is a bug and stays one."""
+    try:
+        yield
+    except _AWAY:
+        raise Unavailable("The database is away.", code="database.unavailable") from None
+    except asyncpg.InternalServerError as error:
+        # A distributed commit that lost a node says so in words only.
+        if "could not commit" in str(error):
+            raise Unavailable("The database is away.", code="database.unavailable") from None
+        raise
+
+
+class Database:
+    """A pool of connections with binary vector codecs, and the only way to reach one."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+
+    @classmethod
+    async def connect(cls, arguments: Mapping[str, Any], *, connections: int) -> "Database":
+        """A pool on a migrated database; `arguments` are asyncpg's own.
+
+        Raises:
+            Unavailable: nobody answers.
+        """
+        with translated():
+            pool = await asyncpg.create_pool(
+                **arguments,
+                min_size=1,
+                max_size=connections,
+                init=register_vector,
+                command_timeout=STATEMENT_TIMEOUT_S,
+                server_settings={"application_name": "memrelay"},
+            )
+        return cls(pool)
+
+    async def close(self) -> None:
+        """Close every connection, those in use after their work."""
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """One connection, held only while talking to the database."""
+        with translated():
+            async with self._pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """One short transaction; nothing but the connection is awaited inside."""
+        async with self.connection() as connection, connection.transaction():
+            yield connection
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Row]:
+        """All rows of one statement."""
+        async with self.connection() as connection:
+            return list(await connection.fetch(statement, *arguments))
+
+    async def fetchrow(self, statement: str, *arguments: Any) -> Row | None:
+        """The first row of one statement."""
+        async with self.connection() as connection:
+            return await connection.fetchrow(statement, *arguments)
+
+    async def execute(self, statement: str, *arguments: Any) -> None:
+        """One statement without rows."""
+        async with self.connection() as connection:
+            await connection.execute(statement, *arguments)

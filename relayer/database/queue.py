@@ -1,0 +1,60 @@
+"""The job queue's tables and the one way to put a job in: inside the caller's transaction.
+
+Not here: what a job does (`relayer.jobs`). pgqueuer owns these statements.
+
+- A payload names an account and ids, nothing else.
+"""
+
+import json
+import uuid
+from collections.abc import Sequence
+
+from pgqueuer import AsyncpgDriver, Queries
+
+from relayer.database.pool import Connection
+from relayer.sealed.keys import AccountId, parse_account
+
+EMBED = "embed"
+EXTRACT = "extract"
+DELETE_BLOBS = "delete_blobs"
+
+
+async def install(connection: Connection) -> None:
+    """Create or upgrade pgqueuer's tables."""
+    queries = Queries(AsyncpgDriver(connection))
+    if await queries.schema_is_installed():
+        await queries.upgrade()
+    else:
+        await queries.install()
+
+
+async def enqueue(
+    connection: Connection, entrypoint: str, account: AccountId, ids: Sequence[uuid.UUID]
+) -> None:
+    """One job about these ids, committed or rolled back with everything else."""
+    queries = Queries(AsyncpgDriver(connection))
+    await queries.enqueue(entrypoint, encode_payload(account, ids))
+
+
+async def enqueue_again(
+    connection: Connection, entrypoint: str, account: AccountId, ids: Sequence[uuid.UUID]
+) -> None:
+    """The same for work that may be queued already: then nothing happens."""
+    queries = Queries(AsyncpgDriver(connection))
+    await queries.enqueue(
+        entrypoint,
+        encode_payload(account, ids),
+        dedupe_key=f"{entrypoint}:{ids[0]}",
+        on_conflict="skip",
+    )
+
+
+def encode_payload(account: AccountId, ids: Sequence[uuid.UUID]) -> bytes:
+    """The payload of a job."""
+    return json.dumps({"account": "0x" + account.hex(), "ids": [str(i) for i in ids]}).encode()
+
+
+def decode_payload(payload: bytes | None) -> tuple[AccountId, list[uuid.UUID]]:
+    """The account and ids of a job."""
+    members = json.loads(payload or b"")
+    return parse_account(members["account"]), [uuid.UUID(i) for i in members["ids"]]

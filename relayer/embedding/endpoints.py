@@ -1,0 +1,153 @@
+"""Endpoints that serve the same model, tried in their configured order until one answers.
+
+It does not own what is asked of them or how an answer is judged: the caller's attempt does.
+
+- One deadline spans a call with all its attempts, on all endpoints; a hanging endpoint gets only
+  its share of what is left, so that the next one still has time.
+- An endpoint that failed rests, for as long as its Retry-After says, and other calls respect that.
+"""
+
+import asyncio
+import email.utils
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+_Client = TypeVar("_Client")
+_Answer = TypeVar("_Answer")
+
+_ATTEMPTS_MAX: Final = 3  # per endpoint and call
+_BACKOFF_S: Final = 0.25  # doubled with every failure in a row
+_BACKOFF_S_MAX: Final = 30.0
+_HANG_REST_S: Final = 10.0  # else every call would pay for finding out again
+_RETRY_AFTER_S_MAX: Final = 3600.0
+# A caller that would have to wait longer had better be told at once: recall goes on with keywords.
+_WAIT_S_MAX: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where an OpenAI-compatible API is, and the key to it if it needs one."""
+
+    base_url: str = field(repr=False)
+    api_key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why an attempt failed, in words of our own, and what that means for further ones."""
+
+    cause: str
+    retry: bool = False  # the same endpoint may answer the same request later in this call
+    refused: bool = False  # it works, but not for this input: no reason to let it rest
+    rest_s: float | None = None
+
+
+@dataclass
+class _State(Generic[_Client]):
+    client: _Client
+    failures: int = 0  # in a row
+    failed_at: float = -math.inf
+    not_before: float = -math.inf  # like every time here on the event loop's clock
+
+
+class Fallback(Generic[_Client]):
+    """Asks the first of `clients` that is not resting, then the others, then those that recover."""
+
+    def __init__(self, *, clients: Sequence[_Client]) -> None:
+        if not clients:
+            raise ValueError("at least one endpoint is needed")
+        self._states = [_State(client) for client in clients]
+
+    async def ask(
+        self, attempt: Callable[[_Client], Awaitable[_Answer | Failure]], *, timeout_s: float
+    ) -> _Answer | Failure:
+        """Return the first answer, or a failure once no endpoint can answer in time.
+
+        The failure is a refusal only if every endpoint refused; `rest_s` says when one may recover.
+        """
+        until = _now() + timeout_s
+        attempts_left = [_ATTEMPTS_MAX] * len(self._states)
+        failure: Failure | None = None
+        while True:
+            now = _now()
+            usable = [at for at, left in enumerate(attempts_left) if left]
+            at = min(usable, key=lambda at: max(self._states[at].not_before, now), default=None)
+            if at is None or not await _rested(self._states[at], until):
+                return self._told(failure)
+            untried = [
+                other
+                for other in usable
+                if attempts_left[other] == _ATTEMPTS_MAX and self._states[other].not_before <= now
+            ]
+            share_s = (until - _now()) / max(len(untried), 1)
+            outcome = await _attempted(self._states[at], attempt, share_s)
+            if not isinstance(outcome, Failure):
+                return outcome
+            attempts_left[at] = attempts_left[at] - 1 if outcome.retry else 0
+            if failure is None or failure.refused:
+                failure = outcome
+
+    def _told(self, failure: Failure | None) -> Failure:
+        if failure is not None and failure.refused:
+            return failure
+        rest_s = max(min(state.not_before for state in self._states) - _now(), 0.0)
+        return Failure(failure.cause if failure else "resting", rest_s=rest_s)
+
+
+def retry_after_s(value: str | None) -> float | None:
+    """Return the seconds that a Retry-After header asks for, as a number or an HTTP date."""
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return None
+    return min(max(seconds, 0.0), _RETRY_AFTER_S_MAX) if math.isfinite(seconds) else None
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def _rested(state: _State[_Client], until: float) -> bool:
+    """Return True once the endpoint may be asked, or False at once if that is too far off."""
+    wait_s = state.not_before - _now()
+    if wait_s > _WAIT_S_MAX or _now() + max(wait_s, 0.0) >= until:
+        return False
+    if wait_s > 0:
+        await asyncio.sleep(wait_s)
+    return True
+
+
+async def _attempted(
+    state: _State[_Client],
+    attempt: Callable[[_Client], Awaitable[_Answer | Failure]],
+    timeout_s: float,
+) -> _Answer | Failure:
+    started_at = _now()
+    outcome: _Answer | Failure
+    try:
+        async with asyncio.timeout(timeout_s):
+            outcome = await attempt(state.client)
+    except TimeoutError:
+        outcome = Failure("timeout", rest_s=_HANG_REST_S)
+    if not isinstance(outcome, Failure):
+        state.failures, state.not_before = 0, -math.inf
+    elif not outcome.refused:
+        _rest(state, outcome, started_at)
+    return outcome
+
+
+def _rest(state: _State[_Client], failure: Failure, started_at: float) -> None:
+    if started_at >= state.failed_at:  # requests that were under way together fail as one
+        state.failures += 1
+    state.failed_at = _now()
+    backoff_s = min(_BACKOFF_S * 2 ** min(state.failures - 1, 10), _BACKOFF_S_MAX)
+    rest_s = backoff_s if failure.rest_s is None else failure.rest_s
+    state.not_before = max(state.not_before, state.failed_at + rest_s)

@@ -1,0 +1,138 @@
+"""Long texts as passages short enough for an embedding model, counted by its own tokenizer.
+
+It does not own embedding, nor how many passages a memory may have.
+
+- Passages are exact substrings, in order; together they hold every character of the text.
+- No passage has more tokens than the limit, counted again on the passage itself.
+- Without a tokenizer the UTF-8 bytes are counted instead: no tokenizer in use makes more tokens
+  than bytes, so the limit holds, at the price of passages about four times shorter than needed.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from relayer.errors import Unavailable
+
+# A longer word is one unknown token to WordPiece and would vanish from the vector.
+_WORD_CHARS_MAX: Final = 100
+_TOKENS_MAX_LEAST: Final = 8
+_STOPS: Final = frozenset(".!?…")  # end a sentence if a space follows
+_WIDE_STOPS: Final = frozenset("。！？｡")  # are followed by no space
+_LOOK_BACK_CHARS: Final = 8  # past the quotes and brackets that close a sentence
+_CLOSERS: Final = "\"'”’»)]}」』）"
+
+# How good a place is to cut at, from nothing to the end of a sentence.
+_INSIDE_WORD, _BETWEEN_WORDS, _AT_SPACE, _AFTER_SENTENCE = range(4)
+
+_Span = tuple[int, int]  # first and past-the-last character of a token
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """Return the tokenizer in the file `path` (`tokenizer.json`), without truncation or padding.
+
+    Words beyond what a WordPiece model can look up are cut into pieces it can.
+
+    Raises:
+        Unavailable: `embedder.model_missing`, there is no such file or it is not a tokenizer.
+    """
+    try:
+        tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    except Exception as error:  # the library raises the bare class
+        raise Unavailable(
+            "The embedding model's tokenizer.json is missing or unreadable.",
+            code="embedder.model_missing",
+        ) from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    if isinstance(tokenizer.model, models.WordPiece) and tokenizer.pre_tokenizer is not None:
+        pieces = pre_tokenizers.FixedLength(length=_WORD_CHARS_MAX)
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([tokenizer.pre_tokenizer, pieces])
+    return tokenizer
+
+
+class Splitter:
+    """Cuts texts into passages of at most `tokens_max` tokens, special tokens not counted.
+
+    `overlap_tokens` is the most that a passage repeats of the one before it.
+    """
+
+    def __init__(
+        self, *, tokenizer: Tokenizer | None, tokens_max: int, overlap_tokens: int
+    ) -> None:
+        if tokens_max < _TOKENS_MAX_LEAST or not 0 <= overlap_tokens < tokens_max // 2:
+            raise ValueError("a passage needs 8 tokens or more, and an overlap below half of it")
+        self._tokenizer = tokenizer
+        self._tokens_max = tokens_max
+        self._overlap_tokens = overlap_tokens
+
+    def split(self, text: str) -> list[str]:
+        """Return the passages of `text`: none if it is empty, else at least one.
+
+        Takes a second or more for each megabyte: long texts belong in a worker thread.
+        """
+        spans = self._spans(text)
+        if len(spans) <= self._tokens_max:
+            return [text] if text else []
+        passages = []
+        first = end = 0
+        while end < len(spans):
+            end = self._end(text, spans, first)
+            passages.append(_substring(text, spans, first, end))
+            first = self._next_first(text, spans, end)
+        return passages
+
+    def _spans(self, text: str) -> list[_Span]:
+        if self._tokenizer is not None:
+            return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
+        return [(at, at + 1) for at, char in enumerate(text) for _ in char.encode()]
+
+    def _end(self, text: str, spans: Sequence[_Span], first: int) -> int:
+        """Return the token to end before: the best place in the passage's second half."""
+        end_max = first + self._tokens_max
+        while True:
+            end = len(spans)
+            if end_max < end:
+                places = range(first + (end_max - first + 1) // 2, end_max + 1)
+                end = max(places, key=lambda at: (_rank(text, spans, at), at))
+            # A cut inside a word can change how its parts are tokenised, so the passage counts.
+            excess = len(self._spans(_substring(text, spans, first, end))) - self._tokens_max
+            if excess <= 0:
+                return end
+            end_max = max(first + 1, end - excess)
+
+    def _next_first(self, text: str, spans: Sequence[_Span], end: int) -> int:
+        """Return the token to go on from: the earliest of the best places within the overlap."""
+        places = range(end - self._overlap_tokens, end)
+        first = max(places, key=lambda at: (_rank(text, spans, at), -at), default=end)
+        return first if _rank(text, spans, first) >= _AT_SPACE else end
+
+
+def _substring(text: str, spans: Sequence[_Span], first: int, end: int) -> str:
+    """Return the text of tokens `first`…`end`, with what follows them and belongs to no token."""
+    start = spans[first][0] if first else 0
+    stop = max(spans[end - 1][1], spans[end][0]) if end < len(spans) else len(text)
+    return text[start:stop]
+
+
+def _rank(text: str, spans: Sequence[_Span], at: int) -> int:
+    """Return how good a place before token `at` is to cut; past the last token it is the best."""
+    if at == len(spans):
+        return _AFTER_SENTENCE
+    end, start = spans[at - 1][1], spans[at][0]
+    if start < end:  # one character made several tokens
+        return _INSIDE_WORD
+    # Some tokenizers count the space between two words to one of them, others to none.
+    gap = text[end - 1 : start + 1]
+    spaced = any(char.isspace() for char in gap)
+    last = text[max(0, end - _LOOK_BACK_CHARS) : end].rstrip().rstrip(_CLOSERS)[-1:]
+    if "\n" in gap or (last in _STOPS and spaced):
+        return _AFTER_SENTENCE
+    if last in _WIDE_STOPS and text[start] not in _CLOSERS:
+        return _AFTER_SENTENCE
+    if spaced:
+        return _AT_SPACE
+    inside = text[end - 1].isalnum() and text[start].isalnum()
+    return _INSIDE_WORD if inside else _BETWEEN_WORDS

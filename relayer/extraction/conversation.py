@@ -1,0 +1,241 @@
+"""A conversation taken apart: messages, who wrote them, and their sentences.
+
+It does not own which sentence is worth keeping (`cues.py`).
+
+- A message is read by itself: what becomes of it does not depend on the messages around it, so the
+  same message sent again in another window yields the same sentences.
+- Quoted lines, code, tool output and XML blocks are material of others and yield no sentence.
+- Time is linear in the text.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Role = Literal["user", "assistant", "other", "unknown"]
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message: `speaker` is a person's name if the text gave one, else empty."""
+
+    role: Role
+    speaker: str
+    text: str
+
+
+_ROLES: Final[dict[str, Role]] = {
+    "user": "user",
+    "human": "user",
+    "benutzer": "user",
+    "nutzer": "user",
+    "me": "user",
+    "assistant": "assistant",
+    "assistent": "assistant",
+    "ai": "assistant",
+    "ki": "assistant",
+    "bot": "assistant",
+    "agent": "assistant",
+    "model": "assistant",
+    "system": "other",
+    "developer": "other",
+    "tool": "other",
+    "function": "other",
+    "tool_result": "other",
+    "observation": "other",
+}
+# Words that open a line with a colon without being anybody's name.
+_NOT_NAMES: Final = re.compile(
+    "notes?|todo|fixme|warning|important|deadline|date|time|subject|re|fwd?|ps|nb|update|edit"
+    "|example|summary|decisions?|results?|reason|budget|address|phone|e-?mail|location|version"
+    "|status|question|answer|error|info|debug|output|input|title|name|goal|action|reminder|hint"
+    "|tip|remember|plan|contact|see|https?|hinweis|wichtig|achtung|frist|termin|datum|betreff"
+    "|beispiel|frage|antwort|ergebnis|ziel|merke|adresse|telefon|aufgabe|grund",
+    re.IGNORECASE,
+)
+_NUMBER: Final = re.compile(r"(?:\A|\n[ \t]*\n)[ \t]*(\d{1,3})\. ")
+_LABEL: Final = re.compile(
+    r"[ \t]*(?:\*\*|\[|<)?([^\W\d_][\w.'-]{0,30}(?: [^\W\d_][\w.'-]{0,30})?)(?:\*\*|\]|>)?"
+    r"(?: \((user|assistant)\))?:(?:\*\*)?[ \t]+",
+    re.IGNORECASE,
+)
+
+
+def messages(text: str) -> list[Message]:
+    """Return the messages of `text`.
+
+    Read are the numbered format (`1. <message>`, blank line, `2. <message>`), lines that begin
+    with a role or a name and a colon, and plain text, which is one message of unknown role. A part
+    without a label goes on in the role of the part before it.
+    """
+    found: list[Message] = []
+    role: Role = "unknown"
+    numbered = _numbered(text.replace("\r\n", "\n"))
+    for part in numbered:
+        speaker = ""
+        for label, piece in _labelled(part):
+            if label:
+                word, _, kind = label.partition("|")
+                role = _ROLES.get((kind or word).casefold(), "user")
+                speaker = "" if word.casefold() in _ROLES else word
+            elif piece.strip() and role != "unknown" and found:
+                speaker = found[-1].speaker
+            if piece.strip():
+                found.append(Message(role, speaker, piece.strip()))
+    return found
+
+
+def _numbered(text: str) -> list[str]:
+    """Return the parts of the numbered format, or the whole text; numbers must count up from 1."""
+    starts: list[tuple[int, int]] = []
+    for match in _NUMBER.finditer(text):
+        if int(match[1]) == len(starts) + 1:
+            starts.append(match.span())
+    if not starts or text[: starts[0][0]].strip():
+        return [text]
+    ends = [begin for begin, _ in starts[1:]] + [len(text)]
+    return [text[begin:end] for (_, begin), end in zip(starts, ends, strict=True)]
+
+
+def _labelled(part: str) -> Iterator[tuple[str, str]]:
+    """Yield (label, text) for each run of lines under one label; the first label may be empty."""
+    label, lines = "", list[str]()
+    for number, line in enumerate(part.split("\n")):
+        match = _LABEL.match(line)
+        if match and (match[2] or _is_label(match[1], first=number == 0)):
+            yield label, "\n".join(lines)
+            label, lines = f"{match[1]}|{match[2] or ''}", [line[match.end() :]]
+        else:
+            lines.append(line)
+    yield label, "\n".join(lines)
+
+
+def _is_label(word: str, *, first: bool) -> bool:
+    """Tell whether `word` before a colon says who speaks: a role anywhere, a name at the start."""
+    if word.casefold() in _ROLES:
+        return True
+    return first and word.istitle() and not _NOT_NAMES.fullmatch(word.partition(" ")[0])
+
+
+_CODE: Final = re.compile(r"^[ \t]*(`{3,}|~{3,})", re.MULTILINE)
+_TAG: Final = re.compile(r"<(/?)([A-Za-z][\w:.-]{0,63})(?:\s[^<>]*)?>")
+_OUTPUT_LINE: Final = re.compile(
+    r"\s*(?:>|\$ |#!|>>> |\+\+\+ |--- |@@ |[{}\[\]|]|Traceback |File \"|at [\w.$]+\("
+    r"|\[?(?:DEBUG|INFO|WARN|WARNING|ERROR|FATAL|FAILED|PASSED)\b"
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|\d+ (?:passed|failed)\b|[\w.-]+@[\w.-]+:\S*[$#] )"
+)
+_SYMBOLS: Final = re.compile(r"[{}\[\]<>=;|\\$#&^~`]")
+
+
+def own_words(text: str) -> str:
+    """Return `text` without code blocks, XML blocks, quoted lines and output of tools."""
+    text = _without_tags(_without_code(text))
+    return "\n".join("" if _is_output(line) else line for line in text.split("\n"))
+
+
+def _without_code(text: str) -> str:
+    """Return `text` without fenced blocks; one that is never closed reaches to the end."""
+    kept, position, fence = list[str](), 0, ""
+    for match in _CODE.finditer(text):
+        if not fence:
+            kept.append(text[position : match.start()])
+            fence = match[1]
+        elif match[1].startswith(fence):
+            end_of_line = text.find("\n", match.end())
+            position, fence = (len(text) if end_of_line < 0 else end_of_line), ""
+    return "".join(kept) if fence else "".join(kept) + text[position:]
+
+
+def _without_tags(text: str) -> str:
+    """Return `text` without every `<tag>…</tag>` and its content; lone tags stay."""
+    open_tags: dict[str, list[int]] = {}
+    spans: list[tuple[int, int]] = []
+    for match in _TAG.finditer(text):
+        closing, name = match[1], match[2].lower()
+        if not closing:
+            open_tags.setdefault(name, []).append(match.start())
+        elif open_tags.get(name):
+            spans.append((open_tags[name].pop(), match.end()))
+    kept, position = list[str](), 0
+    for begin, end in sorted(spans):
+        if begin >= position:
+            kept.append(text[position:begin])
+        position = max(position, end)
+    return "\n".join([*kept, text[position:]])
+
+
+def _is_output(line: str) -> bool:
+    return bool(_OUTPUT_LINE.match(line)) or (
+        len(line) > 20 and len(_SYMBOLS.findall(line)) * 8 > len(line)
+    )
+
+
+# Lower case, without the last full stop; single letters too, alone or dotted (z. B., e.g., U.S.).
+_ABBREVIATION: Final = re.compile(
+    "[djms]r|mrs|ms|prof|st|vs|nr|etc|inc|ltd|corp|dept|approx|est|ca|bzw|usw|evtl|ggf|inkl|exkl"
+    "|abs|str|tel|bspw|sog|vgl|zzgl|al|resp|geb|hr|fr|dipl|ing|jan|feb|mar|apr|jun|jul|aug|sept?"
+    "|oct|okt|nov|dec|dez|[^\\W\\d_](?:\\.[^\\W\\d_])*"
+)
+_BEFORE_NUMBER: Final = re.compile("no|fig|max|min|vol|art|pp")
+_MONTHS: Final = (
+    "Januar|Jänner|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember"
+)
+_END: Final = re.compile(r"(?<![.!?…])[.!?…]+[\"'”’»)\]*_]*(?=\s|\Z)|[。！？]+[」』”）]*")
+_LAST_WORD: Final = re.compile(r"(\S+)\Z")
+_GOES_ON: Final = re.compile(rf"\s+(?:[a-zà-öø-ÿ]|(?:{_MONTHS}|Quartal|Stock)\b)")
+_BULLET: Final = re.compile(r"\s*(?:[-*•–]|\d{1,2}[.)]|#{1,6})\s+")
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of `text` in order, without bullets; line breaks inside are blanks.
+
+    Abbreviations, ordinals, times, versions and file names keep their full stops.
+    """
+    found = []
+    for paragraph in _paragraphs(text):
+        begin = 0
+        for match in _END.finditer(paragraph):
+            if _ends_sentence(paragraph, begin, match):
+                found.append(paragraph[begin : match.end()].strip())
+                begin = match.end()
+        found.append(paragraph[begin:].strip())
+    return [sentence for sentence in found if sentence]
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Yield lines of prose; a line that was only wrapped is joined to the one before it."""
+    current = ""
+    for line in text.split("\n"):
+        bullet = _BULLET.match(line)
+        wrapped = current and not bullet and line.strip() and _wrapped(current, line.strip())
+        if wrapped:
+            current += " " + line.strip()
+        else:
+            if current:
+                yield current
+            current = line[bullet.end() :].strip() if bullet else line.strip()
+    if current:
+        yield current
+
+
+def _wrapped(before: str, line: str) -> bool:
+    if before[-1] in ".!?…:。！？":
+        return False
+    return line[0].islower() or len(before) >= 60
+
+
+def _ends_sentence(paragraph: str, begin: int, match: re.Match[str]) -> bool:
+    if match.group()[0] != ".":
+        return True
+    # Only the last characters can hold the word; without the bound this would be quadratic.
+    word = _LAST_WORD.search(paragraph, max(begin, match.start() - 40), match.start())
+    if word is None:
+        return False
+    last = word[1].lstrip("(\"'„“«[*_").casefold()
+    following = paragraph[match.end() : match.end() + 2].strip()
+    if _ABBREVIATION.fullmatch(last) or (_BEFORE_NUMBER.fullmatch(last) and following.isdigit()):
+        return not following
+    if last.isdigit() and len(last) <= 2:  # "am 3. Mai", but also "we were 3. Then …"
+        return not _GOES_ON.match(paragraph, match.end())
+    return True

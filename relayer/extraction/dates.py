@@ -1,0 +1,63 @@
+"""The one day that a sentence names, if it names one.
+
+It does not own whether the sentence is worth keeping (`cues.py`). Nothing is invented: a date
+without a year, a weekday and a sentence with several dates have no time.
+"""
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+MONTH: Final = (
+    "jan(?:uary|uar)?|feb(?:ruary|ruar)?|mar(?:ch)?|märz|apr(?:il)?|may|mai|june?|juni|july?|juli"
+    "|aug(?:ust)?|sept?(?:ember)?|o[ck]t(?:ober)?|nov(?:ember)?|de[cz](?:ember)?"
+)
+FULL_DATE: Final = re.compile(
+    rf"\b(\d{{4}})-(\d\d)-(\d\d)\b"
+    rf"|\b(\d{{1,2}})(?:st|nd|rd|th|\.)? (?:of )?({MONTH})\.?,? (\d{{4}})\b"
+    rf"|\b({MONTH})\.? (\d{{1,2}})(?:st|nd|rd|th)?,? (\d{{4}})\b"
+    rf"|\b(\d{{1,2}})\.(\d{{1,2}})\.(\d{{4}})\b",
+    re.IGNORECASE,
+)
+_MONTHS: Final = {
+    **{"jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6, "jul": 7, "aug": 8, "sep": 9},
+    **{"oct": 10, "nov": 11, "dec": 12, "mär": 3, "mai": 5, "okt": 10, "dez": 12},
+}
+_RELATIVE: Final = (
+    (re.compile(r"\b(?:yesterday|gestern)\b", re.IGNORECASE), -1),
+    (re.compile(r"\b(?:today|tonight|heute)\b", re.IGNORECASE), 0),
+    # With a capital letter "Morgen" is the morning, as in "Guten Morgen".
+    (re.compile(r"\b(?:[Tt]omorrow|morgen)\b"), 1),
+)
+
+
+def event_time_ms(sentence: str, occurred_at: datetime | None) -> int | None:
+    """Return the start (UTC) of the one day that `sentence` names, as milliseconds since 1970.
+
+    A full date counts by itself; yesterday, today and tomorrow only when `occurred_at` is given.
+    """
+    days = {_full_date(match) for match in FULL_DATE.finditer(sentence)}
+    if not days and occurred_at is not None:
+        offsets = {offset for pattern, offset in _RELATIVE if pattern.search(sentence)}
+        days = {_shifted(occurred_at.date(), offset) for offset in offsets}
+    if len(days) != 1 or (day := days.pop()) is None:
+        return None
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1000)
+
+
+def _shifted(day: date, offset: int) -> date | None:
+    try:
+        return day + timedelta(days=offset)
+    except OverflowError:  # the calendar ends with the year 9999
+        return None
+
+
+def _full_date(match: re.Match[str]) -> date | None:
+    iso_y, iso_m, iso_d, d1, name1, y1, name2, d2, y2, dot_d, dot_m, dot_y = match.groups()
+    name = name1 or name2
+    year, day = iso_y or y1 or y2 or dot_y, iso_d or d1 or d2 or dot_d
+    month = _MONTHS.get(name[:3].casefold(), 0) if name else int(iso_m or dot_m)
+    try:
+        return date(int(year), month, int(day))
+    except ValueError:
+        return None

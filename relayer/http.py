@@ -1,0 +1,165 @@
+"""What surrounds every route: request ids, deadlines, the access log, and errors as JSON.
+
+Not here: routes, and the checks before them.
+
+- An error answer holds a message made for people, a stable code and a request id; nothing an
+  outside library said, no stack, whatever went wrong.
+"""
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+from typing import Any, Final
+
+from litestar import Request, Response
+from litestar.enums import ScopeType
+from litestar.exceptions import HTTPException
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from relayer import bodies
+from relayer.errors import RelayerError, Unavailable
+
+log = logging.getLogger("relayer.http")
+
+_CODES: Final = {
+    400: "request.invalid",
+    404: "not_found",
+    405: "request.method",
+    413: "request.too_large",
+    415: "request.media_type",
+}
+_MESSAGES: Final = {
+    400: "The request is malformed.",
+    404: "No such route.",
+    405: "That method is not allowed here.",
+    413: "The request body is too large.",
+    415: "Send application/json.",
+}
+_HEADERS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
+
+
+class JsonRequest(Request[Any, Any, Any]):
+    """A request whose body is decoded once, strictly: the framework alone would convert types."""
+
+    async def json(self) -> Any:
+        """The body in the form that the route takes.
+
+        Raises:
+            BadRequest: it has another.
+        """
+        field = self.route_handler.parsed_data_field
+        return bodies.decode(await self.body(), Any if field is None else field.annotation)
+
+
+class Surroundings:
+    """ASGI middleware: a request id, security headers, one log line and a deadline per request."""
+
+    def __init__(self, app: ASGIApp, *, timeout_s: float) -> None:
+        self._app = app
+        self._timeout_s = timeout_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on and watch over it."""
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+        request_id = str(uuid.uuid4())
+        scope.setdefault("state", {})["request_id"] = request_id
+        started = time.monotonic()
+        status = 0
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                extra = [*_HEADERS, (b"x-request-id", request_id.encode())]
+                message["headers"] = [*message.get("headers", []), *extra]
+            await send(message)
+
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._app(scope, receive, watched)
+        except TimeoutError:
+            if not status:
+                await _send_overdue(watched, request_id)
+        finally:
+            log.info(
+                "request",
+                extra={
+                    "event": "http.request",
+                    "method": scope.get("method", ""),
+                    "route": scope.get("path_template", ""),
+                    "status": status,
+                    "ms": round(1000 * (time.monotonic() - started), 1),
+                    "request_id": request_id,
+                },
+            )
+
+
+async def _send_overdue(send: Send, request_id: str) -> None:
+    error = Unavailable("The request took too long.", code="request.deadline")
+    body = json.dumps(_body(error.message, error.code, request_id)).encode()
+    headers = [(b"content-type", b"application/json"), (b"retry-after", b"2")]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _body(message: str, code: str, request_id: str) -> dict[str, str]:
+    return {"error": message, "message": message, "code": code, "request_id": request_id}
+
+
+def _request_id(request: Request[Any, Any, Any]) -> str:
+    return str(request.scope.get("state", {}).get("request_id", ""))
+
+
+def relayer_error(request: Request[Any, Any, Any], error: RelayerError) -> Response[Any]:
+    """One of our own errors."""
+    return Response(
+        _body(error.message, error.code, _request_id(request)),
+        status_code=error.status,
+        headers=error.headers,
+    )
+
+
+def http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
+    """An error of the framework, in our words: its own may quote the body."""
+    status = error.status_code
+    if status >= 500:
+        return unexpected_error(request, error)
+    message = _MESSAGES.get(status, "The request was refused.")
+    if status == 400:
+        message = _where(error)
+    return Response(
+        _body(message, _CODES.get(status, "request.refused"), _request_id(request)),
+        status_code=status,
+        headers=error.headers if status == 405 else None,  # which methods are
+    )
+
+
+def _where(error: HTTPException) -> str:
+    """Which members were wrong, by name only."""
+    extra = error.extra if isinstance(error.extra, list) else []
+    keys = [e["key"] for e in extra if isinstance(e, dict) and isinstance(e.get("key"), str)]
+    named = ", ".join(k for k in keys if k.replace(".", "").replace("_", "").isalnum())
+    return f"The request is malformed: {named}." if named else _MESSAGES[400]
+
+
+def unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    """A bug: logged by kind and place, told as nothing but that."""
+    request_id = _request_id(request)
+    log.error(
+        "unexpected error",
+        exc_info=error,
+        extra={"event": "http.bug", "request_id": request_id},
+    )
+    return Response(
+        _body("The relayer failed; the request id is in its log.", "internal", request_id),
+        status_code=500,
+    )

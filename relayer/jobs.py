@@ -1,0 +1,199 @@
+"""What happens after the 202: embedding, late extraction, deletions outside, housekeeping.
+
+Not here: what these steps do (`memory.py`, `analysis.py`), queueing a job (`database.queue`).
+
+- At least once: every handler may run again and then finds nothing left to do.
+- A job names ids only; whoever runs it needs the account's keys. Without them it is put back for
+  as long as some process could hold them, then left: the next unlocked request resumes it.
+- Nothing an exception says reaches the queue's log: handlers raise with fixed words.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import asyncpg
+from pgqueuer import AsyncpgDriver, Job, Queries, QueueManager
+from pgqueuer.errors import RetryRequested
+
+from relayer.accounts import Clock
+from relayer.analysis import Analysis
+from relayer.blobs import BlobStore
+from relayer.custody import Custody, Keys
+from relayer.database import accounts as account_rows
+from relayer.database import memories as rows
+from relayer.database import queue
+from relayer.database.pool import Database
+from relayer.errors import Corrupted, NotAllowed, RelayerError, Unavailable
+from relayer.memory import MemoryService
+from relayer.namespaces import Namespaces
+from relayer.sealed.keys import AccountId, Namespace
+from relayer.sealed.primitives import to_base64url
+from relayer.sealed.unlock import HOLD_S_MAX
+
+log = logging.getLogger("relayer.jobs")
+
+BATCH: Final = 20
+RESUME_MAX: Final = 1_000
+HOUSEKEEPING_S: Final = 60
+RECONNECT_S: Final = 1.0
+HEARTBEAT_S: Final = 10
+PUT_BACK_S: Final = 0.5
+BACKOFF_S_MAX: Final = 60
+Work = Callable[[AccountId, Keys, Sequence[Any]], Awaitable[None]]
+
+
+class Worker:
+    """Runs queued jobs on a connection of its own until it is stopped."""
+
+    def __init__(
+        self,
+        *,
+        connect_args: dict[str, Any],
+        database: Database,
+        memory: MemoryService,
+        analysis: Analysis,
+        custody: Custody,
+        namespaces: Namespaces,
+        blobs: BlobStore,
+        clock: Clock,
+    ) -> None:
+        self._connect_args = connect_args
+        self._database = database
+        self._memory = memory
+        self._analysis = analysis
+        self._custody = custody
+        self._namespaces = namespaces
+        self._blobs = blobs
+        self._clock = clock
+        self._manager: QueueManager | None = None
+
+    async def run(self) -> None:
+        """Work until cancelled; a lost connection is made again."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._serve())
+            group.create_task(self._keep_house())
+
+    def stop(self) -> None:
+        """Take no further jobs."""
+        if self._manager is not None:
+            self._manager.shutdown.set()
+
+    async def _serve(self) -> None:
+        while True:
+            try:
+                connection = await asyncpg.connect(**self._connect_args)
+            except (OSError, asyncpg.PostgresError):
+                await asyncio.sleep(RECONNECT_S)
+                continue
+            try:
+                await self._work_on(connection)
+                return
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ExceptionGroup):
+                log.warning("job worker lost its connection", extra={"event": "jobs.reconnect"})
+                await asyncio.sleep(RECONNECT_S)
+            finally:
+                connection.terminate()
+
+    async def _work_on(self, connection: asyncpg.Connection) -> None:
+        self._manager = QueueManager(Queries(AsyncpgDriver(connection)))
+        for entrypoint, handler in (
+            (queue.EMBED, self._embed),
+            (queue.EXTRACT, self._extract),
+            (queue.DELETE_BLOBS, self._delete_blobs),
+        ):
+            self._manager.entrypoint(entrypoint, on_failure="hold")(handler)
+        await self._manager.run(
+            dequeue_timeout=timedelta(seconds=5),
+            batch_size=BATCH,
+            heartbeat_timeout=timedelta(seconds=HEARTBEAT_S),
+        )
+
+    async def _embed(self, job: Job) -> None:
+        await self._with_keys(job, self._memory.embed)
+
+    async def _extract(self, job: Job) -> None:
+        async def work(account: AccountId, keys: Keys, ids: Sequence[Any]) -> None:
+            for episode_id in ids:
+                await self._analysis.extract_episode(account, keys, episode_id)
+
+        await self._with_keys(job, work)
+
+    async def _with_keys(self, job: Job, work: Work) -> None:
+        """Do the work of a job with the account's keys, or put it back, or leave it for later."""
+        account, ids = queue.decode_payload(job.payload)
+        try:
+            keys = await self._custody.job_keys(account)
+            if keys is None:
+                raise NotAllowed("no key", code="unlock_required")
+            await work(account, keys, ids)
+        except NotAllowed:
+            age_s = (datetime.now(UTC) - job.created).total_seconds()
+            if age_s < HOLD_S_MAX:
+                raise RetryRequested(timedelta(seconds=PUT_BACK_S), "no key here") from None
+        except Unavailable as error:
+            delay_s = min(2.0 ** min(job.attempts, 10), BACKOFF_S_MAX)
+            raise RetryRequested(timedelta(seconds=delay_s), error.code) from None
+        except Corrupted as error:
+            log.error("job found a corrupted object", extra={"event": "jobs.corrupted"})
+            raise RuntimeError(error.code) from None
+        except RelayerError as error:
+            log.info("job dropped", extra={"event": "jobs.dropped", "code": error.code})
+
+    async def _delete_blobs(self, job: Job) -> None:
+        del job  # the outbox says what is due
+        try:
+            await self.empty_outbox()
+        except Unavailable as error:
+            raise RetryRequested(timedelta(seconds=5), error.code) from None
+
+    async def empty_outbox(self) -> None:
+        """Delete what an outside store has still to delete."""
+        while due := await rows.due_deletions(self._database, limit=100):
+            for account, blob_id in due:
+                await self._blobs.delete(account, to_base64url(blob_id))
+                await rows.confirm_deletion(self._database, account=account, blob_id=blob_id)
+
+    async def resume(self, account: AccountId, namespaces: Sequence[Namespace]) -> None:
+        """Queue the work that waited for these namespaces' keys, which the ring now holds."""
+        entries = [await self._namespaces.find(account, n) for n in namespaces]
+        numbers = [e.namespace_id for e in entries if e is not None]
+        waiting = await rows.unembedded(
+            self._database, account=account, namespace_ids=numbers, limit=RESUME_MAX
+        )
+        episodes = await rows.pending_episodes(
+            self._database, account=account, namespace_ids=numbers, limit=RESUME_MAX
+        )
+        async with self._database.connection() as connection:
+            for at in range(0, len(waiting), BATCH):
+                await queue.enqueue_again(
+                    connection, queue.EMBED, account, waiting[at : at + BATCH]
+                )
+            for episode in episodes:
+                await queue.enqueue_again(connection, queue.EXTRACT, account, [episode])
+
+    async def _keep_house(self) -> None:
+        while True:
+            try:
+                await account_rows.delete_expired(self._database)
+                await rows.delete_expired_marks(self._database)
+                await self.empty_outbox()
+                await self._sweep()
+            except RelayerError as error:
+                log.warning("housekeeping waits", extra={"event": "jobs.wait", "code": error.code})
+            await asyncio.sleep(HOUSEKEEPING_S)
+
+    async def _sweep(self) -> None:
+        """Queue again what has waited for minutes for a vector: its job was lost."""
+        before = self._clock() - timedelta(seconds=2 * HOUSEKEEPING_S)
+        for account, ids in await rows.unembedded_anywhere(
+            self._database, before=before, limit=RESUME_MAX
+        ):
+            if await self._custody.job_keys(account) is not None:
+                async with self._database.connection() as connection:
+                    for at in range(0, len(ids), BATCH):
+                        await queue.enqueue_again(
+                            connection, queue.EMBED, account, ids[at : at + BATCH]
+                        )

@@ -1,0 +1,263 @@
+"""A language model behind any OpenAI-compatible endpoint, and the prompts it is given.
+
+It does not own what is done with an answer: `extract.py` checks facts, `memory.py` decides what a
+failure means for the user.
+
+- One deadline spans a call with all its attempts; the library's own retries are off.
+- Prompts, answers, keys, addresses and upstream messages reach neither an error nor a log line of
+  ours: a failure is a fixed word or an HTTP status.
+- Redirects are not followed, so a prompt goes to the configured endpoint and nowhere else.
+- Everything that others wrote stands inside a fence it cannot close, because `<`, `>` and `&` are
+  escaped.
+"""
+
+import asyncio
+import email.utils
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Final, Literal
+
+import msgspec
+import openai
+from openai.types.chat import ChatCompletionMessageParam
+from openai.types.chat.completion_create_params import ResponseFormat
+
+from relayer.errors import Unavailable
+
+PROMPT_VERSIONS: Final = {"extract": "1", "ask": "1"}
+
+_log = logging.getLogger(__name__)
+
+_ATTEMPTS_MAX: Final = 3  # a dead endpoint should not cost the caller the whole deadline
+_BACKOFF_S: Final = 0.25
+_RETRY_AFTER_S_MAX: Final = 3600
+_RETRIED: Final = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+# What servers answer to a response_format they do not know.
+_FORMAT_REFUSED: Final = frozenset({400, 422})
+
+_JSON_OBJECT: Final[ResponseFormat] = {"type": "json_object"}
+_IN_WORDS: Final = "\nAnswer with one JSON object that satisfies this JSON Schema:\n"
+
+
+def system_prompt(name: str) -> str:
+    """Return the current version of the prompt `name` ("extract" or "ask")."""
+    file = resources.files("relayer") / "prompts" / f"{name}.v{PROMPT_VERSIONS[name]}.txt"
+    return file.read_text(encoding="utf-8")
+
+
+def escape(text: str) -> str:
+    """Return `text` so that it cannot open or close a fence of a prompt."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def fence(name: str, text: str) -> str:
+    """Return `text` escaped, between the tags `<name>` and `</name>`."""
+    return f"<{name}>\n{escape(text)}\n</{name}>"
+
+
+def numbered(texts: Sequence[str]) -> str:
+    """Return `texts` as a numbered list, one line each."""
+    return "\n".join(f"{n}. {' '.join(text.split())}" for n, text in enumerate(texts, start=1))
+
+
+def ask_prompt(question: str, memories: Sequence[str]) -> tuple[str, str]:
+    """Return (system, user) to answer `question` from `memories`, framed as untrusted data."""
+    notes = fence("memories", numbered(memories) or "(none)")
+    return system_prompt("ask"), f"{notes}\n\n{fence('question', question)}"
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+    refusal: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Completion(msgspec.Struct):
+    choices: list[_Choice]
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """Why an attempt failed, in words of our own, and whether another one may help."""
+
+    cause: str
+    status: int = 0
+    retry: bool = False
+    invalid: bool = False  # an answer came, but not one that can be used
+    retry_after_s: float | None = None
+
+
+class LanguageModel:
+    """Chat completions of one model; every failure is an `Unavailable`."""
+
+    def __init__(
+        self, *, base_url: str, api_key: str | None, model: str, timeout_s: float = 20.0
+    ) -> None:
+        self._model = model
+        self._timeout_s = timeout_s
+        self._format: Literal["json_schema", "json_object"] = "json_schema"
+        self._client = openai.AsyncOpenAI(
+            base_url=base_url,
+            api_key=api_key or "none",  # local servers need none, the library insists on one
+            max_retries=0,
+            timeout=timeout_s,
+            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def structured(
+        self, *, system: str, user: str, schema_name: str, schema: dict[str, object]
+    ) -> bytes:
+        """Return the model's answer to `user`, meant to be JSON of `schema`; not yet validated.
+
+        Servers that refuse `json_schema` are asked once more with `json_object` and the schema in
+        the prompt; if that works it is remembered.
+
+        Raises:
+            Unavailable: `llm.unavailable`, or `llm.invalid_output` for a refusal or a cut answer.
+        """
+        fallback = system + _IN_WORDS + msgspec.json.encode(schema).decode()
+        until = self._until()
+        if self._format == "json_schema":
+            wanted = _json_schema_format(schema_name, schema)
+            outcome = await _retried(lambda: self._attempt(system, user, wanted), until)
+            if not _refuses_format(outcome):
+                return _unfenced(_content(outcome)).encode()
+        outcome = await _retried(lambda: self._attempt(fallback, user, _JSON_OBJECT), until)
+        content = _content(outcome)
+        self._format = "json_object"
+        return _unfenced(content).encode()
+
+    async def answer(self, *, system: str, user: str) -> str:
+        """Return the model's answer to `user` as text.
+
+        Raises:
+            Unavailable: `llm.unavailable`, or `llm.invalid_output` for a refusal or no text.
+        """
+        return _content(await _retried(lambda: self._attempt(system, user, None), self._until()))
+
+    def _until(self) -> float:
+        return asyncio.get_running_loop().time() + self._timeout_s
+
+    async def _attempt(
+        self, system: str, user: str, response_format: ResponseFormat | None
+    ) -> str | _Failure:
+        messages: list[ChatCompletionMessageParam] = [
+            {"role": "system", "content": system},
+            {"role": "user", "content": user},
+        ]
+        try:
+            # The raw body is decoded here: the library builds objects from whatever it is sent.
+            raw = await self._client.chat.completions.with_raw_response.create(
+                model=self._model,
+                messages=messages,
+                response_format=openai.omit if response_format is None else response_format,
+            )
+        except openai.APIStatusError as error:
+            return _Failure(
+                f"status {error.status_code}",
+                status=error.status_code,
+                retry=error.status_code in _RETRIED,
+                retry_after_s=_retry_after_s(error.response.headers.get("retry-after")),
+            )
+        except openai.APIConnectionError:
+            return _Failure("no connection", retry=True)
+        except (openai.OpenAIError, UnicodeError):  # UnicodeError: a lone surrogate in the text
+            return _Failure("client error")
+        return _first_choice(raw.content, whole=response_format is not None)
+
+
+async def _retried(
+    attempt: Callable[[], Awaitable[str | _Failure]], until: float
+) -> str | _Failure:
+    """Return the first outcome not worth repeating; `until` is on the event loop's clock."""
+    try:
+        async with asyncio.timeout_at(until):
+            for n in range(1, _ATTEMPTS_MAX + 1):
+                outcome = await attempt()
+                if isinstance(outcome, str) or not outcome.retry or n == _ATTEMPTS_MAX:
+                    break
+                wait_s = (
+                    _BACKOFF_S * 2 ** (n - 1)
+                    if outcome.retry_after_s is None
+                    else outcome.retry_after_s
+                )
+                if asyncio.get_running_loop().time() + wait_s >= until:
+                    break  # waiting would only use up the deadline; the caller may as well know now
+                await asyncio.sleep(wait_s)
+            return outcome
+    except TimeoutError:
+        return _Failure("deadline")
+
+
+def _content(outcome: str | _Failure) -> str:
+    """Return the text, or raise outside every handler, so that no cause is chained to the error."""
+    if isinstance(outcome, str):
+        return outcome
+    _log.warning("language model: %s", outcome.cause)
+    if outcome.invalid:
+        raise Unavailable("The language model gave no usable answer.", code="llm.invalid_output")
+    retry_after_s = min(max(math.ceil(outcome.retry_after_s or 2), 1), _RETRY_AFTER_S_MAX)
+    raise Unavailable(
+        "The language model is not available.", code="llm.unavailable", retry_after_s=retry_after_s
+    )
+
+
+def _first_choice(body: bytes, *, whole: bool) -> str | _Failure:
+    """Return the text of a completion; with `whole`, only if the model came to its end."""
+    try:
+        completion = msgspec.json.decode(body, type=_Completion)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _Failure("not a completion", invalid=True)
+    if not completion.choices:
+        return _Failure("no choice", invalid=True)
+    choice = completion.choices[0]
+    if choice.message.refusal or choice.finish_reason == "content_filter":
+        return _Failure("refusal", invalid=True)
+    if whole and choice.finish_reason == "length":
+        return _Failure("cut answer", invalid=True)
+    text = (choice.message.content or "").strip()
+    return text or _Failure("empty answer", invalid=True)
+
+
+def _json_schema_format(name: str, schema: dict[str, object]) -> ResponseFormat:
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": name, "schema": schema, "strict": True},
+    }
+
+
+def _refuses_format(outcome: str | _Failure) -> bool:
+    return isinstance(outcome, _Failure) and outcome.status in _FORMAT_REFUSED
+
+
+def _unfenced(text: str) -> str:
+    """Return `text` without the code fence that small models put around JSON."""
+    if not (text.startswith("```") and text.endswith("```")):
+        return text
+    return text.removesuffix("```").partition("\n")[2].strip()
+
+
+def _retry_after_s(value: str | None) -> float | None:
+    """Return the seconds that a Retry-After header asks for: a number or an HTTP date."""
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return None
+    return max(seconds, 0.0) if math.isfinite(seconds) else None

@@ -1,0 +1,50 @@
+"""Structured log lines on standard error, one JSON object each.
+
+Not here: what is logged. A line carries an event, fixed words and numbers; never a header, a query
+string, a body, a key, or what an exception says, because that may quote any of them.
+"""
+
+import json
+import logging
+import sys
+import traceback
+from datetime import UTC, datetime
+from typing import Any, Final
+
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """One line of JSON per record, with the record's extra members."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage() if record.name.startswith("relayer") else record.msg,
+        }
+        line |= {k: v for k, v in vars(record).items() if k not in _STANDARD}
+        if record.exc_info and record.exc_info[1] is not None:
+            line["exception"] = describe(record.exc_info[1])
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """What kind of error, and where: file and line of its last frames, nothing it says."""
+    frames = traceback.extract_tb(error.__traceback__)[-6:]
+    places = [f"{f.filename.rsplit('/', 2)[-1]}:{f.lineno} {f.name}" for f in frames]
+    return {"type": type(error).__name__, "at": places}
+
+
+def configure(level: str) -> None:
+    """Send every logger's lines through the formatter; libraries speak from warnings on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("relayer").setLevel(level.upper())
+    # pgqueuer logs every exception of a handler at length; `jobs` has said what may be said.
+    logging.getLogger("pgqueuer").setLevel(logging.ERROR)

@@ -1,0 +1,120 @@
+"""MemWal's manual mode: a client's own ciphertext under its own vector.
+
+Not here: its routes (`memwal.py`). Foreign bytes are stored as they came, never opened, never taken
+for an envelope; they have no words, so only their vectors are searched.
+
+- Vectors are turned on managed accounts and stored as sent on sealed ones, whose client turns them.
+"""
+
+import uuid
+
+import numpy as np
+import numpy.typing as npt
+
+from relayer.accounts import Clock
+from relayer.database import memories as rows
+from relayer.database import recall as search
+from relayer.database.pool import Database
+from relayer.memory import Caller
+from relayer.namespaces import Namespaces
+from relayer.record import new_id
+from relayer.sealed.envelope import MEMORY, blob_hash, blob_id
+from relayer.sealed.keys import Namespace, NamespaceKey
+from relayer.sealed.primitives import to_base64url
+from relayer.sealed.turn import derive_turn
+from relayer.writer import Writer
+
+
+class Manual:
+    """Keeps and finds foreign ciphertext."""
+
+    def __init__(
+        self, *, database: Database, namespaces: Namespaces, writer: Writer, clock: Clock
+    ) -> None:
+        self._database = database
+        self._namespaces = namespaces
+        self._writer = writer
+        self._clock = clock
+
+    async def remember(
+        self,
+        caller: Caller,
+        namespace: Namespace,
+        ciphertext: bytes,
+        vector: npt.NDArray[np.float32],
+    ) -> tuple[uuid.UUID, str]:
+        """(memory id, blob id) of stored foreign bytes.
+
+        Raises:
+            NotAllowed: not a writer of the namespace, or its key is missing.
+        """
+        caller.access.require(namespace, "writer")
+        key = caller.keys.of(namespace)[0]
+        entry = await self._namespaces.ensure(caller.access.account, key)
+        name = blob_id(ciphertext)
+        memory = rows.NewMemory(
+            memory_id=new_id(),
+            namespace_id=entry.namespace_id,
+            epoch=key.epoch,
+            revision=1,
+            type=MEMORY,
+            format=rows.OPAQUE,
+            writer=caller.access.key,
+            created_at=self._clock(),
+            kind="fact",
+            importance="standard",
+            confidence="high",
+            event_time=None,
+            expires_at=None,
+            blob_id=blob_hash(name),
+            blob=ciphertext,
+            word_count=0,
+            postings={},
+            fingerprint=None,
+        )
+        await self._writer.store(
+            caller.access,
+            [memory],
+            op="remember",
+            names={entry.namespace_id: namespace},
+            manual_vector=self._shown(caller, key, vector),
+        )
+        return memory.memory_id, name
+
+    async def recall(
+        self,
+        caller: Caller,
+        namespace: Namespace,
+        vector: npt.NDArray[np.float32],
+        limit: int,
+    ) -> list[tuple[str, float]]:
+        """(blob id, cosine distance) of the nearest uploads, nearest first.
+
+        Raises:
+            NotAllowed: not a reader of the namespace, or its key is missing.
+        """
+        caller.access.require(namespace, "reader")
+        key = caller.keys.of(namespace)[0]
+        entry = await self._namespaces.find(caller.access.account, namespace)
+        if entry is None:
+            return []
+        hits = await search.search_manual(
+            self._database,
+            account=caller.access.account,
+            namespace_id=entry.namespace_id,
+            model=f"{rows.MANUAL_MODEL}/{len(vector)}",
+            embedding=self._shown(caller, key, vector),
+            now=self._clock(),
+            limit=limit,
+        )
+        return [(to_base64url(r["blob_id"]), float(r["distance"])) for r in hits]
+
+    def _shown(
+        self, caller: Caller, key: NamespaceKey, vector: npt.NDArray[np.float32]
+    ) -> npt.NDArray[np.float16]:
+        """The vector as the database sees it."""
+        unit = vector / np.linalg.norm(vector)
+        if caller.access.custody == "managed":
+            turn = derive_turn(key, rows.MANUAL_MODEL, len(vector))
+            unit = turn.apply(unit[None])[0]
+        return unit.astype(np.float16)

@@ -1,0 +1,83 @@
+"""Namespaces by name: their number in the account and the key ids of their epochs.
+
+Not here: the keys themselves (`custody.py`). A row, once written, never changes its number or its
+key ids, so what was found is cached.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from relayer.accounts import Clock
+from relayer.database import memories as statements
+from relayer.database.pool import Database
+from relayer.errors import BadRequest, NotAllowed
+from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
+from relayer.settings import Limits
+
+CACHED_MAX: Final = 50_000
+
+
+@dataclass(frozen=True)
+class NamespaceEntry:
+    """A namespace's number, and epoch → key id."""
+
+    namespace_id: int
+    key_ids: dict[int, bytes]
+
+
+class Namespaces:
+    """Finds and creates namespaces."""
+
+    def __init__(self, *, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._known: OrderedDict[tuple[AccountId, Namespace], NamespaceEntry] = OrderedDict()
+
+    async def find(self, account: AccountId, namespace: Namespace) -> NamespaceEntry | None:
+        """The namespace, or None before its first memory."""
+        known = self._known.get((account, namespace))
+        return known or await self._load(account, namespace)
+
+    async def key_id(self, account: AccountId, namespace: Namespace, epoch: int) -> bytes | None:
+        """The key id the account has for this namespace and epoch."""
+        entry = await self.find(account, namespace)
+        if entry is not None and epoch not in entry.key_ids:
+            entry = await self._load(account, namespace)
+        return None if entry is None else entry.key_ids.get(epoch)
+
+    async def ensure(self, account: AccountId, key: NamespaceKey) -> NamespaceEntry:
+        """The namespace with this key's epoch, created if it is new.
+
+        Raises:
+            BadRequest: the account has as many namespaces as it may.
+            NotAllowed: the namespace has another key in this epoch.
+        """
+        if await self.key_id(account, key.namespace, key.epoch) is None:
+            await statements.create_namespace(
+                self._database,
+                account=account,
+                name=key.namespace,
+                epoch=key.epoch,
+                key_id=key.key_id,
+                now=self._clock(),
+                namespaces_max=Limits.namespaces_max,
+            )
+        entry = await self.find(account, key.namespace)
+        if entry is None or key.epoch not in entry.key_ids:
+            entry = await self._load(account, key.namespace)
+        if entry is None or key.epoch not in entry.key_ids:
+            raise BadRequest("The account has too many namespaces.", code="namespace.too_many")
+        if entry.key_ids[key.epoch] != key.key_id:
+            raise NotAllowed("The unlock header was rejected.", code="unlock_rejected")
+        return entry
+
+    async def _load(self, account: AccountId, namespace: Namespace) -> NamespaceEntry | None:
+        rows = await statements.find_namespaces(self._database, account, [namespace])
+        if not rows:
+            return None
+        entry = NamespaceEntry(rows[0]["namespace_id"], {r["epoch"]: r["key_id"] for r in rows})
+        self._known[account, namespace] = entry
+        if len(self._known) > CACHED_MAX:
+            self._known.popitem(last=False)
+        return entry

@@ -1,0 +1,1 @@
+"""Versioned prompts, one text file each; `relayer.llm` loads them."""

@@ -1,0 +1,58 @@
+"""This relayer's URL as its clients reach it, and the path prefix that is not signed.
+
+Not here: who is believed about it: only proxies the operator listed.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from litestar import Request
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from relayer.settings import Settings
+
+
+class PublicUrl:
+    """The setting if there is one, else what the request and a trusted proxy say."""
+
+    def __init__(self, *, settings: Settings) -> None:
+        self._fixed = settings.public_url.rstrip("/")
+        self._trusted = frozenset(_listed(settings.trusted_proxies))
+
+    @property
+    def prefix(self) -> str:
+        """The path below which clients reach this relayer, "" at the root."""
+        return urlsplit(self._fixed).path.rstrip("/")
+
+    def of(self, request: Request[Any, Any, Any]) -> str:
+        """The absolute URL without a slash at its end."""
+        if self._fixed:
+            return self._fixed
+        scheme, host = request.url.scheme, request.headers.get("host", "localhost")
+        if request.client is not None and request.client.host in self._trusted:
+            scheme = request.headers.get("x-forwarded-proto", scheme)
+            host = request.headers.get("x-forwarded-host", host)
+        return f"{scheme}://{host}"
+
+
+class StripPrefix:
+    """ASGI middleware that removes the public URL's prefix where a proxy left it."""
+
+    def __init__(self, app: ASGIApp, *, prefix: str) -> None:
+        self._app = app
+        self._prefix = prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on with the path that clients signed."""
+        if scope["type"] == ScopeType.HTTP and self._prefix:
+            raw = scope.get("raw_path") or b""
+            if raw.startswith(self._prefix.encode() + b"/"):
+                scope["raw_path"] = raw[len(self._prefix) :]
+                scope["path"] = scope["path"][len(self._prefix) :]
+        await self._app(scope, receive, send)
+
+
+def _listed(text: str) -> Sequence[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]

@@ -1,0 +1,149 @@
+"""Rebuilding index rows from sealed blobs.
+
+Not here: writing them (`writer.py`). The blob says everything a row needs; who may read the
+namespace is asked as always, and what was erased stays erased.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from relayer.blobs import BlobStore
+from relayer.database import memories as rows
+from relayer.database.pool import Database, UniqueViolation
+from relayer.memory import Caller
+from relayer.namespaces import Namespaces
+from relayer.record import decode, from_ms
+from relayer.sealed import envelope
+from relayer.sealed.keys import Namespace, NamespaceKey
+from relayer.sealed.primitives import CryptoError
+from relayer.writer import Writer, new_memory
+
+PAGE: Final = 200
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a restore did: `total` blobs of the namespace were seen, `skipped` had their rows."""
+
+    restored: int
+    skipped: int
+    failed: int
+    total: int
+    truncated: bool
+
+
+class Restore:
+    """Finds blobs without rows and gives them theirs."""
+
+    def __init__(
+        self, *, database: Database, blobs: BlobStore, namespaces: Namespaces, writer: Writer
+    ) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._namespaces = namespaces
+        self._writer = writer
+
+    async def restore(self, caller: Caller, namespace: Namespace, limit: int) -> Restored:
+        """Give at most `limit` blobs of the namespace their rows back.
+
+        Raises:
+            NotAllowed: not a writer of the namespace, or its key is missing.
+        """
+        caller.access.require(namespace, "writer")
+        keys = {key.key_id: key for key in caller.keys.of(namespace)}
+        missing, skipped = await self._missing(caller, namespace, keys)
+        restored = failed = 0
+        for name in missing[:limit]:
+            try:
+                restored += await self._restore_one(caller, namespace, keys, name)
+            except CryptoError:
+                failed += 1
+        inspected = min(len(missing), limit)
+        return Restored(
+            restored=restored,
+            skipped=skipped + inspected - restored - failed,
+            failed=failed,
+            total=len(missing) + skipped,
+            truncated=len(missing) > limit,
+        )
+
+    async def _missing(
+        self, caller: Caller, namespace: Namespace, keys: dict[bytes, NamespaceKey]
+    ) -> tuple[list[str], int]:
+        """(names of the namespace's memory blobs without a row, how many have one)."""
+        account = caller.access.account
+        names = [name async for name in self._blobs.names(account)]
+        missing: list[str] = []
+        skipped = 0
+        for page in _pages(names):
+            known = await rows.known_blobs(
+                self._database,
+                account=account,
+                blob_ids=[envelope.blob_hash(n) for n in page],
+            )
+            for name, blob in (await self._blobs.get_many(account, page)).items():
+                if isinstance(blob, bytes) and _is_memory_of(blob, keys):
+                    if envelope.blob_hash(name) in known:
+                        skipped += 1
+                    else:
+                        missing.append(name)
+        return missing, skipped
+
+    async def _restore_one(
+        self,
+        caller: Caller,
+        namespace: Namespace,
+        keys: dict[bytes, NamespaceKey],
+        name: str,
+    ) -> bool:
+        """Whether the blob got its row; not when it was erased, or its fact was said again since.
+
+        Raises:
+            CryptoError: it does not open.
+        """
+        account = caller.access.account
+        blob = (await self._blobs.get_many(account, [name]))[name]
+        if not isinstance(blob, bytes):
+            raise CryptoError("altered")
+        header = envelope.read_header(blob)
+        if header.address.account != account:
+            raise CryptoError("another account's blob")
+        key = keys[header.key_id]
+        draft, writer = decode(envelope.open_envelope(key, header.address, blob))
+        erased = await rows.tombstoned(
+            self._database, account=account, memory_ids=[header.address.memory]
+        )
+        if erased or draft.namespace != namespace:
+            return False
+        entry = await self._namespaces.ensure(account, key)
+        created_at = from_ms(header.created_ms)
+        assert created_at is not None
+        memory = new_memory(
+            draft,
+            key,
+            entry,
+            address=header.address,
+            blob=blob,
+            writer=writer,
+            created_at=created_at,
+        )
+        try:
+            await self._writer.store(
+                caller.access, [memory], op="restore", names={entry.namespace_id: namespace}
+            )
+        except UniqueViolation:
+            return False
+        return True
+
+
+def _is_memory_of(blob: bytes, keys: dict[bytes, NamespaceKey]) -> bool:
+    try:
+        header = envelope.read_header(blob)
+    except CryptoError:
+        return False
+    return header.key_id in keys and header.address.type == envelope.MEMORY
+
+
+def _pages(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (names[at : at + PAGE] for at in range(0, len(names), PAGE))

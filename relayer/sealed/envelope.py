@@ -1,0 +1,154 @@
+"""The sealed form of one memory, and the names of stored bytes. Source: SPEC §7.
+
+Not here: where blobs are kept (`blobs.py`) and what a record means (`memory.py`).
+"""
+
+import os
+import struct
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from relayer.sealed.keys import AccountId, NamespaceKey
+from relayer.sealed.primitives import (
+    AEAD_NONCE_BYTES,
+    CryptoError,
+    aead_open,
+    aead_seal,
+    blake2b_256,
+    from_base64url,
+    to_base64url,
+)
+
+MEMORY: Final = 1
+EPISODE: Final = 2
+SUMMARY: Final = 3
+HEADER_BYTES: Final = 124
+ENVELOPE_BYTES_MIN: Final = 396
+_VERSION: Final = 1
+_SUITE: Final = 1
+_HEADER: Final = struct.Struct(">BBBBIQ32s16sI32s24s")
+assert _HEADER.size == HEADER_BYTES
+
+
+@dataclass(frozen=True)
+class Address:
+    """What an envelope must say about itself, and what its row says about it."""
+
+    type: int
+    account: AccountId
+    memory: uuid.UUID
+    revision: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """The public first 124 bytes of an envelope."""
+
+    address: Address
+    epoch: int
+    created_ms: int
+    key_id: bytes
+    nonce: bytes
+
+
+def blob_id(stored: bytes) -> str:
+    """The name of stored bytes: anyone can check it without a key."""
+    return to_base64url(blake2b_256(stored))
+
+
+def blob_hash(name: str) -> bytes:
+    """The 32 bytes behind a blob id.
+
+    Raises:
+        CryptoError: not a blob id.
+    """
+    digest = from_base64url(name)
+    if len(digest) != 32:
+        raise CryptoError("bad blob id")
+    return digest
+
+
+def pad(record: bytes) -> bytes:
+    """`u32 length ‖ record ‖ zeros`: at least 256 bytes, a tenth of padding beyond 2.5 KB."""
+    length = 4 + len(record)
+    k = length.bit_length() - 1
+    step = max(256, 2 ** (k - k.bit_length()))
+    size = -(-length // step) * step
+    return len(record).to_bytes(4, "big") + record + bytes(size - length)
+
+
+def unpad(padded: bytes) -> bytes:
+    """The record inside.
+
+    Raises:
+        CryptoError: a length beyond the end, padding of another size, or padding that is not zero.
+    """
+    length = int.from_bytes(padded[:4], "big")
+    record = padded[4 : 4 + length]
+    if len(record) != length or pad(record) != padded:
+        raise CryptoError("bad padding")
+    return record
+
+
+def seal(
+    key: NamespaceKey,
+    address: Address,
+    record: bytes,
+    *,
+    created_ms: int,
+    nonce: bytes | None = None,
+) -> bytes:
+    """The envelope of a record. `nonce` is given by test vectors only; else it is random."""
+    header = _HEADER.pack(
+        _VERSION,
+        _SUITE,
+        address.type,
+        0,
+        key.epoch,
+        created_ms,
+        address.account,
+        address.memory.bytes,
+        address.revision,
+        key.key_id,
+        nonce or os.urandom(AEAD_NONCE_BYTES),
+    )
+    return header + aead_seal(key.seal, pad(record), associated=header, nonce=header[100:])
+
+
+def read_header(envelope: bytes) -> Header:
+    """The header, form checked, nothing authenticated.
+
+    Raises:
+        CryptoError: too short, another version or suite.
+    """
+    if len(envelope) < ENVELOPE_BYTES_MIN:
+        raise CryptoError("too short for an envelope")
+    version, suite, kind, zero, epoch, created, account, memory, revision, key_id, nonce = (
+        _HEADER.unpack_from(envelope)
+    )
+    if (version, suite, zero) != (_VERSION, _SUITE, 0):
+        raise CryptoError("unknown version or suite")
+    address = Address(kind, AccountId(account), uuid.UUID(bytes=memory), revision)
+    return Header(address, epoch, created, key_id, nonce)
+
+
+def open_envelope(key: NamespaceKey, address: Address, envelope: bytes) -> bytes:
+    """The record of an envelope that must be exactly the one the row speaks of.
+
+    Raises:
+        CryptoError: another type, account, memory, revision, epoch or key; altered bytes.
+    """
+    header = read_header(envelope)
+    if header.address != address:
+        raise CryptoError("the envelope belongs to another row")
+    if header.epoch != key.epoch or header.key_id != key.key_id:
+        raise CryptoError("the envelope belongs to another key")
+    return unpad(
+        aead_open(
+            key.seal,
+            envelope[HEADER_BYTES:],
+            associated=envelope[:HEADER_BYTES],
+            nonce=header.nonce,
+        )
+    )

@@ -1,0 +1,446 @@
+"""Grants, revocations and joins: who may read and write what, provable from the founder's key.
+
+Source: SPEC §4.1–4.2. Not here: where grants are stored and who may post one (`accounts.py`).
+
+- A grant is believed because its chain ends at the key that hashes to the account id, never
+  because a database says so.
+- A key inside a box is used only after it hashes to the id that the signed scope names.
+"""
+
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, get_args
+
+from nacl import bindings
+from nacl.exceptions import CryptoError as NaclCryptoError
+
+from relayer.sealed.keys import (
+    EPOCH_MAX,
+    AccountId,
+    Identity,
+    Namespace,
+    NamespaceKey,
+    PublicKey,
+    Root,
+    account_id,
+    account_text,
+    parse_account,
+    parse_namespace,
+    parse_public_key,
+)
+from relayer.sealed.objects import (
+    claimed,
+    integer_member,
+    open_object,
+    sign_object,
+    strict_json,
+    text_member,
+    uuid_member,
+)
+from relayer.sealed.primitives import (
+    CryptoError,
+    exchange_public_key,
+    from_base64,
+    to_base64,
+)
+
+Role = Literal["owner", "writer", "reader", "custodian"]
+CHAIN_DEPTH_MAX: Final = 4
+SCOPE_ENTRIES_MAX: Final = 256
+_GRANT: Final = frozenset(
+    "account grant serial issuer recipient role scope created expires box".split()
+)
+_REVOKE: Final = frozenset(["account", "serial", "issuer", "recipient", "created"])
+_JOIN: Final = frozenset(["account", "issuer", "recipient", "relayer"])
+_BOX: Final = frozenset(["account", "grant", "serial", "issuer", "recipient", "keys"])
+
+
+@dataclass(frozen=True)
+class ScopeEntry:
+    """One key that a grant gives: a namespace's in an epoch, or (namespace None) a root."""
+
+    namespace: Namespace | None
+    epoch: int
+    key_id: bytes
+
+
+@dataclass(frozen=True)
+class Grant:
+    """The parsed payload of a `grant` whose signature verified; `signed` are its stored bytes."""
+
+    account: AccountId
+    grant: uuid.UUID
+    serial: int
+    issuer: PublicKey
+    recipient: PublicKey
+    role: Role
+    scope: tuple[ScopeEntry, ...]
+    created_ms: int
+    expires_ms: int | None
+    box: bytes
+    signed: bytes
+
+    @property
+    def whole_account(self) -> bool:
+        """Whether it gives roots rather than named namespaces."""
+        return self.scope[0].namespace is None
+
+    def expired(self, now_ms: int) -> bool:
+        """Whether its time is over."""
+        return self.expires_ms is not None and self.expires_ms <= now_ms
+
+
+@dataclass(frozen=True)
+class Revocation:
+    """The parsed payload of a `revoke` whose signature verified."""
+
+    account: AccountId
+    serial: int
+    issuer: PublicKey
+    recipient: PublicKey
+    created_ms: int
+    signed: bytes
+
+
+def issue_grant(
+    issuer: Identity,
+    *,
+    account: AccountId,
+    serial: int,
+    recipient: PublicKey,
+    role: Role,
+    keys: Sequence[Root] | Sequence[NamespaceKey],
+    created_ms: int,
+    expires_ms: int | None = None,
+    grant: uuid.UUID | None = None,
+) -> bytes:
+    """A signed grant of these keys to `recipient`, boxed to it."""
+    repeated: dict[str, Any] = {
+        "account": account_text(account),
+        "grant": str(grant or uuid.uuid4()),
+        "serial": serial,
+        "issuer": issuer.public_key.hex(),
+        "recipient": recipient.hex(),
+    }
+    inside = {**repeated, "keys": [to_base64(k.key) for k in keys]}
+    box = bindings.crypto_box_seal(json.dumps(inside).encode(), exchange_public_key(recipient))
+    members = {
+        **repeated,
+        "role": role,
+        "scope": [_scope_json(k) for k in keys],
+        "created": created_ms,
+        "expires": expires_ms,
+        "box": to_base64(box),
+    }
+    return sign_object(issuer, "grant", members)
+
+
+def _scope_json(key: Root | NamespaceKey) -> dict[str, Any]:
+    if isinstance(key, Root):
+        return {"epoch": key.epoch, "root_id": key.root_id.hex()}
+    return {"ns": key.namespace, "epoch": key.epoch, "key_id": key.key_id.hex()}
+
+
+def parse_grant(signed: bytes) -> Grant:
+    """A grant whose own signature and form hold; its chain is `verify_chain`'s business.
+
+    Raises:
+        CryptoError: signature, members, types or ranges are wrong.
+    """
+    issuer = parse_public_key(claimed(signed, "issuer"))
+    m = open_object(signed, "grant", issuer, _GRANT)
+    role = text_member(m["role"])
+    if role not in get_args(Role):
+        raise CryptoError("unknown role")
+    scope = _parse_scope(m["scope"])
+    if role in ("owner", "custodian") and scope[0].namespace is not None:
+        raise CryptoError("owners and custodians hold roots")
+    recipient = parse_public_key(text_member(m["recipient"]))
+    exchange_public_key(recipient)
+    return Grant(
+        account=parse_account(text_member(m["account"])),
+        grant=uuid_member(m["grant"]),
+        serial=integer_member(m["serial"], low=1),
+        issuer=issuer,
+        recipient=recipient,
+        role=role,  # type: ignore[arg-type]  # narrowed by the membership check above
+        scope=scope,
+        created_ms=integer_member(m["created"], low=0),
+        expires_ms=None if m["expires"] is None else integer_member(m["expires"], low=1),
+        box=from_base64(text_member(m["box"])),
+        signed=signed,
+    )
+
+
+def _parse_scope(value: Any) -> tuple[ScopeEntry, ...]:
+    if not isinstance(value, list) or not 1 <= len(value) <= SCOPE_ENTRIES_MAX:
+        raise CryptoError("bad scope")
+    entries = tuple(_scope_entry(item) for item in value)
+    if len({(e.namespace, e.epoch) for e in entries}) != len(entries):
+        raise CryptoError("a scope names nothing twice")
+    if len({e.namespace is None for e in entries}) != 1:
+        raise CryptoError("a scope gives roots or namespaces, not both")
+    return entries
+
+
+def _scope_entry(item: Any) -> ScopeEntry:
+    if not isinstance(item, dict):
+        raise CryptoError("bad scope entry")
+    if item.keys() == {"epoch", "root_id"}:
+        return ScopeEntry(None, _epoch(item), _key_id(item["root_id"]))
+    if item.keys() != {"ns", "epoch", "key_id"}:
+        raise CryptoError("bad scope entry")
+    name = text_member(item["ns"])
+    if (namespace := parse_namespace(name)) != name:
+        raise CryptoError("a scope names normalised namespaces")
+    return ScopeEntry(namespace, _epoch(item), _key_id(item["key_id"]))
+
+
+def open_grant(grant: Grant, recipient: Identity) -> list[Root] | list[NamespaceKey]:
+    """The keys of a grant whose chain was verified.
+
+    Raises:
+        CryptoError: not for this recipient, the box belongs to another grant, or a key does not
+            match the id that the scope commits to.
+    """
+    if recipient.public_key != grant.recipient:
+        raise CryptoError("the grant is for another key")
+    inside = _open_box(grant.box, recipient)
+    repeated = {
+        "account": account_text(grant.account),
+        "grant": str(grant.grant),
+        "serial": grant.serial,
+        "issuer": grant.issuer.hex(),
+        "recipient": grant.recipient.hex(),
+    }
+    keys = inside.pop("keys")
+    if inside != repeated:
+        raise CryptoError("the box belongs to another grant")
+    if not isinstance(keys, list) or len(keys) != len(grant.scope):
+        raise CryptoError("the box holds other keys than the scope names")
+    raw = [from_base64(text_member(k)) for k in keys]
+    if grant.whole_account:
+        return [_matching_root(e, k) for e, k in zip(grant.scope, raw, strict=True)]
+    return [_matching_namespace_key(e, k) for e, k in zip(grant.scope, raw, strict=True)]
+
+
+def _open_box(box: bytes, recipient: Identity) -> dict[str, Any]:
+    if len(box) <= bindings.crypto_box_SEALBYTES:
+        raise CryptoError("bad box length")
+    try:
+        plaintext = bindings.crypto_box_seal_open(
+            box, recipient.exchange_public_key, recipient.exchange_private_key
+        )
+    except NaclCryptoError:
+        raise CryptoError("the box does not open") from None
+    inside = strict_json(plaintext)
+    if inside.keys() != _BOX:
+        raise CryptoError("missing or unknown members")
+    return inside
+
+
+def _matching_root(entry: ScopeEntry, key: bytes) -> Root:
+    root = Root(entry.epoch, key)
+    if root.root_id != entry.key_id:
+        raise CryptoError("a key does not match its id")
+    return root
+
+
+def _matching_namespace_key(entry: ScopeEntry, key: bytes) -> NamespaceKey:
+    assert entry.namespace is not None
+    namespace_key = NamespaceKey(entry.namespace, entry.epoch, key)
+    if namespace_key.key_id != entry.key_id:
+        raise CryptoError("a key does not match its id")
+    return namespace_key
+
+
+def issue_revocation(
+    issuer: Identity, *, account: AccountId, serial: int, recipient: PublicKey, created_ms: int
+) -> bytes:
+    """A signed revocation of everything `recipient` was given before `serial`."""
+    return sign_object(
+        issuer,
+        "revoke",
+        {
+            "account": account_text(account),
+            "serial": serial,
+            "issuer": issuer.public_key.hex(),
+            "recipient": recipient.hex(),
+            "created": created_ms,
+        },
+    )
+
+
+def parse_revocation(signed: bytes) -> Revocation:
+    """A revocation whose own signature and form hold.
+
+    Raises:
+        CryptoError: signature, members, types or ranges are wrong.
+    """
+    issuer = parse_public_key(claimed(signed, "issuer"))
+    m = open_object(signed, "revoke", issuer, _REVOKE)
+    return Revocation(
+        account=parse_account(text_member(m["account"])),
+        serial=integer_member(m["serial"], low=1),
+        issuer=issuer,
+        recipient=parse_public_key(text_member(m["recipient"])),
+        created_ms=integer_member(m["created"], low=0),
+        signed=signed,
+    )
+
+
+def sign_join(
+    recipient: Identity, *, account: AccountId, issuer: PublicKey, relayer: PublicKey
+) -> bytes:
+    """The proof that `recipient` agrees to be added to this account at this relayer."""
+    members = {
+        "account": account_text(account),
+        "issuer": issuer.hex(),
+        "recipient": recipient.public_key.hex(),
+        "relayer": relayer.hex(),
+    }
+    return sign_object(recipient, "join", members)
+
+
+def verify_join(
+    signed: bytes,
+    *,
+    account: AccountId,
+    issuer: PublicKey,
+    recipient: PublicKey,
+    relayer: PublicKey,
+) -> None:
+    """Return when `recipient` itself signed that it joins this account through this issuer here.
+
+    Raises:
+        CryptoError: another signature, or another account, issuer, recipient or relayer.
+    """
+    m = open_object(signed, "join", recipient, _JOIN)
+    expected = {
+        "account": account_text(account),
+        "issuer": issuer.hex(),
+        "recipient": recipient.hex(),
+        "relayer": relayer.hex(),
+    }
+    if m != expected:
+        raise CryptoError("the join names something else")
+
+
+class Chain:
+    """An account's grants and revocations by serial, each verified against those before it.
+
+    Feed it with `add`; whatever it accepted is valid for ever at its serial. `live` then tells
+    what a key holds now.
+    """
+
+    def __init__(self, account: AccountId) -> None:
+        self.account = account
+        self.serial = 0
+        self.grants: dict[PublicKey, list[Grant]] = {}
+        self.revoked_at: dict[PublicKey, int] = {}
+        self.founder: PublicKey | None = None
+        self._depths: dict[int, int] = {}  # by serial, as judged when the grant was accepted
+
+    def copy(self) -> "Chain":
+        """A chain that can be continued without changing this one."""
+        other = Chain(self.account)
+        other.serial, other.founder = self.serial, self.founder
+        other.grants = {key: list(grants) for key, grants in self.grants.items()}
+        other.revoked_at = dict(self.revoked_at)
+        other._depths = dict(self._depths)
+        return other
+
+    def add(self, item: Grant | Revocation) -> None:
+        """Accept the next grant or revocation.
+
+        Raises:
+            CryptoError: a rule of SPEC §4.1 is broken; the chain is then unchanged.
+        """
+        if item.account != self.account:
+            raise CryptoError("another account's object")
+        if item.serial != self.serial + 1:
+            raise CryptoError("serials rise by one")
+        if isinstance(item, Grant):
+            self._depths[item.serial] = self._check_grant(item)
+            self.grants.setdefault(item.recipient, []).append(item)
+        else:
+            self._check_revocation(item)
+            self.revoked_at[item.recipient] = item.serial
+        self.serial = item.serial
+
+    def live(self, key: PublicKey, now_ms: int) -> list[Grant]:
+        """The unexpired grants of `key` above its last revocation."""
+        floor = self.revoked_at.get(key, 0)
+        return [g for g in self.grants.get(key, []) if g.serial > floor and not g.expired(now_ms)]
+
+    def _check_grant(self, grant: Grant) -> int:
+        """How many grants lead from the founder to this one, itself included.
+
+        Raises:
+            CryptoError: its issuer may not issue it.
+        """
+        if self.founder is None:
+            self._check_first(grant)
+            return 1
+        if grant.issuer == self.founder:
+            return 1
+        rights = self._rights(grant.issuer, grant.created_ms)
+        if grant.role == "custodian":
+            rights = [g for g in rights if g.role == "owner"]
+            if not rights:
+                raise CryptoError("only owners appoint a custodian")
+        depth = 1 + min(self._depths[g.serial] for g in rights)
+        if depth > CHAIN_DEPTH_MAX:
+            raise CryptoError("the chain of issuers is too long")
+        return depth
+
+    def _check_first(self, grant: Grant) -> None:
+        if account_id(grant.issuer) != self.account:
+            raise CryptoError("the first issuer is not the founder")
+        if grant.recipient != grant.issuer or grant.role != "owner":
+            raise CryptoError("the first grant gives the founder its own root")
+        self.founder = grant.issuer
+
+    def _check_revocation(self, revocation: Revocation) -> None:
+        if self.founder is None:
+            raise CryptoError("nothing to revoke yet")
+        if revocation.issuer == self.founder:
+            return
+        rights = self._rights(revocation.issuer, revocation.created_ms)
+        if revocation.recipient == self.founder:
+            raise CryptoError("only the founder revokes the founder")
+        held = self.live(revocation.recipient, revocation.created_ms)
+        owns = any(g.role == "owner" for g in held)
+        if owns and all(g.role == "custodian" for g in rights):
+            raise CryptoError("a custodian revokes no owner")
+
+    def _rights(self, issuer: PublicKey, at_ms: int) -> list[Grant]:
+        """The grants by which a key may issue at that time; the founder needs none.
+
+        Raises:
+            CryptoError: there is none.
+        """
+        rights = [g for g in self.live(issuer, at_ms) if g.role in ("owner", "custodian")]
+        if not rights:
+            raise CryptoError("the issuer may not issue")
+        return rights
+
+
+def parse_any(signed: bytes) -> Grant | Revocation:
+    """A grant or a revocation, told apart by their members.
+
+    Raises:
+        CryptoError: neither.
+    """
+    is_grant = "grant" in strict_json(signed[:-64])
+    return parse_grant(signed) if is_grant else parse_revocation(signed)
+
+
+def _epoch(item: dict[str, Any]) -> int:
+    return integer_member(item["epoch"], low=1, high=EPOCH_MAX)
+
+
+def _key_id(value: Any) -> bytes:
+    return parse_public_key(text_member(value))

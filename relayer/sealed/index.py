@@ -1,0 +1,79 @@
+"""Keyword index without words: keyed tokens, clipped counts, fingerprints, idempotency marks.
+
+Source: SPEC §8. Not here: which words a text has (`words.py`), how hits rank (`database.recall`).
+"""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
+
+from relayer.sealed.keys import NamespaceKey, PublicKey
+from relayer.sealed.primitives import mac, u32
+
+Field = Literal["w", "t", "s", "m"]
+FREQUENCY_MAX: Final = 15
+
+
+def token(key: NamespaceKey, field: Field, term: str) -> int:
+    """The signed 64-bit token of a term: worthless without the namespace's index key."""
+    digest = mac(8, key.index, "token", field.encode(), term.encode())
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def postings(
+    key: NamespaceKey,
+    *,
+    words: Iterable[str],
+    tags: Iterable[str] = (),
+    source: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> dict[int, int]:
+    """Token → clipped frequency of everything a memory can be found or filtered by."""
+    counts = {token(key, "w", term): min(n, FREQUENCY_MAX) for term, n in Counter(words).items()}
+    counts |= {token(key, "t", tag): 1 for tag in tags}
+    if source is not None:
+        counts[token(key, "s", source)] = 1
+    counts |= {metadata_token(key, name, value): 1 for name, value in (metadata or {}).items()}
+    return counts
+
+
+def metadata_token(key: NamespaceKey, name: str, value: str) -> int:
+    """The token of one metadata pair; the zero byte cannot occur in a name."""
+    return token(key, "m", f"{name}\0{value}")
+
+
+def rounded_length(words: int) -> int:
+    """A number of words rounded up to 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 ….
+
+    Exact lengths would tell texts apart.
+    """
+    if words <= 2:
+        return max(1, words)
+    power = 1 << (words - 1).bit_length()
+    return power * 3 // 4 if words <= power * 3 // 4 else power
+
+
+def fingerprint(key: NamespaceKey, *, kind: str, event_time_ms: int | None, text: str) -> bytes:
+    """16 bytes that are equal for the same fact said twice.
+
+    No case folding: identifiers differ by case.
+    """
+    normal = " ".join(unicodedata.normalize("NFC", text).split())
+    when = "" if event_time_ms is None else str(event_time_ms)
+    return mac(16, key.fingerprint, "fact", kind.encode(), when.encode(), normal.encode())
+
+
+def idempotency_mark(
+    key: NamespaceKey, *, writer: PublicKey, route: str, item: int, caller_key: str
+) -> bytes:
+    """16 bytes that stand for a caller's idempotency key.
+
+    The key itself is never stored: it may be an unkeyed hash of plaintext.
+    """
+    return mac(16, key.idempotency, "key", writer, route.encode(), u32(item), caller_key.encode())
+
+
+def text_mark(key: NamespaceKey, text: str) -> bytes:
+    """16 bytes that tell whether an idempotency key came back with another text."""
+    return mac(16, key.idempotency, "text", text.encode())

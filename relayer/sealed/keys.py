@@ -1,0 +1,185 @@
+"""Identities, account ids, roots, namespace keys and namespace names. Source: SPEC §3.
+
+Not here: who holds which key (`grants`) and how keys travel (`unlock`).
+"""
+
+import re
+import unicodedata
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, NewType
+
+from nacl import bindings
+
+from relayer.sealed.primitives import (
+    KEY_BYTES,
+    CryptoError,
+    blake2b_256,
+    exchange_public_key,
+    kdf,
+    u32,
+)
+
+AccountId = NewType("AccountId", bytes)
+PublicKey = NewType("PublicKey", bytes)
+Namespace = NewType("Namespace", str)
+
+NAMESPACE_CHARACTERS_MAX: Final = 128
+EPOCH_MAX: Final = 2**32 - 1
+_REFUSED_CATEGORIES: Final = frozenset({"Cc", "Cs", "Cn", "Zl", "Zp"})
+_BIDI_CONTROLS: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """An Ed25519 key pair with its X25519 halves."""
+
+    seed: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.seed) != KEY_BYTES:
+            raise CryptoError("a seed is 32 bytes")
+
+    @cached_property
+    def _pair(self) -> tuple[bytes, bytes]:
+        return bindings.crypto_sign_seed_keypair(self.seed)
+
+    @property
+    def public_key(self) -> PublicKey:
+        """The 32-byte Ed25519 public key."""
+        return PublicKey(self._pair[0])
+
+    @cached_property
+    def exchange_public_key(self) -> bytes:
+        """The X25519 public key."""
+        return exchange_public_key(self.public_key)
+
+    @cached_property
+    def exchange_private_key(self) -> bytes:
+        """The X25519 private key."""
+        return bindings.crypto_sign_ed25519_sk_to_curve25519(self._pair[1])
+
+    def sign(self, message: bytes) -> bytes:
+        """A 64-byte Ed25519 signature."""
+        return bindings.crypto_sign(message, self._pair[1])[:64]
+
+
+@dataclass(frozen=True)
+class NamespaceKey:
+    """The key of one namespace in one epoch, with the subkeys derived from it."""
+
+    namespace: Namespace
+    epoch: int
+    key: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.key) != KEY_BYTES or not 1 <= self.epoch <= EPOCH_MAX:
+            raise CryptoError("bad namespace key")
+
+    @cached_property
+    def key_id(self) -> bytes:
+        """The public id: names namespace and epoch, and commits to the key."""
+        return kdf(self.key, "key-id")
+
+    @cached_property
+    def seal(self) -> bytes:
+        """Subkey of envelopes."""
+        return kdf(self.key, "seal")
+
+    @cached_property
+    def index(self) -> bytes:
+        """Subkey of tokens."""
+        return kdf(self.key, "index")
+
+    @cached_property
+    def vector(self) -> bytes:
+        """Subkey of turns."""
+        return kdf(self.key, "vector")
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """Subkey of fingerprints."""
+        return kdf(self.key, "fingerprint")
+
+    @cached_property
+    def idempotency(self) -> bytes:
+        """Subkey of idempotency marks."""
+        return kdf(self.key, "idempotency")
+
+
+@dataclass(frozen=True)
+class Root:
+    """An account's secret of one epoch; every namespace key of that epoch follows from it."""
+
+    epoch: int
+    key: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.key) != KEY_BYTES or not 1 <= self.epoch <= EPOCH_MAX:
+            raise CryptoError("bad root")
+
+    @cached_property
+    def root_id(self) -> bytes:
+        """The public id of the root."""
+        return kdf(self.key, "root-id")
+
+    def namespace_key(self, account: AccountId, namespace: Namespace) -> NamespaceKey:
+        """The key of `namespace` in this epoch."""
+        key = kdf(self.key, "namespace", account, u32(self.epoch), namespace.encode())
+        return NamespaceKey(namespace, self.epoch, key)
+
+
+def account_id(founder: PublicKey) -> AccountId:
+    """The account a key founds: self-certifying, so every chain of trust ends at a hash."""
+    return AccountId(blake2b_256(b"\0" + founder))
+
+
+def account_text(account: AccountId) -> str:
+    """`0x` and 64 lower-case hex digits."""
+    return "0x" + account.hex()
+
+
+_ACCOUNT: Final = re.compile(r"0x[0-9a-f]{64}")
+_HEX_KEY: Final = re.compile(r"[0-9a-f]{64}")
+
+
+def parse_account(text: str) -> AccountId:
+    """The 32 bytes behind `account_text`.
+
+    Raises:
+        CryptoError: any other spelling.
+    """
+    if not _ACCOUNT.fullmatch(text):
+        raise CryptoError("an account id is 0x and 64 lower-case hex digits")
+    return AccountId(bytes.fromhex(text[2:]))
+
+
+def parse_public_key(text: str) -> PublicKey:
+    """The 32 bytes of a lower-case hex public key.
+
+    Raises:
+        CryptoError: any other spelling.
+    """
+    if not _HEX_KEY.fullmatch(text):
+        raise CryptoError("a key is 64 lower-case hex digits")
+    return PublicKey(bytes.fromhex(text))
+
+
+def parse_namespace(name: str) -> Namespace:
+    """The normalised name, the same in every client and server. Source: SPEC §3.
+
+    Only U+0020 is stripped: `str.strip` and JavaScript's `trim` disagree on what white space is.
+
+    Raises:
+        CryptoError: empty, longer than 128 code points, or with refused characters.
+    """
+    name = unicodedata.normalize("NFC", name).strip(" ")
+    if not 1 <= len(name) <= NAMESPACE_CHARACTERS_MAX:
+        raise CryptoError("a namespace has 1 to 128 characters")
+    if any(unicodedata.category(c) in _REFUSED_CATEGORIES for c in name):
+        raise CryptoError("a namespace has no control or unassigned characters")
+    if _BIDI_CONTROLS.search(name):
+        raise CryptoError("a namespace has no bidirectional controls")
+    if any(unicodedata.category(c) == "Zs" for c in (name[0], name[-1])):
+        raise CryptoError("a namespace does not begin or end with white space")
+    return Namespace(name)

@@ -1,0 +1,178 @@
+"""Signed objects: strict JSON and a signature over its very bytes. Source: SPEC §4.
+
+Not here: what the members mean (`grants`, `receipts`).
+
+- Verify, then parse: no byte of a payload is looked at before its signature holds.
+- Payload bytes are stored and forwarded as they came, never serialised again.
+"""
+
+import json
+import uuid
+from typing import Any, Final, NoReturn
+
+from relayer.sealed.keys import Identity, PublicKey
+from relayer.sealed.primitives import SIGNATURE_BYTES, CryptoError, verify_signature
+
+PAYLOAD_BYTES_MAX: Final = 64 * 1024
+_DEPTH_MAX: Final = 6
+INTEGER_MAX: Final = 2**53 - 1
+
+
+def signed_message(kind: str, payload: bytes) -> bytes:
+    """What is signed: a request begins with a digit, so it can be neither that nor another kind."""
+    return b"memrelay/" + kind.encode() + b"/v1\0" + payload
+
+
+def sign_object(identity: Identity, kind: str, members: dict[str, Any]) -> bytes:
+    """`payload ‖ signature` for members given without `v`."""
+    payload = json.dumps({"v": 1, **members}, separators=(",", ":"), ensure_ascii=False).encode()
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        raise CryptoError("the object is too large")
+    return payload + identity.sign(signed_message(kind, payload))
+
+
+def open_object(
+    signed: bytes, kind: str, signer: PublicKey, members: frozenset[str]
+) -> dict[str, Any]:
+    """The members of a signed object, `v` checked and removed.
+
+    Raises:
+        CryptoError: bad signature, not strict JSON, other members than `members`.
+    """
+    if not SIGNATURE_BYTES < len(signed) <= PAYLOAD_BYTES_MAX + SIGNATURE_BYTES:
+        raise CryptoError("bad object length")
+    payload, signature = signed[:-SIGNATURE_BYTES], signed[-SIGNATURE_BYTES:]
+    verify_signature(signer, signed_message(kind, payload), signature)
+    return strict_object(payload, members)
+
+
+def claimed(signed: bytes, member: str) -> str:
+    """A text member of a still *unverified* object: only for finding the key to verify it with.
+
+    Raises:
+        CryptoError: not JSON or no such text member.
+    """
+    value = strict_json(signed[:-SIGNATURE_BYTES]).get(member)
+    if not isinstance(value, str):
+        raise CryptoError("malformed object")
+    return value
+
+
+def strict_object(payload: bytes, members: frozenset[str]) -> dict[str, Any]:
+    """Strict JSON of version 1 with exactly these members, `v` removed.
+
+    Raises:
+        CryptoError: anything else.
+    """
+    parsed = strict_json(payload)
+    version = parsed.pop("v", None)
+    if version != 1 or isinstance(version, bool):
+        raise CryptoError("unknown version")
+    if parsed.keys() != members:
+        raise CryptoError("missing or unknown members")
+    return parsed
+
+
+def strict_json(payload: bytes) -> dict[str, Any]:
+    """A JSON object under the rules of SPEC §2.
+
+    Raises:
+        CryptoError: duplicate keys, floats, NaN, large integers, depth, size, not UTF-8 or escapes
+            that UTF-8 cannot hold.
+    """
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        raise CryptoError("too large")
+    if _bracket_depth(payload) > _DEPTH_MAX:
+        raise CryptoError("nested too deeply")
+    try:
+        parsed = json.loads(
+            payload.decode(),
+            object_pairs_hook=_unique,
+            parse_float=_refuse,
+            parse_constant=_refuse,
+            parse_int=_integer,
+        )
+        # An escaped lone surrogate parses, and would fail later wherever text becomes bytes.
+        json.dumps(parsed, ensure_ascii=False).encode()
+    except ValueError:
+        raise CryptoError("not strict JSON") from None
+    if not isinstance(parsed, dict):
+        raise CryptoError("not an object")
+    return parsed
+
+
+def text_member(value: Any) -> str:
+    """A member that is text.
+
+    Raises:
+        CryptoError: it is not.
+    """
+    if not isinstance(value, str):
+        raise CryptoError("a member has the wrong type")
+    return value
+
+
+def integer_member(value: Any, *, low: int, high: int = INTEGER_MAX) -> int:
+    """A member that is a whole number from `low` to `high`.
+
+    Raises:
+        CryptoError: it is not.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise CryptoError("a member is out of range")
+    return value
+
+
+def uuid_member(value: Any) -> uuid.UUID:
+    """A member that is a lower-case UUID with hyphens.
+
+    Raises:
+        CryptoError: it is not.
+    """
+    text = text_member(value)
+    try:
+        parsed = uuid.UUID(text)
+    except ValueError:
+        raise CryptoError("bad UUID") from None
+    if str(parsed) != text:
+        raise CryptoError("a UUID is lower-case with hyphens")
+    return parsed
+
+
+def _bracket_depth(payload: bytes) -> int:
+    """The nesting depth, measured before parsing so that a bomb never reaches the parser."""
+    depth = deepest = 0
+    in_text = escaped = False
+    for byte in payload:
+        if in_text:
+            if escaped:
+                escaped = False
+            elif byte == 0x5C:
+                escaped = True
+            elif byte == 0x22:
+                in_text = False
+        elif byte == 0x22:
+            in_text = True
+        elif byte in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif byte in b"]}":
+            depth -= 1
+    return deepest
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("duplicate key")
+    return members
+
+
+def _refuse(_: str) -> NoReturn:
+    raise ValueError("not an integer")
+
+
+def _integer(text: str) -> int:
+    if len(text) > 17 or abs(value := int(text)) > INTEGER_MAX:
+        raise ValueError("integer out of range")
+    return value

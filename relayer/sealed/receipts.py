@@ -1,0 +1,151 @@
+"""Receipts, their hash chain, and the other objects a relayer signs. Source: SPEC §4.3, §6.
+
+Not here: when a receipt is due (`memory.py`, `accounts.py`) and its row lock (`database.py`).
+"""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from relayer.sealed.keys import (
+    EPOCH_MAX,
+    AccountId,
+    Identity,
+    Namespace,
+    PublicKey,
+    account_text,
+    parse_account,
+    parse_namespace,
+    parse_public_key,
+)
+from relayer.sealed.objects import (
+    integer_member,
+    open_object,
+    sign_object,
+    text_member,
+    uuid_member,
+)
+from relayer.sealed.primitives import CryptoError, blake2b_256
+
+FIRST_PREVIOUS: Final = bytes(32)
+OPERATIONS: Final = frozenset("remember analyze restore forget grant revoke state".split())
+_RECEIPT: Final = frozenset(
+    "relayer account seq prev time op actor namespace epoch items serial".split()
+)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing a receipt vouches for."""
+
+    memory: uuid.UUID
+    revision: int
+    blob_id: str
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What was accepted: identifiers only, nothing that a text could be guessed from."""
+
+    account: AccountId
+    seq: int
+    previous: bytes
+    time_ms: int
+    op: str
+    actor: PublicKey
+    namespace: Namespace | None
+    epoch: int | None
+    items: tuple[Item, ...]
+    serial: int
+
+
+def sign_receipt(relayer: Identity, receipt: Receipt) -> bytes:
+    """The signed receipt."""
+    return sign_object(
+        relayer,
+        "receipt",
+        {
+            "relayer": relayer.public_key.hex(),
+            "account": account_text(receipt.account),
+            "seq": receipt.seq,
+            "prev": receipt.previous.hex(),
+            "time": receipt.time_ms,
+            "op": receipt.op,
+            "actor": receipt.actor.hex(),
+            "namespace": receipt.namespace,
+            "epoch": receipt.epoch,
+            "items": [[str(i.memory), i.revision, i.blob_id] for i in receipt.items],
+            "serial": receipt.serial,
+        },
+    )
+
+
+def open_receipt(signed: bytes, relayer: PublicKey) -> Receipt:
+    """A receipt of this relayer.
+
+    Raises:
+        CryptoError: bad signature or members.
+    """
+    m = open_object(signed, "receipt", relayer, _RECEIPT)
+    if m["relayer"] != relayer.hex() or text_member(m["op"]) not in OPERATIONS:
+        raise CryptoError("another relayer's receipt or an unknown operation")
+    namespace, epoch = m["namespace"], m["epoch"]
+    return Receipt(
+        account=parse_account(text_member(m["account"])),
+        seq=integer_member(m["seq"], low=1),
+        previous=parse_public_key(text_member(m["prev"])),
+        time_ms=integer_member(m["time"], low=0),
+        op=m["op"],
+        actor=parse_public_key(text_member(m["actor"])),
+        namespace=None if namespace is None else parse_namespace(text_member(namespace)),
+        epoch=None if epoch is None else integer_member(epoch, low=1, high=EPOCH_MAX),
+        items=_parse_items(m["items"]),
+        serial=integer_member(m["serial"], low=0),
+    )
+
+
+def _parse_items(value: Any) -> tuple[Item, ...]:
+    if not isinstance(value, list):
+        raise CryptoError("bad items")
+    return tuple(_parse_item(item) for item in value)
+
+
+def _parse_item(item: Any) -> Item:
+    if not isinstance(item, list) or len(item) != 3:
+        raise CryptoError("bad item")
+    memory, revision, name = item
+    return Item(uuid_member(memory), integer_member(revision, low=0), text_member(name))
+
+
+def chain_hash(signed: bytes) -> bytes:
+    """What the next receipt names as `prev`."""
+    return blake2b_256(signed)
+
+
+def verify_chain(
+    receipts: Sequence[bytes], relayer: PublicKey, *, seq: int, head: bytes
+) -> tuple[int, bytes]:
+    """The new (seq, head) after receipts that must follow the given ones without a gap.
+
+    Raises:
+        CryptoError: a receipt is missing, altered, reordered or of another relayer.
+    """
+    for signed in receipts:
+        receipt = open_receipt(signed, relayer)
+        if receipt.seq != seq + 1 or receipt.previous != head:
+            raise CryptoError("the chain of receipts is broken")
+        seq, head = receipt.seq, chain_hash(signed)
+    return seq, head
+
+
+def sign_statement(
+    relayer: Identity, *, issued_ms: int, unlock_keys: Sequence[tuple[bytes, bytes, int]]
+) -> bytes:
+    """The signed `relayer` statement; unlock keys as (kid, X25519 public key, not after in ms)."""
+    keys: list[dict[str, Any]] = [
+        {"kid": kid.hex(), "key": key.hex(), "not_after": not_after}
+        for kid, key, not_after in unlock_keys
+    ]
+    members = {"relayer": relayer.public_key.hex(), "issued": issued_ms, "unlock_keys": keys}
+    return sign_object(relayer, "relayer", members)

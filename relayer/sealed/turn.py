@@ -1,0 +1,100 @@
+"""The secret orthogonal transform of a namespace's vectors. Source: SPEC §9.
+
+Not here: where vectors come from (`embed.py`) and how they are searched (`database.py`).
+
+- Distances within a namespace, model and epoch are exact; across any of them they mean nothing.
+- An obstacle to inversion, not encryption: SPEC §10.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from nacl import bindings
+
+from relayer.sealed.keys import NamespaceKey
+from relayer.sealed.primitives import CryptoError, kdf, u32
+
+ROUNDS: Final = 4
+DIMENSION_MAX: Final = 4000
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """Four rounds of permutation, signs and Walsh–Hadamard blocks in `dim` dimensions.
+
+    Attributes:
+        orders: (4, dim) source position of every entry.
+        signs: (4, dim) ±1.
+    """
+
+    dim: int
+    orders: npt.NDArray[np.intp]
+    signs: Vectors
+
+    def apply(self, vectors: Vectors) -> Vectors:
+        """Turned unit vectors, (n, dim) float32, from vectors of any length but zero.
+
+        Raises:
+            CryptoError: another dimension, not finite, or a zero vector.
+        """
+        if vectors.ndim != 2 or vectors.shape[1] != self.dim or not np.isfinite(vectors).all():
+            raise CryptoError("bad vectors")
+        # In double precision: the square of a large float32 is no float32.
+        norms = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+        if not (norms > 0).all():
+            raise CryptoError("a zero vector has no direction")
+        x: Vectors = (vectors / norms).astype(np.float32)
+        for order, signs in zip(self.orders, self.signs, strict=True):
+            x = x[:, order] * signs
+            for start, size in self._blocks():
+                x[:, start : start + size] = _walsh_hadamard(x[:, start : start + size])
+        return x
+
+    def undo(self, turned: Vectors) -> Vectors:
+        """The unit vectors that `apply` turned, to float32 accuracy."""
+        x = turned.astype(np.float32)
+        for order, signs in zip(self.orders[::-1], self.signs[::-1], strict=True):
+            for start, size in reversed(self._blocks()):
+                x[:, start : start + size] = _walsh_hadamard(x[:, start : start + size])
+            straight = np.empty_like(x)
+            straight[:, order] = x * signs
+            x = straight
+        return x
+
+    def _blocks(self) -> list[tuple[int, int]]:
+        size = 1 << (self.dim.bit_length() - 1)
+        return [(start, size) for start in sorted({0, self.dim - size})]
+
+
+def derive_turn(key: NamespaceKey, model_id: str, dim: int) -> Turn:
+    """The turn of one namespace, epoch and model.
+
+    Raises:
+        CryptoError: a dimension outside 1–4,000.
+    """
+    if not 1 <= dim <= DIMENSION_MAX:
+        raise CryptoError("bad dimension")
+    seed = kdf(key.vector, "turn", model_id.encode(), u32(dim))
+    stream = bindings.randombytes_buf_deterministic(ROUNDS * 8 * dim, seed)
+    words = np.frombuffer(stream, dtype=">u8").reshape(ROUNDS, dim).astype(np.uint64)
+    orders = np.argsort(words >> np.uint64(1), axis=1, kind="stable")
+    # The sign belongs to the new position n, so its word is w[n], not w[order[n]].
+    signs = np.where(words & np.uint64(1), np.float32(-1), np.float32(1)).astype(np.float32)
+    return Turn(dim=dim, orders=orders, signs=signs)
+
+
+def _walsh_hadamard(x: Vectors) -> Vectors:
+    """Natural-order butterflies over the last axis, scaled to be orthonormal; (n, power of two)."""
+    count, size = x.shape
+    h = 1
+    while h < size:
+        pairs = x.reshape(count, size // (2 * h), 2, h)
+        x = np.stack(
+            (pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]), axis=2
+        ).reshape(count, size)
+        h *= 2
+    scaled: Vectors = (x / np.sqrt(np.float32(size))).astype(np.float32)
+    return scaled

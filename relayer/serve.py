@@ -1,0 +1,111 @@
+"""The serving process: settings in, one ready line out, a clean end on SIGINT and SIGTERM.
+
+Not here: the application (`app.py`) and the command line (`__main__.py`).
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+
+from relayer.app import build_app, opened
+from relayer.settings import Settings
+
+log = logging.getLogger("relayer")
+
+RUNNING_FILE: Final = "relayer.json"
+KEEP_ALIVE_S: Final = 75
+GRACE_S: Final = 10
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handling, which would end the process before the database."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to `serve`."""
+        yield
+
+
+async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM; calls `ready` with the URL once requests are accepted."""
+    forbid_core_files()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with opened(settings) as storage:
+        server = _Server(
+            uvicorn.Config(
+                build_app(storage, settings),
+                host=settings.host,
+                port=settings.port,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=GRACE_S,
+                lifespan="on",
+            )
+        )
+        task = asyncio.create_task(server.serve())
+        ended = asyncio.create_task(stop.wait())
+        try:
+            await _until_started(server, task)
+            url = _url(settings.host, server)
+            with _announced(settings.data_dir, url):
+                ready(url)
+                await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            server.should_exit = True
+            ended.cancel()
+            await task
+
+
+async def _until_started(server: uvicorn.Server, task: "asyncio.Task[None]") -> None:
+    while not server.started:
+        if task.done():
+            task.result()
+            raise SystemExit(1)
+        await asyncio.sleep(0.01)
+
+
+def _url(host: str, server: uvicorn.Server) -> str:
+    port = server.servers[0].sockets[0].getsockname()[1]
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}"
+
+
+@contextlib.contextmanager
+def _announced(data_dir: Path, url: str) -> Iterator[None]:
+    """Tell other commands on this folder where the server is, while it is there."""
+    path = data_dir / RUNNING_FILE
+    path.write_text(json.dumps({"pid": os.getpid(), "url": url}))
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def running_url(data_dir: Path) -> str | None:
+    """The URL of the server that serves this folder now, or None."""
+    try:
+        announced: dict[str, Any] = json.loads((data_dir / RUNNING_FILE).read_text())
+        os.kill(announced["pid"], 0)
+        return str(announced["url"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def forbid_core_files() -> None:
+    """A core file would hold every key and text in memory."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

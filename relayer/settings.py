@@ -1,0 +1,125 @@
+"""Every setting and every limit of a relayer, each with unit, default, range and reason.
+
+One `Setting` per field drives the command line flags of `relayer serve`, the `RELAYER_…`
+variables and `deploy/env.example`. It reads neither the environment nor files: `__main__.py`
+hands the values in.
+"""
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final, Literal
+
+
+class SettingsError(Exception):
+    """A setting is out of range; the message names the variable."""
+
+
+def setting(default: Any, text: str, *, unit: str = "", low: float | None = None) -> Any:
+    """A dataclass field with its help text, unit and lowest value."""
+    return field(default=default, metadata={"text": text, "unit": unit, "low": low})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What an operator may choose; see `variable` for the names in the environment."""
+
+    data_dir: Path = setting(Path("data"), "folder of the embedded database, keys and model")
+    host: str = setting("127.0.0.1", "address to listen on")
+    port: int = setting(8000, "port to listen on; 0 picks a free one", low=0)
+    public_url: str = setting("", "URL clients reach this relayer by; its path is not signed")
+    trusted_proxies: str = setting("", "comma-separated addresses whose X-Forwarded-* count")
+    database_url: str = setting("", "PostgreSQL to use instead of the embedded one")
+    database_connections: int = setting(10, "size of the connection pool", low=2)
+    key_file: str = setting("", "file of the relayer's identity; empty: <data-dir>/relayer.key")
+    blob_store: str = setting("postgres", "where blobs live: postgres, or file:PATH")
+    registration: Literal["auto", "open", "token", "closed"] = setting(
+        "auto", "who may create accounts over HTTP; auto: open on loopback only, else token"
+    )
+    registration_token: str = setting("", "the token that registration asks for")
+    rate_limit: Literal["on", "off"] = setting("on", "request limits; off is for benchmarks")
+    requests_per_minute: int = setting(3000, "weighted requests of an account", unit="1/min", low=1)
+    key_requests_per_minute: int = setting(
+        1500, "weighted requests of one key", unit="1/min", low=1
+    )
+    requests_per_hour: int = setting(60000, "weighted requests of an account", unit="1/h", low=1)
+    storage_bytes_max: int = setting(
+        10 * 2**30, "sealed bytes an account may store", unit="bytes", low=0
+    )
+    embedder: Literal["auto", "builtin", "openai", "none"] = setting(
+        "auto", "who embeds; auto: openai when an embedding model is named, else builtin"
+    )
+    model_dir: str = setting("", "folder of the built-in model; empty: the user's cache folder")
+    embedding_model: str = setting("", "model name at the OpenAI-compatible endpoints")
+    embedding_dim: int = setting(1536, "dimension of that model's vectors", low=1)
+    embedding_base_urls: str = setting(
+        "", "comma-separated endpoints in order of fallback; empty: OPENAI_BASE_URL"
+    )
+    embedding_timeout_s: float = setting(10.0, "deadline of one embedding call", unit="s", low=0.1)
+    embedding_cache_entries: int = setting(20000, "texts kept embedded in memory", low=0)
+    llm_model: str = setting("", "chat model for extraction and answers; empty: none")
+    llm_timeout_s: float = setting(20.0, "deadline of one model call", unit="s", low=0.1)
+    request_timeout_s: float = setting(25.0, "deadline of one request", unit="s", low=1)
+    openai_base_url: str = setting(
+        "https://api.openai.com/v1", "OpenAI-compatible endpoint, as the openai package reads it"
+    )
+    openai_api_key: str = setting("", "its key, as the openai package reads it")
+    log_level: Literal["debug", "info", "warning", "error"] = setting("info", "least severe line")
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            low, value = item.metadata["low"], getattr(self, item.name)
+            if low is not None and value < low:
+                raise SettingsError(f"{variable(item.name)} must be at least {low}")
+        if self.port > 65535:
+            raise SettingsError("RELAYER_PORT must be at most 65535")
+        if not (self.blob_store == "postgres" or self.blob_store.startswith("file:")):
+            raise SettingsError("RELAYER_BLOB_STORE is postgres or file:PATH")
+        if self.registration == "token" and not self.registration_token:
+            raise SettingsError("RELAYER_REGISTRATION=token needs RELAYER_REGISTRATION_TOKEN")
+        if self.embedder == "openai" and not self.embedding_model:
+            raise SettingsError("RELAYER_EMBEDDER=openai needs RELAYER_EMBEDDING_MODEL")
+        if self.embedding_dim > Limits.embedding_dim_max:
+            raise SettingsError(f"RELAYER_EMBEDDING_DIM must be at most {Limits.embedding_dim_max}")
+
+    def __repr__(self) -> str:
+        shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in SECRET}
+        return f"Settings({shown})"
+
+
+SECRET: Final = frozenset({"registration_token", "openai_api_key", "database_url"})
+
+
+def variable(name: str) -> str:
+    """The environment variable of a field."""
+    return name.upper() if name.startswith("openai_") else f"RELAYER_{name.upper()}"
+
+
+class Limits:
+    """Bounds on every input. They are the protocol's, so an operator does not choose them."""
+
+    body_bytes_max: Final = 2 * 2**20  # the reference's; also bounds what hashing a body costs
+    text_bytes_max: Final = 2**20  # one remembered text
+    bulk_text_bytes_max: Final = 64 * 2**10  # one text of a bulk request
+    analyze_bytes_max: Final = 64 * 2**10  # one conversation; a model has to read it
+    query_bytes_max: Final = 16 * 2**10  # a recall query or question
+    bulk_items_max: Final = 20
+    recall_limit_max: Final = 100
+    page_limit_max: Final = 200
+    facts_max: Final = 20
+    tags_max: Final = 32
+    tag_characters_max: Final = 128
+    source_characters_max: Final = 512
+    metadata_bytes_max: Final = 8 * 2**10
+    metadata_entries_max: Final = 64
+    idempotency_key_characters_max: Final = 256
+    label_characters_max: Final = 128
+    namespaces_max: Final = 10_000
+    query_words_max: Final = 256  # distinct words of a query that are searched for
+    embedding_dim_max: Final = 4_000  # halfvec rows stored PLAIN must fit a page
+    manual_bytes_max: Final = 2**20
+    clock_skew_s_max: Final = 300
+    nonce_life_s: Final = 600  # twice the skew: a request can arrive that much later than signed
+    idempotency_life_s: Final = 24 * 3600
+    statement_life_s: Final = 600
+    unlock_key_life_s: Final = 24 * 3600
+    unlock_key_overlap_s: Final = 600

@@ -1,0 +1,106 @@
+"""The JSON shapes that answers share: moments, memories, recall results, receipts.
+
+Not here: routes and MemWal's own shapes.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from relayer.database.pool import Row
+from relayer.memory import Found
+from relayer.record import Memory
+from relayer.sealed.primitives import to_base64, to_base64url
+from relayer.writer import Stored
+
+
+def moment(value: datetime | None) -> str | None:
+    """RFC 3339 in UTC with milliseconds."""
+    if value is None:
+        return None
+    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def moment_ms(value: int | None) -> str | None:
+    """The same from Unix milliseconds."""
+    return None if value is None else moment(datetime.fromtimestamp(value / 1000, UTC))
+
+
+def receipts(signed: Sequence[bytes]) -> list[str]:
+    """Signed receipts, base64."""
+    return [to_base64(s) for s in signed]
+
+
+def blob_name(blob_hash: bytes) -> str:
+    """The id of a stored blob."""
+    return to_base64url(blob_hash)
+
+
+def memory(m: Memory) -> dict[str, Any]:
+    """One memory."""
+    return {
+        "id": str(m.id),
+        "blob_id": m.blob_id,
+        "namespace": m.namespace,
+        "text": m.text,
+        "kind": m.kind,
+        "tags": list(m.tags),
+        "source": m.source,
+        "event_time": moment(m.event_time),
+        "metadata": dict(m.metadata),
+        "importance": m.importance,
+        "confidence": m.confidence,
+        "writer": m.writer.hex(),
+        "created_at": moment(m.created_at),
+        "expires_at": moment(m.expires_at),
+        "revision": m.revision,
+        "seq": m.seq,
+        "status": m.status,
+    }
+
+
+def result(found: Found, *, explain: bool) -> dict[str, Any]:
+    """One recalled memory."""
+    shape = memory(found.memory) | {"distance": found.distance, "score": found.score}
+    if explain:
+        shape["explain"] = {
+            "cosine": found.cosine,
+            "keyword": found.relevance,
+            "matched": list(found.matched),
+        }
+    return shape
+
+
+def stored(item: Stored) -> dict[str, Any]:
+    """What became of one thing to remember."""
+    return {
+        "id": str(item.id),
+        "status": item.status,
+        "namespace": item.namespace,
+        "duplicate": item.duplicate,
+        "redacted": item.redacted,
+    }
+
+
+def fact(item: Stored) -> dict[str, Any]:
+    """One extracted fact."""
+    return {
+        "id": str(item.id),
+        "text": item.text,
+        "kind": item.kind,
+        "importance": item.importance,
+        "confidence": item.confidence,
+        "duplicate": item.duplicate,
+    }
+
+
+def namespace(row: Row) -> dict[str, Any]:
+    """One namespace in one epoch."""
+    return {
+        "name": row["name"],
+        "epoch": row["epoch"],
+        "key_id": row["key_id"].hex(),
+        "memory_count": row["memory_count"],
+        "storage_bytes": row["storage_bytes"],
+        "updated_at": moment(row["updated_at"]),
+    }

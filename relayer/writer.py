@@ -1,0 +1,527 @@
+"""The order of steps of a write: redact, recognise, seal, store, and its mirror image, erase.
+
+Not here: who may write (`memory.py`), what a fact is (`analysis.py`), SQL (`database.memories`).
+
+- Everything an acknowledgement promises is in one transaction, under the account's row lock, with
+  the signed receipt that vouches for it.
+- Nothing slow happens under the lock: sealing and hashing come before it, embedding after it.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from relayer.accounts import Access, Clock, to_ms
+from relayer.blobs import BlobStore
+from relayer.custody import Keys
+from relayer.database import accounts as account_rows
+from relayer.database import memories as rows
+from relayer.database import queue
+from relayer.database.pool import Connection, Database, Row, UniqueViolation
+from relayer.errors import Conflict, NotFound, QuotaExceeded, Unavailable
+from relayer.namespaces import NamespaceEntry, Namespaces
+from relayer.record import Draft, encode, new_id
+from relayer.redact import redact
+from relayer.sealed import envelope, index
+from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, PublicKey
+from relayer.sealed.primitives import to_base64url
+from relayer.sealed.receipts import Item, Receipt, chain_hash, sign_receipt
+from relayer.settings import Limits
+from relayer.words import INDEX_VERSION, words
+
+RACES_MAX: Final = 5
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What became of one draft."""
+
+    id: uuid.UUID
+    namespace: Namespace
+    text: str = field(repr=False)
+    kind: str
+    importance: str
+    confidence: str
+    duplicate: bool
+    status: str
+    redacted: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What became of a request, in its order, and the receipts for what was new."""
+
+    items: Sequence[Stored]
+    receipts: Sequence[bytes]
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A draft with everything that can be known about it before looking at what is stored."""
+
+    draft: Draft
+    key: NamespaceKey
+    entry: NamespaceEntry
+    fingerprints: Sequence[bytes]  # newest epoch first; the first is the one to store
+    marks: Sequence[tuple[bytes, bytes]]  # (mark, text mark), newest epoch first
+    redacted: dict[str, int]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What the account already has of a request: draft number → memory, and whether embedded."""
+
+    found: dict[int, tuple[uuid.UUID, bool]]
+    marked: frozenset[int]
+
+
+class Writer:
+    """Writes and erases memories of one account at a time."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        blobs: BlobStore,
+        namespaces: Namespaces,
+        identity: Identity,
+        storage_bytes_max: int,
+        embeds: bool,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._namespaces = namespaces
+        self._identity = identity
+        self._storage_bytes_max = storage_bytes_max
+        self._embeds = embeds
+        self._clock = clock
+
+    async def write(
+        self,
+        access: Access,
+        keys: Keys,
+        drafts: Sequence[Draft],
+        *,
+        op: str,
+        route: str,
+        marked_text: str | None = None,
+        episode: uuid.UUID | None = None,
+    ) -> Remembered:
+        """Store what is new of these drafts; when this returns it is durable and found by keyword.
+
+        `marked_text` is what the idempotency keys stand for when it is not each draft's own text;
+        `episode` is finished in the same transaction.
+
+        Raises:
+            Conflict: an idempotency key came back with another text.
+            QuotaExceeded: the account is full.
+        """
+        prepared = [
+            await self._prepare(access, keys, draft, route, n, marked_text)
+            for n, draft in enumerate(drafts)
+        ]
+        for _ in range(RACES_MAX):
+            known = await self._recognise(access.account, prepared)
+            fresh = _first_of_each(prepared, known)
+            memories = {n: self._seal(access, prepared[n]) for n in fresh}
+            try:
+                receipts = await self._store(
+                    access, prepared, memories, known, op=op, episode=episode
+                )
+            except UniqueViolation:
+                continue  # the same fact or key came in between: look again
+            return Remembered(_outcomes(prepared, memories, known), receipts)
+        raise Unavailable("Too many writers say the same thing at once.", code="write.contended")
+
+    async def _prepare(
+        self,
+        access: Access,
+        keys: Keys,
+        draft: Draft,
+        route: str,
+        item: int,
+        marked_text: str | None,
+    ) -> _Prepared:
+        text, redacted = redact(draft.text)
+        draft = replace(draft, text=text)
+        epochs = keys.of(draft.namespace)
+        marks = idempotency_marks(
+            access, epochs, draft.idempotency_key, marked_text or text, route=route, item=item
+        )
+        when = None if draft.event_time is None else to_ms(draft.event_time)
+        return _Prepared(
+            draft=draft,
+            key=epochs[0],
+            entry=await self._namespaces.ensure(access.account, epochs[0]),
+            fingerprints=[
+                index.fingerprint(key, kind=draft.kind, event_time_ms=when, text=text)
+                for key in epochs
+            ],
+            marks=marks,
+            redacted=redacted,
+        )
+
+    async def _recognise(self, account: AccountId, prepared: Sequence[_Prepared]) -> _Known:
+        """Which drafts came before: by idempotency key first, then by what they say.
+
+        Raises:
+            Conflict: an idempotency key came back with another text.
+        """
+        facts = await rows.known_facts(
+            self._database,
+            account=account,
+            namespace_ids=sorted({p.entry.namespace_id for p in prepared}),
+            fingerprints=[f for p in prepared for f in p.fingerprints],
+        )
+        marks = [mark for p in prepared for mark, _ in p.marks]
+        marked = (
+            await rows.find_marks(self._database, account=account, marks=marks) if marks else {}
+        )
+        found: dict[int, tuple[uuid.UUID, bool]] = {}
+        by_mark = set()
+        for n, p in enumerate(prepared):
+            if (marked_id := marked_memory(p.marks, marked)) is not None:
+                found[n] = (marked_id, True)
+                by_mark.add(n)
+            for fingerprint in p.fingerprints:
+                if n not in found and fingerprint in facts:
+                    found[n] = (facts[fingerprint]["memory_id"], facts[fingerprint]["embedded"])
+        return _Known(found, frozenset(by_mark))
+
+    def _seal(self, access: Access, p: _Prepared) -> rows.NewMemory:
+        now = self._clock()
+        memory_id = new_id()
+        address = envelope.Address(envelope.MEMORY, access.account, memory_id, 1)
+        blob = envelope.seal(p.key, address, encode(p.draft, access.key), created_ms=to_ms(now))
+        return new_memory(
+            p.draft, p.key, p.entry, address=address, blob=blob, writer=access.key, created_at=now
+        )
+
+    async def _store(
+        self,
+        access: Access,
+        prepared: Sequence[_Prepared],
+        memories: dict[int, rows.NewMemory],
+        known: _Known,
+        *,
+        op: str,
+        episode: uuid.UUID | None,
+    ) -> list[bytes]:
+        """Everything in one transaction; the receipts."""
+        marks = _new_marks(prepared, memories, known)
+        if not memories and not marks and episode is None:
+            return []
+        return await self.store(
+            access,
+            list(memories.values()),
+            op=op,
+            marks=marks,
+            episode=episode,
+            names={p.entry.namespace_id: p.draft.namespace for p in prepared},
+        )
+
+    async def store(
+        self,
+        access: Access,
+        memories: Sequence[rows.NewMemory],
+        *,
+        op: str,
+        names: dict[int, Namespace],
+        marks: Sequence[rows.Mark] = (),
+        episodes: Sequence[rows.NewEpisode] = (),
+        episode: uuid.UUID | None = None,
+        manual_vector: npt.NDArray[np.float16] | None = None,
+    ) -> list[bytes]:
+        """Commit sealed memories and episodes with their receipts and jobs; the receipts.
+
+        Raises:
+            UniqueViolation: a fact or mark came in between.
+            QuotaExceeded: the account is full.
+        """
+        now = self._clock()
+        blobs = [(m.blob_id, m.blob) for m in memories] + [(e.blob_id, e.blob) for e in episodes]
+        if not self._blobs.transactional and blobs:
+            named = {to_base64url(name): data for name, data in blobs}
+            await self._blobs.put_many(access.account, named)
+        async with self._database.transaction() as connection:
+            heads = await self._heads(connection, access.account, sum(len(b) for _, b in blobs))
+            receipts = self._receipts(access, heads, now, op, [*memories, *episodes], names)
+            await rows.write(
+                connection,
+                access.account,
+                rows.Write(
+                    now=now,
+                    memories=memories,
+                    episodes=episodes,
+                    marks=marks,
+                    marks_expire_at=now + timedelta(seconds=Limits.idempotency_life_s),
+                    index_version=INDEX_VERSION,
+                    memory_seq=heads.memory_seq,
+                    receipts=receipts,
+                    receipt_seq=heads.receipt_seq + len(receipts),
+                    receipt_head=chain_hash(receipts[-1][1]) if receipts else heads.receipt_head,
+                    blobs_here=self._blobs.transactional,
+                ),
+            )
+            await self._follow_up(
+                connection, access.account, memories, episodes, episode, manual_vector, now
+            )
+        return [signed for _, signed in receipts]
+
+    async def _heads(
+        self, connection: Connection, account: AccountId, new_bytes: int
+    ) -> account_rows.Heads:
+        """The locked heads of an account that still exists and has room."""
+        heads = await account_rows.lock_account(connection, account)
+        if heads is None:
+            raise NotFound("No such account.")
+        if self._storage_bytes_max and heads.storage_bytes + new_bytes > self._storage_bytes_max:
+            raise QuotaExceeded("The account's storage is used up.")
+        return heads
+
+    async def _follow_up(
+        self,
+        connection: Connection,
+        account: AccountId,
+        memories: Sequence[rows.NewMemory],
+        episodes: Sequence[rows.NewEpisode],
+        episode: uuid.UUID | None,
+        manual_vector: npt.NDArray[np.float16] | None,
+        now: datetime,
+    ) -> None:
+        """What has to happen after this write, promised in the same transaction."""
+        if manual_vector is not None:
+            await rows.insert_manual_vector(
+                connection, account=account, memory=memories[0], embedding=manual_vector
+            )
+        elif memories and self._embeds:
+            ids = [m.memory_id for m in memories]
+            await queue.enqueue(connection, queue.EMBED, account, ids)
+        if episodes:
+            ids = [e.episode_id for e in episodes]
+            await queue.enqueue(connection, queue.EXTRACT, account, ids)
+        if episode is not None:
+            await rows.finish_episode(
+                connection,
+                account=account,
+                episode_id=episode,
+                now=now,
+                outside_store=not self._blobs.transactional,
+            )
+
+    def _receipts(
+        self,
+        access: Access,
+        heads: account_rows.Heads,
+        now: datetime,
+        op: str,
+        stored: Sequence[rows.NewMemory | rows.NewEpisode | rows.Erased],
+        names: dict[int, Namespace],
+    ) -> list[tuple[int, bytes]]:
+        """One chained receipt per namespace, over what was stored there."""
+        items = [
+            (s.namespace_id, s.epoch, _item(s))
+            for s in sorted(stored, key=lambda s: (s.namespace_id, s.epoch))
+        ]
+        receipts: list[tuple[int, bytes]] = []
+        head = heads.receipt_head
+        for (number, epoch), group in groupby(items, key=lambda i: i[:2]):
+            receipt = Receipt(
+                account=access.account,
+                seq=heads.receipt_seq + len(receipts) + 1,
+                previous=head,
+                time_ms=to_ms(now),
+                op=op,
+                actor=access.key,
+                namespace=names[number],
+                epoch=epoch,
+                items=tuple(item for _, _, item in group),
+                serial=heads.grant_serial,
+            )
+            signed = sign_receipt(self._identity, receipt)
+            receipts.append((receipt.seq, signed))
+            head = chain_hash(signed)
+        return receipts
+
+    async def erase(self, access: Access, ids: Sequence[uuid.UUID]) -> list[bytes]:
+        """Erase those of these memories that live, with tombstones; the receipts."""
+        now = self._clock()
+        async with self._database.transaction() as connection:
+            heads = await self._heads(connection, access.account, 0)
+            doomed = await rows.lock_memories(connection, account=access.account, memory_ids=ids)
+            if not doomed:
+                return []
+            items = [
+                rows.Erased(
+                    r["memory_id"], r["namespace_id"], r["epoch"], r["revision"], r["blob_id"]
+                )
+                for r in doomed
+            ]
+            names = {r["namespace_id"]: Namespace(r["namespace"]) for r in doomed}
+            receipts = self._receipts(access, heads, now, "forget", items, names)
+            await rows.erase(
+                connection,
+                account=access.account,
+                memory_ids=[r["memory_id"] for r in doomed],
+                now=now,
+                outside_store=not self._blobs.transactional,
+                receipts=receipts,
+                receipt_blob_ids=[
+                    envelope.blob_hash(envelope.blob_id(signed)) for _, signed in receipts
+                ],
+                receipt_head=chain_hash(receipts[-1][1]),
+            )
+            if not self._blobs.transactional:
+                await queue.enqueue(connection, queue.DELETE_BLOBS, access.account, [])
+        signed = [s for _, s in receipts]
+        if not self._blobs.transactional:
+            await self._blobs.put_many(access.account, {envelope.blob_id(s): s for s in signed})
+        return signed
+
+
+def idempotency_marks(
+    access: Access,
+    epochs: Sequence[NamespaceKey],
+    caller_key: str | None,
+    text: str,
+    *,
+    route: str,
+    item: int,
+) -> list[tuple[bytes, bytes]]:
+    """(mark, text mark) of a caller's key under each epoch, newest first; none without a key."""
+    if caller_key is None:
+        return []
+    return [
+        (
+            index.idempotency_mark(
+                key, writer=access.key, route=route, item=item, caller_key=caller_key
+            ),
+            index.text_mark(key, text),
+        )
+        for key in epochs
+    ]
+
+
+def marked_memory(
+    marks: Sequence[tuple[bytes, bytes]], stored: Mapping[bytes, Row]
+) -> uuid.UUID | None:
+    """The memory that an idempotency key led to before.
+
+    Raises:
+        Conflict: it came with another text then.
+    """
+    for mark, text_mark in marks:
+        if mark in stored:
+            if stored[mark]["text_mark"] != text_mark:
+                raise Conflict(
+                    "That idempotency key was used with another text.",
+                    code="idempotency.conflict",
+                )
+            return uuid.UUID(bytes=stored[mark]["memory_id"].bytes)
+    return None
+
+
+def new_memory(
+    draft: Draft,
+    key: NamespaceKey,
+    entry: NamespaceEntry,
+    *,
+    address: envelope.Address,
+    blob: bytes,
+    writer: PublicKey,
+    created_at: datetime,
+) -> rows.NewMemory:
+    """The rows of a sealed draft."""
+    terms = words(draft.text)
+    return rows.NewMemory(
+        memory_id=address.memory,
+        namespace_id=entry.namespace_id,
+        epoch=key.epoch,
+        revision=address.revision,
+        type=address.type,
+        format=rows.SEALED,
+        writer=writer,
+        created_at=created_at,
+        kind=draft.kind,
+        importance=draft.importance,
+        confidence=draft.confidence,
+        event_time=draft.event_time,
+        expires_at=draft.expires_at,
+        blob_id=envelope.blob_hash(envelope.blob_id(blob)),
+        blob=blob,
+        word_count=min(index.rounded_length(len(terms)), 2**15 - 1),
+        postings=index.postings(
+            key,
+            words=terms,
+            tags=draft.tags,
+            source=draft.source,
+            metadata=draft.metadata,
+        ),
+        fingerprint=index.fingerprint(
+            key,
+            kind=draft.kind,
+            event_time_ms=None if draft.event_time is None else to_ms(draft.event_time),
+            text=draft.text,
+        ),
+    )
+
+
+def _first_of_each(prepared: Sequence[_Prepared], known: _Known) -> list[int]:
+    """Numbers of the drafts to store: unknown ones, and of equal ones the first."""
+    first: dict[tuple[int, bytes], int] = {}
+    for n, p in enumerate(prepared):
+        if n not in known.found:
+            first.setdefault((p.entry.namespace_id, p.fingerprints[0]), n)
+    return sorted(first.values())
+
+
+def _outcomes(
+    prepared: Sequence[_Prepared], memories: dict[int, rows.NewMemory], known: _Known
+) -> list[Stored]:
+    by_fact = {
+        (prepared[n].entry.namespace_id, prepared[n].fingerprints[0]): m.memory_id
+        for n, m in memories.items()
+    }
+    outcomes = []
+    for n, p in enumerate(prepared):
+        fact = (p.entry.namespace_id, p.fingerprints[0])
+        memory_id, embedded = known.found.get(n) or (by_fact[fact], False)
+        outcomes.append(
+            Stored(
+                id=memory_id,
+                namespace=p.draft.namespace,
+                text=p.draft.text,
+                kind=p.draft.kind,
+                importance=p.draft.importance,
+                confidence=p.draft.confidence,
+                duplicate=n not in memories,
+                status="done" if embedded else "uploaded",
+                redacted=p.redacted,
+            )
+        )
+    return outcomes
+
+
+def _new_marks(
+    prepared: Sequence[_Prepared], memories: dict[int, rows.NewMemory], known: _Known
+) -> list[rows.Mark]:
+    """Marks for every draft with an idempotency key that was not seen before."""
+    ids = [s.id for s in _outcomes(prepared, memories, known)]
+    return [
+        rows.Mark(*p.marks[0], ids[n])
+        for n, p in enumerate(prepared)
+        if p.marks and n not in known.marked
+    ]
+
+
+def _item(stored: rows.NewMemory | rows.NewEpisode | rows.Erased) -> Item:
+    if isinstance(stored, rows.NewEpisode):
+        return Item(stored.episode_id, 1, to_base64url(stored.blob_id))
+    return Item(stored.memory_id, stored.revision, to_base64url(stored.blob_id))

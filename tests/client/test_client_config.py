@@ -1,0 +1,186 @@
+"""Settings, profiles and what a client has seen."""
+
+import json
+import os
+import stat
+
+import pytest
+
+from memrelay.config import (
+    Seen,
+    SeenFile,
+    Settings,
+    is_loopback,
+    profile_path,
+    read_profile,
+    write_private,
+)
+from memrelay.errors import ConfigError
+
+KEY = "07" * 32
+ACCOUNT = "0x" + "ab" * 32
+PROFILE = {"url": "https://memory.example", "account_id": ACCOUNT, "private_key": KEY}
+
+
+def profile(path, **changes):
+    write_private(path, {**PROFILE, **changes})
+    return path
+
+
+def test_the_environment_alone_is_enough():
+    environ = {
+        "MEMRELAY_URL": "http://127.0.0.1:8080",
+        "MEMRELAY_ACCOUNT_ID": ACCOUNT,
+        "MEMRELAY_PRIVATE_KEY": KEY,
+        "MEMRELAY_NAMESPACE": "team",
+        "XDG_CONFIG_HOME": "/nonexistent",
+    }
+    settings = Settings.load(environ=environ)
+    assert (settings.url, settings.namespace) == ("http://127.0.0.1:8080", "team")
+    assert (settings.custody, settings.relayer_key, settings.seen_path) == ("auto", None, None)
+
+
+def test_the_environment_wins_over_the_profile_and_arguments_over_both(tmp_path):
+    path = profile(tmp_path / "p.json", namespace="mine")
+    assert Settings.load(path, environ={}).namespace == "mine"
+    environ = {"MEMRELAY_NAMESPACE": "theirs"}
+    assert Settings.load(path, environ=environ).namespace == "theirs"
+    assert Settings.load(path, environ=environ, namespace="ours").namespace == "ours"
+
+
+def test_a_profile_may_be_toml(tmp_path):
+    path = tmp_path / "p.toml"
+    path.write_text("\n".join(f'{name} = "{value}"' for name, value in PROFILE.items()))
+    path.chmod(0o600)
+    assert Settings.load(path, environ={}).url == PROFILE["url"]
+
+
+def test_what_was_seen_is_kept_beside_the_profile(tmp_path):
+    seen = Settings.load(profile(tmp_path / "p.json"), environ={}).seen_path
+    assert seen is not None
+    assert seen.parent == tmp_path
+    assert seen.name == "p.abababababababab.seen.json"
+
+
+@pytest.mark.parametrize(
+    ("environ", "path"),
+    [
+        ({"MEMRELAY_PROFILE": "/a/b.json", "XDG_CONFIG_HOME": "/x"}, "/a/b.json"),
+        ({"XDG_CONFIG_HOME": "/x"}, "/x/memrelay/profile.json"),
+    ],
+)
+def test_where_a_profile_is_looked_for(environ, path):
+    assert str(profile_path(None, environ)) == path
+    assert str(profile_path("/c.json", environ)) == "/c.json"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620, 0o601, 0o777])
+def test_a_profile_that_others_may_touch_is_refused(tmp_path, mode):
+    path = profile(tmp_path / "p.json")
+    path.chmod(mode)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        Settings.load(path, environ={})
+
+
+def test_a_profile_that_was_named_must_exist(tmp_path):
+    with pytest.raises(ConfigError, match="no profile"):
+        Settings.load(tmp_path / "none.json", environ={})
+    with pytest.raises(ConfigError, match="no profile"):
+        Settings.load(environ={"MEMRELAY_PROFILE": str(tmp_path / "none.json")})
+
+
+def test_a_folder_is_no_profile(tmp_path):
+    with pytest.raises(ConfigError):
+        read_profile(tmp_path, missing_ok=True)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"url": "x", "acount_id": "y"}'])
+def test_malformed_profiles_are_refused_without_being_quoted(tmp_path, text):
+    path = tmp_path / "p.json"
+    path.write_text(text + KEY if text == "{" else text)
+    path.chmod(0o600)
+    with pytest.raises(ConfigError) as caught:
+        Settings.load(path, environ={})
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", ["url", "account_id", "private_key"])
+def test_what_is_missing_is_named(tmp_path, missing):
+    values = {name: value for name, value in PROFILE.items() if name != missing}
+    write_private(tmp_path / "p.json", values)
+    with pytest.raises(ConfigError, match="MEMRELAY_"):
+        Settings.load(tmp_path / "p.json", environ={})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"url": "ftp://host"},
+        {"url": "host"},
+        {"url": "http://memory.example"},
+        {"url": "http://127.0.0.1.example"},
+        {"url": "https://user:pass@host"},
+        {"url": "https://host/?a=1"},
+        {"url": "https://host/#x"},
+        {"account_id": "ab" * 32},
+        {"private_key": "xyz"},
+        {"private_key": "07" * 31},
+        {"namespace": "\u00a0"},
+        {"relayer_key": "00" * 32},
+        {"custody": "none"},
+    ],
+)
+def test_wrong_values_are_refused(changes):
+    with pytest.raises(ConfigError) as caught:
+        Settings(**{**PROFILE, **changes})
+    assert KEY not in str(caught.value)
+
+
+def test_plain_http_is_for_this_machine_or_when_allowed():
+    for url in ("http://localhost:1", "http://127.0.0.9", "http://[::1]:8080/prefix"):
+        assert Settings(**{**PROFILE, "url": url}).url == url
+    assert Settings(**{**PROFILE, "url": "http://memory.example"}, allow_insecure=True)
+    assert not is_loopback("example.localhost.example")
+
+
+def test_settings_hide_the_private_key():
+    settings = Settings(**PROFILE)
+    assert KEY not in repr(settings)
+    assert settings.masked_key not in {KEY, settings.identity.public_key.hex()}
+
+
+def test_private_files_are_replaced_at_once_and_stay_private(tmp_path):
+    path = tmp_path / "new" / "p.json"
+    write_private(path, {"a": 1})
+    write_private(path, {"a": 2})
+    assert json.loads(path.read_text()) == {"a": 2}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert os.listdir(path.parent) == ["p.json"]
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        write_private(tmp_path / "file" / "p.json", {})
+
+
+def test_what_was_seen_only_rises(tmp_path):
+    path = tmp_path / "seen.json"
+    one, two = SeenFile(path), SeenFile(path)
+    one.value = Seen(relayer_key="ab" * 32, grant_serial=5, receipt_seq=3, receipt_head="aa")
+    one.save()
+    two.value = Seen(grant_serial=4, epoch=2, sealed=True, receipt_seq=4, receipt_head="bb")
+    two.save()
+    seen = SeenFile(path).value
+    assert (seen.relayer_key, seen.grant_serial, seen.epoch, seen.sealed) == ("ab" * 32, 5, 2, True)
+    assert (seen.receipt_seq, seen.receipt_head) == (4, "bb")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"relayer_key": null}', "7"])
+def test_damaged_memory_of_what_was_seen_is_no_fresh_start(tmp_path, text):
+    path = tmp_path / "seen.json"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(ConfigError, match="damaged"):
+        SeenFile(path)

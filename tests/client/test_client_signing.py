@@ -1,0 +1,123 @@
+"""The request signature of the client (SPEC.md §5)."""
+
+import hashlib
+from uuid import UUID
+
+import httpx
+import pytest
+from nacl.signing import VerifyKey
+
+from memrelay.errors import ConfigError
+from memrelay.signing import RequestSigner, signed_text
+
+ACCOUNT = "0x" + "ab" * 32
+
+
+def signed(example, request, **options):
+    signer = RequestSigner(example.agent, clock=lambda: 1_700_000_000.9, **options)
+    return next(signer.sync_auth_flow(request))
+
+
+def verify(example, request, target, body=b"", account=""):
+    headers = request.headers
+    digest = hashlib.sha256(body).hexdigest()
+    when, nonce = headers["x-timestamp"], headers["x-nonce"]
+    text = f"{when}.{request.method}.{target}.{digest}.{nonce}.{account}"
+    key = VerifyKey(bytes.fromhex(headers["x-public-key"]))
+    key.verify(text.encode(), bytes.fromhex(headers["x-signature"]))
+    assert headers["x-public-key"] == example.agent.public_key.hex()
+
+
+def test_the_signed_text_is_the_specifications():
+    text = signed_text(
+        timestamp_s=1, method="GET", target="/a?b=c", body=b"", nonce="n", account_id=ACCOUNT
+    )
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert text.decode() == f"1.GET./a?b=c.{empty}.n.{ACCOUNT}"
+
+
+def test_a_body_is_signed_as_it_is_sent(example):
+    body = '{"text":"Füße"}'.encode()
+    request = signed(
+        example,
+        httpx.Request("POST", "https://host/v1/remember", content=body),
+        account_id=ACCOUNT,
+    )
+    verify(example, request, "/v1/remember", body, ACCOUNT)
+    assert request.headers["x-timestamp"] == "1700000000"
+    assert request.headers["x-account-id"] == ACCOUNT
+
+
+def test_without_an_account_the_last_field_is_empty(example):
+    request = signed(example, httpx.Request("GET", "https://host/v1/keys"))
+    verify(example, request, "/v1/keys")
+    assert "x-account-id" not in request.headers
+
+
+@pytest.mark.parametrize(
+    ("url", "target"),
+    [
+        ("https://host/v1/list?namespace=a%20b&limit=1", "/v1/list?namespace=a%20b&limit=1"),
+        ("https://host/v1/list?namespace=a+b", "/v1/list?namespace=a+b"),
+        ("https://host/v1/list?name=%C3%A9", "/v1/list?name=%C3%A9"),
+    ],
+)
+def test_path_and_query_are_signed_as_they_are_sent(example, url, target):
+    verify(example, signed(example, httpx.Request("GET", url)), target)
+
+
+@pytest.mark.parametrize("prefix", ["/memory", "/memory/"])
+def test_the_prefix_of_a_public_url_is_not_signed(example, prefix):
+    request = httpx.Request("GET", "https://host/memory/v1/keys?a=1")
+    verify(example, signed(example, request, path_prefix=prefix), "/v1/keys?a=1")
+
+
+def test_a_request_outside_the_prefix_is_not_signed(example):
+    for path in ("/memorial/v1/keys", "/v1/keys", "/memory"):
+        with pytest.raises(ConfigError):
+            signed(example, httpx.Request("GET", f"https://host{path}"), path_prefix="/memory")
+
+
+def test_every_send_has_a_nonce_and_signature_of_its_own(example):
+    request = httpx.Request("GET", "https://host/v1/keys")
+    seen = set()
+    for _ in range(3):
+        sent = signed(example, request)
+        assert UUID(sent.headers["x-nonce"]).version == 4
+        seen.add((sent.headers["x-nonce"], sent.headers["x-signature"]))
+    assert len(seen) == 3
+
+
+def test_an_unlocker_adds_its_header_but_replaces_none(example):
+    def request(**headers):
+        return httpx.Request("GET", "https://host/v1/keys", headers=headers)
+
+    sent = signed(example, request(), unlocker=lambda: "header")
+    assert sent.headers["x-memrelay-unlock"] == "header"
+    own = signed(example, request(**{"x-memrelay-unlock": "own"}), unlocker=lambda: "header")
+    assert own.headers["x-memrelay-unlock"] == "own"
+    assert "x-memrelay-unlock" not in signed(example, request(), unlocker=lambda: None).headers
+
+
+def recorder(seen):
+    def answer(request):
+        seen.append(request)
+        return httpx.Response(200, json={})
+
+    return httpx.MockTransport(answer)
+
+
+def test_a_blocking_client_signs(example):
+    seen = []
+    signer = RequestSigner(example.agent, account_id=ACCOUNT)
+    with httpx.Client(transport=recorder(seen), auth=signer) as client:
+        client.post("https://host/v1/recall", json={"query": "tea"})
+    verify(example, seen[0], "/v1/recall", seen[0].content, ACCOUNT)
+
+
+async def test_an_asynchronous_client_signs(example):
+    seen = []
+    signer = RequestSigner(example.agent, account_id=ACCOUNT)
+    async with httpx.AsyncClient(transport=recorder(seen), auth=signer) as client:
+        await client.post("https://host/v1/recall", json={"query": "tea"})
+    verify(example, seen[0], "/v1/recall", seen[0].content, ACCOUNT)

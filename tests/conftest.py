@@ -1,0 +1,155 @@
+"""Fixtures over real parts: one PostgreSQL a test process, one database a test, real servers.
+
+A template database is migrated once; each test gets a copy of it.
+"""
+
+import os
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from relayer import provision
+from relayer.app import Storage, storage_on
+from relayer.checks import utc_now
+from relayer.database.migrate import migrate
+from relayer.database.pool import Database
+from relayer.embedding.embedders import BuiltinEmbedder, Embedder
+from relayer.postgres.embedded import EmbeddedPostgres
+from relayer.sealed.keys import Identity
+from relayer.settings import Settings
+from tests.model_fixture import model_folder
+from tests.processes import RunningRelayer, running_relayer
+from tests.services import Bench, bench_on
+
+
+@pytest.fixture(scope="session")
+def model_dir() -> Path:
+    """Folder of the built-in model, fetched if it is not there."""
+    return model_folder()
+
+
+@pytest_asyncio.fixture(scope="session")
+async def postgres(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedPostgres]:
+    """A real server of this test process."""
+    server = EmbeddedPostgres(data_dir=tmp_path_factory.mktemp("postgres"))
+    async with server:
+        yield server
+
+
+@pytest_asyncio.fixture(scope="session")
+async def template(postgres: EmbeddedPostgres) -> str:
+    """Name of a migrated database to copy."""
+    await migrate(postgres.connect_args, postgres.sqlalchemy_url)
+    return str(postgres.connect_args["database"])
+
+
+@dataclass(frozen=True)
+class TestDatabase:
+    """How to reach one test's database."""
+
+    __test__ = False
+    connect_args: dict[str, Any]
+    url: str
+
+
+@pytest_asyncio.fixture
+async def fresh_database(postgres: EmbeddedPostgres, template: str) -> AsyncIterator[TestDatabase]:
+    """A migrated, empty database of this test's own."""
+    name = f"test_{uuid.uuid4().hex}"
+    owner = postgres.connect_args["user"]
+    admin = await asyncpg.connect(**{**postgres.admin_args, "database": "postgres"})
+    try:
+        await admin.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" OWNER "{owner}"')
+        yield TestDatabase(
+            {**postgres.connect_args, "database": name},
+            urlsplit(postgres.dsn)._replace(path=f"/{name}").geturl(),
+        )
+        await admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    finally:
+        await admin.close()
+
+
+@pytest.fixture
+def settings(tmp_path: Path, model_dir: Path, fresh_database: TestDatabase) -> Settings:
+    """Settings of a relayer on this test's database, limits as in production."""
+    return Settings(
+        data_dir=tmp_path, database_url=fresh_database.url, model_dir=str(model_dir), port=0
+    )
+
+
+@pytest_asyncio.fixture
+async def storage(settings: Settings, fresh_database: TestDatabase) -> AsyncIterator[Storage]:
+    """Storage on this test's database, with an identity of its own."""
+    database = await Database.connect(fresh_database.connect_args, connections=5)
+    yield storage_on(
+        settings, fresh_database.connect_args, database, Identity(os.urandom(32)), utc_now
+    )
+    await database.close()
+
+
+@pytest_asyncio.fixture
+async def managed(storage: Storage) -> provision.NewKey:
+    """A managed account and its founder's key."""
+    return await provision.create_account(
+        storage, label="managed", custody="managed", clock=utc_now
+    )
+
+
+@pytest_asyncio.fixture
+async def sealed(storage: Storage) -> provision.NewKey:
+    """A sealed account and its founder's key."""
+    return await provision.create_account(storage, label="sealed", custody="sealed", clock=utc_now)
+
+
+@pytest.fixture
+def relayer(
+    tmp_path: Path, model_dir: Path, fresh_database: TestDatabase
+) -> Iterator[RunningRelayer]:
+    """A real `relayer serve` process on this test's database."""
+    with running_relayer(tmp_path / "data", model_dir, database_url=fresh_database.url) as process:
+        yield process
+
+
+@pytest_asyncio.fixture
+async def database(fresh_database: TestDatabase) -> AsyncIterator[Database]:
+    """A pool on this test's database."""
+    database = await Database.connect(fresh_database.connect_args, connections=5)
+    yield database
+    await database.close()
+
+
+BenchMaker = Callable[..., Bench]
+
+
+@pytest.fixture
+def make_bench(settings: Settings, fresh_database: TestDatabase, database: Database) -> BenchMaker:
+    """Makes relayers without their HTTP side on this test's database."""
+    return partial(bench_on, settings, fresh_database.connect_args, database)
+
+
+@pytest.fixture
+def bench(make_bench: BenchMaker) -> Bench:
+    """One without an embedder and a language model."""
+    return make_bench()
+
+
+@pytest_asyncio.fixture(scope="session")
+async def embedder(model_dir: Path) -> AsyncIterator[Embedder]:
+    """The built-in model, loaded once."""
+    builtin = BuiltinEmbedder(folder=model_dir)
+    yield builtin
+    builtin.close()
+
+
+@pytest.fixture
+def hybrid(make_bench: BenchMaker, embedder: Embedder) -> Bench:
+    """One with the built-in embedder and without a language model."""
+    return make_bench(embedder=embedder)

@@ -1,0 +1,218 @@
+"""A small strict embeddings endpoint on loopback, with faults by script.
+
+It checks what it is sent more closely than real ones do, and fails the request with 418 (a status
+no client of ours treats as anything but a failure) if something is off, noting it in `complaints`.
+"""
+
+import asyncio
+import hashlib
+import json
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+
+MODEL = "tiny-embedder"
+DIM = 6
+KEY = "sk-loopback"
+
+_JSON = "content-type: application/json"
+
+
+def vector(text: str) -> list[float]:
+    """Return the vector that the server has for `text`; not of unit length, like many models'."""
+    seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+    return [float(x) for x in np.random.default_rng(seed).normal(size=DIM) * 3]
+
+
+def unit(text: str) -> np.ndarray:
+    values = np.array(vector(text))
+    return values / np.linalg.norm(values)
+
+
+def _answer(texts: list[str]) -> dict[str, Any]:
+    data = [
+        {"object": "embedding", "index": n, "embedding": vector(text)}
+        for n, text in enumerate(texts)
+    ]
+    usage = {"prompt_tokens": 1, "total_tokens": 1}
+    return {"object": "list", "data": data, "model": MODEL, "usage": usage}
+
+
+def _with_first(first: list[object]) -> Callable[[list[dict[str, Any]]], None]:
+    """Return an alteration that puts `first` in front of the first vector's other numbers."""
+
+    def alter(data: list[dict[str, Any]]) -> None:
+        data[0]["embedding"] = first + data[0]["embedding"][len(first) :]
+
+    return alter
+
+
+# What may come with status 200 and must not be believed.
+_ALTERATIONS: dict[str, Callable[[list[dict[str, Any]]], object]] = {
+    "short": lambda data: data.pop(),
+    "empty": lambda data: data.clear(),
+    "surplus": lambda data: data.append({**data[0], "index": len(data)}),
+    "reversed": lambda data: data.reverse(),
+    "same-index": lambda data: data[-1].update(index=0),
+    "narrow": lambda data: data[0]["embedding"].pop(),
+    "wide": lambda data: data[0]["embedding"].append(0.5),
+    "zero": _with_first([0.0] * DIM),
+    "huge": _with_first([1e308, 1e308]),
+    "null": _with_first([None]),
+    "nan": _with_first([math.nan]),
+    "infinite": _with_first([math.inf]),
+    "text-numbers": _with_first(["0.5"]),
+    "too-large-to-read": _with_first([10**400]),
+}
+_BODIES = {
+    "garbage": b"\xff\xfe<html>not what was asked for",
+    "nothing": b"",
+    "other-json": b'{"result": "fine"}',
+    "deep": b"[" * 100_000,
+}
+ALTERED = [*_ALTERATIONS, *_BODIES]
+
+
+def _altered(fault: str, texts: list[str]) -> bytes:
+    if fault in _BODIES:
+        return _BODIES[fault]
+    answer = _answer(texts)
+    _ALTERATIONS[fault](answer["data"])
+    return json.dumps(answer).encode()
+
+
+class EmbeddingsServer:
+    """Use as an async context manager; `script` holds the faults of the next requests."""
+
+    def __init__(self, *, refuse: str | None = None) -> None:
+        self.script: deque[str] = deque()
+        self.always: str | None = None
+        self.requests: list[list[str]] = []
+        self.bodies: list[dict[str, object]] = []
+        self.complaints: list[str] = []
+        self.moved_to = ""
+        self.asked = asyncio.Event()
+        self.endless_bytes = 0
+        self.hold = asyncio.Event()
+        self.hold.set()
+        self._refuse = refuse
+        self._server: asyncio.Server
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            await self._exchange(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self._tasks.discard(task)
+            writer.transport.abort() if writer.transport.is_closing() else writer.close()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("ascii")
+        line, *lines = head.strip().split("\r\n")
+        headers = {k.lower(): v.strip() for k, _, v in (entry.partition(":") for entry in lines)}
+        body = await reader.readexactly(int(headers["content-length"]))
+        complaint = self._complaint(line, headers, body)
+        if complaint:
+            self.complaints.append(complaint)
+            await self._send(writer, 418, b"{}")
+            return
+        self.bodies.append(json.loads(body))
+        texts = self.bodies[-1]["input"]
+        assert isinstance(texts, list)
+        self.requests.append(texts)
+        self.asked.set()
+        await self.hold.wait()
+        await self._reply(writer, self._fault(texts), texts)
+
+    def _fault(self, texts: list[str]) -> str | None:
+        if self._refuse and any(self._refuse in text for text in texts):
+            return "400"
+        return self.script.popleft() if self.script else self.always
+
+    @staticmethod
+    def _complaint(line: str, headers: dict[str, str], body: bytes) -> str | None:
+        document = json.loads(body)
+        texts = document["input"]
+        wanted = {
+            "request line": line == "POST /v1/embeddings HTTP/1.1",
+            "key": headers.get("authorization") == f"Bearer {KEY}",
+            "fields": set(document) - {"dimensions"} == {"model", "input", "encoding_format"},
+            "model": document.get("model") == MODEL,
+            "format": document.get("encoding_format") == "float",
+            "dimensions": document.get("dimensions", DIM) == DIM,
+            "number of texts": isinstance(texts, list) and 1 <= len(texts) <= 64,
+            "texts": all(isinstance(text, str) and text for text in texts),
+        }
+        return next((name for name, right in wanted.items() if not right), None)
+
+    async def _reply(
+        self, writer: asyncio.StreamWriter, fault: str | None, texts: list[str]
+    ) -> None:
+        if fault is None:
+            await self._send(writer, 200, json.dumps(_answer(texts)).encode())
+        elif fault == "hang":
+            await asyncio.Event().wait()
+        elif fault == "not-gzip":
+            await self._send(writer, 200, b"no archive", "content-encoding: gzip")
+        elif fault == "disconnect":
+            writer.transport.abort()
+        elif fault == "cut":
+            whole = json.dumps(_answer(texts)).encode()
+            await self._send(writer, 200, whole[: len(whole) // 2], length=len(whole))
+        elif fault == "trickle":
+            await self._send(writer, 200, b"{", length=100)
+            await asyncio.Event().wait()
+        elif fault == "endless":
+            await self._endless(writer)
+        elif fault == "moved":
+            await self._send(writer, 307, b"", f"location: {self.moved_to}/embeddings")
+        elif fault[:3].isdigit():  # a status, and a Retry-After after a comma
+            status, _, after = fault.partition(",")
+            echo = json.dumps({"error": {"message": f"cannot embed: {texts}"}}).encode()
+            await self._send(writer, int(status), echo, f"retry-after: {after}" if after else _JSON)
+        else:
+            await self._send(writer, 200, _altered(fault, texts))
+
+    async def _endless(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n[")
+        while True:
+            writer.write(b"1.0," * 4096)
+            await writer.drain()
+            self.endless_bytes += 4 * 4096
+
+    @staticmethod
+    async def _send(
+        writer: asyncio.StreamWriter,
+        status: int,
+        body: bytes,
+        header: str = _JSON,
+        *,
+        length: int | None = None,
+    ) -> None:
+        size = len(body) if length is None else length
+        head = f"HTTP/1.1 {status} Word\r\n{header}\r\ncontent-length: {size}\r\n"
+        writer.write(f"{head}connection: close\r\n\r\n".encode() + body)
+        await writer.drain()

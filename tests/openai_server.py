@@ -1,0 +1,400 @@
+"""A small strict OpenAI-compatible server on loopback: the one stand-in of the test-suite.
+
+It answers `/v1/chat/completions` and `/v1/embeddings` deterministically, refuses what the real API
+refuses, plays scripted faults, and keeps every request for assertions. It owns no model.
+
+As a context manager: `with openai_server() as server: server.base_url, server.script(...)`.
+As a process: `python tests/openai_server.py --port 8123` prints one ready line and serves.
+"""
+
+import argparse
+import asyncio
+import base64
+import hashlib
+import html
+import json
+import math
+import re
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+API_KEY = "test-key"
+CHAT_MODEL = "test-chat"
+EMBEDDING_MODEL = "test-embedding"
+
+_CHAT_FIELDS = {
+    "frequency_penalty", "logit_bias", "max_completion_tokens", "max_tokens", "messages",
+    "metadata", "model", "n", "presence_penalty", "response_format", "seed", "stop", "store",
+    "stream", "temperature", "top_p", "user",
+}  # fmt: skip
+_EMBEDDING_FIELDS = {"dimensions", "encoding_format", "input", "model", "user"}
+_ROLES = {"developer", "system", "user", "assistant"}
+_REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One scripted answer to a chat request; what is not set is as in a normal answer."""
+
+    content: str | None = None
+    refusal: str | None = None
+    finish_reason: str = "stop"
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes | None = None  # sent instead of a completion
+    cut: int | None = None  # close the connection after so many bytes of the body
+    hang: bool = False  # never answer
+    drop: bool = False  # close the connection without an answer
+
+
+@dataclass(frozen=True)
+class Received:
+    """A request as it arrived; `json` is None if the body was not JSON."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return None
+
+
+class Refused(Exception):
+    """A request that the real API would not accept."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class OpenAIServer:
+    """State of one server: what it accepts, what it was asked, and what it answers next."""
+
+    def __init__(
+        self,
+        *,
+        api_key: str | None = API_KEY,
+        chat_model: str = CHAT_MODEL,
+        embedding_model: str = EMBEDDING_MODEL,
+        embedding_dim: int = 384,
+        response_formats: tuple[str, ...] = ("text", "json_object", "json_schema"),
+    ) -> None:
+        self.api_key = api_key
+        self.chat_model = chat_model
+        self.embedding_model = embedding_model
+        self.embedding_dim = embedding_dim
+        self.response_formats = response_formats
+        self.received: list[Received] = []
+        self.port = 0
+        self._steps: deque[Step] = deque()
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def script(self, *steps: Step) -> None:
+        """Answer the next valid chat requests with `steps`, one each, then as usual."""
+        self._steps.extend(steps)
+
+    @property
+    def scripted_left(self) -> int:
+        return len(self._steps)
+
+    def clear(self) -> None:
+        """Forget requests and scripted steps."""
+        self.received.clear()
+        self._steps.clear()
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection until the client closes it."""
+        try:
+            while request := await _read_request(reader):
+                self.received.append(request)
+                if not await self._respond(request, writer):
+                    break
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def _respond(self, request: Received, writer: asyncio.StreamWriter) -> bool:
+        """Write the answer to `request`; return whether the connection stays open."""
+        step = Step()
+        try:
+            self._authorise(request)
+            if request.path == "/v1/chat/completions":
+                asked = _object(request, _CHAT_FIELDS)
+                self._check_chat(asked)
+                step = self._steps.popleft() if self._steps else Step(content=_answer(asked))
+                body = step.body or _encoded(_completion(self.chat_model, step))
+            elif request.path == "/v1/embeddings":
+                body = _encoded(self._embed(_object(request, _EMBEDDING_FIELDS)))
+            else:
+                raise Refused(404, "unknown route")
+        except Refused as refused:
+            step = Step(status=refused.status)
+            error = {"message": str(refused), "type": "invalid_request_error", "code": None}
+            body = _encoded({"error": error})
+        if step.hang:
+            await asyncio.Event().wait()
+        if step.drop:
+            return False
+        head = {"content-type": "application/json", "content-length": str(len(body))} | step.headers
+        lines = [f"HTTP/1.1 {step.status} {_REASONS.get(step.status, 'Fault')}"]
+        lines += [f"{name}: {value}" for name, value in head.items()]
+        writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body[: step.cut])
+        await writer.drain()
+        return step.cut is None
+
+    def _authorise(self, request: Received) -> None:
+        if request.method != "POST":
+            raise Refused(404, "unknown method")
+        if self.api_key and request.headers.get("authorization") != f"Bearer {self.api_key}":
+            raise Refused(401, "wrong API key")
+
+    def _check_chat(self, asked: dict[str, Any]) -> None:
+        if asked.get("model") != self.chat_model:
+            raise Refused(404, "unknown model")
+        if asked.get("stream") or asked.get("n", 1) != 1:
+            raise Refused(400, "one answer, not streamed, is all there is")
+        messages = asked.get("messages")
+        if not isinstance(messages, list) or not messages:
+            raise Refused(400, "messages must be a list and not empty")
+        for message in messages:
+            if not isinstance(message, dict) or set(message) - {"role", "content", "name"}:
+                raise Refused(400, "malformed message")
+            if message.get("role") not in _ROLES or not isinstance(message.get("content"), str):
+                raise Refused(400, "malformed message")
+        self._check_format(asked.get("response_format", {"type": "text"}), messages)
+
+    def _check_format(self, wanted: Any, messages: list[dict[str, str]]) -> None:
+        kind = wanted.get("type") if isinstance(wanted, dict) else None
+        if kind not in self.response_formats:
+            raise Refused(400, "response_format is not supported")
+        if kind == "json_object" and not any("json" in m["content"].lower() for m in messages):
+            raise Refused(400, "the word json must appear in the messages")
+        if kind != "json_schema":
+            return
+        spec = wanted.get("json_schema")
+        if not isinstance(spec, dict) or not re.fullmatch(r"[\w-]{1,64}", str(spec.get("name"))):
+            raise Refused(400, "json_schema needs a name")
+        if spec.get("strict"):
+            _check_strict(spec.get("schema"))
+
+    def _embed(self, asked: dict[str, Any]) -> dict[str, Any]:
+        if asked.get("model") != self.embedding_model:
+            raise Refused(404, "unknown model")
+        texts = asked.get("input")
+        texts = [texts] if isinstance(texts, str) else texts
+        if not isinstance(texts, list) or not 1 <= len(texts) <= 2048:
+            raise Refused(400, "input must be a text or a list of texts")
+        if not all(isinstance(text, str) and text for text in texts):
+            raise Refused(400, "input must not be empty")
+        dim = asked.get("dimensions", self.embedding_dim)
+        if not isinstance(dim, int) or not 1 <= dim <= self.embedding_dim:
+            raise Refused(400, "dimensions out of range")
+        form = asked.get("encoding_format", "float")
+        if form not in ("float", "base64"):
+            raise Refused(400, "unknown encoding_format")
+        vectors = [embedding(text, dim) for text in texts]
+        data = [
+            {"object": "embedding", "index": n, "embedding": _base64(v) if form == "base64" else v}
+            for n, v in enumerate(vectors)
+        ]
+        tokens = sum(len(text.split()) for text in texts)
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return {"object": "list", "model": self.embedding_model, "data": data, "usage": usage}
+
+
+def embedding(text: str, dim: int) -> list[float]:
+    """Return a unit vector: hashed words with a plural "s" cut off, so shared words mean near."""
+    vector = [0.0] * dim
+    for word in re.findall(r"\w+", text.casefold()) or [text]:
+        stem = word[:-1] if len(word) > 3 and word.endswith("s") else word
+        digest = hashlib.blake2b(stem.encode(), digest_size=8).digest()
+        place = int.from_bytes(digest[:7], "big") % dim
+        vector[place] += 1.0 if digest[7] & 1 else -1.0
+    length = math.hypot(*vector)
+    if not length:  # two words may cancel each other out
+        return [1.0] + [0.0] * (dim - 1)
+    return [value / length for value in vector]
+
+
+def _base64(vector: list[float]) -> str:
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+
+
+def _check_strict(schema: Any) -> None:
+    """Refuse objects that the strict mode refuses: open ones, and ones with optional members."""
+    if isinstance(schema, list):
+        for part in schema:
+            _check_strict(part)
+    if not isinstance(schema, dict):
+        return
+    if schema.get("type") == "object":
+        members = set(schema.get("properties", {}))
+        if schema.get("additionalProperties") is not False:
+            raise Refused(400, "additionalProperties must be false")
+        if set(schema.get("required", ())) != members:
+            raise Refused(400, "required must name every property")
+    for part in schema.values():
+        _check_strict(part)
+
+
+def _object(request: Received, allowed: set[str]) -> dict[str, Any]:
+    asked = request.json
+    if not isinstance(asked, dict):
+        raise Refused(400, "the body must be a JSON object")
+    if unknown := set(asked) - allowed:
+        raise Refused(400, f"unknown parameter: {min(unknown)}")
+    return asked
+
+
+def _answer(asked: dict[str, Any]) -> str:
+    """Return the answer of the rules: facts for an extraction, the first memory for a question."""
+    prompt = "\n".join(message["content"] for message in asked["messages"])
+    user = asked["messages"][-1]["content"]
+    if asked.get("response_format", {"type": "text"})["type"] == "text":
+        memories = re.findall(r"^\d+\. (.+)$", _fenced(user, "memories"), re.MULTILINE)
+        return f"[1] {memories[0]}" if memories else "The memories do not contain it."
+    if '"facts"' not in prompt and "json_schema" not in str(asked["response_format"]):
+        return "{}"
+    return json.dumps({"facts": [_fact(text) for text in _stated(_fenced(user, "conversation"))]})
+
+
+def _fenced(prompt: str, name: str) -> str:
+    match = re.search(rf"<{name}>\n(.*?)\n</{name}>", prompt, re.DOTALL)
+    return html.unescape(match[1]) if match else ""
+
+
+def _stated(conversation: str) -> list[str]:
+    """Return what follows "FACT:" on a line; without any, sentences with one of a few cues."""
+    marked = re.findall(r"FACT:[ \t]*(.+)", conversation)
+    if marked:
+        return [text.strip() for text in marked][:20]
+    sentences = re.split(r"(?<=[.!?])\s+|\n+", re.sub(r"(?m)^\d+\. ", "", conversation))
+    cue = re.compile(r"\b(?:prefer|decided|deadline|remember|is|are|uses?)\b|@", re.IGNORECASE)
+    return [s.strip() for s in sentences if cue.search(s) and not s.strip().endswith("?")][:20]
+
+
+def _fact(text: str) -> dict[str, Any]:
+    kinds = {"prefer": "preference", "decided": "decision", "deadline": "event"}
+    kind = next((kind for cue, kind in kinds.items() if cue in text.lower()), "fact")
+    return {
+        "text": text,
+        "kind": kind,
+        "importance": "standard",
+        "confidence": "high",
+        "event_time": None,
+    }
+
+
+def _completion(model: str, step: Step) -> dict[str, Any]:
+    message = {"role": "assistant", "content": step.content, "refusal": step.refusal}
+    choice = {"index": 0, "message": message, "finish_reason": step.finish_reason, "logprobs": None}
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+    return {
+        "id": "chatcmpl-test",
+        "object": "chat.completion",
+        "created": 0,
+        "model": model,
+        "choices": [choice],
+        "usage": usage,
+    }
+
+
+def _encoded(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
+async def _read_request(reader: asyncio.StreamReader) -> Received | None:
+    """Return the next request, or None at the end of the connection."""
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    except asyncio.IncompleteReadError:
+        return None
+    first, *lines = head.strip().split("\r\n")
+    method, path, _ = first.split(" ")
+    pairs = (line.partition(":") for line in lines)
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return Received(method, path, headers, body)
+
+
+async def _serve(server: OpenAIServer, port: int, ready: Callable[[], None]) -> None:
+    """Serve until cancelled; connections are handled in tasks of their own and end with it."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        await server.handle(reader, writer)
+
+    listener = await asyncio.start_server(handle, "127.0.0.1", port, limit=2**20)
+    server.port = listener.sockets[0].getsockname()[1]
+    ready()
+    try:
+        await asyncio.Event().wait()
+    finally:
+        listener.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextmanager
+def openai_server(**options: Any) -> Iterator[OpenAIServer]:
+    """Run a server in a thread on a free port; `options` are those of `OpenAIServer`."""
+    server = OpenAIServer(**options)
+    ready = threading.Event()
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(_serve(server, 0, ready.set))
+
+    def run() -> None:
+        try:
+            with suppress(asyncio.CancelledError):
+                loop.run_until_complete(task)
+        finally:
+            ready.set()  # also when it could not start: the waiting thread must not hang
+            loop.close()
+
+    thread = threading.Thread(target=run, name="openai-server")
+    thread.start()
+    ready.wait()
+    try:
+        yield server
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+
+
+def main() -> None:
+    """Serve in the foreground until interrupted."""
+    parser = argparse.ArgumentParser(description="Strict OpenAI-compatible server for tests")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--api-key", default=API_KEY)
+    parser.add_argument("--embedding-dim", type=int, default=384)
+    options = parser.parse_args()
+    server = OpenAIServer(api_key=options.api_key, embedding_dim=options.embedding_dim)
+
+    def ready() -> None:
+        print(json.dumps({"ready": server.base_url}), flush=True)
+
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_serve(server, options.port, ready))
+
+
+if __name__ == "__main__":
+    main()

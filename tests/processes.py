@@ -1,0 +1,100 @@
+"""Real relayer processes for tests: started, watched, stopped by the id they were started with."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+START_S_MAX = 60
+
+
+@dataclass
+class RunningRelayer:
+    """A `relayer serve` process that accepts requests."""
+
+    process: "subprocess.Popen[str]"
+    url: str
+    data_dir: Path
+    log: Path
+    environment: dict[str, str]
+
+    def command(self, *arguments: str) -> dict[str, Any]:
+        """The JSON a `relayer` command prints, run beside the server."""
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "relayer",
+                *arguments,
+                "--data-dir",
+                str(self.data_dir),
+                "--json",
+            ],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=START_S_MAX,
+            check=True,
+        )
+        parsed: dict[str, Any] = json.loads(done.stdout)
+        return parsed
+
+    def kill(self) -> None:
+        """SIGKILL, and wait."""
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def running_relayer(
+    data_dir: Path, model_dir: Path, *arguments: str, database_url: str = "", **environment: str
+) -> Iterator[RunningRelayer]:
+    """Start a relayer on a free port and stop it at the end, however the test ended."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("RELAYER_", "OPENAI_"))}
+    env |= {"RELAYER_MODEL_DIR": str(model_dir), "RELAYER_DATABASE_URL": database_url} | environment
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    log = data_dir / f"stderr-{time.monotonic_ns()}.log"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-W",
+                "error",
+                "-m",
+                "relayer",
+                "serve",
+                "--data-dir",
+                str(data_dir),
+                "--port",
+                "0",
+                *arguments,
+            ],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        match = re.search(r"ready at (\S+)", line)
+        assert match, f"no ready line but {line!r}; {log.read_text()[-2000:]}"
+        yield RunningRelayer(process, match[1], data_dir, log, env)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
