@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 from relayer.blobs import BlobStore
 from relayer.database import accounts as statements
-from relayer.database.pool import Connection, Database
+from relayer.database.pool import Connection, Database, UniqueViolation
 from relayer.errors import BadRequest, Conflict, Corrupted, NotAllowed, NotFound
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.grants import (
@@ -24,6 +24,7 @@ from relayer.sealed.grants import (
     Grant,
     Revocation,
     Role,
+    open_grant,
     parse_any,
     parse_grant,
     parse_revocation,
@@ -175,6 +176,7 @@ class Accounts:
             items = [parse_grant(signed) for signed in grants]
             for item in items:
                 chain.add(item)
+                self._check_custodian(item)
         except CryptoError as error:
             raise BadRequest(f"A grant was refused: {error}.", code="grant.invalid") from None
         if chain.founder != founder or any(not self._known_here(i, founder) for i in items):
@@ -186,9 +188,12 @@ class Accounts:
         async with self._database.transaction() as connection:
             if await statements.lock_account(connection, account):
                 raise Conflict("That account exists.", code="account.exists")
-            await statements.insert_account(
-                connection, account=account, label=label, now=self._clock()
-            )
+            try:
+                await statements.insert_account(
+                    connection, account=account, label=label, now=self._clock()
+                )
+            except UniqueViolation:  # founded twice at the same time
+                raise Conflict("That account exists.", code="account.exists") from None
             if not await statements.claim_key(connection, key=founder, account=account):
                 raise Conflict("That key belongs to another account.", code="key.taken")
             for item in items:
@@ -196,6 +201,15 @@ class Accounts:
         await self._journal(account, grants)
         self._remember(chain)
         return chain, receipts
+
+    def _check_custodian(self, grant: Grant) -> None:
+        """Return when a custodian's grant is this relayer's and opens: jobs rely on it.
+
+        Raises:
+            CryptoError: it is another's, or its box holds other keys than it says.
+        """
+        if grant.role == "custodian":
+            open_grant(grant, self._identity)
 
     def _known_here(self, grant: Grant, founder: PublicKey) -> bool:
         """At founding only the founder and this relayer take part: others join, with proof."""
@@ -220,8 +234,7 @@ class Accounts:
                     recipient=grant.recipient,
                     relayer=self._identity.public_key,
                 )
-            elif grant.recipient != self._identity.public_key:
-                raise CryptoError("a custodian is this relayer")
+            self._check_custodian(grant)
         except CryptoError as error:
             raise BadRequest(f"The grant was refused: {error}.", code="grant.invalid") from None
         return grant, await self._accept(account, grant, actor=actor, label=label)

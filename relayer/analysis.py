@@ -128,7 +128,8 @@ class Analysis:
             account=caller.access.account,
             marks=[mark for marks in by_item for mark, _ in marks],
         )
-        ids = [found for marks in by_item if (found := marked_memory(marks, stored)) is not None]
+        found = [marked_memory(marks, stored) for marks in by_item]
+        ids = [row["memory_id"] for row in found if row is not None]
         if not ids:
             return None
         living = await rows.find_memories(
@@ -241,6 +242,7 @@ class Analysis:
 
         Raises:
             Unavailable: the model is still away.
+            NotFound: it was erased meanwhile; what was found in it is dropped.
             NotAllowed: the namespace's key is missing.
             Corrupted: the blob is lost or altered.
         """

@@ -20,6 +20,7 @@ from relayer.errors import Corrupted, Unavailable
 from relayer.sealed.envelope import blob_hash
 from relayer.sealed.envelope import blob_id as name_of
 from relayer.sealed.keys import AccountId
+from relayer.sealed.primitives import CryptoError
 
 LIST_PAGE: Final = 500
 _TEMPORARY: Final = ".new-"
@@ -131,7 +132,8 @@ class FolderStore:
         folders = set()
         for name, data in blobs.items():
             path = self._path(account, name)
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for level in (path.parent.parent, path.parent):  # parents=True would ignore the mode
+                level.mkdir(mode=0o700, exist_ok=True)
             if not path.exists():
                 _write_once(path, data)
             folders.add(path.parent)
@@ -154,7 +156,16 @@ class FolderStore:
 
     def _list(self, account: AccountId) -> list[str]:
         files = (self._folder / account.hex()).glob("??/*")
-        return sorted(f.name for f in files if not f.name.startswith(_TEMPORARY))
+        return sorted(f.name for f in files if _is_name(f.name))
+
+
+def _is_name(name: str) -> bool:
+    """Whether a file is a blob rather than a leftover of a crash or a stranger's."""
+    try:
+        blob_hash(name)
+    except CryptoError:
+        return False
+    return True
 
 
 def _write_once(path: Path, data: bytes) -> None:

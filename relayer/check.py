@@ -4,6 +4,7 @@ Not here: mending. Needs no client's key: what a sealed account's blobs hold is 
 they are the ones their rows speak of is.
 """
 
+import uuid
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,12 +14,12 @@ from relayer.blobs import BlobStore
 from relayer.database import accounts as account_rows
 from relayer.database import check as rows
 from relayer.database.pool import Row
-from relayer.errors import Corrupted, RelayerError
+from relayer.errors import Corrupted
 from relayer.sealed import envelope
-from relayer.sealed.grants import parse_any
+from relayer.sealed.grants import Chain, parse_any
 from relayer.sealed.keys import AccountId, account_text
 from relayer.sealed.primitives import CryptoError, to_base64url
-from relayer.sealed.receipts import verify_chain
+from relayer.sealed.receipts import FIRST_PREVIOUS, open_receipt, verify_chain
 
 PAGE = 500
 
@@ -52,55 +53,102 @@ class Report:
 
 
 async def check(storage: Storage) -> Report:
-    """Look at every account."""
+    """Look at every account, beside a running server too."""
     report = Report()
     for row in await account_rows.list_accounts(storage.database):
         account = AccountId(row["account_id"])
         report.checked["accounts"] += 1
-        await _check_grants(storage, account, report)
-        await _check_receipts(storage, account, report)
+        serial = await _check_receipts(storage, account, report)
+        await _check_grants(storage, account, report, serial)
         await _check_memories(storage, account, report)
-        await _check_counts(storage, account, report)
+        await _check_episodes(storage, account, report)
+        await _check_rows(storage, account, report)
     return report
 
 
-async def _check_grants(storage: Storage, account: AccountId, report: Report) -> None:
-    try:
-        await storage.accounts.chain(account)
-    except RelayerError as error:
-        report.problem(account, error.message, "grants")
-        return
-    for row in await account_rows.grants_after(storage.database, account, 0):
-        report.checked["grants"] += 1
-        item = parse_any(row["object"])
-        if (item.serial, item.recipient) != (row["serial"], row["recipient"]):
-            report.problem(account, "a grant's columns differ from its object", str(row["serial"]))
-
-
-async def _check_receipts(storage: Storage, account: AccountId, report: Report) -> None:
-    seq, head = 0, bytes(32)
+async def _check_receipts(storage: Storage, account: AccountId, report: Report) -> int:
+    """The serial that the newest receipt has seen; receipts accepted meanwhile are checked too."""
+    head_then = await account_rows.find_account(storage.database, account)
+    assert head_then is not None
     relayer = storage.identity.public_key
+    seq, head, serial, heads = 0, FIRST_PREVIOUS, 0, {}
     try:
         while page := await account_rows.receipts_after(storage.database, account, seq, PAGE):
-            seq, head = verify_chain(page, relayer, seq=seq, head=head)
+            for signed in page:
+                seq, head = verify_chain([signed], relayer, seq=seq, head=head)
+                heads[seq] = head
+            serial = open_receipt(page[-1], relayer).serial
             report.checked["receipts"] += len(page)
     except CryptoError as error:
         report.problem(account, f"receipts: {error}", str(seq + 1))
-        return
-    row = await account_rows.find_account(storage.database, account)
-    if row is not None and (row["receipt_seq"], row["receipt_head"]) != (seq, head):
+        return serial
+    head_now = await account_rows.find_account(storage.database, account)
+    assert head_now is not None
+    known = heads.get(head_then["receipt_seq"]) == head_then["receipt_head"]
+    if not known or head_now["receipt_seq"] < seq:
         report.problem(account, "the newest receipt is not the account's head", str(seq))
+    return serial
+
+
+async def _check_grants(storage: Storage, account: AccountId, report: Report, serial: int) -> None:
+    """Verify the chain from its beginning; it must reach what receipts and row name."""
+    row = await account_rows.find_account(storage.database, account)
+    chain, stored = Chain(account), await rows.grants(storage.database, account)
+    for grant in stored:
+        report.checked["grants"] += 1
+        try:
+            item = parse_any(grant["object"])
+            chain.add(item)
+        except CryptoError as error:
+            report.problem(account, f"a grant does not verify: {error}", str(grant["serial"]))
+            return
+        if (item.serial, item.recipient) != (grant["serial"], grant["recipient"]):
+            report.problem(
+                account, "a grant's columns differ from its object", str(grant["serial"])
+            )
+    if row is None or chain.serial < max(row["grant_serial"], serial):
+        report.problem(account, "grants are missing", str(chain.serial + 1))
+    row = await account_rows.find_account(storage.database, account)
+    if row is None or row["grant_serial"] < chain.serial:
+        report.problem(account, "the account does not know its newest grant", str(chain.serial))
+    await _check_owners(storage, chain, report)
+
+
+async def _check_owners(storage: Storage, chain: Chain, report: Report) -> None:
+    keys = [key for key in chain.grants if key != storage.identity.public_key]
+    owners = await rows.owners(storage.database, keys)
+    for key in keys:
+        if owners.get(key) != chain.account:
+            report.problem(chain.account, "a key belongs to another account or to none", key.hex())
 
 
 async def _check_memories(storage: Storage, account: AccountId, report: Report) -> None:
     after = 0
     while page := await rows.memories_after(storage.database, account, after, PAGE):
-        blobs = await _blobs(storage.blobs, account, page)
-        for row in page:
-            report.checked["memories"] += 1
-            if (what := _fault(account, row, blobs)) is not None:
-                report.problem(account, what, str(row["memory_id"]))
+        report.checked["memories"] += len(page)
+        await _check_page(storage, account, page, report)
         after = page[-1]["seq"]
+
+
+async def _check_episodes(storage: Storage, account: AccountId, report: Report) -> None:
+    after = uuid.UUID(int=0)
+    while page := await rows.episodes_after(storage.database, account, after, PAGE):
+        report.checked["episodes"] += len(page)
+        await _check_page(storage, account, page, report)
+        after = page[-1]["memory_id"]
+
+
+async def _check_page(
+    storage: Storage, account: AccountId, page: list[Row], report: Report
+) -> None:
+    """Note the faults of those rows of a page that are still there after looking at their blobs."""
+    blobs = await _blobs(storage.blobs, account, page)
+    faults = {row["memory_id"]: _fault(account, row, blobs) for row in page}
+    doubtful = [memory_id for memory_id, fault in faults.items() if fault is not None]
+    present = await rows.present(storage.database, account, doubtful) if doubtful else set()
+    for memory_id in doubtful:
+        if memory_id in present:
+            report.problem(account, faults[memory_id] or "", str(memory_id))
 
 
 async def _blobs(
@@ -130,9 +178,8 @@ def _fault(account: AccountId, row: Row, blobs: dict[str, bytes | Corrupted]) ->
     return None
 
 
-async def _check_counts(storage: Storage, account: AccountId, report: Report) -> None:
-    for row in await rows.namespace_counts(storage.database, account):
-        if row["memory_count"] != row["counted"]:
-            report.problem(account, "a namespace's count is off", str(row["namespace_id"]))
+async def _check_rows(storage: Storage, account: AccountId, report: Report) -> None:
+    for name in await rows.counts_off(storage.database, account):
+        report.problem(account, "a count is off", name)
     for row in await rows.stray_rows(storage.database, account):
-        report.problem(account, f"{row['what']} of a memory that is gone", str(row["memory_id"]))
+        report.problem(account, row["what"], str(row["memory_id"]))

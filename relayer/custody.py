@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from relayer.accounts import Access, Accounts, Clock, to_ms
-from relayer.errors import Misdirected, NotAllowed
+from relayer.errors import Corrupted, Misdirected, NotAllowed
 from relayer.namespaces import Namespaces
 from relayer.sealed.grants import Chain, ScopeEntry, open_grant
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Root
@@ -164,7 +164,10 @@ class Custody:
             return None
         cached = hashlib.blake2b(b"".join(g.signed for g in grants), digest_size=32).digest()
         if cached not in self._roots:
-            roots = {r.epoch: r for g in grants for r in open_grant(g, self._identity)}
+            try:
+                roots = {r.epoch: r for g in grants for r in open_grant(g, self._identity)}
+            except CryptoError:
+                raise Corrupted("The custodian's grant does not open.") from None
             newest_first = tuple(roots[e] for e in sorted(roots, reverse=True))
             assert all(isinstance(r, Root) for r in newest_first)
             self._roots[cached] = RootKeys(chain.account, newest_first)  # type: ignore[arg-type]  # asserted above

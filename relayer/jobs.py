@@ -10,6 +10,7 @@ Not here: what these steps do (`memory.py`, `analysis.py`), queueing a job (`dat
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -26,7 +27,7 @@ from relayer.database import accounts as account_rows
 from relayer.database import memories as rows
 from relayer.database import queue
 from relayer.database.pool import Database
-from relayer.errors import Corrupted, NotAllowed, RelayerError, Unavailable
+from relayer.errors import Corrupted, NotAllowed, NotFound, RelayerError, Unavailable
 from relayer.memory import MemoryService
 from relayer.namespaces import Namespaces
 from relayer.sealed.keys import AccountId, Namespace
@@ -141,6 +142,10 @@ class Worker:
             raise RuntimeError(error.code) from None
         except RelayerError as error:
             log.info("job dropped", extra={"event": "jobs.dropped", "code": error.code})
+        except Exception as error:
+            # The queue keeps what an exception says; one nobody foresaw may quote anything.
+            log.error("job failed", extra={"event": "jobs.failed", "cause": type(error).__name__})
+            raise RuntimeError("internal") from None
 
     async def _delete_blobs(self, job: Job) -> None:
         del job  # the outbox says what is due
@@ -153,26 +158,27 @@ class Worker:
         """Delete what an outside store has still to delete."""
         while due := await rows.due_deletions(self._database, limit=100):
             for account, blob_id in due:
-                await self._blobs.delete(account, to_base64url(blob_id))
-                await rows.confirm_deletion(self._database, account=account, blob_id=blob_id)
+                # Under the lock, because the same foreign bytes may be uploaded again meanwhile.
+                async with self._database.transaction() as connection:
+                    if await rows.lock_blob(connection, account=account, blob_id=blob_id):
+                        await self._blobs.delete(account, to_base64url(blob_id))
+                    await rows.confirm_deletion(connection, account=account, blob_id=blob_id)
 
     async def resume(self, account: AccountId, namespaces: Sequence[Namespace]) -> None:
         """Queue the work that waited for these namespaces' keys, which the ring now holds."""
         entries = [await self._namespaces.find(account, n) for n in namespaces]
         numbers = [e.namespace_id for e in entries if e is not None]
         waiting = await rows.unembedded(
-            self._database, account=account, namespace_ids=numbers, limit=RESUME_MAX
+            self._database,
+            account=account,
+            namespace_ids=numbers if self._memory.embeds else [],
+            limit=RESUME_MAX,
         )
         episodes = await rows.pending_episodes(
             self._database, account=account, namespace_ids=numbers, limit=RESUME_MAX
         )
-        async with self._database.connection() as connection:
-            for at in range(0, len(waiting), BATCH):
-                await queue.enqueue_again(
-                    connection, queue.EMBED, account, waiting[at : at + BATCH]
-                )
-            for episode in episodes:
-                await queue.enqueue_again(connection, queue.EXTRACT, account, [episode])
+        await self._queue_again(queue.EMBED, account, waiting, batch=BATCH)
+        await self._queue_again(queue.EXTRACT, account, episodes, batch=1)
 
     async def _keep_house(self) -> None:
         while True:
@@ -180,20 +186,34 @@ class Worker:
                 await account_rows.delete_expired(self._database)
                 await rows.delete_expired_marks(self._database)
                 await self.empty_outbox()
-                await self._sweep()
+                await self.sweep()
             except RelayerError as error:
                 log.warning("housekeeping waits", extra={"event": "jobs.wait", "code": error.code})
             await asyncio.sleep(HOUSEKEEPING_S)
 
-    async def _sweep(self) -> None:
-        """Queue again what has waited for minutes for a vector: its job was lost."""
+    async def sweep(self) -> None:
+        """Queue again what has waited for minutes: its job was lost with its process."""
         before = self._clock() - timedelta(seconds=2 * HOUSEKEEPING_S)
-        for account, ids in await rows.unembedded_anywhere(
-            self._database, before=before, limit=RESUME_MAX
-        ):
-            if await self._custody.job_keys(account) is not None:
-                async with self._database.connection() as connection:
-                    for at in range(0, len(ids), BATCH):
-                        await queue.enqueue_again(
-                            connection, queue.EMBED, account, ids[at : at + BATCH]
-                        )
+        waiting = await rows.pending_anywhere(self._database, before=before, limit=RESUME_MAX)
+        for account, ids in waiting:
+            await self._queue_again(queue.EXTRACT, account, ids, batch=1)
+        if not self._memory.embeds:
+            return
+        waiting = await rows.unembedded_anywhere(self._database, before=before, limit=RESUME_MAX)
+        for account, ids in waiting:
+            await self._queue_again(queue.EMBED, account, ids, batch=BATCH)
+
+    async def _queue_again(
+        self, entrypoint: str, account: AccountId, ids: Sequence[uuid.UUID], *, batch: int
+    ) -> None:
+        """Queue work that this process has the keys for; one account's faults are its own."""
+        try:
+            keys = await self._custody.job_keys(account)
+        except (Corrupted, NotFound) as error:
+            log.error("account skipped", extra={"event": "jobs.skipped", "code": error.code})
+            return
+        if keys is None:
+            return
+        async with self._database.connection() as connection:
+            for at in range(0, len(ids), batch):
+                await queue.enqueue_again(connection, entrypoint, account, ids[at : at + batch])

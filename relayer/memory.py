@@ -11,8 +11,10 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import groupby
 from typing import Final
 
 import numpy as np
@@ -25,7 +27,7 @@ from relayer.custody import Keys
 from relayer.database import memories as rows
 from relayer.database import recall as search
 from relayer.database.pool import Database, Row
-from relayer.embedding.embedders import Embedder
+from relayer.embedding.embedders import Embedder, TextRefused
 from relayer.errors import Corrupted, NotAllowed, NotFound, Unavailable
 from relayer.namespaces import Namespaces
 from relayer.record import Draft, Memory, decode
@@ -115,6 +117,11 @@ class MemoryService:
         self._embedder = embedder
         self._clock = clock
 
+    @property
+    def embeds(self) -> bool:
+        """Whether memories get vectors here."""
+        return self._embedder is not None
+
     def now(self) -> datetime:
         """The service's clock."""
         return self._clock()
@@ -187,7 +194,7 @@ class MemoryService:
     ) -> list[search.Scope]:
         """The query as each namespace and epoch knows it; namespaces without memories have none."""
         scopes = []
-        for namespace in query.namespaces:
+        for namespace in dict.fromkeys(query.namespaces):  # named twice, words would count twice
             keys = caller.keys.of(namespace)
             entry = await self._namespaces.find(caller.access.account, namespace)
             for key in keys if entry is not None else ():
@@ -266,13 +273,17 @@ class MemoryService:
         return found[0]
 
     async def forget(self, access: Access, memory_id: uuid.UUID) -> tuple[bytes, bool]:
-        """Erase one memory; (receipt, whether an outside store has still to confirm).
+        """Erase one memory or waiting turn, expired or not.
+
+        Returns the receipt, and whether an outside store has still to confirm.
 
         Raises:
             NotFound: absent, somebody else's, or in a namespace the key may not read.
             NotAllowed: the key only reads.
         """
-        row = await self._readable(access, memory_id)
+        row = (await self.states(access, [memory_id])).get(memory_id)
+        if row is None:
+            raise NotFound("No such memory.")
         access.require(Namespace(row["namespace"]), "writer")
         receipts = await self._writer.erase(access, [memory_id])
         if not receipts:
@@ -283,7 +294,7 @@ class MemoryService:
         return receipts[0], pending > 0
 
     async def forget_namespace(self, access: Access, namespace: Namespace) -> int:
-        """Erase every memory of a namespace, in bounded transactions; how many.
+        """Erase every memory and waiting turn of a namespace, in bounded transactions; how many.
 
         Raises:
             NotAllowed: not a writer of the namespace.
@@ -340,11 +351,29 @@ class MemoryService:
         ]
         if not parts:
             return
-        vectors = await self._embedder.embed([p for _, _, p in parts], account=account)
-        turned = await asyncio.to_thread(self._turn_parts, keys, parts, vectors)
+        taken, vectors = await self._vectors(account, parts)
+        turned = await asyncio.to_thread(self._turn_parts, keys, taken, vectors)
         await rows.insert_vectors(
             self._database, account=account, model=self._embedder.model_id, vectors=turned
         )
+
+    async def _vectors(
+        self, account: AccountId, parts: Sequence[tuple[Row, int, str]]
+    ) -> tuple[Sequence[tuple[Row, int, str]], npt.NDArray[np.float32]]:
+        """Parts with their vectors, (n, dim), without memories that no endpoint takes."""
+        assert self._embedder is not None
+        try:
+            return parts, await self._embedder.embed([p for _, _, p in parts], account=account)
+        except TextRefused:
+            log.warning("a text was refused", extra={"event": "embedder.refused"})
+        taken: list[tuple[Row, int, str]] = []
+        vectors = [np.empty((0, self._embedder.dim), np.float32)]
+        for _, group in groupby(parts, key=lambda part: part[0]["memory_id"]):
+            own = list(group)
+            with suppress(TextRefused):
+                vectors.append(await self._embedder.embed([p for _, _, p in own], account=account))
+                taken += own
+        return taken, np.concatenate(vectors)
 
     def _turn_parts(
         self,

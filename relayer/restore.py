@@ -52,8 +52,10 @@ class Restore:
         """
         caller.access.require(namespace, "writer")
         keys = {key.key_id: key for key in caller.keys.of(namespace)}
-        missing, skipped = await self._missing(caller, namespace, keys)
-        restored = failed = 0
+        missing, skipped, failed = await self._missing(caller, keys)
+        restored, altered = 0, failed
+        if missing:
+            await rows.recount(self._database, caller.access.account)
         for name in missing[:limit]:
             try:
                 restored += await self._restore_one(caller, namespace, keys, name)
@@ -62,20 +64,23 @@ class Restore:
         inspected = min(len(missing), limit)
         return Restored(
             restored=restored,
-            skipped=skipped + inspected - restored - failed,
+            skipped=skipped + inspected - restored - (failed - altered),
             failed=failed,
-            total=len(missing) + skipped,
+            total=len(missing) + skipped + altered,
             truncated=len(missing) > limit,
         )
 
     async def _missing(
-        self, caller: Caller, namespace: Namespace, keys: dict[bytes, NamespaceKey]
-    ) -> tuple[list[str], int]:
-        """(names of the namespace's memory blobs without a row, how many have one)."""
+        self, caller: Caller, keys: dict[bytes, NamespaceKey]
+    ) -> tuple[list[str], int, int]:
+        """(names of memory blobs without a row, how many have one, how many are altered).
+
+        An altered blob does not say whose it was: it counts unless a row speaks of it.
+        """
         account = caller.access.account
         names = [name async for name in self._blobs.names(account)]
         missing: list[str] = []
-        skipped = 0
+        skipped = altered = 0
         for page in _pages(names):
             known = await rows.known_blobs(
                 self._database,
@@ -83,12 +88,13 @@ class Restore:
                 blob_ids=[envelope.blob_hash(n) for n in page],
             )
             for name, blob in (await self._blobs.get_many(account, page)).items():
-                if isinstance(blob, bytes) and _is_memory_of(blob, keys):
-                    if envelope.blob_hash(name) in known:
-                        skipped += 1
-                    else:
-                        missing.append(name)
-        return missing, skipped
+                has_row = envelope.blob_hash(name) in known
+                if not isinstance(blob, bytes):
+                    altered += not has_row
+                elif _is_memory_of(blob, keys):
+                    skipped += has_row
+                    missing += [] if has_row else [name]
+        return missing, skipped, altered
 
     async def _restore_one(
         self,

@@ -37,11 +37,11 @@ class Settings:
     )
     registration_token: str = setting("", "the token that registration asks for")
     rate_limit: Literal["on", "off"] = setting("on", "request limits; off is for benchmarks")
-    requests_per_minute: int = setting(3000, "weighted requests of an account", unit="1/min", low=1)
+    requests_per_minute: int = setting(12000, "weighted requests of an account", unit="1/min", low=1)
     key_requests_per_minute: int = setting(
-        1500, "weighted requests of one key", unit="1/min", low=1
+        12000, "weighted requests of one key", unit="1/min", low=1
     )
-    requests_per_hour: int = setting(60000, "weighted requests of an account", unit="1/h", low=1)
+    requests_per_hour: int = setting(300000, "weighted requests of an account", unit="1/h", low=1)
     storage_bytes_max: int = setting(
         10 * 2**30, "sealed bytes an account may store", unit="bytes", low=0
     )

@@ -8,7 +8,8 @@ Not here: who may write (`memory.py`), what a fact is (`analysis.py`), SQL (`dat
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -79,6 +80,7 @@ class _Known:
 
     found: dict[int, tuple[uuid.UUID, bool]]
     marked: frozenset[int]
+    expired: Sequence[uuid.UUID]  # facts said again whose earlier memory nobody finds any more
 
 
 class Writer:
@@ -129,6 +131,8 @@ class Writer:
         ]
         for _ in range(RACES_MAX):
             known = await self._recognise(access.account, prepared)
+            if known.expired:
+                await self.erase(access, known.expired)
             fresh = _first_of_each(prepared, known)
             memories = {n: self._seal(access, prepared[n]) for n in fresh}
             try:
@@ -179,7 +183,10 @@ class Writer:
             account=account,
             namespace_ids=sorted({p.entry.namespace_id for p in prepared}),
             fingerprints=[f for p in prepared for f in p.fingerprints],
+            now=self._clock(),
         )
+        expired = [r["memory_id"] for r in facts.values() if r["expired"]]
+        facts = {f: r for f, r in facts.items() if not r["expired"]}
         marks = [mark for p in prepared for mark, _ in p.marks]
         marked = (
             await rows.find_marks(self._database, account=account, marks=marks) if marks else {}
@@ -187,13 +194,13 @@ class Writer:
         found: dict[int, tuple[uuid.UUID, bool]] = {}
         by_mark = set()
         for n, p in enumerate(prepared):
-            if (marked_id := marked_memory(p.marks, marked)) is not None:
-                found[n] = (marked_id, True)
+            if (row := marked_memory(p.marks, marked)) is not None:
+                found[n] = (row["memory_id"], row["embedded"])
                 by_mark.add(n)
             for fingerprint in p.fingerprints:
                 if n not in found and fingerprint in facts:
                     found[n] = (facts[fingerprint]["memory_id"], facts[fingerprint]["embedded"])
-        return _Known(found, frozenset(by_mark))
+        return _Known(found, frozenset(by_mark), expired)
 
     def _seal(self, access: Access, p: _Prepared) -> rows.NewMemory:
         now = self._clock()
@@ -244,14 +251,20 @@ class Writer:
         Raises:
             UniqueViolation: a fact or mark came in between.
             QuotaExceeded: the account is full.
+            NotFound: the account, or the episode that these come from, is gone.
         """
         now = self._clock()
         blobs = [(m.blob_id, m.blob) for m in memories] + [(e.blob_id, e.blob) for e in episodes]
-        if not self._blobs.transactional and blobs:
-            named = {to_base64url(name): data for name, data in blobs}
-            await self._blobs.put_many(access.account, named)
-        async with self._database.transaction() as connection:
-            heads = await self._heads(connection, access.account, sum(len(b) for _, b in blobs))
+        async with (
+            self._outside(access.account, blobs, foreign=manual_vector is not None),
+            self._database.transaction() as connection,
+        ):
+            heads = await self._heads(connection, access.account)
+            self._check_room(heads, sum(len(b) for _, b in blobs))
+            if episode is not None and not await rows.lock_episodes(
+                connection, account=access.account, episode_ids=[episode]
+            ):
+                raise NotFound("That turn was erased or extracted meanwhile.")
             receipts = self._receipts(access, heads, now, op, [*memories, *episodes], names)
             await rows.write(
                 connection,
@@ -275,16 +288,44 @@ class Writer:
             )
         return [signed for _, signed in receipts]
 
-    async def _heads(
-        self, connection: Connection, account: AccountId, new_bytes: int
-    ) -> account_rows.Heads:
-        """The locked heads of an account that still exists and has room."""
+    @asynccontextmanager
+    async def _outside(
+        self, account: AccountId, blobs: Sequence[tuple[bytes, bytes]], *, foreign: bool
+    ) -> AsyncIterator[None]:
+        """Put blobs into an outside store around the transaction that refers to them.
+
+        They come first, so that no row is without its blob. Foreign bytes may also be those of an
+        erased upload whose deletion is due: it cannot come any more once the row is there, so
+        putting them again makes sure. Blobs of a transaction that was refused are nobody's, and a
+        restore would take them for lost memories.
+        """
+        named = {to_base64url(name): data for name, data in blobs}
+        if self._blobs.transactional or not named:
+            yield
+            return
+        await self._blobs.put_many(account, named)
+        try:
+            yield
+        except (UniqueViolation, QuotaExceeded, NotFound):  # after others it may have committed
+            known = await rows.known_blobs(
+                self._database, account=account, blob_ids=[name for name, _ in blobs]
+            )
+            for name in (to_base64url(name) for name, _ in blobs if name not in known):
+                await self._blobs.delete(account, name)
+            raise
+        if foreign:
+            await self._blobs.put_many(account, named)
+
+    async def _heads(self, connection: Connection, account: AccountId) -> account_rows.Heads:
+        """The locked heads of an account that still exists."""
         heads = await account_rows.lock_account(connection, account)
         if heads is None:
             raise NotFound("No such account.")
+        return heads
+
+    def _check_room(self, heads: account_rows.Heads, new_bytes: int) -> None:
         if self._storage_bytes_max and heads.storage_bytes + new_bytes > self._storage_bytes_max:
             raise QuotaExceeded("The account's storage is used up.")
-        return heads
 
     async def _follow_up(
         self,
@@ -351,11 +392,12 @@ class Writer:
         return receipts
 
     async def erase(self, access: Access, ids: Sequence[uuid.UUID]) -> list[bytes]:
-        """Erase those of these memories that live, with tombstones; the receipts."""
+        """Erase those of these memories and waiting turns that live; the receipts."""
         now = self._clock()
         async with self._database.transaction() as connection:
-            heads = await self._heads(connection, access.account, 0)
+            heads = await self._heads(connection, access.account)
             doomed = await rows.lock_memories(connection, account=access.account, memory_ids=ids)
+            doomed += await rows.lock_episodes(connection, account=access.account, episode_ids=ids)
             if not doomed:
                 return []
             items = [
@@ -369,7 +411,7 @@ class Writer:
             await rows.erase(
                 connection,
                 account=access.account,
-                memory_ids=[r["memory_id"] for r in doomed],
+                memory_ids=[i.memory_id for i in items],
                 now=now,
                 outside_store=not self._blobs.transactional,
                 receipts=receipts,
@@ -409,10 +451,8 @@ def idempotency_marks(
     ]
 
 
-def marked_memory(
-    marks: Sequence[tuple[bytes, bytes]], stored: Mapping[bytes, Row]
-) -> uuid.UUID | None:
-    """The memory that an idempotency key led to before.
+def marked_memory(marks: Sequence[tuple[bytes, bytes]], stored: Mapping[bytes, Row]) -> Row | None:
+    """The memory that an idempotency key led to before, as `find_marks` gives it.
 
     Raises:
         Conflict: it came with another text then.
@@ -424,7 +464,7 @@ def marked_memory(
                     "That idempotency key was used with another text.",
                     code="idempotency.conflict",
                 )
-            return uuid.UUID(bytes=stored[mark]["memory_id"].bytes)
+            return stored[mark]
     return None
 
 

@@ -158,7 +158,12 @@ def names() -> Iterator[Scenario]:
 
 
 def _envelope(
-    name: str, expect: str = "ok", *, key: ref.NamespaceKey = TEAM, row: Json | None = None, **how: Any
+    name: str,
+    expect: str = "ok",
+    *,
+    key: ref.NamespaceKey = TEAM,
+    row: Json | None = None,
+    **how: Any,
 ) -> Scenario:
     """An envelope made as `how` says and opened as the row of the example with `row` says."""
     record = how.pop("record", TEXT.encode())
@@ -254,7 +259,11 @@ def indexes() -> Iterator[Scenario]:
             {**given, "kind": kind, "event_time": at, "text": text},
             output={"fingerprint": digest.hex()},
         )
-    for name, item, key in (("single", 0, "retry-1"), ("bulk-item-19", 19, "retry-1"), ("empty", 0, "")):
+    for name, item, key in (
+        ("single", 0, "retry-1"),
+        ("bulk-item-19", 19, "retry-1"),
+        ("empty", 0, ""),
+    ):
         route = "/v1/remember"
         parts = (AGENT.public, route.encode(), ref.u32(item), key.encode())
         yield Scenario(

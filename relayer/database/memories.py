@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from relayer.database.accounts import lock_account
 from relayer.database.pool import Connection, Database, Row, halfvec
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
 
@@ -47,14 +48,17 @@ ON CONFLICT DO NOTHING
 
 # Which of these facts the account already holds, by fingerprint.
 _KNOWN_FACTS: Final = """
-SELECT m.fingerprint, m.memory_id, m.embedding_model IS NOT NULL AS embedded
+SELECT m.fingerprint, m.memory_id, m.embedding_model IS NOT NULL AS embedded,
+       coalesce(m.expires_at <= $4, false) AS expired
 FROM memories m
 WHERE m.account_id = $1 AND m.fingerprint = ANY ($3) AND m.namespace_id = ANY ($2)
 """
 
 # What an earlier request with one of these idempotency marks stored.
 _MARKED: Final = """
-SELECT i.mark, i.text_mark, i.memory_id FROM idempotency i
+SELECT i.mark, i.text_mark, i.memory_id, m.embedding_model IS NOT NULL AS embedded
+FROM idempotency i
+LEFT JOIN memories m ON m.account_id = i.account_id AND m.memory_id = i.memory_id
 WHERE i.account_id = $1 AND i.mark = ANY ($2)
 """
 
@@ -87,6 +91,7 @@ WITH stored AS (
     SELECT $1, namespace_id, token, memory_id, frequency, word_count
     FROM unnest($17::uuid[], $18::int[], $19::bigint[], $24::smallint[], $25::smallint[])
         AS p (memory_id, namespace_id, token, frequency, word_count)
+    ON CONFLICT DO NOTHING  -- those of a row that was lost and is restored
 ), marked AS (
     INSERT INTO idempotency (account_id, mark, text_mark, memory_id, expires_at)
     SELECT $1, mark, text_mark, memory_id, $26
@@ -180,11 +185,15 @@ FROM unnest($4::uuid[], $5::smallint[], $6::int[], $7::int[], $8::halfvec[])
 ON CONFLICT DO NOTHING
 """
 
-# Erase rows, postings, vectors and blobs of these memories; leave tombstones by id.
+# Erase rows, postings, vectors and blobs of these memories, and waiting turns; leave tombstones by
+# id, of memories only: a turn's id is a fingerprint of what it says.
 _ERASE: Final = """
 WITH doomed AS (
     SELECT memory_id, namespace_id, blob_id, word_count, size_bytes, tokens
     FROM memories WHERE account_id = $1 AND memory_id = ANY ($2)
+), turn AS (
+    DELETE FROM episodes WHERE account_id = $1 AND episode_id = ANY ($2) AND state = 'pending'
+    RETURNING blob_id, size_bytes
 ), posting AS (
     DELETE FROM postings p
     USING (SELECT memory_id, namespace_id, unnest(tokens) AS token FROM doomed) d
@@ -200,6 +209,7 @@ WITH doomed AS (
     SELECT DISTINCT d.blob_id FROM doomed d
     WHERE NOT EXISTS (SELECT FROM memories m WHERE m.account_id = $1 AND m.blob_id = d.blob_id
                                                AND NOT m.memory_id = ANY ($2))
+    UNION SELECT blob_id FROM turn
 ), blob AS (
     DELETE FROM blobs b USING unreferenced d WHERE b.account_id = $1 AND b.blob_id = d.blob_id
 ), outbox AS (
@@ -229,6 +239,7 @@ UPDATE accounts SET
     receipt_seq = $7, receipt_head = $8,
     memory_count = memory_count - (SELECT count(*) FROM doomed),
     storage_bytes = storage_bytes - (SELECT coalesce(sum(size_bytes), 0) FROM doomed)
+                                  - (SELECT coalesce(sum(size_bytes), 0) FROM turn)
 WHERE account_id = $1
 """
 _LOCK_MEMORIES: Final = """
@@ -238,8 +249,43 @@ JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.names
 WHERE m.account_id = $1 AND m.memory_id = ANY ($2)
 ORDER BY m.memory_id FOR UPDATE OF m
 """
+_LOCK_EPISODES: Final = """
+SELECT e.episode_id AS memory_id, e.namespace_id, ns.name AS namespace, e.epoch, 1 AS revision,
+       e.blob_id
+FROM episodes e
+JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
+WHERE e.account_id = $1 AND e.episode_id = ANY ($2) AND e.state = 'pending'
+ORDER BY e.episode_id FOR UPDATE OF e
+"""
 _NAMESPACE_MEMORIES: Final = """
-SELECT memory_id FROM memories WHERE account_id = $1 AND namespace_id = $2 ORDER BY seq LIMIT $3
+SELECT memory_id FROM memories WHERE account_id = $1 AND namespace_id = $2
+UNION ALL
+SELECT episode_id FROM episodes WHERE account_id = $1 AND namespace_id = $2 AND state = 'pending'
+LIMIT $3
+"""
+# Counts as the rows are, before lost ones are restored and counted again.
+_RECOUNT_NAMESPACES: Final = """
+WITH counted AS (
+    SELECT n.namespace_id, count(m.memory_id) AS memories,
+           coalesce(sum(m.word_count), 0) AS words, coalesce(sum(m.size_bytes), 0) AS bytes
+    FROM namespaces n
+    LEFT JOIN memories m ON m.account_id = n.account_id AND m.namespace_id = n.namespace_id
+    WHERE n.account_id = $1 GROUP BY n.namespace_id
+)
+UPDATE namespaces n
+SET memory_count = c.memories, word_count = c.words, storage_bytes = c.bytes
+FROM counted c WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
+"""
+_RECOUNT_ACCOUNT: Final = """
+WITH memory AS (
+    SELECT count(*) AS memories, coalesce(sum(size_bytes), 0) AS bytes
+    FROM memories WHERE account_id = $1
+), episode AS (
+    SELECT coalesce(sum(size_bytes), 0) AS bytes
+    FROM episodes WHERE account_id = $1 AND state = 'pending'
+)
+UPDATE accounts a SET memory_count = m.memories, storage_bytes = m.bytes + e.bytes
+FROM memory m, episode e WHERE a.account_id = $1
 """
 _TOMBSTONED: Final = """
 SELECT memory_id FROM tombstones WHERE account_id = $1 AND memory_id = ANY ($2)
@@ -277,16 +323,29 @@ WHERE account_id = $1
 _OUTBOX: Final = """
 SELECT account_id, blob_id FROM blob_outbox ORDER BY created_at LIMIT $1
 """
+_REFERENCED: Final = """
+SELECT EXISTS (SELECT FROM memories WHERE account_id = $1 AND blob_id = $2)
+"""
 _DELETE_OUTBOX: Final = "DELETE FROM blob_outbox WHERE account_id = $1 AND blob_id = $2"
 _OUTBOX_HOLDS: Final = """
 SELECT count(*) FROM blob_outbox WHERE account_id = $1 AND blob_id = ANY ($2)
 """
 _DELETE_EXPIRED_MARKS: Final = "DELETE FROM idempotency WHERE expires_at < now()"
+# What waits, at most so many of each account: a sealed one without keys must not hide the others.
 _UNEMBEDDED_ANYWHERE: Final = """
-SELECT account_id, array_agg(memory_id) AS memory_ids
-FROM (SELECT account_id, memory_id FROM memories
-      WHERE embedding_model IS NULL AND format = 'sealed' AND created_at < $1 LIMIT $2) m
-GROUP BY account_id
+SELECT account_id, array_agg(memory_id ORDER BY seq) AS ids
+FROM (SELECT account_id, memory_id, seq,
+             row_number() OVER (PARTITION BY account_id ORDER BY seq) AS n
+      FROM memories
+      WHERE embedding_model IS NULL AND format = 'sealed' AND created_at < $1) m
+WHERE n <= $2 GROUP BY account_id
+"""
+_PENDING_ANYWHERE: Final = """
+SELECT account_id, array_agg(episode_id) AS ids
+FROM (SELECT account_id, episode_id,
+             row_number() OVER (PARTITION BY account_id ORDER BY created_at) AS n
+      FROM episodes WHERE state = 'pending' AND created_at < $1) e
+WHERE n <= $2 GROUP BY account_id
 """
 
 
@@ -387,6 +446,8 @@ async def create_namespace(
 ) -> None:
     """The namespace's rows, unless they exist; nothing at all when the account has too many."""
     async with database.transaction() as connection:
+        # A statement sees what was committed before it began, so the lock needs one of its own.
+        await lock_account(connection, account)
         await connection.execute(_INSERT_NAMESPACE, account, name, now, namespaces_max)
         await connection.execute(_INSERT_NAMESPACE_KEY, account, name, epoch, key_id)
 
@@ -397,16 +458,17 @@ async def known_facts(
     account: AccountId,
     namespace_ids: Sequence[int],
     fingerprints: Sequence[bytes],
+    now: datetime,
 ) -> dict[bytes, Row]:
-    """Fingerprint → (memory_id, embedded) of facts that are already stored."""
-    rows = await database.fetch(_KNOWN_FACTS, account, namespace_ids, fingerprints)
+    """Fingerprint → (memory_id, embedded, expired) of facts that are already stored."""
+    rows = await database.fetch(_KNOWN_FACTS, account, namespace_ids, fingerprints, now)
     return {r["fingerprint"]: r for r in rows}
 
 
 async def find_marks(
     database: Database, *, account: AccountId, marks: Sequence[bytes]
 ) -> dict[bytes, Row]:
-    """Idempotency mark → (text_mark, memory_id)."""
+    """Idempotency mark → (text_mark, memory_id, embedded)."""
     return {r["mark"]: r for r in await database.fetch(_MARKED, account, marks)}
 
 
@@ -510,7 +572,15 @@ async def unembedded_anywhere(
 ) -> list[tuple[AccountId, list[uuid.UUID]]]:
     """Memories of every account that wait for a vector since before that time; for the sweeper."""
     rows = await database.fetch(_UNEMBEDDED_ANYWHERE, before, limit)
-    return [(AccountId(r["account_id"]), r["memory_ids"]) for r in rows]
+    return [(AccountId(r["account_id"]), r["ids"]) for r in rows]
+
+
+async def pending_anywhere(
+    database: Database, *, before: datetime, limit: int
+) -> list[tuple[AccountId, list[uuid.UUID]]]:
+    """The same for episodes that wait for their extraction."""
+    rows = await database.fetch(_PENDING_ANYWHERE, before, limit)
+    return [(AccountId(r["account_id"]), r["ids"]) for r in rows]
 
 
 async def unembedded_rows(
@@ -574,6 +644,13 @@ async def lock_memories(
     return list(await connection.fetch(_LOCK_MEMORIES, account, memory_ids))
 
 
+async def lock_episodes(
+    connection: Connection, *, account: AccountId, episode_ids: Sequence[uuid.UUID]
+) -> list[Row]:
+    """The rows of pending episodes, shaped like memories', locked until the transaction ends."""
+    return list(await connection.fetch(_LOCK_EPISODES, account, episode_ids))
+
+
 async def erase(
     connection: Connection,
     *,
@@ -603,9 +680,17 @@ async def erase(
 async def namespace_memories(
     database: Database, *, account: AccountId, namespace_id: int, limit: int
 ) -> list[uuid.UUID]:
-    """Ids of a namespace's memories, oldest first."""
+    """Ids of a namespace's memories and waiting turns, in no order."""
     rows = await database.fetch(_NAMESPACE_MEMORIES, account, namespace_id, limit)
     return [r["memory_id"] for r in rows]
+
+
+async def recount(database: Database, account: AccountId) -> None:
+    """Set an account's counts to what its rows say."""
+    async with database.transaction() as connection:
+        await lock_account(connection, account)
+        await connection.execute(_RECOUNT_NAMESPACES, account)
+        await connection.execute(_RECOUNT_ACCOUNT, account)
 
 
 async def tombstoned(
@@ -657,9 +742,15 @@ async def due_deletions(database: Database, *, limit: int) -> list[tuple[Account
     return [(AccountId(r["account_id"]), r["blob_id"]) for r in rows]
 
 
-async def confirm_deletion(database: Database, *, account: AccountId, blob_id: bytes) -> None:
-    """The outside store has deleted it."""
-    await database.execute(_DELETE_OUTBOX, account, blob_id)
+async def lock_blob(connection: Connection, *, account: AccountId, blob_id: bytes) -> bool:
+    """Whether no memory refers to the blob; none can begin to until the transaction ends."""
+    await lock_account(connection, account)
+    return not await connection.fetchval(_REFERENCED, account, blob_id)
+
+
+async def confirm_deletion(connection: Connection, *, account: AccountId, blob_id: bytes) -> None:
+    """Nothing is due for this blob any more."""
+    await connection.execute(_DELETE_OUTBOX, account, blob_id)
 
 
 async def deletions_pending(

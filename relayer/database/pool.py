@@ -55,6 +55,10 @@ def translated() -> Iterator[None]:
         raise
 
 
+async def _keep(_: Connection) -> None:
+    """Nothing to reset: no statement here leaves a session setting, a cursor or a session lock."""
+
+
 class Database:
     """A pool of connections with binary vector codecs, and the only way to reach one."""
 
@@ -74,6 +78,7 @@ class Database:
                 min_size=1,
                 max_size=connections,
                 init=register_vector,
+                reset=_keep,
                 command_timeout=STATEMENT_TIMEOUT_S,
                 server_settings={"application_name": "memrelay"},
             )

@@ -94,7 +94,8 @@ WITH scope AS MATERIALIZED (
                FROM vectors v JOIN scope s ON v.namespace_id = s.namespace_id AND v.epoch = s.epoch
                WHERE v.account_id = $1 AND v.memory_id = c.memory_id AND v.model = $5
            )) AS cosine_distance,
-           least(coalesce(k.bm25, 0::float8) / nullif(i.bm25, 0::float8), 1::float8) AS relevance
+           -- least() passes over NULL, which is what a query without words has for an ideal.
+           least(coalesce(k.bm25 / nullif(i.bm25, 0::float8), 0::float8), 1::float8) AS relevance
     FROM candidate c
     CROSS JOIN ideal i
     LEFT JOIN nearest n USING (memory_id)
@@ -103,9 +104,9 @@ WITH scope AS MATERIALIZED (
 SELECT m.memory_id, ns.name AS namespace, m.epoch, m.seq, m.revision, m.type, m.format, m.kind,
        m.importance, m.confidence, m.writer, m.event_time, m.created_at, m.expires_at, m.blob_id,
        m.embedding_model, s.matched, s.cosine_distance,
-       coalesce(s.relevance, 0::float8) AS relevance,
+       s.relevance,
        coalesce(1::float8 - s.cosine_distance, 0::float8)
-           + $17::float8 * coalesce(s.relevance, 0::float8) AS score
+           + $17::float8 * s.relevance AS score
 FROM scored s
 JOIN memories m ON m.account_id = $1 AND m.memory_id = s.memory_id
 JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = m.namespace_id

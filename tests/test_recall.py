@@ -1,0 +1,506 @@
+"""Recalling, over a real database and the built-in embedder."""
+
+import asyncio
+import json
+import math
+import uuid
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relayer import rank
+from relayer.database import recall as search
+from relayer.embedding.embedders import Embedder
+from relayer.errors import Corrupted, NotAllowed
+from relayer.memory import Found, Query
+from relayer.sealed import index
+from relayer.sealed.keys import Namespace
+from relayer.words import words
+from tests.conftest import BenchMaker
+from tests.embeddings_server import EmbeddingsServer
+from tests.sentences import PARAPHRASES
+from tests.services import OTHER, TEAM, Bench
+from tests.test_memory import openai_embedder
+
+
+async def found(bench: Bench, caller: Any, text: str, **members: Any) -> list[Found]:
+    query = Query(**{"text": text, "namespaces": [TEAM], **members})
+    return list((await bench.services.memory.recall(caller, query)).found)
+
+
+class TestHybrid:
+    async def test_finds_paraphrases_and_identifiers(self, hybrid: Bench) -> None:
+        """Capabilities 0.10, 1.11, 3.24: meaning by vector, exact names by keyword."""
+        caller = await hybrid.caller(await hybrid.account())
+        stored = await hybrid.remember(caller, *(sentence for _, sentence in PARAPHRASES))
+        stored += await hybrid.remember(caller, "Ticket OPS-4127 is about the pump.", "OPS-4128 too.")
+        await hybrid.embed(caller, stored)
+        for question, sentence in PARAPHRASES:
+            assert (await hybrid.texts(caller, question, limit=3)).count(sentence) == 1, question
+        assert await hybrid.texts(caller, "ops-4127", limit=1) == [
+            "Ticket OPS-4127 is about the pump."
+        ]
+
+    async def test_a_memory_without_vector_stands_beside_one_with(self, hybrid: Bench) -> None:
+        caller = await hybrid.caller(await hybrid.account())
+        await hybrid.embed(caller, await hybrid.remember(caller, "Anna prefers tea."))
+        await hybrid.remember(caller, "Ben prefers milk.")
+        by_text = {f.memory.text: f for f in await found(hybrid, caller, "who prefers something")}
+        assert by_text["Anna prefers tea."].cosine is not None
+        assert by_text["Ben prefers milk."].cosine is None
+        assert by_text["Ben prefers milk."].relevance > 0
+
+    async def test_vector_only_and_keyword_only(self, hybrid: Bench) -> None:
+        """Capability 3.10: the caller chooses the legs."""
+        caller = await hybrid.caller(await hybrid.account())
+        await hybrid.embed(caller, await hybrid.remember(caller, "Anna prefers tea.", "It rains."))
+        vector = await found(hybrid, caller, "Which hot drink?", mode="vector")
+        assert [f.memory.text for f in vector] == ["Anna prefers tea.", "It rains."]
+        assert all(f.relevance == 0 and f.matched == [] for f in vector)
+        assert [f.distance for f in vector] == [1 - f.cosine for f in vector if f.cosine]
+        assert await hybrid.texts(caller, "Which hot drink?", mode="keyword") == []
+        [keyword] = await found(hybrid, caller, "tea", mode="keyword")
+        assert (keyword.cosine, keyword.matched) == (None, ["tea"])
+
+
+class TestDegraded:
+    async def test_vector_missing_means_keyword_only(self, make_bench: BenchMaker) -> None:
+        """Capability 4.18, one direction."""
+        async with EmbeddingsServer() as server:
+            bench = make_bench(embedder=openai_embedder(server))
+            caller = await bench.caller(await bench.account())
+            await bench.embed(caller, await bench.remember(caller, "Anna prefers tea."))
+            server.always = "503"
+            query = Query(text="Does Anna like tea?", namespaces=[TEAM])
+            recalled = await bench.services.memory.recall(caller, query)
+            assert recalled.degraded
+            assert [f.memory.text for f in recalled.found] == ["Anna prefers tea."]
+            keyword = replace(query, mode="keyword")
+            assert not (await bench.services.memory.recall(caller, keyword)).degraded
+
+    async def test_words_missing_means_vector_only(self, hybrid: Bench) -> None:
+        """Capability 4.18, the other direction: nothing that is a word in the query."""
+        caller = await hybrid.caller(await hybrid.account())
+        await hybrid.embed(caller, await hybrid.remember(caller, "Anna is happy."))
+        [hit] = await found(hybrid, caller, "🙂 !?")
+        assert (hit.relevance, hit.cosine is not None) == (0, True)
+
+    async def test_without_an_embedder(self, bench: Bench) -> None:
+        """Capability 3.20: no embedding service is needed."""
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "Anna prefers tea.")
+        recalled = await bench.services.memory.recall(caller, Query(text="tea", namespaces=[TEAM]))
+        assert (len(recalled.found), recalled.degraded) == (1, True)
+        recalled = await bench.services.memory.recall(
+            caller, Query(text="tea", namespaces=[TEAM], mode="vector")
+        )
+        assert (recalled.found, recalled.degraded) == ([], True)
+
+    @pytest.mark.parametrize("text", ["", "   ", "?!", "🙂", "\u0000", "%_\\"])
+    async def test_a_query_without_words_finds_nothing(self, bench: Bench, text: str) -> None:
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "Anna prefers tea.")
+        assert await bench.texts(caller, text) == []
+
+
+class TestScope:
+    async def test_namespaces_are_apart(self, hybrid: Bench) -> None:
+        """Capabilities 0.33 and 0.34: one key, isolated by the server's filter."""
+        caller = await hybrid.caller(await hybrid.account())
+        stored = await hybrid.remember(caller, "Anna prefers tea.")
+        stored += await hybrid.remember(caller, "Ben prefers tea.", namespace=OTHER)
+        await hybrid.embed(caller, stored)
+        assert await hybrid.texts(caller, "tea") == ["Anna prefers tea."]
+        assert await hybrid.texts(caller, "tea", namespaces=[OTHER]) == ["Ben prefers tea."]
+        assert await hybrid.texts(caller, "tea", namespaces=[Namespace("none")]) == []
+        both = await hybrid.texts(caller, "Anna tea", namespaces=[OTHER, TEAM])
+        assert both == ["Anna prefers tea.", "Ben prefers tea."]
+
+    async def test_naming_a_namespace_twice_changes_nothing(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "Anna prefers tea.", "The tea is cold.")
+        once = await found(bench, caller, "tea")
+        twice = await found(bench, caller, "tea", namespaces=[TEAM, TEAM])
+        assert [(f.memory.id, f.score) for f in once] == [(f.memory.id, f.score) for f in twice]
+
+    async def test_accounts_are_apart_with_equal_texts_and_names(self, hybrid: Bench) -> None:
+        one = await hybrid.caller(await hybrid.account())
+        two = await hybrid.caller(await hybrid.account())
+        for caller, text in ((one, "Anna prefers tea."), (two, "Anna prefers tea.")):
+            await hybrid.embed(caller, await hybrid.remember(caller, text))
+        await hybrid.remember(two, "Tea is stored in the cellar.")
+        assert await hybrid.texts(one, "tea") == ["Anna prefers tea."]
+        turned = await hybrid.sql("SELECT embedding::text FROM vectors")
+        assert len({r[0] for r in turned}) == 2
+        tokens = await hybrid.sql("SELECT account_id, token FROM postings")
+        assert len({r["token"] for r in tokens}) == len(tokens)
+
+    async def test_other_roles_and_keys(self, bench: Bench) -> None:
+        """Capability 0.35: another agent's key neither may nor can."""
+        founder = await bench.account()
+        await bench.remember(await bench.caller(founder), "Anna prefers tea.")
+        reader = await bench.caller(await bench.key(founder, TEAM, role="reader"))
+        assert await bench.texts(reader, "tea") == ["Anna prefers tea."]
+        with pytest.raises(NotAllowed):
+            await bench.texts(reader, "tea", namespaces=[TEAM, OTHER])
+
+    async def test_another_key_of_the_namespace_finds_nothing(self, bench: Bench) -> None:
+        founder = await bench.account("sealed")
+        await bench.remember(await bench.unlocked(founder, TEAM), "Anna prefers tea.")
+        caller = await bench.unlocked(founder, OTHER)
+        with pytest.raises(NotAllowed) as caught:
+            await bench.texts(caller, "tea")
+        assert caught.value.code == "unlock_required"
+
+
+class TestFilters:
+    @pytest.fixture
+    async def filled(self, hybrid: Bench) -> tuple[Bench, Any]:
+        caller = await hybrid.caller(await hybrid.account())
+        day = timedelta(days=1)
+        now = hybrid.clock()
+        for text, members in (
+            ("apple plain", {}),
+            ("apple tagged", {"tags": ("red", "round"), "kind": "preference"}),
+            ("apple sourced", {"source": "mail/17", "tags": ("red",)}),
+            ("apple labelled", {"metadata": {"shop": "north", "row": "4"}}),
+            ("apple old", {"event_time": now - 400 * day}),
+            ("apple ahead", {"event_time": now + 10 * day}),
+            ("apple brief", {"expires_at": now + day}),
+        ):
+            await hybrid.embed(caller, await hybrid.remember(caller, text, **members))
+        return hybrid, caller
+
+    async def names(self, filled: tuple[Bench, Any], **members: Any) -> set[str]:
+        bench, caller = filled
+        texts = await bench.texts(caller, "apple", **members)
+        return {str(text).removeprefix("apple ") for text in texts}
+
+    async def test_kinds(self, filled: tuple[Bench, Any]) -> None:
+        """Capability 3.1: a kind label that can be filtered."""
+        assert await self.names(filled, kinds=["preference"]) == {"tagged"}
+        assert len(await self.names(filled, kinds=["preference", "fact"])) == 7
+        assert await self.names(filled, kinds=["decision"]) == set()
+
+    @pytest.mark.parametrize(
+        ("tags", "wanted"),
+        [
+            (("red",), {"tagged", "sourced"}),
+            (("red", "round"), {"tagged"}),
+            (("Red",), set()),
+            (("apple",), set()),
+            (("red' OR 1=1 --",), set()),
+        ],
+    )
+    async def test_tags_must_all_match(
+        self, filled: tuple[Bench, Any], tags: tuple[str, ...], wanted: set[str]
+    ) -> None:
+        """Capability 3.8: keyword and tag retrieval."""
+        assert await self.names(filled, tags=tags) == wanted
+
+    async def test_source_and_metadata(self, filled: tuple[Bench, Any]) -> None:
+        assert await self.names(filled, source="mail/17") == {"sourced"}
+        assert await self.names(filled, source="mail/1") == set()
+        assert await self.names(filled, metadata={"shop": "north"}) == {"labelled"}
+        assert await self.names(filled, metadata={"shop": "north", "row": "4"}) == {"labelled"}
+        assert await self.names(filled, metadata={"shop": "north", "row": "5"}) == set()
+        assert await self.names(filled, metadata={"shop": "north"}, tags=("red",)) == set()
+
+    async def test_times(self, filled: tuple[Bench, Any]) -> None:
+        bench, _ = filled
+        now = bench.clock()
+        assert await self.names(filled, before=now) == {"old"}
+        assert await self.names(filled, after=now + timedelta(seconds=1)) == {"ahead"}
+        assert "ahead" not in await self.names(filled, after=now, before=now + timedelta(days=10))
+
+    async def test_expiry(self, filled: tuple[Bench, Any]) -> None:
+        bench, _ = filled
+        assert "brief" in await self.names(filled)
+        bench.clock.advance(86400)
+        assert "brief" not in await self.names(filled)
+
+    async def test_both_legs_are_filtered(self, filled: tuple[Bench, Any]) -> None:
+        assert await self.names(filled, tags=("red",), mode="vector") == {"tagged", "sourced"}
+        assert await self.names(filled, tags=("red",), mode="keyword") == {"tagged", "sourced"}
+
+    @pytest.mark.parametrize("limit", [1, 3, 7, 100])
+    async def test_limit_means_limit(self, filled: tuple[Bench, Any], limit: int) -> None:
+        assert len(await self.names(filled, limit=limit)) == min(limit, 7)
+
+    async def test_relevance_floor(self, filled: tuple[Bench, Any]) -> None:
+        """Capability 0.12: what is below the threshold is left out."""
+        bench, caller = filled
+        every = await found(bench, caller, "apple tagged")
+        floor = 1 - every[0].distance
+        close = await found(bench, caller, "apple tagged", min_relevance=floor)
+        assert [f.memory.id for f in close] == [every[0].memory.id]
+        assert await found(bench, caller, "apple tagged", min_relevance=1.01) == []
+
+
+class TestOrder:
+    async def test_distance_and_score_as_the_specification_says(self, hybrid: Bench) -> None:
+        """Capability 4.17: one fused score."""
+        caller = await hybrid.caller(await hybrid.account())
+        await hybrid.embed(
+            caller,
+            await hybrid.remember(caller, "Anna prefers tea.", "Ben sells tea and cups.", "It rains."),
+        )
+        hits = await found(hybrid, caller, "Anna tea")
+        assert len(hits) == 3
+        for hit in hits:
+            assert hit.cosine is not None
+            assert hit.distance == pytest.approx(min(1 - hit.cosine, 1 - hit.relevance))
+            assert hit.score == pytest.approx(hit.cosine + hit.relevance)
+            assert 0 <= hit.relevance <= 1
+        assert [h.score for h in hits] == sorted((h.score for h in hits), reverse=True)
+
+    async def test_keyword_score_is_bm25_over_its_ideal(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        texts = ["tea tea cup", "tea pot lid box", "milk jug", "sugar bowl and spoon"]
+        await bench.remember(caller, *texts)
+        lengths = [index.rounded_length(len(words(t))) for t in texts]
+        mean, n = sum(lengths) / 4, 4
+
+        def idf(df: int) -> float:
+            return math.log(1 + (n - df + 0.5) / (df + 0.5))
+
+        def term(tf: int, length: int, df: int) -> float:
+            return idf(df) * tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * length / mean))
+
+        ideal = (idf(2) + idf(1) + idf(0)) * 2.2 / (1 + 1.2 * 0.25)
+        by_text = {
+            f.memory.text: f for f in await found(bench, caller, "tea milk zebra", mode="keyword")
+        }
+        expected = {
+            texts[0]: term(2, lengths[0], 2) / ideal,
+            texts[1]: term(1, lengths[1], 2) / ideal,
+            texts[2]: term(1, lengths[2], 1) / ideal,
+        }
+        assert {t: pytest.approx(f.relevance) for t, f in by_text.items()} == expected
+        assert all(f.distance == 1 - f.relevance for f in by_text.values())
+
+    async def test_matched_words_are_told(self, bench: Bench) -> None:
+        """Capability 3.8: explainable."""
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "The Zürich office is closing.", "Anna has an office.")
+        hits = await found(bench, caller, "Is Anna's office in Zürich closed? anna")
+        assert [h.matched for h in hits] == [["offic", "zürich", "close"], ["anna", "offic"]]
+
+    async def test_ties_are_in_a_fixed_order(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, *(f"tea {n}" for n in range(20)))
+        first = await bench.texts(caller, "tea", limit=20)
+        assert first == [f"tea {n}" for n in reversed(range(20))]
+        assert all([await bench.texts(caller, "tea", limit=20) == first for _ in range(3)])
+
+    async def test_recency_weighs(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        old = bench.clock() - timedelta(days=300)
+        await bench.remember(caller, "Anna drinks tea tea", event_time=old)
+        await bench.remember(caller, "Anna drinks tea with Ben and all of the others")
+        meaning = await bench.texts(caller, "tea")
+        recent = await bench.texts(caller, "tea", weights=rank.Weights(recency=5))
+        assert recent == meaning[::-1]
+
+    async def test_importance_weighs(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "tea trivial", importance="trivial")
+        await bench.remember(caller, "tea vital among many other words here", importance="vital")
+        weighed = await found(bench, caller, "tea", limit=1, weights=rank.Weights(importance=9))
+        assert weighed[0].memory.importance == "vital"
+        assert await bench.texts(caller, "tea", limit=1) == ["tea trivial"]
+
+
+class TestQueries:
+    @pytest.mark.parametrize(
+        ("text", "query"),
+        [
+            ("我们明天坐火车去海边。", "火车"),
+            ("猫は窓のそばで寝ています。", "窓"),
+            ("나는 매일 아침 공원에서 달린다.", "공원에서"),
+            ("Пользователь живёт у моря.", "пользователя"),
+            ("Die Straßenbahn fährt nach Köln.", "STRASSENBAHN"),
+            ("Der Schlüssel liegt unter der Fußmatte.", "Wo ist der Schlüssel?"),
+            ("The café serves naïve art.", "cafe\u0301"),
+            ("Call +49-30-1234567 after six.", "+49-30-1234567"),
+            ("Mail anna.k@example.org about it.", "anna.k@example.org"),
+            ("It broke in v2.14.1 of the parser.", "2.14.1"),
+            ("Robert'); DROP TABLE memories;--", "'); DROP TABLE memories;--"),
+        ],
+    )
+    async def test_are_found_by_keyword(self, bench: Bench, text: str, query: str) -> None:
+        """Capability 4.23: other scripts, and identifiers."""
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, text, "Anna prefers tea.")
+        assert await bench.texts(caller, query, mode="keyword") == [text]
+
+    async def test_a_very_long_query_is_bounded(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "word3 is here")
+        hits = await found(bench, caller, " ".join(f"word{n}" for n in range(3000)))
+        assert [h.matched for h in hits] == [["word3"]]
+
+    async def test_unknown_words_only(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "Anna prefers tea.")
+        assert await bench.texts(caller, "zebra crossing") == []
+
+
+class TestDropped:
+    async def spoil(self, bench: Bench, seq: int, statement: str) -> None:
+        await bench.sql(
+            statement.format(name=f"(SELECT blob_id FROM memories WHERE seq = {seq})")
+        )
+
+    async def test_altered_and_missing_blobs_are_counted(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        stored = await bench.remember(caller, "tea one", "tea two", "tea three")
+        await self.spoil(bench, 1, "DELETE FROM blobs WHERE blob_id = {name}")
+        await self.spoil(
+            bench, 2, "UPDATE blobs SET bytes = set_byte(bytes, 300, get_byte(bytes, 300) # 1)"
+            " WHERE blob_id = {name}",
+        )  # fmt: skip
+        recalled = await bench.services.memory.recall(caller, Query(text="tea", namespaces=[TEAM]))
+        assert [f.memory.text for f in recalled.found] == ["tea three"]
+        assert recalled.dropped == 2
+        for item in stored[:2]:
+            with pytest.raises(Corrupted):
+                await bench.services.memory.get(caller, item.id)
+        with pytest.raises(Corrupted):
+            await bench.services.memory.newest(caller, [TEAM], limit=5)
+
+    async def test_swapped_rows_are_not_believed(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "tea one", "tea two")
+        await bench.sql(
+            "UPDATE memories m SET blob_id = o.blob_id FROM memories o WHERE o.seq <> m.seq"
+        )
+        recalled = await bench.services.memory.recall(caller, Query(text="tea", namespaces=[TEAM]))
+        assert (list(recalled.found), recalled.dropped) == ([], 2)
+
+    @pytest.mark.parametrize(
+        "change", ["revision = 2", "type = 2", "memory_id = gen_random_uuid()"]
+    )
+    async def test_rows_that_were_edited_are_not_believed(self, bench: Bench, change: str) -> None:
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "tea one")
+        await bench.sql(f"UPDATE memories SET {change}")
+        await bench.sql("UPDATE postings p SET memory_id = m.memory_id FROM memories m")
+        recalled = await bench.services.memory.recall(caller, Query(text="tea", namespaces=[TEAM]))
+        assert (list(recalled.found), recalled.dropped) == ([], 1)
+
+
+class TestPlan:
+    """The hot statement stays on its indexes when the tables are large."""
+
+    ROWS = 3_000
+
+    async def fill(self, bench: Bench, embedder: Embedder) -> tuple[bytes, list[int]]:
+        """Rows of many accounts, as SQL can make them: their bytes do not matter to a plan."""
+        caller = await bench.caller(await bench.account())
+        await bench.embed(caller, await bench.remember(caller, *(f"tea number {n}" for n in range(20))))
+        account = caller.access.account
+        await bench.sql(
+            """
+            INSERT INTO accounts (account_id, label, created_at, grant_serial, receipt_seq, receipt_head)
+            SELECT sha256(n::text::bytea), '', now(), 0, 0, '' FROM generate_series(1, 20) n
+            """
+        )
+        await bench.sql(
+            """
+            INSERT INTO namespaces (account_id, namespace_id, name, updated_at)
+            SELECT account_id, 1, 'x', now() FROM accounts WHERE account_id <> $1
+            """,
+            account,
+        )
+        await bench.sql(
+            """
+            INSERT INTO memories (account_id, memory_id, namespace_id, epoch, seq, revision, type,
+                format, kind, importance, confidence, writer, created_at, blob_id, size_bytes,
+                word_count, tokens, index_version)
+            SELECT a.account_id, gen_random_uuid(), 1, 1, 1000 + n, 1, 1, 'sealed', 'fact',
+                'standard', 'high', '', now(), sha256(n::text::bytea), 400, 3, ARRAY[1, 2, 3, n], 1
+            FROM accounts a, generate_series(1, $2::int) n
+            WHERE a.account_id <> $1
+            """,
+            account, self.ROWS // 20,
+        )  # fmt: skip
+        await bench.sql(
+            """
+            INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
+            SELECT account_id, 1, t, memory_id, 1, 3 FROM memories, unnest(tokens) t
+            WHERE account_id <> $1
+            """,
+            account,
+        )
+        await bench.sql(
+            """
+            INSERT INTO vectors (account_id, memory_id, part, namespace_id, epoch, model, embedding)
+            SELECT m.account_id, m.memory_id, 0, 1, 1, $2, v.embedding
+            FROM memories m, (SELECT embedding FROM vectors LIMIT 1) v WHERE m.account_id <> $1
+            """,
+            account, embedder.model_id,
+        )  # fmt: skip
+        await bench.sql("ANALYZE")
+        return account, [r[0] for r in await bench.sql(
+            "SELECT DISTINCT token FROM postings WHERE account_id = $1 LIMIT 2", account
+        )]
+
+    async def test_hot_recall_uses_its_indexes(self, hybrid: Bench, embedder: Embedder) -> None:
+        account, tokens = await self.fill(hybrid, embedder)
+        vector = search.halfvec(np.ones(embedder.dim, np.float16))
+        arguments = [
+            account, [1], [1], [vector], embedder.model_id, [1, 1], tokens, 100, hybrid.clock(),
+            None, None, None, [], [], [], [0, 1], 1.0, 10,
+        ]  # fmt: skip
+        statement = "EXPLAIN (FORMAT JSON) " + search._SEARCH
+        [row] = await hybrid.sql(statement, *arguments)
+        plan = json.loads(row[0])[0]["Plan"]
+        nodes = list(_nodes(plan))
+        scanned = {n["Relation Name"] for n in nodes if n["Node Type"] == "Seq Scan"}
+        assert not scanned & {"memories", "postings", "vectors"}
+        used = {n["Index Name"] for n in nodes if "Index Name" in n}
+        assert {"postings_pkey"} <= used
+        assert used & {"vectors_scope", "vectors_pkey"}
+        assert all("account_id" in n["Index Cond"] for n in nodes if "Index Name" in n)
+
+    async def test_cost_follows_the_namespace_not_the_table(
+        self, hybrid: Bench, embedder: Embedder
+    ) -> None:
+        account, tokens = await self.fill(hybrid, embedder)
+        vector = search.halfvec(np.ones(embedder.dim, np.float16))
+        arguments = [
+            account, [1], [1], [vector], embedder.model_id, [1, 1], tokens, 100, hybrid.clock(),
+            None, None, None, [], [], [], [0, 1], 1.0, 10,
+        ]  # fmt: skip
+        statement = "EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) " + search._SEARCH
+        [row] = await hybrid.sql(statement, *arguments)
+        read = {
+            n.get("Relation Name"): n["Actual Rows"] * n["Actual Loops"]
+            for n in _nodes(json.loads(row[0])[0]["Plan"])
+            if "Relation Name" in n
+        }
+        assert max(read.values()) <= 20
+
+
+def _nodes(plan: dict[str, Any]) -> Any:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from _nodes(child)
+
+
+async def test_parallel_recalls_agree(hybrid: Bench) -> None:
+    caller = await hybrid.caller(await hybrid.account())
+    await hybrid.embed(caller, await hybrid.remember(caller, "Anna prefers tea.", "It rains."))
+    answers = await asyncio.gather(*(hybrid.texts(caller, "hot drinks") for _ in range(12)))
+    assert all(answer == answers[0] for answer in answers)
+
+
+async def test_an_unknown_row_is_nobodys_hit(bench: Bench) -> None:
+    caller = await bench.caller(await bench.account())
+    await bench.remember(caller, "tea one")
+    await bench.sql("UPDATE postings SET memory_id = $1", uuid.uuid4())
+    assert await bench.texts(caller, "tea") == []

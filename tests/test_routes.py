@@ -1,0 +1,689 @@
+"""The table of routes: which are guarded, what bodies they take, and how every refusal looks."""
+
+import asyncio
+import dataclasses
+import json
+import re
+import uuid
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+import pytest_asyncio
+from litestar import Litestar
+from litestar.types import ASGIApp
+
+from relayer import provision
+from relayer.app import Storage, build_app
+from relayer.checks import PUBLIC, utc_now
+from relayer.provision import NewKey
+from relayer.sealed.keys import Namespace, account_text
+from relayer.settings import Limits, Settings
+from tests.conftest import TestDatabase
+from tests.signing import client_of, signer_of
+
+Answer = dict[str, Any]
+
+PUBLIC_ROUTES = {
+    ("GET", "/config"),
+    ("GET", "/health"),
+    ("GET", "/metrics"),
+    ("GET", "/schema"),
+    ("GET", "/schema/openapi.json"),
+    ("GET", "/v1/relayer"),
+    ("GET", "/version"),
+    ("POST", "/sui"),
+    ("POST", "/sui/sui.rpc.v2.LedgerService/BatchGetObjects"),
+}
+
+# A body that each route takes, for a managed account with nothing in it; `relayer` is added.
+OUR_BODIES: dict[str, Answer] = {
+    "/v1/accounts": {"grants": ["AAAA"]},
+    "/v1/grants": {"grant": "AAAA", "join": "AAAA"},
+    "/v1/revocations": {"revocation": "AAAA"},
+    "/v1/remember": {"text": "Anna prefers tea."},
+    "/v1/remember/bulk": {"items": [{"text": "Anna prefers tea."}]},
+    "/v1/recall": {"query": "tea"},
+    "/v1/analyze": {"text": "I prefer tea to coffee."},
+    "/v1/ask": {"question": "tea?"},
+    "/v1/restore": {"namespace": "default"},
+    "/v1/memories/status": {"ids": ["x"]},
+}
+CHANGES = {
+    "/v1/accounts", "/v1/grants", "/v1/revocations", "/v1/remember", "/v1/remember/bulk",
+    "/v1/analyze", "/v1/restore",
+}  # fmt: skip
+MEMWAL_BODIES: dict[str, Answer] = {
+    "/api/remember": {"text": "Anna prefers tea."},
+    "/api/remember/bulk": {"items": [{"text": "Anna prefers tea."}]},
+    "/api/remember/bulk/status": {"job_ids": ["x"]},
+    "/api/remember/manual": {"encrypted_data": "AAAA", "vector": [1.0, 0.0]},
+    "/api/recall": {"query": "tea"},
+    "/api/recall/manual": {"vector": [1.0, 0.0]},
+    "/api/analyze": {"text": "I prefer tea to coffee."},
+    "/api/ask": {"question": "tea?"},
+    "/api/restore": {"namespace": "default"},
+    "/api/embed": {"text": "tea"},
+    "/api/forget": {"namespace": "default"},
+    "/api/stats": {"namespace": "default"},
+}
+
+
+@pytest.fixture
+def lean(settings: Settings) -> Settings:
+    """Settings without an embedder: nothing here needs vectors."""
+    return dataclasses.replace(settings, embedder="none")
+
+
+@pytest.fixture
+def app(storage: Storage, lean: Settings) -> ASGIApp:
+    return build_app(storage, lean)
+
+
+@pytest_asyncio.fixture
+async def client(app: ASGIApp, managed: NewKey) -> httpx.AsyncClient:
+    """A client with the founder's key of a managed account."""
+    return client_of(app, signer_of(managed))
+
+
+@pytest.fixture
+def named(storage: Storage) -> Answer:
+    """What names the relayer in a change."""
+    return {"relayer": storage.identity.public_key.hex()}
+
+
+def framework(app: ASGIApp) -> Litestar:
+    """The application inside its surroundings."""
+    while not isinstance(app, Litestar):
+        app = app._app  # type: ignore[union-attr]
+    return app
+
+
+def table(app: ASGIApp) -> set[tuple[str, str]]:
+    """Method and path of every route; OPTIONS tells only which methods there are."""
+    found = set()
+    for route in framework(app).routes:
+        for handler in route.route_handlers:  # type: ignore[union-attr]
+            methods = getattr(handler, "http_methods", {"?"})
+            found |= {(method, route.path) for method in methods if method != "OPTIONS"}
+    return found
+
+
+def concrete(path: str) -> str:
+    return re.sub(r"\{[^}]+\}", "x", path)
+
+
+# Deny by default
+
+
+async def test_every_route_is_guarded_unless_it_is_listed_here(app: ASGIApp) -> None:
+    routes = table(app)
+    assert routes >= PUBLIC_ROUTES
+    async with client_of(app) as client:
+        for method, path in sorted(routes - PUBLIC_ROUTES):
+            answer = await client.request(method, concrete(path))
+            assert (answer.status_code, path) == (426, path)
+            signed_badly = {"x-nonce": str(uuid.uuid4())}
+            answer = await client.request(method, concrete(path), headers=signed_badly)
+            assert (answer.status_code, path) == (401, path)
+        for method, path in sorted(PUBLIC_ROUTES):
+            assert (await client.request(method, path)).status_code == 200
+
+
+def test_only_listed_routes_carry_the_option_that_makes_them_public(app: ASGIApp) -> None:
+    public = {
+        (method, route.path)
+        for route in framework(app).routes
+        for handler in route.route_handlers  # type: ignore[union-attr]
+        for method in handler.http_methods  # type: ignore[union-attr]
+        if handler.opt.get(PUBLIC) and method != "OPTIONS"
+    }
+    assert public == PUBLIC_ROUTES
+
+
+def test_the_tables_of_bodies_are_complete(app: ASGIApp) -> None:
+    posts = {path for method, path in table(app) - PUBLIC_ROUTES if method == "POST"}
+    assert posts == OUR_BODIES.keys() | MEMWAL_BODIES.keys()
+
+
+# Bodies
+
+
+@pytest.mark.parametrize("path", OUR_BODIES)
+async def test_our_bodies_refuse_members_they_do_not_know(
+    client: httpx.AsyncClient, named: Answer, path: str
+) -> None:
+    body = OUR_BODIES[path] | (named if path in CHANGES else {})
+    taken = await client.post(path, json=body)
+    refused = await client.post(path, json=body | {"nobody_knows_me": 1})
+    assert "malformed" not in taken.json().get("message", "")
+    assert refused.status_code == 400
+    message = "The request is malformed: a member is unknown in the body."
+    assert refused.json()["message"] == message
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "place"),
+    [
+        ("/v1/remember/bulk", {"items": [{"text": "a", "nobody": 1}]}, "items[...]"),
+        ("/v1/remember/bulk", {"items": [{"text": "a", "relayer": "b"}]}, "items[...]"),
+        ("/v1/recall", {"query": "a", "scoring_weights": {"nobody": 1}}, "scoring_weights"),
+    ],
+)
+async def test_nor_do_the_objects_inside_them(
+    client: httpx.AsyncClient, named: Answer, path: str, body: Answer, place: str
+) -> None:
+    answer = await client.post(path, json=body | (named if path in CHANGES else {}))
+    assert answer.status_code == 400
+    assert answer.json()["message"] == f"The request is malformed: a member is unknown in {place}."
+
+
+@pytest.mark.parametrize("path", MEMWAL_BODIES)
+async def test_memwals_bodies_tolerate_members_they_do_not_know(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    body = MEMWAL_BODIES[path] | {"nobody_knows_me": [{"a": None}], "sort": "newest"}
+    if path == "/api/remember/bulk":
+        body["items"] = [{"text": "Anna prefers tea.", "nobody": 1}]
+    if path == "/api/recall":
+        body["scoring_weights"] = {"nobody": 1, "recency": 0.5}
+    answer = await client.post(path, json=body)
+    no_model, no_embedder = "llm.not_configured", "embedder.unavailable"
+    expected = {"/api/ask": no_model, "/api/embed": no_embedder}.get(path)
+    assert answer.json().get("code") == expected
+
+
+MALFORMED = [
+    (b"", "The request is malformed: data."),
+    (b"null", "The request is malformed: a value is out of range or of the wrong type"),
+    (b"[]", "The request is malformed: a value is out of range or of the wrong type"),
+    (b"{", "The request body is not valid JSON."),
+    (b'{"query":"CANARY"} x', "The request body is not valid JSON."),
+    (b"\xef\xbb\xbf" + b'{"query":"CANARY"}', "The request body is not valid JSON."),
+    (b'{"query":"CANARY\xff"}', "The request body is not valid JSON."),
+    (b'{"query":"CANARY\\ud800"}', "The request body is not valid JSON."),
+    (b'{"query":"CANARY\\udc00\\ud800"}', "The request body is not valid JSON."),
+    (b'{"query":"CANARY\n"}', "The request body is not valid JSON."),
+    (b'{"query":"CANARY","query":"CANARY"}', "The request body is not valid JSON."),
+    (b'{"query":"CANARY","scoring_weights":{"recency":1,"recency":1}}', "The request body is not"),
+    (b'{"query":"CANARY","min_relevance":NaN}', "The request body is not valid JSON."),
+    (b'{"query":"CANARY","min_relevance":Infinity}', "The request body is not valid JSON."),
+    (b'{"query":"CANARY","min_relevance":1e999}', "The request is malformed"),
+    (b'{"query":"CANARY","limit":' + b"9" * 5_000 + b"}", "The request "),
+    (b'{"query":"CANARY","limit":"3"}', "The request is malformed: a value is out of range or of "),
+    (b'{"query":"CANARY","limit":3.5}', "The request is malformed: a value is out of range or of "),
+    (
+        b'{"query":"CANARY","limit":0}',
+        "The request is malformed: a value is out of range or of the",
+    ),
+    (b'{"query":"CANARY","limit":101}', "The request is malformed: a value is out of range or of"),
+    (b'{"query":"CANARY","explain":"true"}', "The request is malformed: a value is out of range"),
+    (b'{"query":"CANARY","after":1700000000}', "The request is malformed: a value is out of range"),
+    (b'{"query":"CANARY","after":"2026-05-04T09:30:00"}', "The request is malformed: a value is"),
+    (b'{"query":"CANARY","after":"CANARY"}', "The request is malformed: a value is out of range"),
+    (b'{"query":"CANARY","kinds":["CANARY"]}', "The request is malformed: a value is out of range"),
+    (b'{"query":"CANARY","mode":"CANARY"}', "The request is malformed: a value is out of range or"),
+    (b'{"query":["CANARY"]}', "The request is malformed: a value is out of range or of the wrong"),
+    (
+        b'{"query":"CANARY","CANARY":1}',
+        "The request is malformed: a member is unknown in the body.",
+    ),
+    (b'{"CANARY":1}', "The request is malformed: "),
+    (b'{"query":"CANARY","metadata":{"CANARY":5}}', "The request is malformed: a value is out of "),
+    (b'{"limit":5}', "The request is malformed: query is missing in the body."),
+    (b'{"query":"  "}', "query is empty."),
+    (b'{"query":"CANARY","namespace":""}', "a namespace"),
+    (b'{"query":"CANARY","namespace":"CANARY\\u0000"}', "a namespace"),
+    (b"[" * 100_000, "The request "),
+    (b'{"query":"CANARY","a":' + b"[" * 100_000, "The request "),
+    (b'{"a":' * 100_000, "The request "),
+]
+
+
+@pytest.mark.parametrize(("body", "message"), MALFORMED, ids=range(len(MALFORMED)))
+async def test_a_malformed_body_is_refused_and_never_echoed(
+    client: httpx.AsyncClient, body: bytes, message: str
+) -> None:
+    answer = await client.post("/v1/recall", content=body)
+    assert answer.status_code == 400
+    assert answer.json()["message"].startswith(message)
+    assert "CANARY" not in answer.text
+    assert_error_shape(answer)
+
+
+@pytest.mark.parametrize(
+    "body", [b"\xff", b"[" * 100_000, b'{"query":NaN}', b'{"query":"\\ud800"}', b'{"query":1}']
+)
+async def test_memwals_routes_refuse_what_is_not_json_too(
+    client: httpx.AsyncClient, body: bytes
+) -> None:
+    answer = await client.post("/api/recall", content=body)
+    assert answer.status_code == 400
+    assert_error_shape(answer)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/remember", {"text": "a" * (Limits.text_bytes_max + 1)}),
+        ("/v1/remember", {"text": "é" * (Limits.text_bytes_max // 2 + 1)}),
+        ("/v1/remember/bulk", {"items": [{"text": "a" * (Limits.bulk_text_bytes_max + 1)}]}),
+        ("/v1/analyze", {"text": "a" * (Limits.analyze_bytes_max + 1)}),
+        ("/v1/recall", {"query": "a" * (Limits.query_bytes_max + 1)}),
+        ("/v1/recall", {"query": "a", "metadata": {"a": "b" * Limits.metadata_bytes_max}}),
+        ("/v1/recall", {"query": "a" * Limits.body_bytes_max}),
+        ("/api/remember", {"text": "a" * (Limits.text_bytes_max + 1)}),
+        ("/api/analyze", {"text": "a" * (Limits.analyze_bytes_max + 1)}),
+        ("/api/recall", {"query": "a" * (Limits.query_bytes_max + 1)}),
+        ("/api/remember", {"text": "a" * Limits.body_bytes_max}),
+    ],
+    ids=str,
+)
+async def test_what_is_too_large_answers_413(
+    client: httpx.AsyncClient, named: Answer, path: str, body: Answer
+) -> None:
+    answer = await client.post(path, json=body | (named if path in CHANGES else {}))
+    assert (answer.status_code, answer.json()["code"]) == (413, "request.too_large")
+    assert_error_shape(answer)
+
+
+async def test_a_body_too_large_is_refused_before_its_signature_is_looked_at(
+    app: ASGIApp,
+) -> None:
+    async with client_of(app) as client:
+        answer = await client.post("/v1/recall", content=b"a" * (Limits.body_bytes_max + 1))
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"items": []},
+        {"items": [{"text": "a"}] * 21},
+        {"items": [{"text": "a", "tags": ["x"] * 33}]},
+        {"items": [{"text": "a", "tags": [""]}]},
+        {"items": [{"text": "a", "importance": "huge"}]},
+        {"items": [{"text": "a", "metadata": {str(n): "x" for n in range(65)}}]},
+        {"items": [{"text": "a", "expires_at": "2020-01-01T00:00:00Z"}]},
+        {"items": [{"text": "a", "namespace": "a" * 129}]},
+        {"items": [{"text": "a"}, {"text": " \n"}]},
+    ],
+    ids=str,
+)
+async def test_what_is_out_of_range_answers_400(
+    client: httpx.AsyncClient, named: Answer, body: Answer
+) -> None:
+    answer = await client.post("/v1/remember/bulk", json=body | named)
+    assert answer.status_code == 400
+    assert_error_shape(answer)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["limit=0", "limit=201", "limit=x", "cursor=-1", "cursor=x", "cursor=1.5", "cursor=%C2%B2",
+     "kind=nothing", "namespace=", "namespace=%00", "namespace=" + "a" * 129,
+     "cursor=" + "9" * 19],
+)  # fmt: skip
+async def test_a_malformed_query_answers_400(client: httpx.AsyncClient, query: str) -> None:
+    answer = await client.get(f"/v1/memories?{query}")
+    assert answer.status_code == 400
+    assert_error_shape(answer)
+
+
+@pytest.mark.parametrize("query", ["", "?relayer="])
+async def test_a_delete_must_name_its_relayer(client: httpx.AsyncClient, query: str) -> None:
+    answer = await client.delete(f"/v1/memories/{uuid.uuid4()}{query}")
+    assert answer.status_code == 400
+
+
+@pytest.mark.parametrize("path", sorted(CHANGES))
+async def test_a_change_signed_for_another_relayer_is_worthless_here(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    unnamed = await client.post(path, json=OUR_BODIES[path])
+    other = await client.post(path, json=OUR_BODIES[path] | {"relayer": "ab" * 32})
+    assert unnamed.json()["message"].endswith("relayer is missing in the body.")
+    assert (other.status_code, other.json()["code"]) == (400, "relayer.other")
+
+
+async def test_an_erasure_signed_for_another_relayer_is_worthless_here(
+    client: httpx.AsyncClient, named: Answer
+) -> None:
+    stored = await client.post("/v1/remember", json={"text": "Anna prefers tea."} | named)
+    path = f"/v1/memories/{stored.json()['id']}"
+    answer = await client.delete(path, params={"relayer": "ab" * 32})
+    assert (answer.status_code, answer.json()["code"]) == (400, "relayer.other")
+    assert (await client.get(path)).status_code == 200
+
+
+# Errors
+
+
+def assert_error_shape(answer: httpx.Response) -> None:
+    error = answer.json()
+    assert set(error) == {"error", "message", "code", "request_id"}
+    assert error["error"] == error["message"] != ""
+    assert re.fullmatch(r"[a-z_]+(\.[a-z_]+)*", error["code"])
+    assert error["request_id"] == answer.headers["x-request-id"]
+    assert answer.headers["content-type"] == "application/json"
+
+
+async def test_every_kind_of_error_has_one_shape(app: ASGIApp, client: httpx.AsyncClient) -> None:
+    async with client_of(app) as unsigned:
+        answers = [
+            await unsigned.get("/v1/keys"),
+            await unsigned.get("/v1/keys", headers={"x-nonce": "x"}),
+            await client.get("/nothing"),
+            await client.get("/v1/nothing"),
+            await client.get("/api/remember/nothing"),
+            await client.put("/v1/keys"),
+            await client.get("/v1/recall"),
+            await client.post("/v1/recall", content=b"{"),
+            await client.post("/v1/ask", json={"question": "tea?"}),
+        ]
+    assert [a.status_code for a in answers] == [426, 401, 404, 404, 404, 405, 405, 400, 503]
+    for answer in answers:
+        assert_error_shape(answer)
+    assert len({a.headers["x-request-id"] for a in answers}) == len(answers)
+
+
+async def test_a_wrong_method_is_told_the_right_ones(client: httpx.AsyncClient) -> None:
+    answer = await client.put("/v1/memories/x")
+    assert answer.status_code == 405
+    assert set(answer.headers["allow"].split(", ")) == {"DELETE", "GET", "OPTIONS"}
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/keys", "/v1/nothing", "/sui", "/metrics"])
+async def test_every_answer_forbids_sniffing_caching_and_framing(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    headers = (await client.get(path)).headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+    assert "server" not in headers
+    assert "access-control-allow-origin" not in headers
+
+
+async def test_a_request_past_its_deadline_answers_503(
+    storage: Storage, lean: Settings, managed: NewKey, fresh_database: TestDatabase
+) -> None:
+    app = build_app(storage, dataclasses.replace(lean, request_timeout_s=1))
+    blocker = await asyncpg.connect(**fresh_database.connect_args)
+    try:
+        async with blocker.transaction(), client_of(app, signer_of(managed)) as client:
+            await blocker.execute("LOCK TABLE nonces IN ACCESS EXCLUSIVE MODE")
+            late = await client.get("/v1/keys")
+            health = await client.get("/health")
+    finally:
+        await blocker.close()
+    assert (late.status_code, late.json()["code"]) == (503, "request.deadline")
+    assert int(late.headers["retry-after"]) >= 1
+    assert_error_shape(late)
+    assert health.status_code == 200
+    async with client_of(app, signer_of(managed)) as client:
+        assert (await client.get("/v1/keys")).status_code == 200
+
+
+async def test_a_bug_is_told_as_nothing_but_that(
+    app: ASGIApp, storage: Storage, client: httpx.AsyncClient
+) -> None:
+    await storage.database.execute("ALTER TABLE namespaces RENAME TO hidden")
+    answer = await client.get("/v1/namespaces")
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+    assert "namespaces" not in answer.text
+    assert_error_shape(answer)
+
+
+# Whose is it
+
+
+async def key_of(storage: Storage, account: NewKey, role: Any, *namespaces: str) -> NewKey:
+    return await provision.add_key(
+        storage,
+        account=account.account,
+        namespaces=[Namespace(n) for n in namespaces],
+        role=role,
+        label=role,
+        expires_at=None,
+        owner=None,
+        clock=utc_now,
+    )
+
+
+async def test_what_is_somebody_elses_is_not_found(
+    app: ASGIApp, storage: Storage, client: httpx.AsyncClient, named: Answer, managed: NewKey
+) -> None:
+    """Ids of another account, absent ids and nonsense answer alike."""
+    other = await provision.create_account(storage, label="other", custody="managed", clock=utc_now)
+    stored = await client.post("/v1/remember", json={"text": "Anna prefers tea."} | named)
+    ids = [stored.json()["id"], str(uuid.uuid4()), "nonsense", stored.json()["id"].upper() + "x"]
+    accounts = [account_text(managed.account), "0x" + "00" * 32, "nonsense"]
+    async with client_of(app, signer_of(other)) as foreign:
+        answers = [
+            *[await foreign.get(f"/v1/memories/{i}") for i in ids],
+            *[await foreign.delete(f"/v1/memories/{i}", params=named) for i in ids],
+            *[await foreign.get(f"/api/remember/{i}") for i in ids],
+            *[await foreign.get(f"/v1/accounts/{a}") for a in accounts],
+            *[await foreign.get(f"/v1/owners/{a}/namespaces") for a in accounts],
+        ]
+        states = await foreign.post("/v1/memories/status", json={"ids": ids})
+        jobs = await foreign.post("/api/remember/bulk/status", json={"job_ids": ids})
+    assert {a.status_code for a in answers} == {404}
+    assert {a.json()["code"] for a in answers} == {"not_found"}
+    assert len({a.json()["message"] for a in answers[:8]}) == 1
+    assert states.json() == {"results": [{"id": i, "status": "not_found"} for i in ids]}
+    assert jobs.json() == {"results": [{"job_id": i, "status": "not_found"} for i in ids]}
+    assert (await client.get(f"/v1/memories/{ids[0]}")).status_code == 200
+
+
+async def test_another_namespace_of_ones_own_account_is_not_found_either(
+    app: ASGIApp, storage: Storage, client: httpx.AsyncClient, named: Answer, managed: NewKey
+) -> None:
+    """Capabilities 0.33 and 0.34: what is recalled and captured stays in its namespace."""
+    body = {"text": "Anna prefers tea.", "namespace": "anna"} | named
+    stored = (await client.post("/v1/remember", json=body)).json()["id"]
+    agent = await key_of(storage, managed, "writer", "bob")
+    async with client_of(app, signer_of(agent)) as bob:
+        assert (await bob.get(f"/v1/memories/{stored}")).status_code == 404
+        assert (await bob.delete(f"/v1/memories/{stored}", params=named)).status_code == 404
+        assert (await bob.get(f"/api/remember/{stored}")).status_code == 404
+        states = await bob.post("/v1/memories/status", json={"ids": [stored]})
+        recalled = await bob.post("/v1/recall", json={"query": "tea", "namespace": "bob"})
+        listed = await bob.get("/v1/namespaces")
+    assert states.json()["results"][0]["status"] == "not_found"
+    assert recalled.json()["results"] == []
+    assert listed.json()["namespaces"] == []
+
+
+async def test_a_key_without_the_namespace_is_not_allowed(
+    app: ASGIApp, storage: Storage, named: Answer, managed: NewKey
+) -> None:
+    """Capability 0.34: the server filters by the key's own grant, whatever the request names."""
+    agent = await key_of(storage, managed, "writer", "bob")
+    asked: list[tuple[str, Answer]] = [
+        ("/v1/remember", {"text": "a"} | named),
+        ("/v1/recall", {"query": "a"}),
+        ("/v1/analyze", {"text": "I prefer tea."} | named),
+        ("/v1/restore", named),
+        ("/api/remember", {"text": "a"}),
+        ("/api/remember/bulk", {"items": [{"text": "a"}]}),
+        ("/api/recall", {"query": "a"}),
+        ("/api/analyze", {"text": "I prefer tea."}),
+        ("/api/restore", {}),
+        ("/api/remember/manual", {"encrypted_data": "AAAA", "vector": [1.0]}),
+        ("/api/recall/manual", {"vector": [1.0]}),
+        ("/api/forget", {}),
+        ("/api/stats", {}),
+    ]
+    async with client_of(app, signer_of(agent)) as bob:
+        for path, body in asked:
+            answer = await bob.post(path, json=body | {"namespace": "anna"})
+            expected = 400 if path == "/api/remember/bulk" else 403
+            if path == "/api/remember/bulk":
+                items = [{"text": "a", "namespace": "bob"}, {"text": "b", "namespace": "anna"}]
+                answer, expected = await bob.post(path, json={"items": items}), 403
+            assert (answer.status_code, path) == (expected, path)
+            assert answer.json()["code"] in ("auth.not_allowed", "unlock_required")
+        assert (await bob.get("/v1/memories", params={"namespace": "anna"})).status_code == 403
+        assert (await bob.get("/v1/stats", params={"namespace": "anna"})).status_code == 403
+        assert (await bob.get("/v1/receipts")).status_code == 403
+
+
+async def test_a_reader_reads(
+    app: ASGIApp, storage: Storage, client: httpx.AsyncClient, named: Answer, managed: NewKey
+) -> None:
+    stored = (await client.post("/v1/remember", json={"text": "Anna prefers tea."} | named)).json()
+    agent = await key_of(storage, managed, "reader", "default")
+    async with client_of(app, signer_of(agent)) as reader:
+        allowed = [
+            await reader.get(f"/v1/memories/{stored['id']}"),
+            await reader.post("/v1/recall", json={"query": "tea"}),
+            await reader.get("/v1/memories"),
+            await reader.get("/v1/stats"),
+            await reader.get("/v1/keys"),
+            await reader.get("/v1/grants"),
+            await reader.get("/v1/usage"),
+        ]
+        refused = [
+            await reader.delete(f"/v1/memories/{stored['id']}", params=named),
+            await reader.post("/v1/remember", json={"text": "a"} | named),
+            await reader.post("/v1/analyze", json={"text": "I prefer tea."} | named),
+            await reader.post("/v1/restore", json=named),
+            await reader.post("/api/forget", json={}),
+        ]
+    assert [a.status_code for a in allowed] == [200] * len(allowed)
+    assert [a.status_code for a in refused] == [403] * len(refused)
+    assert [len(a.json()["results"]) for a in allowed[1:2]] == [1]
+    assert (await client.get(f"/v1/memories/{stored['id']}")).status_code == 200
+
+
+@pytest.mark.parametrize("role", ["writer", "reader"])
+async def test_only_owners_give_and_take_keys(
+    app: ASGIApp, storage: Storage, named: Answer, managed: NewKey, role: str
+) -> None:
+    agent = await key_of(storage, managed, role)
+    async with client_of(app, signer_of(agent)) as client:
+        for path in ("/v1/grants", "/v1/revocations"):
+            answer = await client.post(path, json=OUR_BODIES[path] | named)
+            assert (answer.status_code, answer.json()["code"]) == (403, "auth.not_allowed")
+        keys = (await client.get("/v1/keys")).json()["keys"]
+    assert [k["public_key"] for k in keys] == [agent.identity.public_key.hex()]
+
+
+async def test_a_sealed_account_asks_for_the_unlock_header(
+    app: ASGIApp, named: Answer, sealed: NewKey
+) -> None:
+    async with client_of(app, signer_of(sealed)) as client:
+        missing = await client.post("/v1/recall", json={"query": "tea"})
+        wrong = await client.post(
+            "/v1/recall", json={"query": "tea"}, headers={"x-memrelay-unlock": "AQ"}
+        )
+        memwal = await client.post("/api/remember", json={"text": "tea"})
+    assert (missing.status_code, missing.json()["code"]) == (403, "unlock_required")
+    assert (wrong.status_code, wrong.json()["code"]) == (403, "unlock_rejected")
+    assert (memwal.status_code, memwal.json()["code"]) == (403, "unlock_required")
+
+
+# Idempotency keys
+
+
+@pytest.mark.parametrize(
+    ("path", "extra"), [("/v1/remember", True), ("/v1/analyze", True), ("/api/remember", False)]
+)
+async def test_an_idempotency_key_with_another_text_is_a_conflict(
+    client: httpx.AsyncClient, named: Answer, path: str, extra: bool
+) -> None:
+    """Capability 1.23: one run may repeat its capture and nothing is stored twice."""
+    base = {"idempotency_key": "run-1"} | (named if extra else {})
+    first = await client.post(path, json=base | {"text": "I prefer tea to coffee."})
+    again = await client.post(path, json=base | {"text": "I prefer tea to coffee."})
+    other = await client.post(path, json=base | {"text": "I prefer coffee to tea."})
+    assert [first.status_code, again.status_code, other.status_code] == [202, 202, 409]
+    assert_error_shape(other)
+    stats = await client.get("/v1/stats")
+    assert stats.json()["memory_count"] == 1
+
+
+# Answers
+
+
+async def test_times_are_utc_with_milliseconds(client: httpx.AsyncClient, named: Answer) -> None:
+    body = {"text": "Tea.", "event_time": "2026-05-04T11:30:00.123456+02:00"} | named
+    stored = (await client.post("/v1/remember", json=body)).json()
+    memory = (await client.get(f"/v1/memories/{stored['id']}")).json()
+    assert memory["event_time"] == "2026-05-04T09:30:00.123Z"
+    for text in (memory["created_at"], (await client.get("/v1/stats")).json()["updated_at"]):
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", text)
+        assert abs((datetime.fromisoformat(text) - utc_now()).total_seconds()) < 60
+
+
+async def test_pages_of_memories_follow_their_cursor(
+    client: httpx.AsyncClient, named: Answer
+) -> None:
+    items = [{"text": f"Tea number {n}."} for n in range(5)]
+    await client.post("/v1/remember/bulk", json={"items": items} | named)
+    texts, params = [], {"limit": "2"}
+    for _ in range(3):
+        page = (await client.get("/v1/memories", params=params)).json()
+        texts += [m["text"] for m in page["memories"]]
+        params["cursor"] = page["next_cursor"] or ""
+    assert texts == [f"Tea number {n}." for n in (4, 3, 2, 1, 0)]
+    assert params["cursor"] == ""
+
+
+async def test_the_floor_of_a_recall_is_the_callers(
+    client: httpx.AsyncClient, named: Answer
+) -> None:
+    """Capabilities 0.12 and 1.13: memories below a given relevance are dropped; by default none."""
+    items = [{"text": "Anna prefers green tea."}, {"text": "The tea shop in town closes at six."}]
+    await client.post("/v1/remember/bulk", json={"items": items} | named)
+    found = []
+    for floor in (0.0, 0.99, 1.0):
+        body = {"query": "green tea anna", "min_relevance": floor}
+        found.append((await client.post("/v1/recall", json=body)).json()["results"])
+    assert [r["text"] for r in found[0]] == [i["text"] for i in items]
+    assert [len(r) for r in found[1:]] in ([1, 1], [1, 0], [0, 0])
+    assert all(1 - r["distance"] >= 0.99 for r in found[1])
+
+
+async def test_the_openapi_document_is_served(app: ASGIApp) -> None:
+    async with client_of(app) as client:
+        document = (await client.get("/schema/openapi.json")).json()
+    assert document["openapi"].startswith("3.1")
+    described = {
+        (method.upper(), path)
+        for path, operations in document["paths"].items()
+        for method in operations
+    }
+    undocumented = {("GET", "/metrics"), ("GET", "/schema"), ("GET", "/schema/openapi.json")}
+    plain = {(method, re.sub(r":\w+\}", "}", path)) for method, path in table(app)}
+    assert described == plain - undocumented
+    remember = document["components"]["schemas"]["relayer.bodies.RememberBody"]
+    assert {"text", "relayer"} <= set(remember["required"])
+
+
+async def test_metrics_tell_routes_and_nothing_about_tenants(
+    app: ASGIApp, client: httpx.AsyncClient, managed: NewKey
+) -> None:
+    account = account_text(managed.account)
+    await client.get(f"/v1/accounts/{account}")
+    async with client_of(app) as unsigned:
+        text = (await unsigned.get("/metrics")).text
+    assert 'path="/v1/accounts/{account_id}"' in text
+    assert account not in text
+
+
+async def test_requests_at_once_do_not_mix(client: httpx.AsyncClient, named: Answer) -> None:
+    answers = await asyncio.gather(
+        *(client.post("/v1/remember", json={"text": f"Tea {n}."} | named) for n in range(10))
+    )
+    ids = [a.json()["id"] for a in answers]
+    texts = [(await client.get(f"/v1/memories/{i}")).json()["text"] for i in ids]
+    assert texts == [f"Tea {n}." for n in range(10)]
+    receipts = (await client.get("/v1/receipts")).json()
+    assert receipts["seq"] == len(receipts["receipts"]) == 12
+    assert json.dumps(receipts).count("Tea") == 0

@@ -1,0 +1,447 @@
+"""The test vectors' operations, done by the relayer's code.
+
+It does not own the vectors or what they must say (`test_vectors.py`).
+"""
+
+import uuid
+from typing import Any
+
+import numpy as np
+from nacl import bindings
+
+from relayer.checks import parse_request
+from relayer.sealed import envelope, grants, index, objects, receipts, unlock
+from relayer.sealed.keys import (
+    AccountId,
+    Identity,
+    Namespace,
+    NamespaceKey,
+    PublicKey,
+    Root,
+    account_id,
+    account_text,
+    parse_account,
+    parse_namespace,
+    parse_public_key,
+)
+from relayer.sealed.primitives import (
+    CryptoError,
+    exchange_public_key,
+    from_base64,
+    kdf,
+    mac,
+    to_base64,
+    u32,
+    verify_signature,
+)
+from relayer.sealed.turn import derive_turn
+
+Json = dict[str, Any]
+
+REFUSAL = CryptoError
+MEMBERS = {
+    "state": ["relayer", "account", "memory", "revision", "time", "state"],
+    "relayer-next": ["relayer", "next", "created"],
+    "relayer": ["relayer", "issued", "unlock_keys"],
+}
+# What the relayer says for each word of the vectors.
+WORDS = {
+    "base64": {"bad base64", "base64 is not canonical"},
+    "box": {"the box belongs to another grant"},
+    "box_closed": {"the box does not open"},
+    "box_form": {"missing or unknown members", "not strict JSON"},
+    "box_length": {"bad box length"},
+    "account": {"an account id is 0x and 64 lower-case hex digits", "another account's object"},
+    "chain": {"the chain of receipts is broken", "the chain of issuers is too long"},
+    "custodian": {"only owners appoint a custodian"},
+    "decryption": {"decryption failed"},
+    "epoch": {"a member is out of range"},
+    "founder": {"the first issuer is not the founder"},
+    "hex": {"a key is 64 lower-case hex digits"},
+    "integer": {"a member is out of range"},
+    "issuer": {"the issuer may not issue"},
+    "items": {"bad items", "bad item"},
+    "join": {"the join names something else"},
+    "joiner": {"bad signature"},
+    "json": {"not strict JSON", "nested too deeply", "too large", "not an object"},
+    "key": {"the envelope belongs to another key"},
+    "key_id": {"a key does not match its id"},
+    "key_length": {"bad namespace key"},
+    "keys": {"the box holds other keys than the scope names"},
+    "length": {"a key is 32 bytes", "too short for an envelope", "bad object length"},
+    "members": {"missing or unknown members", "malformed object", "unknown version"},
+    "namespace": {
+        "a namespace has 1 to 128 characters",
+        "a namespace has no control or unassigned characters",
+        "a namespace has no bidirectional controls",
+        "a namespace does not begin or end with white space",
+        "a scope names normalised namespaces",
+    },
+    "op": {"another relayer's receipt or an unknown operation"},
+    "owner_kept": {"a custodian revokes no owner", "only the founder revokes the founder"},
+    "padding": {"bad padding"},
+    "pin": {"bad signature"},
+    "public_key": {"the public key is not on the main subgroup"},
+    "recipient": {"the grant is for another key"},
+    "relayer": {"another relayer's receipt or an unknown operation"},
+    "role": {"unknown role"},
+    "role_scope": {"owners and custodians hold roots"},
+    "row": {"the envelope belongs to another row"},
+    "scope": {
+        "bad scope",
+        "bad scope entry",
+        "a scope names nothing twice",
+        "a scope gives roots or namespaces, not both",
+    },
+    "serial": {"serials rise by one"},
+    "signature": {"bad signature"},
+    "text": {"a member has the wrong type"},
+    "unlock_key_unknown": {"UnknownUnlockKey"},
+    "unlock_rejected": {"CryptoError"},
+    "uuid": {"bad UUID", "a UUID is lower-case with hyphens"},
+    "version": {"unknown version", "unknown version or suite"},
+}
+
+
+def refusal(error: CryptoError, operation: str) -> str:
+    """How the relayer puts it; unlock failures are told apart by type only, as on the wire."""
+    return type(error).__name__ if operation == "unlock" else str(error)
+
+
+def namespace_key(given: Json) -> NamespaceKey:
+    return NamespaceKey(
+        parse_namespace(given["namespace"]), given["epoch"], bytes.fromhex(given["namespace_key"])
+    )
+
+
+def do_mac(given: Json) -> Json:
+    parts = [bytes.fromhex(part) for part in given["parts"]]
+    return {"mac": mac(given["size"], bytes.fromhex(given["key"]), given["label"], *parts).hex()}
+
+
+def do_keys(given: Json) -> Json:
+    founder = Identity(bytes.fromhex(given["seed"]))
+    account = account_id(founder.public_key)
+    root = Root(given["epoch"], bytes.fromhex(given["root"]))
+    key = root.namespace_key(account, Namespace(given["namespace"]))
+    return {
+        "public_key": founder.public_key.hex(),
+        "exchange_public": founder.exchange_public_key.hex(),
+        "exchange_secret": founder.exchange_private_key.hex(),
+        "account": account_text(account),
+        "root_id": root.root_id.hex(),
+        "namespace_key": key.key.hex(),
+        "key_id": key.key_id.hex(),
+        "seal": key.seal.hex(),
+        "index": key.index.hex(),
+        "vector": key.vector.hex(),
+        "fingerprint": key.fingerprint.hex(),
+        "idempotency": key.idempotency.hex(),
+    }
+
+
+def do_public_key(given: Json) -> Json:
+    key = parse_public_key(given["public_key"])
+    return {"exchange_public": exchange_public_key(key).hex()}
+
+
+def do_namespace(given: Json) -> Json:
+    return {"namespace": parse_namespace(given["name"])}
+
+
+def address(given: Json) -> envelope.Address:
+    account = parse_account(given["account"])
+    return envelope.Address(given["type"], account, uuid.UUID(given["memory"]), given["revision"])
+
+
+def do_envelope(given: Json) -> Json:
+    stored = from_base64(given["envelope"])
+    record = envelope.open_envelope(namespace_key(given), address(given), stored)
+    return {
+        "record": to_base64(record),
+        "padded_bytes": len(envelope.pad(record)),
+        "created": envelope.read_header(stored).created_ms,
+        "blob_id": envelope.blob_id(stored),
+    }
+
+
+def rebuild_envelope(given: Json, output: Json, made_with: Json) -> Json:
+    stored = envelope.seal(
+        namespace_key(given),
+        address(given),
+        from_base64(output["record"]),
+        created_ms=output["created"],
+        nonce=bytes.fromhex(made_with["nonce"]),
+    )
+    return {"envelope": to_base64(stored)}
+
+
+def do_token(given: Json) -> Json:
+    return {"token": index.token(namespace_key(given), given["field"], given["term"])}
+
+
+def do_fingerprint(given: Json) -> Json:
+    found = index.fingerprint(
+        namespace_key(given),
+        kind=given["kind"],
+        event_time_ms=given["event_time"],
+        text=given["text"],
+    )
+    return {"fingerprint": found.hex()}
+
+
+def do_idempotency(given: Json) -> Json:
+    mark = index.idempotency_mark(
+        namespace_key(given),
+        writer=parse_public_key(given["writer"]),
+        route=given["route"],
+        item=given["item"],
+        caller_key=given["key"],
+    )
+    text_mark = index.text_mark(namespace_key(given), given["text"])
+    return {"mark": mark.hex(), "text_mark": text_mark.hex()}
+
+
+def do_lengths(given: Json) -> Json:
+    return {"rounded": [index.rounded_length(words) for words in given["words"]]}
+
+
+def do_turn(given: Json) -> Json:
+    key, vector = namespace_key(given), given["vector"]
+    turn = derive_turn(key, given["model"], len(vector))
+    turned = turn.apply(np.array([vector], dtype=np.float32))
+    seed = kdf(key.vector, "turn", given["model"].encode(), u32(len(vector)))
+    return {"seed": seed.hex(), "turned": turned[0].tolist()}
+
+
+def do_request(given: Json) -> Json:
+    identity = Identity(bytes.fromhex(given["seed"]))
+    headers = {
+        "x-public-key": identity.public_key.hex(),
+        "x-signature": bytes(64).hex(),
+        "x-timestamp": str(given["timestamp"]),
+        "x-nonce": given["nonce"],
+        "x-account-id": given["account_id"],
+    }
+    request = parse_request(
+        [(k.encode(), v.encode()) for k, v in headers.items()],
+        given["method"],
+        given["target"],
+        from_base64(given["body"]),
+    )
+    signature = identity.sign(request.message)
+    verify_signature(request.public_key, request.message, signature)
+    return {
+        "text": request.message.decode(),
+        "public_key": request.public_key.hex(),
+        "signature": signature.hex(),
+    }
+
+
+def do_json(given: Json) -> Json:
+    return {"value": objects.strict_json(given["payload"])}
+
+
+def do_object(given: Json) -> Json:
+    signer = parse_public_key(given["signer"])
+    members = frozenset(MEMBERS[given["kind"]])
+    signed = from_base64(given["object"])
+    return {"members": objects.open_object(signed, given["kind"], signer, members)}
+
+
+def rebuild_object(given: Json, output: Json, made_with: Json) -> Json:
+    identity = Identity(bytes.fromhex(made_with["seed"]))
+    return {"object": to_base64(objects.sign_object(identity, given["kind"], output["members"]))}
+
+
+def do_grant(given: Json) -> Json:
+    grant = grants.parse_grant(from_base64(given["grant"]))
+    keys = grants.open_grant(grant, Identity(bytes.fromhex(given["recipient_seed"])))
+    members = {
+        "account": account_text(grant.account),
+        "grant": str(grant.grant),
+        "serial": grant.serial,
+        "issuer": grant.issuer.hex(),
+        "recipient": grant.recipient.hex(),
+        "role": grant.role,
+        "scope": [grants._scope_json(key) for key in keys],
+        "created": grant.created_ms,
+        "expires": grant.expires_ms,
+        "box": to_base64(grant.box),
+    }
+    return {"members": members, "keys": [key.key.hex() for key in keys]}
+
+
+def rebuild_grant(given: Json, output: Json, made_with: Json) -> Json:
+    identity = Identity(bytes.fromhex(made_with["seed"]))
+    return {"grant": to_base64(objects.sign_object(identity, "grant", output["members"]))}
+
+
+def do_revocation(given: Json) -> Json:
+    revocation = grants.parse_revocation(from_base64(given["object"]))
+    members = {
+        "account": account_text(revocation.account),
+        "serial": revocation.serial,
+        "issuer": revocation.issuer.hex(),
+        "recipient": revocation.recipient.hex(),
+        "created": revocation.created_ms,
+    }
+    return {"members": members}
+
+
+def rebuild_revocation(given: Json, output: Json, made_with: Json) -> Json:
+    m = output["members"]
+    signed = grants.issue_revocation(
+        Identity(bytes.fromhex(made_with["seed"])),
+        account=parse_account(m["account"]),
+        serial=m["serial"],
+        recipient=parse_public_key(m["recipient"]),
+        created_ms=m["created"],
+    )
+    return {"object": to_base64(signed)}
+
+
+def do_join(given: Json) -> Json:
+    names = {name: given[name] for name in ("account", "issuer", "recipient", "relayer")}
+    grants.verify_join(
+        from_base64(given["object"]),
+        account=parse_account(given["account"]),
+        issuer=parse_public_key(given["issuer"]),
+        recipient=parse_public_key(given["recipient"]),
+        relayer=parse_public_key(given["relayer"]),
+    )
+    return {"members": names}
+
+
+def rebuild_join(given: Json, output: Json, made_with: Json) -> Json:
+    signed = grants.sign_join(
+        Identity(bytes.fromhex(made_with["seed"])),
+        account=parse_account(given["account"]),
+        issuer=parse_public_key(given["issuer"]),
+        relayer=parse_public_key(given["relayer"]),
+    )
+    return {"object": to_base64(signed)}
+
+
+def do_statement(given: Json) -> Json:
+    """The relayer never reads a statement: what it signs is checked by `rebuild_statement`."""
+    return do_object({"object": given["object"], "kind": "relayer", "signer": given["pinned"]})
+
+
+def rebuild_statement(given: Json, output: Json, made_with: Json) -> Json:
+    m = output["members"]
+    keys = [
+        unlock.UnlockKey(b"", bytes.fromhex(k["key"]), k["not_after"]) for k in m["unlock_keys"]
+    ]
+    signed = receipts.sign_statement(
+        Identity(bytes.fromhex(made_with["seed"])),
+        issued_ms=m["issued"],
+        unlock_keys=[(k.kid, k.public_key, k.not_after_ms) for k in keys],
+    )
+    return {"object": to_base64(signed)}
+
+
+def do_receipts(given: Json) -> Json:
+    relayer = parse_public_key(given["relayer"])
+    signed = [from_base64(receipt) for receipt in given["receipts"]]
+    seq, head = receipts.verify_chain(
+        signed, relayer, seq=given["seq"], head=bytes.fromhex(given["head"])
+    )
+    opened = [receipts.open_receipt(receipt, relayer) for receipt in signed]
+    return {
+        "seq": seq,
+        "head": head.hex(),
+        "members": [_receipt_members(relayer, receipt) for receipt in opened],
+    }
+
+
+def _receipt_members(relayer: PublicKey, receipt: receipts.Receipt) -> Json:
+    return {
+        "relayer": relayer.hex(),
+        "account": account_text(receipt.account),
+        "seq": receipt.seq,
+        "prev": receipt.previous.hex(),
+        "time": receipt.time_ms,
+        "op": receipt.op,
+        "actor": receipt.actor.hex(),
+        "namespace": receipt.namespace,
+        "epoch": receipt.epoch,
+        "items": [[str(i.memory), i.revision, i.blob_id] for i in receipt.items],
+        "serial": receipt.serial,
+    }
+
+
+def rebuild_receipts(given: Json, output: Json, made_with: Json) -> Json:
+    identity = Identity(bytes.fromhex(made_with["seed"]))
+    opened = [receipts.open_receipt(from_base64(r), identity.public_key) for r in given["receipts"]]
+    return {"receipts": [to_base64(receipts.sign_receipt(identity, r)) for r in opened]}
+
+
+def do_chain(given: Json) -> Json:
+    chain = grants.Chain(AccountId(bytes.fromhex(given["account"][2:])))
+    for signed in given["objects"]:
+        chain = chain.copy()
+        chain.add(grants.parse_any(from_base64(signed)))
+    live = {
+        key: [g.serial for g in chain.live(parse_public_key(key), given["now"])]
+        for key in given["about"]
+    }
+    return {"serial": chain.serial, "live": live}
+
+
+def do_unlock(given: Json) -> Json:
+    secrets = [bytes.fromhex(secret) for secret in given["unlock_secrets"]]
+    keys = [
+        unlock.UnlockKey(secret, bindings.crypto_scalarmult_base(secret), 2**62)
+        for secret in secrets
+    ]
+    opened = unlock.open_unlock(
+        given["header"],
+        unlock_keys={key.kid: key for key in keys},
+        relayer=parse_public_key(given["relayer"]),
+        account=parse_account(given["account"]),
+        sender=parse_public_key(given["sender"]),
+        now_ms=given["now"],
+    )
+    return {
+        "iat": opened.issued_ms,
+        "hold": opened.hold_s,
+        "keys": [
+            {"ns": key.namespace, "epoch": key.epoch, "key": to_base64(key.key)}
+            for key in opened.keys
+        ],
+    }
+
+
+OPERATIONS = {
+    "mac": do_mac,
+    "keys": do_keys,
+    "public-key": do_public_key,
+    "namespace": do_namespace,
+    "envelope": do_envelope,
+    "token": do_token,
+    "fingerprint": do_fingerprint,
+    "idempotency": do_idempotency,
+    "lengths": do_lengths,
+    "turn": do_turn,
+    "request": do_request,
+    "json": do_json,
+    "object": do_object,
+    "grant": do_grant,
+    "revocation": do_revocation,
+    "join": do_join,
+    "statement": do_statement,
+    "receipts": do_receipts,
+    "chain": do_chain,
+    "unlock": do_unlock,
+}
+# Making the input again from what was read of it and the maker's secrets.
+REBUILDS = {
+    "envelope": rebuild_envelope,
+    "object": rebuild_object,
+    "grant": rebuild_grant,
+    "revocation": rebuild_revocation,
+    "join": rebuild_join,
+    "statement": rebuild_statement,
+    "receipts": rebuild_receipts,
+}
