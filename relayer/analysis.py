@@ -246,10 +246,14 @@ class Analysis:
             NotAllowed: the namespace's key is missing.
             Corrupted: the blob is lost or altered.
         """
-        row = await rows.find_episode(self._database, account=account, episode_id=episode_id)
-        if row is None or row["state"] != "pending":
+        if (row := await self._pending(account, episode_id)) is None:
             return
-        draft = await self._open_episode(account, keys, row)
+        try:
+            draft = await self._open_episode(account, keys, row)
+        except Corrupted:
+            if await self._pending(account, episode_id) is None:
+                return  # its blob went with it meanwhile
+            raise
         writer = PublicKey(row["writer"])
         caller = Caller(Access(account, writer, grants=(), custody="sealed", serial=0), keys)
         conversation = Conversation(
@@ -260,6 +264,10 @@ class Analysis:
         )
         facts = await self._extractor.extract(Turn(draft.text, draft.event_time))
         await self._remember(caller, conversation, facts, draft.text, episode=episode_id)
+
+    async def _pending(self, account: AccountId, episode_id: uuid.UUID) -> rows.Row | None:
+        row = await rows.find_episode(self._database, account=account, episode_id=episode_id)
+        return row if row is not None and row["state"] == "pending" else None
 
     async def _open_episode(self, account: AccountId, keys: Keys, row: Row) -> Draft:
         name = to_base64url(row["blob_id"])

@@ -381,11 +381,16 @@ class MemoryService:
         parts: Sequence[tuple[Row, int, str]],
         vectors: npt.NDArray[np.float32],
     ) -> list[tuple[Row, int, npt.NDArray[np.float16]]]:
+        """(row, part, turned vector), those of one key turned together."""
+        assert self._embedder is not None
+        by_key: dict[NamespaceKey, list[int]] = {}
+        for n, (row, _, _) in enumerate(parts):
+            by_key.setdefault(_key_of(keys, row), []).append(n)
         turned = []
-        for (row, n, _), vector in zip(parts, vectors, strict=True):
-            embedding = self._turned(_key_of(keys, row), vector[None])
-            assert embedding is not None
-            turned.append((row, n, embedding))
+        for key, numbers in by_key.items():
+            turn = derive_turn(key, self._embedder.model_id, self._embedder.dim)
+            for n, vector in zip(numbers, turn.apply(vectors[numbers]), strict=True):
+                turned.append((parts[n][0], parts[n][1], vector.astype(np.float16)))
         return turned
 
     async def _texts(

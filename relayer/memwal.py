@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from litestar import Request, Response, get, post
 from litestar.di import NamedDependency
-from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter, SkipValidation
 from msgspec import Meta
 
 from relayer import __version__, bodies, shapes, sui
@@ -310,7 +310,7 @@ async def restore_namespace(
 async def embed(
     data: JSONBody[EmbedBody],
     access: NamedDependency[Access],
-    embedder: NamedDependency[Embedder | None],
+    embedder: NamedDependency[SkipValidation[Embedder | None]],  # a protocol, not a class
 ) -> Answer:
     """The vector of a text, as the embedder gives it."""
     text = bodies.checked_text(data.text, Limits.bulk_text_bytes_max)

@@ -32,8 +32,8 @@ class PublicUrl:
             return self._fixed
         scheme, host = request.url.scheme, request.headers.get("host", "localhost")
         if request.client is not None and request.client.host in self._trusted:
-            scheme = request.headers.get("x-forwarded-proto", scheme)
-            host = request.headers.get("x-forwarded-host", host)
+            scheme = _first(request.headers.get("x-forwarded-proto", scheme))
+            host = _first(request.headers.get("x-forwarded-host", host))
         return f"{scheme}://{host}"
 
 
@@ -52,6 +52,11 @@ class StripPrefix:
                 scope["raw_path"] = raw[len(self._prefix) :]
                 scope["path"] = scope["path"][len(self._prefix) :]
         await self._app(scope, receive, send)
+
+
+def _first(listed: str) -> str:
+    """What the proxy nearest to the client said, where each one appends."""
+    return listed.partition(",")[0].strip()
 
 
 def _listed(text: str) -> Sequence[str]:

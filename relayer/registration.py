@@ -3,8 +3,8 @@
 Not here: founding itself (`accounts.py`).
 
 - Open without a token only where nobody but this machine can ask: bound to loopback, public URL
-  unset or loopback, no forwarding header on the request, and a Host that is loopback too: a web page
-  can make its own name point here, but its browser still says that name.
+  unset or loopback, no forwarding header on the request, and a Host that is loopback too: a web
+  page can make its own name point here, but its browser still says that name.
 """
 
 import hmac

@@ -3,7 +3,7 @@
 Not here: hashing them (`sealed.index`) and ranking (`database.recall`).
 
 - Pure and versioned: a change that gives other words for the same text raises `INDEX_VERSION`.
-- A query and a memory go through the same function.
+- A query's words are among those of the memory it quotes.
 """
 
 import re
@@ -45,8 +45,17 @@ def words(text: str) -> list[str]:
     return [stem(term) for term in (kept or found)]
 
 
+def indexed_words(text: str) -> list[str]:
+    """The words of a text that is kept: also single CJK characters, which a query may consist of."""
+    return words(text) + [c for run in _CJK.findall(_folded(text)) if len(run) > 1 for c in run]
+
+
 def _tokens(text: str) -> list[str]:
-    return _TOKEN.findall(unicodedata.normalize("NFKC", text).casefold())
+    return _TOKEN.findall(_folded(text))
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()
 
 
 def _terms(token: str) -> list[str]:

@@ -34,7 +34,7 @@ from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Pu
 from relayer.sealed.primitives import to_base64url
 from relayer.sealed.receipts import Item, Receipt, chain_hash, sign_receipt
 from relayer.settings import Limits
-from relayer.words import INDEX_VERSION, words
+from relayer.words import INDEX_VERSION, indexed_words
 
 RACES_MAX: Final = 5
 
@@ -265,6 +265,9 @@ class Writer:
                 connection, account=access.account, episode_ids=[episode]
             ):
                 raise NotFound("That turn was erased or extracted meanwhile.")
+            if episodes:
+                ids = [e.episode_id for e in episodes]
+                await rows.delete_finished(connection, account=access.account, episode_ids=ids)
             receipts = self._receipts(access, heads, now, op, [*memories, *episodes], names)
             await rows.write(
                 connection,
@@ -479,7 +482,7 @@ def new_memory(
     created_at: datetime,
 ) -> rows.NewMemory:
     """The rows of a sealed draft."""
-    terms = words(draft.text)
+    terms = indexed_words(draft.text)
     return rows.NewMemory(
         memory_id=address.memory,
         namespace_id=entry.namespace_id,

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from nacl import bindings
+
 from tests import reference as ref
 
 Json = dict[str, Any]
@@ -32,7 +34,7 @@ TEXT = "Anna prefers tea."
 
 # A point of order 8, so A + T lies outside the main subgroup: it verifies and does not convert.
 TORSION = bytes.fromhex("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a")
-MIXED_ORDER = ref.bindings.crypto_core_ed25519_add(AGENT.public, TORSION)
+MIXED_ORDER = bindings.crypto_core_ed25519_add(AGENT.public, TORSION)
 NON_CANONICAL_ONE = (2**255 - 19 + 1).to_bytes(32, "little")
 
 
@@ -284,7 +286,7 @@ def indexes() -> Iterator[Scenario]:
 
 
 def turns() -> Iterator[Scenario]:
-    for size in (1, 6, 300, 384, 1536):
+    for size in (1, 2, 6, 300, 384, 1024, 1536):
         yield _turn(f"turn-{size}", [n + 1 for n in range(size)])
     yield _turn("turn-sparse", [0] * 299 + [-7])
 

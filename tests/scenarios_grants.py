@@ -123,6 +123,10 @@ def _broken_boxes(base: Json) -> Iterator[Scenario]:
     yield _grant("box-with-a-key-too-many", "keys", members=boxed(keys=[ref.b64(TEAM.key)] * 2))
     yield _grant("box-with-another-key", "key_id", members=boxed(keys=[ref.b64(NOTES.key)]))
     yield _grant("box-with-the-root", "key_id", members=boxed(keys=[ref.b64(ROOT.key)]))
+    owner = grant(AGENT, "owner")
+    swapped = {**json.loads(ref.boxed_keys(owner, [ROOT])), "keys": [ref.b64(ROOT_2.key)]}
+    box = ref.sealed_box(ref.compact(swapped), AGENT.exchange_public, EPHEMERAL)
+    yield _grant("box-with-another-root", "key_id", members={**owner, "box": ref.b64(box)})
     short = {"keys": [ref.b64(TEAM.key[1:])]}
     yield _grant("box-with-a-short-key", "key_length", members=boxed(**short))
     loose = {"keys": [ref.b64(TEAM.key).rstrip("=")]}

@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from nacl import bindings
+
 from tests import reference as ref
 from tests.scenarios import (
     ACCOUNT,
@@ -23,7 +25,7 @@ from tests.scenarios import (
 )
 
 UNLOCK_SECRETS = [ref.drawn("unlock key 0"), ref.drawn("unlock key 1")]
-UNLOCK_KEYS = [ref.bindings.crypto_scalarmult_base(secret) for secret in UNLOCK_SECRETS]
+UNLOCK_KEYS = [bindings.crypto_scalarmult_base(secret) for secret in UNLOCK_SECRETS]
 CONTENT_KEY = ref.drawn("content key")
 
 

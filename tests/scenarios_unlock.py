@@ -6,6 +6,8 @@ It does not own files (`generate_vectors.py`) or formulas (`reference.py`).
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from nacl import bindings
+
 from tests import reference as ref
 from tests.scenarios import (
     ACCOUNT,
@@ -72,7 +74,7 @@ def _accepted(name: str, members: Json, to: Sequence[bytes] = UNLOCK_KEYS[:1]) -
 
 
 def unlocks() -> Iterator[Scenario]:
-    unknown = [ref.bindings.crypto_scalarmult_base(ref.drawn(f"gone {n}")) for n in range(9)]
+    unknown = [bindings.crypto_scalarmult_base(ref.drawn(f"gone {n}")) for n in range(9)]
     yield _accepted("1-box", payload())
     yield _accepted("2-boxes", payload([TEAM, NOTES]), UNLOCK_KEYS)
     yield _accepted("8-boxes-one-known", payload(), [*unknown[:7], UNLOCK_KEYS[1]])

@@ -1,4 +1,4 @@
-"""Services over a test's own database, built as the application builds them, and callers of them."""
+"""Services over a test's own database, built as the application builds them, and their callers."""
 
 import asyncio
 import json
@@ -208,7 +208,7 @@ class Bench:
     async def until(self, statement: str, wanted: Any, *arguments: Any) -> None:
         """Wait until a statement's value is the wanted one."""
         async with asyncio.timeout(30):
-            while (found := await self.value(statement, *arguments)) != wanted:
+            while (found := await self.value(statement, *arguments)) != wanted:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert found == wanted
 

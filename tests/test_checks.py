@@ -406,7 +406,7 @@ async def test_lost_nonces_refuse_everything_signed_before(
             assert (await client.get("/v1/keys", headers=headers)).status_code == 200
         await storage.database.execute("TRUNCATE nonces")
         noticed = await refusal(app, managed)
-        older = await refusal(app, managed)
+        older = await refusal(app, managed, skew_s=-5)
         replays = [await client.get("/v1/keys", headers=h) for h in (ahead, past)]
         fresh = await refusal(app, managed, skew_s=2)
         again = await client.get("/v1/keys", headers=ahead)

@@ -1,31 +1,66 @@
 """Who may found an account over HTTP, and what founding refuses."""
 
 import dataclasses
+import os
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import httpx
 import pytest
-from litestar.types import ASGIApp
+import pytest_asyncio
 
-from relayer.app import Storage, build_app
-from relayer.provision import NewKey
+from relayer import provision
+from relayer.app import Storage, build_app, storage_on
+from relayer.checks import utc_now
+from relayer.database.pool import Database
+from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.registration import is_loopback
 from relayer.sealed.grants import issue_grant
 from relayer.sealed.keys import Identity, Root, account_id, account_text
 from relayer.sealed.primitives import to_base64
 from relayer.settings import Settings
+from tests.conftest import database_copy
 from tests.signing import Signer, client_of
 
-FOUNDER = Identity(bytes(range(32)))
 ROOT = Root(1, bytes(range(32, 64)))
 TOKEN = "a-token-of-the-operator"
 
 
+@pytest_asyncio.fixture(scope="module")
+async def shared(
+    postgres: EmbeddedPostgres, template: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Storage, Settings]]:
+    async with database_copy(postgres, template) as copy:
+        folder = tmp_path_factory.mktemp("registration")
+        settings = Settings(data_dir=folder, database_url=copy.url, embedder="none")
+        database = await Database.connect(copy.connect_args, connections=2)
+        relayer = Identity(os.urandom(32))
+        yield storage_on(settings, copy.connect_args, database, relayer, utc_now), settings
+        await database.close()
+
+
+@pytest.fixture
+def storage(shared: tuple[Storage, Settings]) -> Storage:
+    """Storage that the tests share: each founds with a key of its own."""
+    return shared[0]
+
+
+@pytest.fixture
+def settings(shared: tuple[Storage, Settings]) -> Settings:
+    return shared[1]
+
+
+@pytest.fixture
+def founder() -> Identity:
+    """A key that has no account yet."""
+    return Identity(os.urandom(32))
+
+
 def grant(
+    founder: Identity,
     *,
-    founder: Identity = FOUNDER,
-    recipient: Identity = FOUNDER,
+    recipient: Identity | None = None,
     serial: int = 1,
     role: Any = "owner",
     issuer: Identity | None = None,
@@ -35,7 +70,7 @@ def grant(
         issuer or founder,
         account=account_id(founder.public_key),
         serial=serial,
-        recipient=recipient.public_key,
+        recipient=(recipient or founder).public_key,
         role=role,
         keys=[ROOT],
         created_ms=int(time.time() * 1000),
@@ -43,22 +78,26 @@ def grant(
     return to_base64(signed)
 
 
-def body(storage: Storage, **changes: Any) -> dict[str, Any]:
-    """A good body to found a sealed account."""
-    relayer = storage.identity.public_key.hex()
-    return {"relayer": relayer, "grants": [grant()], "label": "Anna"} | changes
+Found = Callable[..., Awaitable[httpx.Response]]
 
 
-def application(storage: Storage, settings: Settings, **changes: Any) -> ASGIApp:
-    return build_app(storage, dataclasses.replace(settings, embedder="none", **changes))
+@pytest.fixture
+def found(storage: Storage, settings: Settings, founder: Identity) -> Found:
+    """Founds a sealed account: `changes` of the settings, of the body, of the headers."""
 
+    async def post(
+        changes: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+        signer: Identity = founder,
+        **body: Any,
+    ) -> httpx.Response:
+        app = build_app(storage, dataclasses.replace(settings, **changes or {}))
+        relayer = storage.identity.public_key.hex()
+        good = {"relayer": relayer, "grants": [grant(signer)], "label": "Anna"}
+        async with client_of(app, Signer(identity=signer)) as client:
+            return await client.post("/v1/accounts", json=good | body, headers=headers)
 
-async def founded(
-    app: ASGIApp, content: dict[str, Any], signer: Identity = FOUNDER, **headers: str
-) -> httpx.Response:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    async with client_of(app, Signer(identity=signer)) as client:
-        return await client.post("/v1/accounts", json=content, headers=named)
+    return post
 
 
 # Who may
@@ -74,18 +113,18 @@ async def founded(
         {"host": "[::1]:8000"},
         {"host": "LOCALHOST"},
     ],
+    ids=str,
 )
 async def test_this_machine_founds_without_a_token(
-    storage: Storage, settings: Settings, headers: dict[str, str]
+    found: Found, storage: Storage, founder: Identity, headers: dict[str, str]
 ) -> None:
-    answer = await founded(application(storage, settings), body(storage), **headers)
+    answer = await found(headers=headers)
     assert answer.status_code == 201
-    account = account_text(account_id(FOUNDER.public_key))
     made = answer.json()
     assert len(made.pop("receipts")) == 1
     assert made == {
-        "account_id": account,
-        "public_key": FOUNDER.public_key.hex(),
+        "account_id": account_text(account_id(founder.public_key)),
+        "public_key": founder.public_key.hex(),
         "custody": "sealed",
         "relayer_key": storage.identity.public_key.hex(),
         "label": "Anna",
@@ -96,9 +135,9 @@ async def test_this_machine_founds_without_a_token(
     "headers",
     [
         {"forwarded": "for=192.0.2.1"},
-        {"x_forwarded_for": "192.0.2.1"},
-        {"x_forwarded_host": "localhost"},
-        {"x_real_ip": "127.0.0.1"},
+        {"x-forwarded-for": "192.0.2.1"},
+        {"x-forwarded-host": "localhost"},
+        {"x-real-ip": "127.0.0.1"},
         {"via": "1.1 proxy"},
         {"host": "rebound.example:8000"},  # a web page whose name points at this machine
         {"host": "192.0.2.1"},
@@ -106,11 +145,12 @@ async def test_this_machine_founds_without_a_token(
         {"host": ""},
         {"host": "[::1"},
     ],
+    ids=str,
 )
 async def test_a_request_from_elsewhere_needs_a_token(
-    storage: Storage, settings: Settings, headers: dict[str, str]
+    found: Found, headers: dict[str, str]
 ) -> None:
-    answer = await founded(application(storage, settings), body(storage), **headers)
+    answer = await found(headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (403, "registration.token")
 
 
@@ -124,24 +164,22 @@ async def test_a_request_from_elsewhere_needs_a_token(
         {"public_url": "https://memory.example"},
         {"registration": "token"},
     ],
+    ids=str,
 )
 async def test_a_relayer_others_can_reach_asks_for_its_token(
-    storage: Storage, settings: Settings, changes: dict[str, Any]
+    found: Found, changes: dict[str, Any]
 ) -> None:
-    app = application(storage, settings, registration_token=TOKEN, **changes)
+    changes = changes | {"registration_token": TOKEN}
     for wrong in ({}, {"token": ""}, {"token": TOKEN + "x"}, {"token": TOKEN[:-1]}):
-        answer = await founded(app, body(storage, **wrong))
+        answer = await found(changes, **wrong)
         assert (answer.status_code, answer.json()["code"]) == (403, "registration.token")
         assert TOKEN not in answer.text
-    assert (await founded(app, body(storage, token=TOKEN))).status_code == 201
+    assert (await found(changes, token=TOKEN)).status_code == 201
 
 
-async def test_without_a_token_to_ask_for_nobody_passes(
-    storage: Storage, settings: Settings
-) -> None:
-    app = application(storage, settings, host="0.0.0.0")
+async def test_without_a_token_to_ask_for_nobody_passes(found: Found) -> None:
     for token in ("", "anything"):
-        answer = await founded(app, body(storage, token=token))
+        answer = await found({"host": "0.0.0.0"}, token=token)
         assert (answer.status_code, answer.json()["code"]) == (403, "registration.token")
 
 
@@ -150,18 +188,16 @@ async def test_without_a_token_to_ask_for_nobody_passes(
     [("open", 201, None), ("closed", 403, "registration.closed")],
 )
 async def test_open_and_closed_mean_it(
-    storage: Storage, settings: Settings, mode: Any, status: int, code: str | None
+    found: Found, mode: str, status: int, code: str | None
 ) -> None:
-    app = application(
-        storage, settings, registration=mode, host="0.0.0.0", registration_token=TOKEN
-    )
-    answer = await founded(app, body(storage), x_forwarded_for="192.0.2.1")
+    changes = {"registration": mode, "host": "0.0.0.0", "registration_token": TOKEN}
+    answer = await found(changes, {"x-forwarded-for": "192.0.2.1"})
     assert (answer.status_code, answer.json().get("code")) == (status, code)
 
 
-async def test_no_token_opens_a_closed_relayer(storage: Storage, settings: Settings) -> None:
-    app = application(storage, settings, registration="closed", registration_token=TOKEN)
-    answer = await founded(app, body(storage, token=TOKEN))
+async def test_no_token_opens_a_closed_relayer(found: Found) -> None:
+    changes = {"registration": "closed", "registration_token": TOKEN}
+    answer = await found(changes, token=TOKEN)
     assert (answer.status_code, answer.json()["code"]) == (403, "registration.closed")
 
 
@@ -188,37 +224,39 @@ def test_loopback_is_this_machine_only(host: str, local: bool) -> None:
 # What founding refuses
 
 
-async def test_founding_with_the_relayer_as_custodian_makes_a_managed_account(
-    storage: Storage, settings: Settings
+async def test_the_relayer_as_custodian_makes_the_account_managed(
+    found: Found, storage: Storage, founder: Identity
 ) -> None:
-    grants = [grant(), grant(recipient=storage.identity, serial=2, role="custodian")]
-    answer = await founded(application(storage, settings), body(storage, grants=grants))
+    custodian = grant(founder, recipient=storage.identity, serial=2, role="custodian")
+    answer = await found(grants=[grant(founder), custodian])
     assert (answer.status_code, answer.json()["custody"]) == (201, "managed")
     assert len(answer.json()["receipts"]) == 2
 
 
-async def test_an_account_is_founded_once(storage: Storage, settings: Settings) -> None:
-    app = application(storage, settings)
-    assert (await founded(app, body(storage))).status_code == 201
-    again = await founded(app, body(storage))
+async def test_an_account_is_founded_once(found: Found) -> None:
+    assert (await found()).status_code == 201
+    again = await found()
     assert (again.status_code, again.json()["code"]) == (409, "account.exists")
 
 
-async def test_a_key_of_an_account_founds_no_other(
-    storage: Storage, settings: Settings, managed: NewKey
-) -> None:
-    answer = await founded(
-        application(storage, settings),
-        body(storage, grants=[grant(founder=managed.identity, recipient=managed.identity)]),
-        managed.identity,
+async def test_a_member_of_an_account_founds_no_other(found: Found, storage: Storage) -> None:
+    owner = await provision.create_account(storage, label="", custody="managed", clock=utc_now)
+    member = await provision.add_key(
+        storage,
+        account=owner.account,
+        namespaces=[],
+        role="writer",
+        label="",
+        expires_at=None,
+        owner=None,
+        clock=utc_now,
     )
-    assert (answer.status_code, answer.json()["code"]) == (409, "account.exists")
+    answer = await found(signer=member.identity)
+    assert (answer.status_code, answer.json()["code"]) == (409, "key.taken")
 
 
-async def test_founding_for_another_relayer_is_worthless_here(
-    storage: Storage, settings: Settings
-) -> None:
-    answer = await founded(application(storage, settings), body(storage, relayer="ab" * 32))
+async def test_founding_for_another_relayer_is_worthless_here(found: Found) -> None:
+    answer = await found(relayer="ab" * 32)
     assert (answer.status_code, answer.json()["code"]) == (400, "relayer.other")
 
 
@@ -226,27 +264,26 @@ OTHER = Identity(bytes(31) + b"\1")
 
 
 @pytest.mark.parametrize(
-    "grants",
+    "given",
     [
-        [],
-        ["not base64"],
-        ["AAAA"],
-        [grant(serial=2)],
-        [grant(), grant()],
-        [grant(role="writer")],
-        [grant(recipient=OTHER)],
-        [grant(founder=OTHER, recipient=OTHER)],
-        [grant(issuer=OTHER)],
-        [grant(), grant(recipient=OTHER, serial=2, role="reader")],
-        [grant(), grant(recipient=OTHER, serial=2, role="custodian")],
-        [grant(), grant(serial=2), grant(serial=3), grant(serial=4), grant(serial=5)],
+        lambda f: [],
+        lambda f: ["not base64"],
+        lambda f: ["AAAA"],
+        lambda f: [grant(f, serial=2)],
+        lambda f: [grant(f), grant(f)],
+        lambda f: [grant(f, role="writer")],
+        lambda f: [grant(f, recipient=OTHER)],
+        lambda f: [grant(OTHER)],
+        lambda f: [grant(f, issuer=OTHER)],
+        lambda f: [grant(f), grant(f, recipient=OTHER, serial=2, role="reader")],
+        lambda f: [grant(f), grant(f, recipient=OTHER, serial=2, role="custodian")],
+        lambda f: [grant(f, serial=n) for n in range(1, 6)],
     ],
 )
 async def test_grants_that_found_nothing_are_refused(
-    storage: Storage, settings: Settings, grants: list[str]
+    found: Found, founder: Identity, given: Callable[[Identity], list[str]]
 ) -> None:
-    app = application(storage, settings)
-    answer = await founded(app, body(storage, grants=grants))
+    answer = await found(grants=given(founder))
     assert answer.status_code == 400
     assert answer.json()["code"] in ("grant.invalid", "request.invalid")
-    assert (await founded(app, body(storage))).status_code == 201
+    assert (await found()).status_code == 201

@@ -4,11 +4,13 @@ It does not own what the vectors say (`scenarios*.py`) or how each side is calle
 """
 
 import json
+from base64 import b64decode
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from nacl import bindings
 
 from tests import generate_vectors, reference, vector_client, vector_relayer
 
@@ -82,13 +84,13 @@ def load(path: Path) -> Json:
 def expanded(operation: str, given: Json) -> Json:
     """The input with its rules carried out."""
     if operation == "json":
-        head, tail = (vector_client.base64.b64decode(given[end]) for end in ("head", "tail"))
+        head, tail = (b64decode(given[end]) for end in ("head", "tail"))
         payload = head + given["byte"].encode() * given["run"] + tail
         return {"payload": payload, "members": given["members"]}
     if operation == "turn":
         rule = given["vector"]
         vector = [float(rule["first"] + rule["step"] * n) for n in range(rule["size"])]
-        return {**given, "vector": vector[:-1] + [float(rule.get("last", vector[-1]))]}
+        return {**given, "vector": [*vector[:-1], float(rule.get("last", vector[-1]))]}
     return given
 
 
@@ -202,6 +204,5 @@ def test_the_sealed_box_of_the_vectors_is_a_sealed_box() -> None:
     """The generator builds them from a fixed ephemeral key: libsodium must open the same bytes."""
     signer, secret = reference.Signer(bytes(32)), bytes(range(32))
     box = reference.sealed_box(b"tea", signer.exchange_public, secret)
-    bindings = reference.bindings
     opened = bindings.crypto_box_seal_open(box, signer.exchange_public, signer.exchange_secret)
     assert opened == b"tea"

@@ -75,7 +75,7 @@ WORDS = {
         "a namespace has no control or unassigned characters",
         "a namespace has no bidirectional controls",
         "a namespace does not begin or end with white space",
-        "a scope names normalised namespaces",
+        "a namespace is named in its normalised form",
     },
     "op": {"another relayer's receipt or an unknown operation"},
     "owner_kept": {"a custodian revokes no owner", "only the founder revokes the founder"},

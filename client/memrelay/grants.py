@@ -166,7 +166,7 @@ def read_grant(data: bytes) -> Grant:
             role=text_of(value["role"]),
             scope=_read_scope(value["scope"]),
             created_ms=integer(value["created"]),
-            expires_ms=None if expires is None else integer(expires),
+            expires_ms=None if expires is None else integer(expires, least=1),
             box=from_base64(value["box"], "box"),
         )
     except Invalid as error:

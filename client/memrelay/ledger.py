@@ -138,7 +138,9 @@ class Ledger:
         if not roles:
             raise UntrustedGrant("issuer", "A revocation's issuer had no right to revoke.")
         if "owner" not in roles and self._is_owner(revocation.recipient, revocation.created_ms):
-            raise UntrustedGrant("role", "A custodian revokes neither the founder nor an owner.")
+            raise UntrustedGrant("role", "A custodian revokes no owner.")
+        if self._founder(revocation.recipient) and not self._founder(revocation.issuer):
+            raise UntrustedGrant("role", "Only the founder revokes the founder.")
 
     def _authorities(self, entry: Grant | Revocation) -> Iterator[_Authority]:
         if self._founder(entry.issuer):

@@ -187,7 +187,8 @@ def read_object(kind: str, data: bytes, *, signer: bytes | str) -> JsonObject:
         signer = public_key_bytes(claimed[signer])
     verify_signature(kind, payload, signature, signer)
     value = read_json(payload, MEMBERS[kind] | {"v"})
-    if value.pop("v") != 1:
+    version = value.pop("v")
+    if version != 1 or isinstance(version, bool):
         raise Invalid("version", "The object has a version this client does not know.")
     return value
 

@@ -57,11 +57,11 @@ def unpadded(plaintext: bytes) -> bytes:
     """Return the record inside a padded plaintext.
 
     Raises:
-        Invalid: `padding`, when the length is too great or the padding is not zero.
+        Invalid: `padding`, when the length is too great, or the padding is not the zeros due to it.
     """
     length = int.from_bytes(plaintext[:4], "big")
-    record, padding = plaintext[4 : 4 + length], plaintext[4 + length :]
-    if len(plaintext) < 4 or len(record) != length or any(padding):
+    record = plaintext[4 : 4 + length]
+    if len(record) != length or padded(record) != plaintext:
         raise Invalid("padding", "An envelope's padding is damaged.")
     return record
 

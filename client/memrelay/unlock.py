@@ -192,13 +192,16 @@ def _open_payload(data: bytes, at: int, content_key: bytes) -> Unlock:
         raise Invalid("hold", "The header has another version or holds its keys too long.")
     if not isinstance(keys, list) or not 1 <= len(keys) <= KEYS_MAX:
         raise Invalid("keys", "A header has 1 to 64 keys.")
+    opened = tuple(_read_key(entry) for entry in keys)
+    if len({(key.name, key.epoch) for key in opened}) != len(opened):
+        raise Invalid("keys", "A header has one key for a namespace and epoch.")
     return Unlock(
         relayer=hex_bytes(value["relayer"], 32, "public key"),
         account=account_bytes(value["account"]),
         sender=hex_bytes(value["sender"], 32, "public key"),
         issued_ms=integer(value["iat"]),
         hold_s=hold_s,
-        keys=tuple(_read_key(entry) for entry in keys),
+        keys=opened,
     )
 
 

@@ -213,7 +213,7 @@ def epilogue(folder: Path, founder: dict[str, Any], seconds: float) -> None:
 
   next:
     make serve                                       a relayer with its data in ./data
-    .venv/bin/memrelay init --url http://127.0.0.1:8000
+    .venv/bin/memrelay init http://127.0.0.1:8000
     .venv/bin/memrelay remember "I prefer aisle seats."
     .venv/bin/memrelay recall "Where do I like to sit?"
     rm -r {folder}""")

@@ -320,6 +320,10 @@ UPDATE accounts
 SET storage_bytes = storage_bytes - (SELECT coalesce(sum(size_bytes), 0) FROM finished)
 WHERE account_id = $1
 """
+# The row of a finished episode is there for pollers only; the same turn may have to wait again.
+_DELETE_FINISHED: Final = """
+DELETE FROM episodes WHERE account_id = $1 AND episode_id = ANY ($2) AND state = 'done'
+"""
 _OUTBOX: Final = """
 SELECT account_id, blob_id FROM blob_outbox ORDER BY created_at LIMIT $1
 """
@@ -734,6 +738,13 @@ async def finish_episode(
 ) -> None:
     """Mark an episode extracted and let its blob go, in the transaction that stores its facts."""
     await connection.execute(_FINISH_EPISODE, account, episode_id, now, outside_store)
+
+
+async def delete_finished(
+    connection: Connection, *, account: AccountId, episode_ids: Sequence[uuid.UUID]
+) -> None:
+    """Make room for episodes that were extracted before and wait again."""
+    await connection.execute(_DELETE_FINISHED, account, episode_ids)
 
 
 async def due_deletions(database: Database, *, limit: int) -> list[tuple[AccountId, bytes]]:

@@ -27,8 +27,8 @@ from relayer.sealed.keys import (
     account_id,
     account_text,
     parse_account,
-    parse_namespace,
     parse_public_key,
+    settled_namespace,
 )
 from relayer.sealed.objects import (
     claimed,
@@ -192,9 +192,7 @@ def _scope_entry(item: Any) -> ScopeEntry:
         return ScopeEntry(None, _epoch(item), _key_id(item["root_id"]))
     if item.keys() != {"ns", "epoch", "key_id"}:
         raise CryptoError("bad scope entry")
-    name = text_member(item["ns"])
-    if (namespace := parse_namespace(name)) != name:
-        raise CryptoError("a scope names normalised namespaces")
+    namespace = settled_namespace(text_member(item["ns"]))
     return ScopeEntry(namespace, _epoch(item), _key_id(item["key_id"]))
 
 

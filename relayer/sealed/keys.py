@@ -183,3 +183,14 @@ def parse_namespace(name: str) -> Namespace:
     if any(unicodedata.category(c) == "Zs" for c in (name[0], name[-1])):
         raise CryptoError("a namespace does not begin or end with white space")
     return Namespace(name)
+
+
+def settled_namespace(name: str) -> Namespace:
+    """A name that is in its normalised form already, as everything signed or sealed holds it.
+
+    Raises:
+        CryptoError: it is not, or no name at all.
+    """
+    if (namespace := parse_namespace(name)) != name:
+        raise CryptoError("a namespace is named in its normalised form")
+    return namespace

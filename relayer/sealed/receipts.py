@@ -16,8 +16,8 @@ from relayer.sealed.keys import (
     PublicKey,
     account_text,
     parse_account,
-    parse_namespace,
     parse_public_key,
+    settled_namespace,
 )
 from relayer.sealed.objects import (
     integer_member,
@@ -98,7 +98,7 @@ def open_receipt(signed: bytes, relayer: PublicKey) -> Receipt:
         time_ms=integer_member(m["time"], low=0),
         op=m["op"],
         actor=parse_public_key(text_member(m["actor"])),
-        namespace=None if namespace is None else parse_namespace(text_member(namespace)),
+        namespace=None if namespace is None else settled_namespace(text_member(namespace)),
         epoch=None if epoch is None else integer_member(epoch, low=1, high=EPOCH_MAX),
         items=_parse_items(m["items"]),
         serial=integer_member(m["serial"], low=0),

@@ -7,6 +7,7 @@ Not here: where vectors come from (`embed.py`) and how they are searched (`datab
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from relayer.sealed.primitives import CryptoError, kdf, u32
 
 ROUNDS: Final = 4
 DIMENSION_MAX: Final = 4000
+TURNS_KEPT: Final = 512  # 18 KB each at 384 dimensions
 Vectors = npt.NDArray[np.float32]
 
 
@@ -77,12 +79,19 @@ def derive_turn(key: NamespaceKey, model_id: str, dim: int) -> Turn:
     """
     if not 1 <= dim <= DIMENSION_MAX:
         raise CryptoError("bad dimension")
-    seed = kdf(key.vector, "turn", model_id.encode(), u32(dim))
+    return _turn_of(kdf(key.vector, "turn", model_id.encode(), u32(dim)), dim)
+
+
+@lru_cache(maxsize=TURNS_KEPT)
+def _turn_of(seed: bytes, dim: int) -> Turn:
+    """The turn of a seed, kept: a namespace's vectors come many at a time. Keys are not kept."""
     stream = bindings.randombytes_buf_deterministic(ROUNDS * 8 * dim, seed)
     words = np.frombuffer(stream, dtype=">u8").reshape(ROUNDS, dim).astype(np.uint64)
     orders = np.argsort(words >> np.uint64(1), axis=1, kind="stable")
     # The sign belongs to the new position n, so its word is w[n], not w[order[n]].
     signs = np.where(words & np.uint64(1), np.float32(-1), np.float32(1)).astype(np.float32)
+    for shared in (orders, signs):
+        shared.setflags(write=False)
     return Turn(dim=dim, orders=orders, signs=signs)
 
 

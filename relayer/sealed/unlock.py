@@ -20,11 +20,12 @@ from relayer.sealed.keys import (
     NamespaceKey,
     PublicKey,
     account_text,
-    parse_namespace,
+    settled_namespace,
 )
 from relayer.sealed.objects import integer_member, strict_object, text_member
 from relayer.sealed.primitives import (
     AEAD_NONCE_BYTES,
+    AEAD_TAG_BYTES,
     CryptoError,
     aead_open,
     blake2b_256,
@@ -119,7 +120,7 @@ def _split(header: str) -> tuple[bytes, list[tuple[bytes, bytes]]]:
     if len(raw) < 2 or raw[0] != 1 or not 1 <= raw[1] <= BOXES_MAX:
         raise CryptoError("unknown unlock version or number of boxes")
     end = 2 + _BOX_BYTES * raw[1]
-    if len(raw) < end + AEAD_NONCE_BYTES:
+    if len(raw) < end + AEAD_NONCE_BYTES + AEAD_TAG_BYTES:
         raise CryptoError("the unlock is truncated")
     parts = [raw[at : at + _BOX_BYTES] for at in range(2, end, _BOX_BYTES)]
     return raw, [(part[:8], part[8:]) for part in parts]
@@ -145,8 +146,6 @@ def _parse_keys(value: Any) -> tuple[NamespaceKey, ...]:
 def _parse_key(item: Any) -> NamespaceKey:
     if not isinstance(item, dict) or item.keys() != {"ns", "epoch", "key"}:
         raise CryptoError("bad unlocked key")
-    name, key = text_member(item["ns"]), text_member(item["key"])
-    if (namespace := parse_namespace(name)) != name:
-        raise CryptoError("an unlock names normalised namespaces")
+    namespace = settled_namespace(text_member(item["ns"]))
     epoch = integer_member(item["epoch"], low=1, high=EPOCH_MAX)
-    return NamespaceKey(namespace, epoch, from_base64(key))
+    return NamespaceKey(namespace, epoch, from_base64(text_member(item["key"])))

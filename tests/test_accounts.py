@@ -1,0 +1,528 @@
+"""Accounts and grants through the database: who may do what, now and on every replica."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from relayer import provision
+from relayer.accounts import Access
+from relayer.errors import BadRequest, Conflict, Corrupted, NotAllowed, NotFound
+from relayer.sealed.grants import issue_grant, issue_revocation, parse_grant, sign_join
+from relayer.sealed.keys import (
+    AccountId,
+    Identity,
+    Namespace,
+    NamespaceKey,
+    PublicKey,
+    Root,
+    account_id,
+)
+from relayer.sealed.objects import sign_object
+from relayer.sealed.primitives import random_key, to_base64
+from relayer.sealed.receipts import open_receipt
+from tests.services import OTHER, TEAM, Bench, new_identity
+
+
+async def access(bench: Bench, key: provision.NewKey) -> Access | None:
+    return await bench.storage.accounts.access(key.account, key.identity.public_key)
+
+
+async def strength(bench: Bench, key: provision.NewKey, namespace: Namespace | None) -> int:
+    held = await access(bench, key)
+    return 0 if held is None else held.strength(namespace)
+
+
+async def issue(
+    bench: Bench,
+    issuer: provision.NewKey,
+    recipient: Identity,
+    keys: Sequence[Root] | Sequence[NamespaceKey],
+    **members: Any,
+) -> bytes:
+    """A grant at the account's next serial, right unless `members` say otherwise."""
+    chain = await bench.storage.accounts.chain(issuer.account)
+    return issue_grant(
+        issuer.identity,
+        **{
+            "account": issuer.account,
+            "serial": chain.serial + 1,
+            "recipient": recipient.public_key,
+            "role": "writer",
+            "keys": keys,
+            "created_ms": round(bench.clock().timestamp() * 1000),
+            **members,
+        },
+    )
+
+
+async def post(
+    bench: Bench,
+    issuer: provision.NewKey,
+    recipient: Identity,
+    signed: bytes,
+    joined: dict[str, Any] | None = None,
+) -> Any:
+    """The relayer's answer to a grant with the recipient's agreement."""
+    join = sign_join(
+        recipient,
+        **{
+            "account": issuer.account,
+            "issuer": issuer.identity.public_key,
+            "relayer": bench.storage.identity.public_key,
+            **(joined or {}),
+        },
+    )
+    return await bench.storage.accounts.grant(
+        account=issuer.account,
+        actor=issuer.identity.public_key,
+        signed=signed,
+        join=join,
+        label="",
+    )
+
+
+class TestCreate:
+    async def test_custody_is_computed_from_grants(self, bench: Bench) -> None:
+        managed, sealed = await bench.account("managed"), await bench.account("sealed")
+        accounts = bench.storage.accounts
+        for key, custody in ((managed, "managed"), (sealed, "sealed")):
+            held = await access(bench, key)
+            assert held is not None
+            assert (held.custody, held.is_owner, held.namespaces) == (custody, True, None)
+        chain = await accounts.chain(managed.account)
+        await bench.revoke(managed, bench.storage.identity.public_key)
+        assert accounts.custody(await accounts.chain(managed.account)) == "sealed"
+        assert chain.serial == 2
+
+    async def test_custodian_can_come_later(self, bench: Bench) -> None:
+        founder = await bench.account("sealed")
+        relayer, root = bench.storage.identity, bench.root[founder.account]
+        signed = await issue(bench, founder, relayer, [root], role="custodian")
+        await post(bench, founder, relayer, signed)
+        caller = await bench.caller(founder)
+        assert caller.access.custody == "managed"
+        await bench.remember(caller, "Anna prefers tea.")
+
+    async def test_an_account_is_founded_once(self, bench: Bench) -> None:
+        founder, root = new_identity(), Root(1, random_key())
+        account = account_id(founder.public_key)
+        grant = founding(founder, account, root)
+        results = await asyncio.gather(
+            *(
+                bench.storage.accounts.create(founder=founder.public_key, grants=[grant], label="")
+                for _ in range(4)
+            ),
+            return_exceptions=True,
+        )
+        refused = [r for r in results if isinstance(r, BaseException)]
+        assert [type(r) for r in refused] == [Conflict] * 3
+        with pytest.raises(Conflict):
+            await bench.storage.accounts.create(
+                founder=founder.public_key, grants=[grant], label=""
+            )
+
+    async def test_wrong_beginnings_are_refused(self, bench: Bench) -> None:
+        founder, other, root = new_identity(), new_identity(), Root(1, random_key())
+        account = account_id(founder.public_key)
+        own, relayer = founding(founder, account, root), bench.storage.identity.public_key
+        wrong: list[list[bytes]] = [
+            [],
+            [own[:-1] + bytes([own[-1] ^ 1])],
+            [founding(founder, account, root, role="writer")],
+            [founding(founder, account, root, serial=2)],
+            [founding(other, account, root)],
+            [own, founding(founder, account, root, serial=2, recipient=other.public_key)],
+            [own, founding(founder, account, root, serial=2, recipient=other.public_key, role="custodian")],
+            [own, own],
+        ]
+        for grants in wrong:
+            with pytest.raises(BadRequest):
+                await bench.storage.accounts.create(
+                    founder=founder.public_key, grants=grants, label=""
+                )
+        with pytest.raises(BadRequest):
+            await bench.storage.accounts.create(founder=relayer, grants=[own], label="")
+        assert await bench.value("SELECT count(*) FROM accounts") == 0
+
+    async def test_a_custodian_grant_must_open(self, bench: Bench) -> None:
+        """Else one tenant's nonsense would stop every job that needs the custodian's keys."""
+        founder, root = new_identity(), Root(1, random_key())
+        account = account_id(founder.public_key)
+        relayer = bench.storage.identity.public_key
+        good = founding(founder, account, root, serial=2, recipient=relayer, role="custodian")
+        other = founding(founder, account, root, serial=2, recipient=relayer, role="custodian")
+        moved = resigned(founder, good, box=parse_grant(other).box)
+        with pytest.raises(BadRequest):
+            await bench.storage.accounts.create(
+                founder=founder.public_key, grants=[founding(founder, account, root), moved], label=""
+            )
+
+
+def founding(founder: Identity, account: AccountId, root: Root, **members: Any) -> bytes:
+    """The founder's grant to itself, unless `members` say otherwise."""
+    return issue_grant(
+        founder,
+        **{
+            "account": account,
+            "serial": 1,
+            "recipient": founder.public_key,
+            "role": "owner",
+            "keys": [root],
+            "created_ms": 1,
+            **members,
+        },
+    )
+
+
+def resigned(issuer: Identity, signed: bytes, *, box: bytes) -> bytes:
+    """The grant with another's box, signed again."""
+    members = json.loads(signed[:-64])
+    del members["v"]
+    return sign_object(issuer, "grant", {**members, "box": to_base64(box)})
+
+
+class TestRoles:
+    async def test_role_counts_in_its_namespaces(self, bench: Bench) -> None:
+        founder = await bench.account()
+        writer = await bench.key(founder, TEAM)
+        reader = await bench.key(founder, TEAM, role="reader")
+        whole = await bench.key(founder, role="writer")
+        owner = await bench.key(founder, role="owner")
+        expected = {
+            writer: (2, 0, 0), reader: (1, 0, 0), whole: (2, 2, 2), owner: (3, 3, 3), founder: (3, 3, 3),
+        }  # fmt: skip
+        for key, strengths in expected.items():
+            found = tuple([await strength(bench, key, n) for n in (TEAM, OTHER, None)])
+            assert found == strengths
+        held = await access(bench, reader)
+        assert held is not None
+        assert held.namespaces == [TEAM]
+        held.require(TEAM, "reader")
+        for role in ("writer", "owner"):
+            with pytest.raises(NotAllowed):
+                held.require(TEAM, role)  # type: ignore[arg-type]
+        with pytest.raises(NotAllowed):
+            held.require_owner()
+
+    async def test_several_grants_add_up(self, bench: Bench) -> None:
+        founder = await bench.account()
+        agent = await bench.key(founder, TEAM, role="reader")
+        key = bench.namespace_key(founder.account, OTHER)
+        await post(bench, founder, agent.identity, await issue(bench, founder, agent.identity, [key]))
+        assert await strength(bench, agent, TEAM) == 1
+        assert await strength(bench, agent, OTHER) == 2
+        held = await access(bench, agent)
+        assert held is not None
+        assert held.namespaces == [OTHER, TEAM]
+
+    async def test_expiry_counts_at_its_moment(self, bench: Bench) -> None:
+        founder = await bench.account()
+        agent = await bench.key(founder, TEAM, expires_at=bench.clock() + timedelta(hours=1))
+        bench.clock.advance(3599.999)
+        assert await strength(bench, agent, TEAM) == 2
+        bench.clock.advance(0.001)
+        assert await access(bench, agent) is None
+
+    async def test_custodian_issues_for_managed_accounts(self, bench: Bench) -> None:
+        founder = await bench.account()
+        agent = await provision.add_key(
+            bench.storage,
+            account=founder.account,
+            namespaces=[TEAM],
+            role="writer",
+            label="robot",
+            expires_at=None,
+            owner=None,
+            clock=bench.clock,
+        )
+        assert await strength(bench, agent, TEAM) == 2
+        await provision.revoke_key(
+            bench.storage,
+            account=founder.account,
+            key=agent.identity.public_key,
+            owner=None,
+            clock=bench.clock,
+        )
+        assert await access(bench, agent) is None
+
+    async def test_sealed_account_needs_an_owner(self, bench: Bench) -> None:
+        founder = await bench.account("sealed")
+        agent = await bench.key(founder, TEAM)
+        for owner in (None, agent.identity, new_identity()):
+            with pytest.raises(NotAllowed) as caught:
+                await provision.add_key(
+                    bench.storage,
+                    account=founder.account,
+                    namespaces=[TEAM],
+                    role="writer",
+                    label="",
+                    expires_at=None,
+                    owner=owner,
+                    clock=bench.clock,
+                )
+            assert caught.value.code == "owner_key_required"
+
+    async def test_owner_of_one_namespace_is_refused(self, bench: Bench) -> None:
+        founder = await bench.account()
+        with pytest.raises(BadRequest):
+            await bench.key(founder, TEAM, role="owner")
+
+    async def test_keys_as_their_grants_say(self, bench: Bench) -> None:
+        founder = await bench.account()
+        later = bench.clock() + timedelta(days=1)
+        agent = await bench.key(founder, OTHER, TEAM, expires_at=later, label="robot")
+        gone = await bench.key(founder, TEAM, label="gone")
+        await bench.revoke(founder, gone.identity.public_key)
+        listed = {k["label"]: k for k in await provision.list_keys(bench.storage, founder.account)}
+        assert listed["robot"]["namespaces"] == ["other", "team"]
+        assert (listed["robot"]["role"], listed["robot"]["revoked"]) == ("writer", False)
+        assert listed["robot"]["expires_at"] == "2031-05-05T09:30:00.000Z"
+        assert listed["gone"]["revoked"]
+        held = await access(bench, agent)
+        assert held is not None
+        own = await bench.storage.accounts.listed_keys(held)
+        assert [k["public_key"] for k in own] == [agent.identity.public_key.hex()]
+        grants = await bench.storage.accounts.listed_grants(held)
+        assert [(g["kind"], g["serial"]) for g in grants] == [("grant", 1), ("grant", 3)]
+        owner = await access(bench, founder)
+        assert owner is not None
+        kinds = [g["kind"] for g in await bench.storage.accounts.listed_grants(owner)]
+        assert kinds == ["grant", "grant", "grant", "grant", "revoke"]
+        assert len(await bench.storage.accounts.listed_keys(owner)) == 4
+
+    async def test_accounts_are_listed(self, bench: Bench) -> None:
+        founder = await bench.account(label="first")
+        await bench.remember(await bench.caller(founder), "Anna prefers tea.")
+        await bench.account("sealed", label="second")
+        listed = await provision.list_accounts(bench.storage)
+        by_label = {a["label"]: a for a in listed}
+        assert (by_label["first"]["custody"], by_label["first"]["memory_count"]) == ("managed", 1)
+        assert (by_label["second"]["custody"], by_label["second"]["storage_bytes"]) == ("sealed", 0)
+
+
+class TestGrant:
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "not an issuer", "a reader issues", "custodian to another key", "other account",
+            "join for another relayer", "join by another key", "join through another issuer", "flipped",
+        ],
+    )  # fmt: skip
+    async def test_is_refused(self, bench: Bench, change: str) -> None:
+        founder = await bench.account()
+        agent, joiner = await bench.key(founder, TEAM, role="reader"), new_identity()
+        stranger = await bench.account()
+        keys: Any = [bench.namespace_key(founder.account, TEAM)]
+        issuer, join, members = founder, {}, {}
+        if change == "not an issuer":
+            issuer = provision.NewKey(founder.account, new_identity(), "managed")
+        elif change == "a reader issues":
+            issuer = agent
+        elif change == "custodian to another key":
+            members, keys = {"role": "custodian"}, [bench.root[founder.account]]
+        elif change == "other account":
+            members = {"account": stranger.account}
+        elif change == "join for another relayer":
+            join = {"relayer": new_identity().public_key}
+        elif change == "join through another issuer":
+            join = {"issuer": agent.identity.public_key}
+        signed = await issue(bench, issuer, joiner, keys, **members)
+        if change == "flipped":
+            signed = signed[:40] + bytes([signed[40] ^ 1]) + signed[41:]
+        if change == "join by another key":
+            joiner = new_identity()
+        with pytest.raises(BadRequest):
+            await post(bench, issuer, joiner, signed, join)
+        chain = await bench.storage.accounts.chain(founder.account)
+        assert chain.serial == 3
+        assert joiner.public_key not in chain.grants
+
+    async def test_serial_must_be_the_next(self, bench: Bench) -> None:
+        founder, joiner = await bench.account(), new_identity()
+        keys = [bench.namespace_key(founder.account, TEAM)]
+        for serial in (1, 2, 4):
+            signed = await issue(bench, founder, joiner, keys, serial=serial)
+            with pytest.raises(Conflict) as caught:
+                await post(bench, founder, joiner, signed)
+            assert caught.value.code == "grant.serial"
+
+    async def test_of_parallel_grants_one_wins(self, bench: Bench) -> None:
+        founder = await bench.account()
+        joiners = [new_identity() for _ in range(5)]
+        keys = [bench.namespace_key(founder.account, TEAM)]
+        signed = [await issue(bench, founder, joiner, keys) for joiner in joiners]
+        replicas = [bench.another() for _ in joiners]
+        results = await asyncio.gather(
+            *(post(b, founder, j, s) for b, j, s in zip(replicas, joiners, signed, strict=True)),
+            return_exceptions=True,
+        )
+        assert sum(isinstance(r, Conflict) for r in results) == 4
+        assert await bench.value("SELECT grant_serial FROM accounts") == 3
+
+    async def test_a_key_has_one_account(self, bench: Bench) -> None:
+        founder, other = await bench.account(), await bench.account()
+        agent = await bench.key(founder, TEAM)
+        keys = [bench.namespace_key(other.account, TEAM)]
+        for taken in (agent.identity, founder.identity):
+            signed = await issue(bench, other, taken, keys)
+            with pytest.raises(Conflict) as caught:
+                await post(bench, other, taken, signed)
+            assert caught.value.code == "key.taken"
+        account = account_id(agent.identity.public_key)
+        grant = founding(agent.identity, account, Root(1, random_key()))
+        with pytest.raises(Conflict):
+            await bench.storage.accounts.create(
+                founder=agent.identity.public_key, grants=[grant], label=""
+            )
+        assert await bench.value("SELECT count(*) FROM accounts") == 2
+
+    async def test_receipt_names_the_grant(self, bench: Bench) -> None:
+        founder, joiner = await bench.account(), new_identity()
+        keys = [bench.namespace_key(founder.account, TEAM)]
+        signed = await issue(bench, founder, joiner, keys)
+        grant, receipt = await post(bench, founder, joiner, signed)
+        opened = open_receipt(receipt, bench.storage.identity.public_key)
+        assert (opened.op, opened.serial, opened.seq) == ("grant", 3, 3)
+        assert opened.items[0].memory == grant.grant
+
+
+class TestRevocation:
+    async def test_counts_on_the_next_request_of_every_replica(self, bench: Bench) -> None:
+        founder = await bench.account()
+        agent = await bench.key(founder, TEAM)
+        replica = bench.another()
+        caller = await replica.caller(agent)
+        await replica.remember(caller, "Anna prefers tea.")
+        await bench.revoke(founder, agent.identity.public_key)
+        assert await access(bench, agent) is None
+        assert await access(replica, agent) is None
+
+    async def test_a_new_grant_after_it_counts(self, bench: Bench) -> None:
+        founder = await bench.account()
+        agent = await bench.key(founder, TEAM)
+        await bench.revoke(founder, agent.identity.public_key)
+        key = bench.namespace_key(founder.account, OTHER)
+        await post(bench, founder, agent.identity, await issue(bench, founder, agent.identity, [key]))
+        assert (await strength(bench, agent, TEAM), await strength(bench, agent, OTHER)) == (0, 2)
+
+    async def test_is_refused(self, bench: Bench) -> None:
+        founder = await bench.account()
+        agent = await bench.key(founder, TEAM)
+        owner = await bench.key(founder, role="owner")
+        chain = await bench.storage.accounts.chain(founder.account)
+
+        def signed(issuer: Identity, recipient: PublicKey, serial: int) -> bytes:
+            return issue_revocation(
+                issuer, account=founder.account, serial=serial, recipient=recipient, created_ms=1
+            )
+
+        async def revoke(data: bytes) -> None:
+            await bench.storage.accounts.revoke(
+                account=founder.account, actor=agent.identity.public_key, signed=data
+            )
+
+        founder_key, relayer = founder.identity.public_key, bench.storage.identity
+        due = chain.serial + 1
+        for data in (
+            signed(agent.identity, founder_key, due),
+            signed(owner.identity, founder_key, due),
+            signed(relayer, owner.identity.public_key, due),
+            signed(new_identity(), agent.identity.public_key, due),
+            b"{}" + bytes(64),
+        ):
+            with pytest.raises(BadRequest):
+                await revoke(data)
+        with pytest.raises(Conflict):
+            await revoke(signed(founder.identity, agent.identity.public_key, due + 1))
+        with pytest.raises(BadRequest):
+            await bench.revoke(founder, new_identity().public_key)
+        await revoke(signed(owner.identity, agent.identity.public_key, due))
+        assert await access(bench, agent) is None
+
+    async def test_what_a_revoked_owner_issued_stays(self, bench: Bench) -> None:
+        founder = await bench.account()
+        owner = await bench.key(founder, role="owner")
+        deputy = provision.NewKey(founder.account, owner.identity, "managed")
+        agent = await bench.key(deputy, TEAM)
+        await bench.revoke(founder, owner.identity.public_key)
+        assert await strength(bench, agent, TEAM) == 2
+        with pytest.raises(NotAllowed):
+            await bench.key(deputy, TEAM)
+
+
+class TestTampering:
+    """Whoever can write to the database gains nothing by it."""
+
+    async def test_there_is_no_role_to_edit(self, bench: Bench) -> None:
+        columns = await bench.sql(
+            "SELECT column_name FROM information_schema.columns WHERE table_name = 'grants'"
+        )
+        assert {r[0] for r in columns} == {
+            "account_id", "serial", "recipient", "label", "object", "created_at",
+        }  # fmt: skip
+
+    async def test_columns_beside_the_object_change_nothing(self, bench: Bench) -> None:
+        founder = await bench.account()
+        agent = await bench.key(founder, TEAM, role="reader")
+        intruder = new_identity()
+        await bench.sql("UPDATE grants SET recipient = $1", intruder.public_key)
+        replica = bench.another()
+        assert await strength(replica, agent, TEAM) == 1
+        stranger = provision.NewKey(founder.account, intruder, "managed")
+        assert await access(replica, stranger) is None
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "UPDATE grants SET object = set_byte(object, 40, get_byte(object, 40) # 1) WHERE serial = 3",
+            "UPDATE grants SET object = (SELECT object FROM grants WHERE serial = 1) WHERE serial = 3",
+            "UPDATE grants SET object = '\\x00' WHERE serial = 3",
+            "DELETE FROM grants WHERE serial = 2",
+            "DELETE FROM grants WHERE serial = 3",
+            "DELETE FROM grants",
+        ],
+    )
+    async def test_an_altered_chain_opens_nothing(self, bench: Bench, statement: str) -> None:
+        founder = await bench.account()
+        await bench.key(founder, TEAM, role="reader")
+        await bench.sql(statement)
+        with pytest.raises(Corrupted):
+            await access(bench.another(), founder)
+
+    async def test_history_does_not_go_backwards(self, bench: Bench) -> None:
+        founder = await bench.account()
+        agent = await bench.key(founder, TEAM)
+        await bench.revoke(founder, agent.identity.public_key)
+        await bench.sql("UPDATE accounts SET grant_serial = 3")
+        with pytest.raises(Corrupted):
+            await access(bench, agent)
+        assert await access(bench.another(), agent) is None  # the revocation is still read
+
+    async def test_a_grant_forged_into_the_table(self, bench: Bench) -> None:
+        founder, intruder = await bench.account(), new_identity()
+        forged = issue_grant(
+            intruder,
+            account=founder.account,
+            serial=3,
+            recipient=intruder.public_key,
+            role="owner",
+            keys=[Root(1, random_key())],
+            created_ms=1,
+            grant=uuid.uuid4(),
+        )
+        await bench.sql(
+            "INSERT INTO grants VALUES ($1, 3, $2, '', $3, now())",
+            founder.account, intruder.public_key, forged,
+        )  # fmt: skip
+        await bench.sql("UPDATE accounts SET grant_serial = 3")
+        with pytest.raises(Corrupted):
+            await access(bench, founder)
+
+    async def test_no_such_account(self, bench: Bench) -> None:
+        with pytest.raises(NotFound):
+            await bench.storage.accounts.chain(AccountId(bytes(32)))

@@ -1,0 +1,75 @@
+"""The built wheels, in a virtual environment that knows nothing of the checkout."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of commands of an environment with both wheels and their pinned dependencies."""
+    folder = tmp_path_factory.mktemp("wheels")
+    for project in (ROOT, ROOT / "client"):
+        run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(folder), str(project))
+    venv.create(folder / "env", with_pip=True)
+    binaries = folder / "env/bin"
+    pip = (str(binaries / "python"), "-m", "pip", "install", "-q", "--root-user-action", "ignore")
+    run(*pip, "--require-hashes", "-r", str(ROOT / "deploy/requirements/runtime.txt"))
+    run(*pip, "--no-deps", *map(str, folder.glob("*.whl")))
+    return binaries
+
+
+def run(*command: str, **environment: str) -> str:
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("RELAYER_", "MEMRELAY_", "PYTHON"))}
+    done = subprocess.run(
+        command, env=env | environment, capture_output=True, text=True, timeout=600, cwd="/"
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_installed_commands_do_the_main_job(
+    installed: Path, model_dir: Path, tmp_path: Path
+) -> None:
+    """Fetch (already complete), serve on a fresh folder, init, remember, recall."""
+    relayer, memrelay = str(installed / "relayer"), str(installed / "memrelay")
+    fetched = run(relayer, "model", "fetch", "--model-dir", str(model_dir), "--json")
+    assert json.loads(fetched) == {"model_dir": str(model_dir)}
+    process = subprocess.Popen(
+        [relayer, "serve", "--data-dir", str(tmp_path / "data"), "--port", "0"],
+        env={**os.environ, "RELAYER_MODEL_DIR": str(model_dir)},
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd="/",
+    )
+    try:
+        assert process.stdout is not None
+        match = re.search(r"ready at (\S+)", process.stdout.readline())
+        assert match is not None
+        profile = {"MEMRELAY_PROFILE": str(tmp_path / "profile.json")}
+        run(memrelay, "init", match[1], **profile)
+        run(memrelay, "remember", "The ferry leaves at seven.", **profile)
+        found = json.loads(run(memrelay, "recall", "When does the ferry go?", "--json", **profile))
+        assert [r["text"] for r in found["results"]] == ["The ferry leaves at seven."]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+        process.stdout.close()
+
+
+def test_the_client_installs_without_the_server(installed: Path) -> None:
+    text = run(
+        str(installed / "python"),
+        "-c",
+        "import sys, memrelay; print(sorted(m for m in sys.modules if m.startswith('relayer')))",
+    )
+    assert text.strip() == "[]"
