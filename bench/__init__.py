@@ -1,1 +1,1 @@
-"""Benchmarks: programs that print the figures of BENCHMARKS.md. Not installed, not part of a test."""
+"""Benchmarks: programs that print the figures of BENCHMARKS.md; not installed."""

@@ -2,9 +2,10 @@
 
     python -m bench.retrieval --url http://127.0.0.1:8000 --data PATH
 
-PATH holds `*memories.jsonl` (`id`, `namespace`, `text`) and `*queries.jsonl` (`id`, `namespace`, `text`,
-`category`, `evidence`: ids of memories). The founder of a fresh account ingests every memory as a user
-would, waits until all are embedded, then asks every question. A result is matched by its text.
+PATH holds `*memories.jsonl` (`id`, `namespace`, `text`) and `*queries.jsonl` (`id`, `namespace`,
+`text`, `category`, `evidence`: ids of memories). The founder of a fresh account ingests every
+memory as a user would, waits until all are embedded, then asks every question. A result is
+matched by its text.
 """
 
 import argparse

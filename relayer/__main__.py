@@ -18,13 +18,14 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import click
 
-from relayer import __version__, app, check, doctor, provision
-from relayer.checks import utc_now
+from relayer import __version__, check, provision
+from relayer.clock import utc_now
 from relayer.embedding import model
 from relayer.errors import NotAllowed, RelayerError
 from relayer.identity import IdentityError
 from relayer.logs import configure
 from relayer.postgres.embedded import PostgresError
+from relayer.running import running_url
 from relayer.sealed.grants import Role
 from relayer.sealed.keys import (
     AccountId,
@@ -35,8 +36,8 @@ from relayer.sealed.keys import (
     parse_public_key,
 )
 from relayer.sealed.primitives import CryptoError
-from relayer.serve import running_url, serve
 from relayer.settings import SECRET, Settings, SettingsError, variable
+from relayer.storage import Storage, opened
 
 _DAYS: Final = re.compile(r"([1-9][0-9]{0,4})([dhm])")
 T = TypeVar("T")
@@ -118,6 +119,8 @@ def main() -> None:
 @settings_options()
 def serve_command(**values: Any) -> None:
     """Migrate, then serve in the foreground; prints one line with "ready" and the URL."""
+    from relayer.serve import serve  # noqa: PLC0415  # other commands need no model
+
     try:
         settings = Settings(**values)
     except SettingsError as error:
@@ -149,7 +152,7 @@ def account_create(label: str, custody: Any, as_json: bool, **values: Any) -> No
     settings = Settings(**values)
 
     async def work() -> dict[str, Any]:
-        async with app.opened(settings) as storage:
+        async with opened(settings) as storage:
             new = await provision.create_account(
                 storage, label=label, custody=custody, clock=utc_now
             )
@@ -166,7 +169,7 @@ def account_list(as_json: bool, **values: Any) -> None:
     """List accounts."""
 
     async def work() -> list[dict[str, Any]]:
-        async with app.opened(Settings(**values)) as storage:
+        async with opened(Settings(**values)) as storage:
             return await provision.list_accounts(storage)
 
     accounts = run(work())
@@ -214,7 +217,7 @@ def key_add(
     settings = Settings(**values)
 
     async def work() -> dict[str, Any]:
-        async with app.opened(settings) as storage:
+        async with opened(settings) as storage:
             new = await provision.add_key(
                 storage,
                 account=_account(account_text_),
@@ -239,7 +242,7 @@ def key_list(account_text_: str, as_json: bool, **values: Any) -> None:
     """List the keys of an account."""
 
     async def work() -> list[dict[str, Any]]:
-        async with app.opened(Settings(**values)) as storage:
+        async with opened(Settings(**values)) as storage:
             return await provision.list_keys(storage, _account(account_text_))
 
     keys = run(work())
@@ -258,7 +261,7 @@ def key_revoke(
     """Withdraw everything a key was given, from the next request on."""
 
     async def work() -> None:
-        async with app.opened(Settings(**values)) as storage:
+        async with opened(Settings(**values)) as storage:
             await provision.revoke_key(
                 storage,
                 account=_account(account_text_),
@@ -306,7 +309,7 @@ def check_command(as_json: bool, **values: Any) -> None:
     """Verify every blob against its name, every row against its blob, every chain."""
 
     async def work() -> check.Report:
-        async with app.opened(Settings(**values)) as storage:
+        async with opened(Settings(**values)) as storage:
             return await check.check(storage)
 
     report = run(work())
@@ -319,6 +322,8 @@ def check_command(as_json: bool, **values: Any) -> None:
 @json_option
 def doctor_command(as_json: bool, **values: Any) -> None:
     """Say what is wrong with this installation, and what to type."""
+    from relayer import doctor  # noqa: PLC0415  # as above
+
     findings = run(doctor.examine(Settings(**values)))
     show({"findings": findings}, as_json, lambda: doctor.as_text(findings))
     sys.exit(0 if all(f["ok"] for f in findings) else 1)
@@ -360,7 +365,7 @@ def _owner(file: Path | None) -> Identity | None:
         raise click.BadParameter("the owner's key is 64 hex digits") from None
 
 
-def _key_json(new: provision.NewKey, settings: Settings, storage: app.Storage) -> dict[str, Any]:
+def _key_json(new: provision.NewKey, settings: Settings, storage: Storage) -> dict[str, Any]:
     return {
         "account_id": account_text(new.account),
         "public_key": new.identity.public_key.hex(),

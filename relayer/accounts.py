@@ -9,12 +9,12 @@ Not here: keys themselves (`custody.py`), request checks (`checks.py`), SQL (`da
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final, Literal
 
 from relayer.blobs import BlobStore
+from relayer.clock import Clock, to_ms
 from relayer.database import accounts as statements
 from relayer.database.pool import Connection, Database, UniqueViolation
 from relayer.errors import BadRequest, Conflict, Corrupted, NotAllowed, NotFound
@@ -36,12 +36,6 @@ from relayer.sealed.receipts import Item, Receipt, chain_hash, sign_receipt
 
 CHAINS_MAX: Final = 10_000
 _STRENGTH: Final = {"reader": 1, "writer": 2, "owner": 3}
-Clock = Callable[[], datetime]
-
-
-def to_ms(moment: datetime) -> int:
-    """Unix milliseconds."""
-    return round(moment.timestamp() * 1000)
 
 
 @dataclass(frozen=True)

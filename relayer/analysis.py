@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from relayer.accounts import Access, Clock, to_ms
+from relayer.accounts import Access
 from relayer.blobs import BlobStore
+from relayer.clock import Clock, to_ms
 from relayer.custody import Keys
 from relayer.database import memories as rows
 from relayer.database.pool import Database, Row, UniqueViolation
@@ -265,7 +266,7 @@ class Analysis:
         facts = await self._extractor.extract(Turn(draft.text, draft.event_time))
         await self._remember(caller, conversation, facts, draft.text, episode=episode_id)
 
-    async def _pending(self, account: AccountId, episode_id: uuid.UUID) -> rows.Row | None:
+    async def _pending(self, account: AccountId, episode_id: uuid.UUID) -> Row | None:
         row = await rows.find_episode(self._database, account=account, episode_id=episode_id)
         return row if row is not None and row["state"] == "pending" else None
 

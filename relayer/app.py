@@ -21,93 +21,29 @@ from litestar.plugins.prometheus import PrometheusConfig, PrometheusController
 from litestar.types import ASGIApp
 
 from relayer import __version__, http, memwal
-from relayer.accounts import Access, Accounts, Clock
+from relayer.accounts import Access
 from relayer.analysis import Analysis
-from relayer.blobs import BlobStore, FolderStore, PostgresStore
-from relayer.checks import PUBLIC, Guard, utc_now
-from relayer.custody import Custody
-from relayer.database.migrate import migrate
-from relayer.database.pool import Database
+from relayer.checks import PUBLIC, Guard
+from relayer.clock import Clock, utc_now
 from relayer.embedding import model
 from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
 from relayer.embedding.embedders import BuiltinEmbedder, Embedder, OpenAIEmbedder
 from relayer.embedding.endpoints import Endpoint
 from relayer.errors import RelayerError
 from relayer.extraction.extractors import Extractor, LlmExtractor, SentenceExtractor
-from relayer.identity import load_identity
 from relayer.jobs import Worker
 from relayer.llm import LanguageModel
 from relayer.manual import Manual
 from relayer.memory import Caller, MemoryService
-from relayer.namespaces import Namespaces
-from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.public_url import PublicUrl, StripPrefix
 from relayer.registration import Registration
 from relayer.restore import Restore
 from relayer.routes import UNLOCK_HEADER, v1_router
-from relayer.sealed.keys import Identity
 from relayer.settings import Limits, Settings
+from relayer.storage import Storage
 from relayer.writer import Writer
 
 log = logging.getLogger("relayer")
-
-
-@dataclass(frozen=True)
-class Storage:
-    """What the server and the command line share: database, blobs, identity, accounts."""
-
-    connect_args: dict[str, Any]
-    database: Database
-    blobs: BlobStore
-    identity: Identity
-    accounts: Accounts
-    namespaces: Namespaces
-    custody: Custody
-
-
-@asynccontextmanager
-async def opened(settings: Settings, clock: Clock = utc_now) -> AsyncIterator[Storage]:
-    """Storage on a migrated database; the embedded server is started and stopped with it."""
-    # The embedded server drops root and must still walk through; what is inside is closed.
-    mode = 0o711 if os.geteuid() == 0 else 0o700
-    settings.data_dir.mkdir(mode=mode, parents=True, exist_ok=True)
-    identity = load_identity(Path(settings.key_file or settings.data_dir / "relayer.key"))
-    async with _connect_args(settings) as (connect_args, url):
-        await migrate(connect_args, url)
-        database = await Database.connect(connect_args, connections=settings.database_connections)
-        try:
-            yield storage_on(settings, connect_args, database, identity, clock)
-        finally:
-            await database.close()
-
-
-@asynccontextmanager
-async def _connect_args(settings: Settings) -> AsyncIterator[tuple[dict[str, Any], str]]:
-    """asyncpg's arguments and SQLAlchemy's URL of the database."""
-    if settings.database_url:
-        scheme, _, rest = settings.database_url.partition("://")
-        del scheme
-        yield {"dsn": settings.database_url}, f"postgresql+asyncpg://{rest}"
-        return
-    async with EmbeddedPostgres(data_dir=settings.data_dir) as server:
-        yield server.connect_args, server.sqlalchemy_url
-
-
-def storage_on(
-    settings: Settings,
-    connect_args: dict[str, Any],
-    database: Database,
-    identity: Identity,
-    clock: Clock,
-) -> Storage:
-    """Storage on a database that is connected and migrated."""
-    blobs: BlobStore = PostgresStore(database=database)
-    if settings.blob_store.startswith("file:"):
-        blobs = FolderStore(folder=Path(settings.blob_store.removeprefix("file:")))
-    accounts = Accounts(database=database, blobs=blobs, identity=identity, clock=clock)
-    namespaces = Namespaces(database=database, clock=clock)
-    custody = Custody(accounts=accounts, namespaces=namespaces, identity=identity, clock=clock)
-    return Storage(connect_args, database, blobs, identity, accounts, namespaces, custody)
 
 
 def build_embedder(settings: Settings) -> Embedder | None:

@@ -221,14 +221,10 @@ def checked_text(text: str, bytes_max: int, name: str = "text") -> str:
     """The text, within its limit.
 
     Raises:
-        BadRequest: blank, or not encodable.
+        BadRequest: blank.
         TooLarge: over the limit.
     """
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        raise BadRequest(f"{name} is not valid Unicode.") from None
-    if size > bytes_max:
+    if len(text.encode()) > bytes_max:
         raise TooLarge(f"{name} may have at most {bytes_max} bytes.")
     if not text.strip():
         raise BadRequest(f"{name} is empty.")
@@ -312,10 +308,6 @@ def conversation_of(body: AnalyzeBody) -> Conversation:
 def _checked_metadata(metadata: dict[str, str]) -> dict[str, str]:
     if len(metadata) > Limits.metadata_entries_max or any("\0" in k for k in metadata):
         raise BadRequest("metadata has too many entries, or a NUL in a name.")
-    try:
-        size = len(msgspec.json.encode(metadata))
-    except UnicodeEncodeError:
-        raise BadRequest("metadata is not valid Unicode.") from None
-    if size > Limits.metadata_bytes_max:
+    if len(msgspec.json.encode(metadata)) > Limits.metadata_bytes_max:
         raise TooLarge(f"metadata may have at most {Limits.metadata_bytes_max} bytes.")
     return metadata

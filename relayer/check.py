@@ -9,7 +9,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from relayer.app import Storage
 from relayer.blobs import BlobStore
 from relayer.database import accounts as account_rows
 from relayer.database import check as rows
@@ -20,6 +19,7 @@ from relayer.sealed.grants import Chain, parse_any
 from relayer.sealed.keys import AccountId, account_text
 from relayer.sealed.primitives import CryptoError, to_base64url
 from relayer.sealed.receipts import FIRST_PREVIOUS, open_receipt, verify_chain
+from relayer.storage import Storage
 
 PAGE = 500
 

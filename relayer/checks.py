@@ -26,14 +26,15 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from litestar.connection import ASGIConnection
 from litestar.handlers.base import BaseRouteHandler
 
 from relayer import sui
-from relayer.accounts import Access, Accounts, Clock, to_ms
+from relayer.accounts import Access, Accounts
+from relayer.clock import Clock, to_ms
 from relayer.database import accounts as statements
 from relayer.database.pool import Database
 from relayer.errors import (
@@ -304,8 +305,3 @@ def signed_path(scope: Mapping[str, object]) -> str:
     assert isinstance(query, bytes)
     path = raw.split(b"?", 1)[0]
     return (path + (b"?" + query if query else b"")).decode("latin-1")
-
-
-def utc_now() -> datetime:
-    """The clock of a running relayer."""
-    return datetime.now(UTC)

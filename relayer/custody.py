@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from relayer.accounts import Access, Accounts, Clock, to_ms
+from relayer.accounts import Access, Accounts
+from relayer.clock import Clock, to_ms
 from relayer.errors import Corrupted, Misdirected, NotAllowed
 from relayer.namespaces import Namespaces
 from relayer.sealed.grants import Chain, ScopeEntry, open_grant

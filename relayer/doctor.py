@@ -13,8 +13,9 @@ from relayer.embedding import model
 from relayer.errors import RelayerError
 from relayer.identity import IdentityError
 from relayer.postgres.embedded import PostgresError
-from relayer.serve import running_url
+from relayer.running import running_url
 from relayer.settings import Settings, SettingsError
+from relayer.storage import opened
 
 Finding = dict[str, Any]
 DISK_BYTES_MIN = 1 << 30
@@ -61,7 +62,7 @@ def _model(settings: Settings) -> Finding:
 
 async def _storage(settings: Settings) -> Finding:
     async def look() -> str:
-        async with app.opened(settings) as storage:
+        async with opened(settings) as storage:
             await storage.database.fetchrow("SELECT 1")
         return "migrated and answering"
 

@@ -19,9 +19,9 @@ import asyncpg
 from pgqueuer import AsyncpgDriver, Job, Queries, QueueManager
 from pgqueuer.errors import RetryRequested
 
-from relayer.accounts import Clock
 from relayer.analysis import Analysis
 from relayer.blobs import BlobStore
+from relayer.clock import Clock
 from relayer.custody import Custody, Keys
 from relayer.database import accounts as account_rows
 from relayer.database import memories as rows
@@ -41,6 +41,7 @@ RESUME_MAX: Final = 1_000
 HOUSEKEEPING_S: Final = 60
 RECONNECT_S: Final = 1.0
 HEARTBEAT_S: Final = 10
+POLL_S: Final = 1  # how late a job that was put back is noticed; new ones announce themselves
 PUT_BACK_S: Final = 0.5
 BACKOFF_S_MAX: Final = 60
 Work = Callable[[AccountId, Keys, Sequence[Any]], Awaitable[None]]
@@ -107,7 +108,7 @@ class Worker:
         ):
             self._manager.entrypoint(entrypoint, on_failure="hold")(handler)
         await self._manager.run(
-            dequeue_timeout=timedelta(seconds=5),
+            dequeue_timeout=timedelta(seconds=POLL_S),
             batch_size=BATCH,
             heartbeat_timeout=timedelta(seconds=HEARTBEAT_S),
         )

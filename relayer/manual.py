@@ -11,7 +11,7 @@ import uuid
 import numpy as np
 import numpy.typing as npt
 
-from relayer.accounts import Clock
+from relayer.clock import Clock
 from relayer.database import memories as rows
 from relayer.database import recall as search
 from relayer.database.pool import Database

@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from relayer import rank
-from relayer.accounts import Access, Clock
+from relayer.accounts import Access
 from relayer.blobs import BlobStore
+from relayer.clock import Clock
 from relayer.custody import Keys
 from relayer.database import memories as rows
 from relayer.database import recall as search

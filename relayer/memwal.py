@@ -21,6 +21,7 @@ from relayer import __version__, bodies, shapes, sui
 from relayer.accounts import Access
 from relayer.analysis import Analysis, Conversation
 from relayer.checks import PUBLIC, WEIGHT
+from relayer.clock import rfc3339
 from relayer.database import memories as rows
 from relayer.database.pool import Database, Row
 from relayer.embedding.embedders import Embedder
@@ -238,7 +239,7 @@ def _result(found: Found, *, scored: bool) -> Answer:
         "blob_id": m.blob_id,
         "text": m.text,
         "distance": found.distance,
-        "created_at": shapes.moment(m.created_at),
+        "created_at": rfc3339(m.created_at),
     }
     return shape | ({"score": found.score} if scored else {})
 
@@ -443,7 +444,7 @@ def _namespace(row: Row) -> Answer:
         "name": row["name"],
         "memory_count": row["memory_count"],
         "storage_used": row["storage_bytes"],
-        "updated_at": shapes.moment(row["updated_at"]),
+        "updated_at": rfc3339(row["updated_at"]),
     }
 
 

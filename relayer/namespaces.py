@@ -8,7 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
-from relayer.accounts import Clock
+from relayer.clock import Clock
 from relayer.database import memories as statements
 from relayer.database.pool import Database
 from relayer.errors import BadRequest, NotAllowed

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from relayer.accounts import Clock, to_ms
-from relayer.app import Storage
+from relayer.clock import Clock, rfc3339, rfc3339_ms, to_ms
 from relayer.database import accounts as statements
 from relayer.errors import BadRequest, NotAllowed
 from relayer.sealed.grants import Chain, Role, issue_grant, issue_revocation, open_grant, sign_join
@@ -29,7 +28,7 @@ from relayer.sealed.keys import (
     account_text,
 )
 from relayer.sealed.primitives import random_key
-from relayer.shapes import moment, moment_ms
+from relayer.storage import Storage
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,7 @@ async def list_accounts(storage: Storage) -> list[dict[str, Any]]:
             ),
             "memory_count": row["memory_count"],
             "storage_bytes": row["storage_bytes"],
-            "created_at": moment(row["created_at"]),
+            "created_at": rfc3339(row["created_at"]),
         }
         for row in await statements.list_accounts(storage.database)
     ]
@@ -198,8 +197,8 @@ async def list_keys(storage: Storage, account: AccountId) -> list[dict[str, Any]
             "label": key["label"],
             "role": key["role"],
             "namespaces": key["namespaces"],
-            "created_at": moment_ms(key["created_ms"]),
-            "expires_at": moment_ms(key["expires_ms"]),
+            "created_at": rfc3339_ms(key["created_ms"]),
+            "expires_at": rfc3339_ms(key["expires_ms"]),
             "revoked": key["revoked"],
         }
         for key in await storage.accounts.all_keys(account)

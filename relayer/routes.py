@@ -14,6 +14,7 @@ from relayer import bodies, shapes
 from relayer.accounts import Access, Accounts
 from relayer.analysis import Analysis
 from relayer.checks import FOUNDING, PUBLIC, WEIGHT
+from relayer.clock import rfc3339, rfc3339_ms
 from relayer.custody import Custody
 from relayer.database import accounts as account_rows
 from relayer.database import memories as rows
@@ -118,7 +119,7 @@ async def get_account(
         "label": row["label"],
         "custody": access.custody,
         "grant_serial": row["grant_serial"],
-        "created_at": shapes.moment(row["created_at"]),
+        "created_at": rfc3339(row["created_at"]),
         "relayer_key": identity.public_key.hex(),
     }
 
@@ -200,8 +201,8 @@ async def list_keys(access: NamedDependency[Access], accounts: NamedDependency[A
             "label": key["label"],
             "role": key["role"],
             "namespaces": key["namespaces"],
-            "created_at": shapes.moment_ms(key["created_ms"]),
-            "expires_at": shapes.moment_ms(key["expires_ms"]),
+            "created_at": rfc3339_ms(key["created_ms"]),
+            "expires_at": rfc3339_ms(key["expires_ms"]),
             "revoked": key["revoked"],
         }
         for key in await accounts.listed_keys(access)
@@ -458,7 +459,7 @@ async def namespace_stats(access: Access, database: Database, namespace: Namespa
         "namespace": namespace,
         "memory_count": found[0]["memory_count"] if found else 0,
         "storage_bytes": found[0]["storage_bytes"] if found else 0,
-        "updated_at": shapes.moment(found[0]["updated_at"]) if found else None,
+        "updated_at": rfc3339(found[0]["updated_at"]) if found else None,
     }
 
 

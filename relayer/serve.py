@@ -5,23 +5,21 @@ Not here: the application (`app.py`) and the command line (`__main__.py`).
 
 import asyncio
 import contextlib
-import json
 import logging
-import os
 import resource
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import uvicorn
 
-from relayer.app import build_app, opened
+from relayer.app import build_app
+from relayer.running import announced
 from relayer.settings import Settings
+from relayer.storage import opened
 
 log = logging.getLogger("relayer")
 
-RUNNING_FILE: Final = "relayer.json"
 KEEP_ALIVE_S: Final = 75
 GRACE_S: Final = 10
 
@@ -62,7 +60,7 @@ async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
         try:
             await _until_started(server, task)
             url = _url(settings.host, server)
-            with _announced(settings.data_dir, url):
+            with announced(settings.data_dir, url):
                 ready(url)
                 await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -83,27 +81,6 @@ def _url(host: str, server: uvicorn.Server) -> str:
     port = server.servers[0].sockets[0].getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{port}"
-
-
-@contextlib.contextmanager
-def _announced(data_dir: Path, url: str) -> Iterator[None]:
-    """Tell other commands on this folder where the server is, while it is there."""
-    path = data_dir / RUNNING_FILE
-    path.write_text(json.dumps({"pid": os.getpid(), "url": url}))
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def running_url(data_dir: Path) -> str | None:
-    """The URL of the server that serves this folder now, or None."""
-    try:
-        announced: dict[str, Any] = json.loads((data_dir / RUNNING_FILE).read_text())
-        os.kill(announced["pid"], 0)
-        return str(announced["url"])
-    except (OSError, ValueError, KeyError):
-        return None
 
 
 def forbid_core_files() -> None:

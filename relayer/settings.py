@@ -37,7 +37,9 @@ class Settings:
     )
     registration_token: str = setting("", "the token that registration asks for")
     rate_limit: Literal["on", "off"] = setting("on", "request limits; off is for benchmarks")
-    requests_per_minute: int = setting(12000, "weighted requests of an account", unit="1/min", low=1)
+    requests_per_minute: int = setting(
+        12000, "weighted requests of an account", unit="1/min", low=1
+    )
     key_requests_per_minute: int = setting(
         12000, "weighted requests of one key", unit="1/min", low=1
     )

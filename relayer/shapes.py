@@ -4,26 +4,14 @@ Not here: routes and MemWal's own shapes.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
+from relayer.clock import rfc3339
 from relayer.database.pool import Row
 from relayer.memory import Found
 from relayer.record import Memory
 from relayer.sealed.primitives import to_base64, to_base64url
 from relayer.writer import Stored
-
-
-def moment(value: datetime | None) -> str | None:
-    """RFC 3339 in UTC with milliseconds."""
-    if value is None:
-        return None
-    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def moment_ms(value: int | None) -> str | None:
-    """The same from Unix milliseconds."""
-    return None if value is None else moment(datetime.fromtimestamp(value / 1000, UTC))
 
 
 def receipts(signed: Sequence[bytes]) -> list[str]:
@@ -46,13 +34,13 @@ def memory(m: Memory) -> dict[str, Any]:
         "kind": m.kind,
         "tags": list(m.tags),
         "source": m.source,
-        "event_time": moment(m.event_time),
+        "event_time": rfc3339(m.event_time),
         "metadata": dict(m.metadata),
         "importance": m.importance,
         "confidence": m.confidence,
         "writer": m.writer.hex(),
-        "created_at": moment(m.created_at),
-        "expires_at": moment(m.expires_at),
+        "created_at": rfc3339(m.created_at),
+        "expires_at": rfc3339(m.expires_at),
         "revision": m.revision,
         "seq": m.seq,
         "status": m.status,
@@ -102,5 +90,5 @@ def namespace(row: Row) -> dict[str, Any]:
         "key_id": row["key_id"].hex(),
         "memory_count": row["memory_count"],
         "storage_bytes": row["storage_bytes"],
-        "updated_at": moment(row["updated_at"]),
+        "updated_at": rfc3339(row["updated_at"]),
     }

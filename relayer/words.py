@@ -3,7 +3,7 @@
 Not here: hashing them (`sealed.index`) and ranking (`database.recall`).
 
 - Pure and versioned: a change that gives other words for the same text raises `INDEX_VERSION`.
-- A query's words are among those of the memory it quotes.
+- A query and a memory go through the same function, but for single CJK characters.
 """
 
 import re
@@ -46,7 +46,7 @@ def words(text: str) -> list[str]:
 
 
 def indexed_words(text: str) -> list[str]:
-    """The words of a text that is kept: also single CJK characters, which a query may consist of."""
+    """The words of a text that is kept: single CJK characters too, which a query may consist of."""
     return words(text) + [c for run in _CJK.findall(_folded(text)) if len(run) > 1 for c in run]
 
 

@@ -18,8 +18,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from relayer.accounts import Access, Clock, to_ms
+from relayer.accounts import Access
 from relayer.blobs import BlobStore
+from relayer.clock import Clock, to_ms
 from relayer.custody import Keys
 from relayer.database import accounts as account_rows
 from relayer.database import memories as rows

@@ -18,14 +18,14 @@ import pytest
 import pytest_asyncio
 
 from relayer import provision
-from relayer.app import Storage, storage_on
-from relayer.checks import utc_now
+from relayer.clock import utc_now
 from relayer.database.migrate import migrate
 from relayer.database.pool import Database
 from relayer.embedding.embedders import BuiltinEmbedder, Embedder
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.sealed.keys import Identity
 from relayer.settings import Settings
+from relayer.storage import Storage, storage_on
 from tests.model_fixture import model_folder
 from tests.processes import RunningRelayer, running_relayer
 from tests.services import Bench, bench_on

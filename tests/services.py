@@ -13,7 +13,7 @@ from typing import Any
 from nacl import bindings
 
 from relayer import provision
-from relayer.app import Services, Storage, build_services, storage_on
+from relayer.app import Services, build_services
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
 from relayer.llm import LanguageModel
@@ -32,6 +32,7 @@ from relayer.sealed.keys import (
 from relayer.sealed.objects import strict_json
 from relayer.sealed.primitives import aead_seal, exchange_public_key, to_base64, to_base64url
 from relayer.settings import Settings
+from relayer.storage import Storage, storage_on
 from relayer.writer import Remembered, Stored
 
 TEAM = Namespace("team")
@@ -65,7 +66,10 @@ class Bench:
     async def account(self, custody: str = "managed", label: str = "test") -> provision.NewKey:
         """A new account; its root is kept for building unlock headers and grants."""
         founder = await provision.create_account(
-            self.storage, label=label, custody=custody, clock=self.clock  # type: ignore[arg-type]
+            self.storage,
+            label=label,
+            custody=custody,
+            clock=self.clock,  # type: ignore[arg-type]
         )
         chain = await self.storage.accounts.chain(founder.account)
         [root] = open_grant(chain.grants[founder.identity.public_key][0], founder.identity)
@@ -141,9 +145,7 @@ class Bench:
             "sender": key.identity.public_key.hex(),
             "iat": round(self.clock().timestamp() * 1000),
             "hold": hold_s,
-            "keys": [
-                {"ns": k.namespace, "epoch": k.epoch, "key": to_base64(k.key)} for k in keys
-            ],
+            "keys": [{"ns": k.namespace, "epoch": k.epoch, "key": to_base64(k.key)} for k in keys],
         }
         return box_unlock(key.identity, named, payload)
 

@@ -137,7 +137,12 @@ class TestCreate:
             [founding(founder, account, root, serial=2)],
             [founding(other, account, root)],
             [own, founding(founder, account, root, serial=2, recipient=other.public_key)],
-            [own, founding(founder, account, root, serial=2, recipient=other.public_key, role="custodian")],
+            [
+                own,
+                founding(
+                    founder, account, root, serial=2, recipient=other.public_key, role="custodian"
+                ),
+            ],
             [own, own],
         ]
         for grants in wrong:
@@ -159,7 +164,9 @@ class TestCreate:
         moved = resigned(founder, good, box=parse_grant(other).box)
         with pytest.raises(BadRequest):
             await bench.storage.accounts.create(
-                founder=founder.public_key, grants=[founding(founder, account, root), moved], label=""
+                founder=founder.public_key,
+                grants=[founding(founder, account, root), moved],
+                label="",
             )
 
 
@@ -194,7 +201,8 @@ class TestRoles:
         whole = await bench.key(founder, role="writer")
         owner = await bench.key(founder, role="owner")
         expected = {
-            writer: (2, 0, 0), reader: (1, 0, 0), whole: (2, 2, 2), owner: (3, 3, 3), founder: (3, 3, 3),
+            writer: (2, 0, 0), reader: (1, 0, 0), whole: (2, 2, 2), owner: (3, 3, 3),
+            founder: (3, 3, 3),
         }  # fmt: skip
         for key, strengths in expected.items():
             found = tuple([await strength(bench, key, n) for n in (TEAM, OTHER, None)])
@@ -213,7 +221,9 @@ class TestRoles:
         founder = await bench.account()
         agent = await bench.key(founder, TEAM, role="reader")
         key = bench.namespace_key(founder.account, OTHER)
-        await post(bench, founder, agent.identity, await issue(bench, founder, agent.identity, [key]))
+        await post(
+            bench, founder, agent.identity, await issue(bench, founder, agent.identity, [key])
+        )
         assert await strength(bench, agent, TEAM) == 1
         assert await strength(bench, agent, OTHER) == 2
         held = await access(bench, agent)
@@ -310,7 +320,8 @@ class TestGrant:
         "change",
         [
             "not an issuer", "a reader issues", "custodian to another key", "other account",
-            "join for another relayer", "join by another key", "join through another issuer", "flipped",
+            "join for another relayer", "join by another key", "join through another issuer",
+            "flipped",
         ],
     )  # fmt: skip
     async def test_is_refused(self, bench: Bench, change: str) -> None:
@@ -407,7 +418,9 @@ class TestRevocation:
         agent = await bench.key(founder, TEAM)
         await bench.revoke(founder, agent.identity.public_key)
         key = bench.namespace_key(founder.account, OTHER)
-        await post(bench, founder, agent.identity, await issue(bench, founder, agent.identity, [key]))
+        await post(
+            bench, founder, agent.identity, await issue(bench, founder, agent.identity, [key])
+        )
         assert (await strength(bench, agent, TEAM), await strength(bench, agent, OTHER)) == (0, 2)
 
     async def test_is_refused(self, bench: Bench) -> None:
@@ -479,8 +492,10 @@ class TestTampering:
     @pytest.mark.parametrize(
         "statement",
         [
-            "UPDATE grants SET object = set_byte(object, 40, get_byte(object, 40) # 1) WHERE serial = 3",
-            "UPDATE grants SET object = (SELECT object FROM grants WHERE serial = 1) WHERE serial = 3",
+            "UPDATE grants SET object = set_byte(object, 40, get_byte(object, 40) # 1)"
+            " WHERE serial = 3",
+            "UPDATE grants SET object = (SELECT object FROM grants WHERE serial = 1)"
+            " WHERE serial = 3",
             "UPDATE grants SET object = '\\x00' WHERE serial = 3",
             "DELETE FROM grants WHERE serial = 2",
             "DELETE FROM grants WHERE serial = 3",

@@ -205,13 +205,17 @@ class TestPending:
         """Capability 2.17: a failed summary never loses the turn."""
         caller = await thinking.caller(await thinking.account())
         server.script(AWAY)
-        analyzed = await analyze(thinking, caller, TALK, source="chat/9", occurred_at=thinking.clock())
+        analyzed = await analyze(
+            thinking, caller, TALK, source="chat/9", occurred_at=thinking.clock()
+        )
         assert list(analyzed.facts) == []
         assert analyzed.episode is not None
         assert len(analyzed.receipts) == 1
         states = await thinking.services.memory.states(caller.access, [analyzed.episode])
         assert states[analyzed.episode]["state"] == "pending"
-        blob = await thinking.value("SELECT bytes FROM blobs JOIN episodes USING (account_id, blob_id)")
+        blob = await thinking.value(
+            "SELECT bytes FROM blobs JOIN episodes USING (account_id, blob_id)"
+        )
         assert b"window" not in blob
         assert envelope.read_header(blob).address.type == envelope.EPISODE
         server.script(facts("Anna prefers window seats."))
@@ -225,7 +229,9 @@ class TestPending:
         assert states[analyzed.episode]["state"] == "done"
         left = "SELECT count(*) FROM blobs b JOIN episodes e USING (account_id, blob_id)"
         assert await thinking.value(left) == 0
-        used = await thinking.value("SELECT storage_bytes - (SELECT sum(size_bytes) FROM memories) FROM accounts")
+        used = await thinking.value(
+            "SELECT storage_bytes - (SELECT sum(size_bytes) FROM memories) FROM accounts"
+        )
         assert used == 0
         await assert_chain_holds(thinking, caller.access.account)
 
@@ -278,9 +284,7 @@ class TestPending:
         """An extraction whose model has answered once that it is busy."""
         asked = len(server.received)
         task = asyncio.create_task(
-            bench.services.analysis.extract_episode(
-                caller.access.account, caller.keys, episode
-            )
+            bench.services.analysis.extract_episode(caller.access.account, caller.keys, episode)
         )
         while len(server.received) == asked:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -299,9 +303,7 @@ class TestPending:
         await extract(account, keys, episode)
         assert (await thinking.value(COUNT), server.scripted_left) == (1, 0)
 
-    async def test_forgotten_during_extraction(
-        self, thinking: Bench, server: OpenAIServer
-    ) -> None:
+    async def test_forgotten_during_extraction(self, thinking: Bench, server: OpenAIServer) -> None:
         for by_namespace in (False, True):
             caller = await thinking.caller(await thinking.account())
             episode = await self.wait_for(thinking, caller, server)
@@ -332,21 +334,15 @@ class TestPending:
         assert await thinking.value(COUNT) == 0
         assert await thinking.value("SELECT storage_bytes FROM accounts") == 0
 
-    async def test_a_sealed_turn_needs_its_key(
-        self, thinking: Bench, server: OpenAIServer
-    ) -> None:
+    async def test_a_sealed_turn_needs_its_key(self, thinking: Bench, server: OpenAIServer) -> None:
         founder = await thinking.account("sealed")
         caller = await thinking.unlocked(founder, TEAM)
         episode = await self.wait_for(thinking, caller, server)
         locked = await thinking.caller(founder)
         with pytest.raises(NotAllowed):
-            await thinking.services.analysis.extract_episode(
-                founder.account, locked.keys, episode
-            )
+            await thinking.services.analysis.extract_episode(founder.account, locked.keys, episode)
 
-    async def test_an_altered_turn_is_said_so(
-        self, thinking: Bench, server: OpenAIServer
-    ) -> None:
+    async def test_an_altered_turn_is_said_so(self, thinking: Bench, server: OpenAIServer) -> None:
         for statement in (
             "UPDATE blobs SET bytes = set_byte(bytes, 300, get_byte(bytes, 300) # 1)",
             "UPDATE episodes SET epoch = 2",
@@ -415,9 +411,7 @@ class TestAsk:
             await bench.services.analysis.ask(caller, Query(text="tea?", namespaces=[TEAM]))
         assert caught.value.code == "llm.not_configured"
 
-    async def test_model_away_and_reader_only(
-        self, thinking: Bench, server: OpenAIServer
-    ) -> None:
+    async def test_model_away_and_reader_only(self, thinking: Bench, server: OpenAIServer) -> None:
         founder = await thinking.account()
         reader = await thinking.caller(await thinking.key(founder, TEAM, role="reader"))
         server.script(AWAY)

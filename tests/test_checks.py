@@ -12,7 +12,7 @@ import pytest
 from litestar.types import ASGIApp
 
 from relayer import provision
-from relayer.app import Storage, build_app, storage_on
+from relayer.app import build_app
 from relayer.checks import (
     SignedRequest,
     check_clock,
@@ -20,13 +20,14 @@ from relayer.checks import (
     check_signature,
     parse_request,
     signed_path,
-    utc_now,
 )
+from relayer.clock import utc_now
 from relayer.errors import NotAuthenticated, UpgradeRequired
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.provision import NewKey
 from relayer.sealed.keys import Identity, account_id, account_text
 from relayer.settings import Settings
+from relayer.storage import Storage, storage_on
 from tests.conftest import TestDatabase
 from tests.signing import client_of, signed_headers, signer_of
 

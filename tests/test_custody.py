@@ -246,9 +246,7 @@ class TestUnlock:
 
     async def test_every_flipped_byte_is_refused(self, bench: Bench) -> None:
         founder = await bench.account("sealed")
-        raw = from_base64url(
-            bench.unlock(founder, [bench.namespace_key(founder.account, TEAM)])
-        )
+        raw = from_base64url(bench.unlock(founder, [bench.namespace_key(founder.account, TEAM)]))
         held = await access(bench, founder)
         for at in range(0, len(raw), 7):
             spoiled = raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]
@@ -283,9 +281,7 @@ class TestRing:
 
     async def test_hold_counts_from_when_the_header_was_made(self, bench: Bench) -> None:
         founder = await bench.account("sealed")
-        header = bench.unlock(
-            founder, [bench.namespace_key(founder.account, TEAM)], hold_s=60
-        )
+        header = bench.unlock(founder, [bench.namespace_key(founder.account, TEAM)], hold_s=60)
         bench.clock.advance(50)
         await bench.caller(founder, header)
         bench.clock.advance(10)
@@ -312,9 +308,7 @@ class TestRing:
     async def test_learns_once(self, bench: Bench) -> None:
         founder = await bench.account("sealed")
         held = await access(bench, founder)
-        header = bench.unlock(
-            founder, [bench.namespace_key(founder.account, TEAM)], hold_s=60
-        )
+        header = bench.unlock(founder, [bench.namespace_key(founder.account, TEAM)], hold_s=60)
         learned = [(await bench.storage.custody.keys(held, header))[1] for _ in range(2)]
         assert learned == [True, False]
 

@@ -24,7 +24,9 @@ COUNT = "SELECT count(*) FROM memories"
 
 
 async def chain_of(bench: Bench, account: bytes) -> list[bytes]:
-    rows = await bench.sql("SELECT object FROM receipts WHERE account_id = $1 ORDER BY seq", account)
+    rows = await bench.sql(
+        "SELECT object FROM receipts WHERE account_id = $1 ORDER BY seq", account
+    )
     return [r["object"] for r in rows]
 
 
@@ -84,7 +86,10 @@ class TestRemember:
         [stored] = (await bench.stored(caller, [draft])).items
         m = await bench.services.memory.get(caller, stored.id)
         assert (m.text, m.kind, tuple(m.tags), m.source) == (
-            draft.text, draft.kind, draft.tags, draft.source,
+            draft.text,
+            draft.kind,
+            draft.tags,
+            draft.source,
         )
         assert (m.event_time, dict(m.metadata)) == (draft.event_time, draft.metadata)
         assert (m.importance, m.confidence, m.expires_at) == ("vital", "low", draft.expires_at)
@@ -110,7 +115,15 @@ class TestRemember:
         tables = await hybrid.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
         for table in [r["tablename"] for r in tables]:
             dump = str([tuple(r) for r in await hybrid.sql(f'SELECT t::text FROM "{table}" t')])
-            for word in ("ocelot", "marzipan", "zanzibar", "xylophone", "quokka", "narwhal", "wombat"):
+            for word in (
+                "ocelot",
+                "marzipan",
+                "zanzibar",
+                "xylophone",
+                "quokka",
+                "narwhal",
+                "wombat",
+            ):
                 assert word not in dump.lower(), table
                 assert word.encode().hex() not in dump, table
 
@@ -121,7 +134,9 @@ class TestRemember:
             await bench.remember(reader, "Anna prefers tea.")
         writer = await bench.caller(await bench.key(founder, OTHER))
         with pytest.raises(NotAllowed):
-            await bench.stored(writer, [Draft(text="a b", namespace=OTHER), Draft(text="a b", namespace=TEAM)])
+            await bench.stored(
+                writer, [Draft(text="a b", namespace=OTHER), Draft(text="a b", namespace=TEAM)]
+            )
         assert await bench.value(COUNT) == 0
 
     async def test_full_account_takes_nothing_more_and_still_forgets(
@@ -178,7 +193,9 @@ class TestDuplicates:
         assert (items[0].id, items[1].id) == (items[2].id, items[4].id)
         newest = await bench.services.memory.newest(caller, [TEAM], limit=10)
         assert [(m.text, m.seq) for m in newest] == [
-            ("three plums", 3), ("two pears", 2), ("one apple", 1),
+            ("three plums", 3),
+            ("two pears", 2),
+            ("one apple", 1),
         ]
 
     async def test_ten_parallel_writers_store_one_memory(self, bench: Bench) -> None:
@@ -248,10 +265,7 @@ class TestIdempotency:
     async def test_ten_parallel_requests_with_one_key_store_one(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())
         results = await asyncio.gather(
-            *(
-                bench.remember(caller, "Anna prefers tea.", idempotency_key="k")
-                for _ in range(10)
-            )
+            *(bench.remember(caller, "Anna prefers tea.", idempotency_key="k") for _ in range(10))
         )
         assert len({items[0].id for items in results}) == 1
         assert await bench.value(COUNT) == 1
@@ -343,7 +357,9 @@ class TestRead:
         await bench.remember(caller, "two", expires_at=bench.clock() + timedelta(minutes=1))
         await bench.remember(caller, "three")
         memory = bench.services.memory
-        assert [m.text for m in await memory.newest(caller, [TEAM], kind="decision", limit=9)] == ["one"]
+        assert [m.text for m in await memory.newest(caller, [TEAM], kind="decision", limit=9)] == [
+            "one"
+        ]
         bench.clock.advance(60)
         assert [m.text for m in await memory.newest(caller, [TEAM], limit=9)] == ["three", "one"]
         assert await memory.newest(caller, [Namespace("empty")], limit=9) == []
@@ -459,12 +475,18 @@ class TestManual:
             hits = await manual.recall(caller, TEAM, near * 7, 5)
             assert [h[0] for h in hits] == [name, other]
             assert [h[1] for h in hits] == [pytest.approx(0, abs=1e-3), pytest.approx(1, abs=1e-3)]
-            assert await manual.recall(caller, OTHER, near, 5) == [] if custody == "managed" else True
-            recalled = await bench.services.memory.recall(caller, Query(text="foreign", namespaces=[TEAM]))
+            assert (
+                await manual.recall(caller, OTHER, near, 5) == [] if custody == "managed" else True
+            )
+            recalled = await bench.services.memory.recall(
+                caller, Query(text="foreign", namespaces=[TEAM])
+            )
             assert recalled.found == []
             stored = await bench.value(
-                "SELECT v.embedding::text FROM vectors v JOIN memories m USING (account_id, memory_id)"
-                " WHERE v.account_id = $1 AND m.seq = 1", caller.access.account
+                "SELECT v.embedding::text FROM vectors v"
+                " JOIN memories m USING (account_id, memory_id)"
+                " WHERE v.account_id = $1 AND m.seq = 1",
+                caller.access.account,
             )
             assert (stored == "[1,0,0,0,0,0]") == (custody == "sealed")
 
@@ -500,7 +522,8 @@ class TestReceipts:
         )
         opened = [open_receipt(r, bench.storage.identity.public_key) for r in stored.receipts]
         assert [(r.seq, r.op, r.namespace) for r in opened] == [
-            (3, "remember", "team"), (4, "remember", "other"),
+            (3, "remember", "team"),
+            (4, "remember", "other"),
         ]
         assert opened[0].items[0].memory == stored.items[0].id
         assert opened[0].actor == founder.identity.public_key
@@ -561,7 +584,9 @@ class TestEmbed:
             "UPDATE blobs SET bytes = set_byte(bytes, 200, get_byte(bytes, 200) # 1)"
             " WHERE blob_id = (SELECT blob_id FROM memories WHERE seq = 2)"
         )
-        await hybrid.sql("DELETE FROM blobs WHERE blob_id = (SELECT blob_id FROM memories WHERE seq = 3)")
+        await hybrid.sql(
+            "DELETE FROM blobs WHERE blob_id = (SELECT blob_id FROM memories WHERE seq = 3)"
+        )
         await hybrid.embed(caller, stored)
         rows = await hybrid.sql("SELECT memory_id FROM vectors")
         assert [r["memory_id"] for r in rows] == [stored[0].id]
@@ -600,4 +625,3 @@ def openai_embedder(server: EmbeddingsServer) -> OpenAIEmbedder:
         dim=embeddings_server.DIM,
         timeout_s=2,
     )
-

@@ -41,7 +41,6 @@ class Desk:
 
     relayer: RunningRelayer
     database: TestDatabase
-    model: OpenAIServer
     private_key: str
     account: str
 
@@ -58,9 +57,9 @@ class Desk:
         return Signer(identity=Identity(bytes.fromhex(self.private_key)), account=self.account)
 
 
-def desk_of(relayer: RunningRelayer, database: TestDatabase, model: OpenAIServer) -> Desk:
+def desk_of(relayer: RunningRelayer, database: TestDatabase) -> Desk:
     made = relayer.command("account", "create", "--custody", "managed")
-    return Desk(relayer, database, model, made["private_key"], made["account_id"])
+    return Desk(relayer, database, made["private_key"], made["account_id"])
 
 
 @pytest.fixture(scope="module")
@@ -70,14 +69,17 @@ def model() -> Iterator[OpenAIServer]:
 
 
 @pytest_asyncio.fixture(scope="module")
-async def module_database(postgres: EmbeddedPostgres, template: str) -> AsyncIterator[TestDatabase]:
-    async with database_copy(postgres, template) as copy:
-        yield copy
+async def databases(
+    postgres: EmbeddedPostgres, template: str
+) -> AsyncIterator[tuple[TestDatabase, TestDatabase]]:
+    """One for each relayer: they have identities of their own, so they are no replicas."""
+    async with database_copy(postgres, template) as one, database_copy(postgres, template) as two:
+        yield one, two
 
 
 @pytest.fixture(scope="module")
 def desk(
-    module_database: TestDatabase,
+    databases: tuple[TestDatabase, TestDatabase],
     model: OpenAIServer,
     model_dir: Path,
     tmp_path_factory: pytest.TempPathFactory,
@@ -86,26 +88,25 @@ def desk(
     with running_relayer(
         tmp_path_factory.mktemp("memwal") / "data",
         model_dir,
-        database_url=module_database.url,
+        database_url=databases[0].url,
         RELAYER_LLM_MODEL=CHAT_MODEL,
         OPENAI_BASE_URL=model.base_url,
         OPENAI_API_KEY=API_KEY,
     ) as relayer:
-        yield desk_of(relayer, module_database, model)
+        yield desk_of(relayer, databases[0])
 
 
 @pytest.fixture(scope="module")
 def plain_desk(
-    module_database: TestDatabase,
-    model: OpenAIServer,
+    databases: tuple[TestDatabase, TestDatabase],
     model_dir: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Desk]:
-    """A relayer without a language model: a second replica's process on the same database."""
+    """A relayer with the built-in embedder only."""
     with running_relayer(
-        tmp_path_factory.mktemp("plain") / "data", model_dir, database_url=module_database.url
+        tmp_path_factory.mktemp("plain") / "data", model_dir, database_url=databases[1].url
     ) as relayer:
-        yield desk_of(relayer, module_database, model)
+        yield desk_of(relayer, databases[1])
 
 
 # Each call

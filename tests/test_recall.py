@@ -36,7 +36,9 @@ class TestHybrid:
         """Capabilities 0.10, 1.11, 3.24: meaning by vector, exact names by keyword."""
         caller = await hybrid.caller(await hybrid.account())
         stored = await hybrid.remember(caller, *(sentence for _, sentence in PARAPHRASES))
-        stored += await hybrid.remember(caller, "Ticket OPS-4127 is about the pump.", "OPS-4128 too.")
+        stored += await hybrid.remember(
+            caller, "Ticket OPS-4127 is about the pump.", "OPS-4128 too."
+        )
         await hybrid.embed(caller, stored)
         for question, sentence in PARAPHRASES:
             assert (await hybrid.texts(caller, question, limit=3)).count(sentence) == 1, question
@@ -239,7 +241,9 @@ class TestOrder:
         caller = await hybrid.caller(await hybrid.account())
         await hybrid.embed(
             caller,
-            await hybrid.remember(caller, "Anna prefers tea.", "Ben sells tea and cups.", "It rains."),
+            await hybrid.remember(
+                caller, "Anna prefers tea.", "Ben sells tea and cups.", "It rains."
+            ),
         )
         hits = await found(hybrid, caller, "Anna tea")
         assert len(hits) == 3
@@ -343,9 +347,7 @@ class TestQueries:
 
 class TestDropped:
     async def spoil(self, bench: Bench, seq: int, statement: str) -> None:
-        await bench.sql(
-            statement.format(name=f"(SELECT blob_id FROM memories WHERE seq = {seq})")
-        )
+        await bench.sql(statement.format(name=f"(SELECT blob_id FROM memories WHERE seq = {seq})"))
 
     async def test_altered_and_missing_blobs_are_counted(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())
@@ -393,11 +395,14 @@ class TestPlan:
     async def fill(self, bench: Bench, embedder: Embedder) -> tuple[bytes, list[int]]:
         """Rows of many accounts, as SQL can make them: their bytes do not matter to a plan."""
         caller = await bench.caller(await bench.account())
-        await bench.embed(caller, await bench.remember(caller, *(f"tea number {n}" for n in range(20))))
+        await bench.embed(
+            caller, await bench.remember(caller, *(f"tea number {n}" for n in range(20)))
+        )
         account = caller.access.account
         await bench.sql(
             """
-            INSERT INTO accounts (account_id, label, created_at, grant_serial, receipt_seq, receipt_head)
+            INSERT INTO accounts
+                (account_id, label, created_at, grant_serial, receipt_seq, receipt_head)
             SELECT sha256(n::text::bytea), '', now(), 0, 0, '' FROM generate_series(1, 20) n
             """
         )
@@ -414,7 +419,8 @@ class TestPlan:
                 format, kind, importance, confidence, writer, created_at, blob_id, size_bytes,
                 word_count, tokens, index_version)
             SELECT a.account_id, gen_random_uuid(), 1, 1, 1000 + n, 1, 1, 'sealed', 'fact',
-                'standard', 'high', '', now(), sha256(n::text::bytea), 400, 3, ARRAY[1, 2, 3, 1000 + n], 1
+                'standard', 'high', '', now(), sha256(n::text::bytea), 400, 3,
+                ARRAY[1, 2, 3, 1000 + n], 1
             FROM accounts a, generate_series(1, $2::int) n
             WHERE a.account_id <> $1
             """,
@@ -437,9 +443,12 @@ class TestPlan:
             account, embedder.model_id,
         )  # fmt: skip
         await bench.sql("ANALYZE")
-        return account, [r[0] for r in await bench.sql(
-            "SELECT DISTINCT token FROM postings WHERE account_id = $1 LIMIT 2", account
-        )]
+        return account, [
+            r[0]
+            for r in await bench.sql(
+                "SELECT DISTINCT token FROM postings WHERE account_id = $1 LIMIT 2", account
+            )
+        ]
 
     async def test_hot_recall_uses_its_indexes(self, hybrid: Bench, embedder: Embedder) -> None:
         account, tokens = await self.fill(hybrid, embedder)

@@ -50,9 +50,7 @@ def leaks(folder: Path, secrets: dict[str, str]) -> list[str]:
 
 
 @pytest.mark.parametrize("custody", ["managed", "sealed"])
-def test_no_marked_string_is_found_anywhere(
-    tmp_path: Path, model_dir: Path, custody: str
-) -> None:
+def test_no_marked_string_is_found_anywhere(tmp_path: Path, model_dir: Path, custody: str) -> None:
     """Every route and job; the data folder with database, write-ahead log, queue and log files."""
     secrets = {
         name: marked(name)
@@ -113,7 +111,7 @@ def misuse(relayer: RunningRelayer, account: dict[str, Any], s: dict[str, str]) 
     bodies = [
         f'{{"query": "{s["query"]}", "limit": "{s["value"]}"}}',
         f'{{"query": ["{s["query"]}"]}}',
-        f'not json {s["text"]}',
+        f"not json {s['text']}",
         json.dumps({"query": s["query"], s["name"]: 1}),
     ]
     identity = Identity(bytes.fromhex(account["private_key"]))
@@ -127,7 +125,10 @@ def misuse(relayer: RunningRelayer, account: dict[str, Any], s: dict[str, str]) 
         headers["x-seal-session"] = base64.b64encode(s["session"].encode()).decode()
         answer = httpx.post(f"{relayer.url}/v1/recall", content=body, headers=headers)
         assert answer.status_code == 401
-    assert httpx.get(f"{relayer.url}/v1/memories?{s['query']}={s['text']}").status_code in (401, 426)
+    assert httpx.get(f"{relayer.url}/v1/memories?{s['query']}={s['text']}").status_code in (
+        401,
+        426,
+    )
 
 
 def test_refusals_hold_no_secret(relayer: RunningRelayer) -> None:

@@ -183,7 +183,9 @@ def test_key_add_on_a_sealed_account_needs_the_owner(
     assert "RELAYER_OWNER_KEY" in refused.stderr
     owner = tmp_path / "owner.key"
     owner.write_text(account["private_key"])
-    key = relayer.command(*add, "--role", "reader", "--owner-key-file", str(owner), "--expires", "90d")
+    key = relayer.command(
+        *add, "--role", "reader", "--owner-key-file", str(owner), "--expires", "90d"
+    )
     keys = relayer.command("key", "list", "--account", account["account_id"])["keys"]
     entry = next(k for k in keys if k["public_key"] == key["public_key"])
     assert (entry["role"], entry["namespaces"], entry["revoked"]) == ("reader", ["a", "b"], False)
@@ -205,11 +207,12 @@ def test_key_revoke_counts_on_the_next_request(relayer: RunningRelayer) -> None:
 
 def _command(relayer: RunningRelayer, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "relayer", *arguments, "--data-dir", str(relayer.data_dir), "--json"],
+        [sys.executable, "-m", "relayer", *arguments, "--data-dir", str(relayer.data_dir)],
         env=relayer.environment,
         capture_output=True,
         text=True,
         timeout=60,
+        check=False,
     )
 
 
@@ -230,6 +233,7 @@ def test_a_bad_setting_names_its_variable(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "relayer", "serve", "--data-dir", str(tmp_path)],
         env={**os.environ, "RELAYER_DATABASE_CONNECTIONS": "1"},
+        check=False,
         capture_output=True,
         text=True,
         timeout=60,
@@ -261,4 +265,4 @@ def test_settings_hide_secrets() -> None:
     shown = repr(Settings(registration_token="open-sesame", openai_api_key="sk-secret"))
     assert "open-sesame" not in shown
     assert "sk-secret" not in shown
-    assert SECRET == {"registration_token", "openai_api_key", "database_url"}
+    assert {"registration_token", "openai_api_key", "database_url"} == SECRET

@@ -13,11 +13,12 @@ from litestar.types import ASGIApp
 from memwal import utils as memwal
 
 from relayer import sui
-from relayer.app import Storage, build_app
+from relayer.app import build_app
 from relayer.provision import NewKey
 from relayer.sealed.keys import Identity, PublicKey
 from relayer.sealed.primitives import CryptoError
 from relayer.settings import Settings
+from relayer.storage import Storage
 from tests.signing import Signer, client_of
 
 OBJECT = "0x" + "ab" * 32

@@ -19,7 +19,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of commands of an environment with both wheels and their pinned dependencies."""
     folder = tmp_path_factory.mktemp("wheels")
     for project in (ROOT, ROOT / "client"):
-        run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(folder), str(project))
+        run(
+            sys.executable,
+            "-m",
+            "build",
+            "--wheel",
+            "--no-isolation",
+            "-o",
+            str(folder),
+            str(project),
+        )
     venv.create(folder / "env", with_pip=True)
     binaries = folder / "env/bin"
     pip = (str(binaries / "python"), "-m", "pip", "install", "-q", "--root-user-action", "ignore")
@@ -29,9 +38,17 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*command: str, **environment: str) -> str:
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("RELAYER_", "MEMRELAY_", "PYTHON"))}
+    env = {
+        k: v for k, v in os.environ.items() if not k.startswith(("RELAYER_", "MEMRELAY_", "PYTHON"))
+    }
     done = subprocess.run(
-        command, env=env | environment, capture_output=True, text=True, timeout=600, cwd="/"
+        command,
+        env=env | environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd="/",
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout

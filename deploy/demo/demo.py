@@ -21,8 +21,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from memrelay import SyncMemoryClient
 from proof import Proof, prove_isolation
+
+from memrelay import SyncMemoryClient
 
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
@@ -108,9 +109,7 @@ def provision(folder: Path, url: str) -> tuple[dict[str, Any], dict[str, Agent]]
             *("--namespaces", namespaces, "--role", "writer"),
             RELAYER_OWNER_KEY=founder["private_key"],
         )
-        agents[name] = Agent(
-            name, key["account_id"], key["private_key"], key["relayer_key"], url
-        )
+        agents[name] = Agent(name, key["account_id"], key["private_key"], key["relayer_key"], url)
         print(f"  {name:10} may write {namespaces.replace(',', ' and ')}")
     return founder, agents
 

@@ -80,7 +80,8 @@ async def _try_all(connection: asyncpg.Connection, keys: list[NamespaceKey]) -> 
     proof = Proof()
     rows = await connection.fetch(
         """SELECT b.bytes, n.name FROM blobs b
-           JOIN memories m USING (account_id, blob_id) JOIN namespaces n USING (account_id, namespace_id)"""
+           JOIN memories m USING (account_id, blob_id)
+           JOIN namespaces n USING (account_id, namespace_id)"""
     )
     for row in rows:
         proof.tried += 1

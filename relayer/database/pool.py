@@ -31,6 +31,7 @@ _AWAY: Final = (
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a connection that was cut while idle, used once more
     OSError,
     TimeoutError,
 )

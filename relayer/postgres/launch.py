@@ -1,9 +1,9 @@
 """Executable step between the relayer and a PostgreSQL program: drop rights, detach, exec.
 
 It does not decide anything: which account, which program and whether a capability is kept come
-from `relayer.postgres.embedded`. It runs as a program of its own (`python -I -S postgres_launch.py JSON`)
-because changing credentials between fork and exec inside a threaded interpreter is unsafe, and it
-imports the standard library only, so that it starts in a few milliseconds.
+from its callers. It runs as a program of its own (`python -I -S launch.py JSON`) because changing
+credentials between fork and exec inside a threaded interpreter is unsafe, and it imports the
+standard library only, so that it starts in a few milliseconds.
 
 - All rights of root are gone before the exec, with `no_new_privs` set. At most CAP_DAC_READ_SEARCH
   stays, as an *ambient* capability: without it the dropped account could not walk to binaries or

@@ -1,0 +1,33 @@
+"""Time: the clock that everything is handed, and the milliseconds that formats use."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    """The clock of a running relayer."""
+    return datetime.now(UTC)
+
+
+def to_ms(moment: datetime) -> int:
+    """Unix milliseconds."""
+    return round(moment.timestamp() * 1000)
+
+
+def from_ms(milliseconds: int) -> datetime:
+    """The UTC moment of Unix milliseconds."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def rfc3339(moment: datetime | None) -> str | None:
+    """RFC 3339 in UTC with milliseconds, as answers show a moment; None for None."""
+    if moment is None:
+        return None
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def rfc3339_ms(milliseconds: int | None) -> str | None:
+    """The same from Unix milliseconds."""
+    return None if milliseconds is None else rfc3339(from_ms(milliseconds))

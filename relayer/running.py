@@ -1,0 +1,34 @@
+"""Where the server of a data folder is, for other commands on the same folder.
+
+Not here: serving (`serve.py`).
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+RUNNING_FILE: Final = "relayer.json"
+
+
+@contextlib.contextmanager
+def announced(data_dir: Path, url: str) -> Iterator[None]:
+    """Tell other commands on this folder where the server is, while it is there."""
+    path = data_dir / RUNNING_FILE
+    path.write_text(json.dumps({"pid": os.getpid(), "url": url}))
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def running_url(data_dir: Path) -> str | None:
+    """The URL of the server that serves this folder now, or None."""
+    try:
+        announced: dict[str, Any] = json.loads((data_dir / RUNNING_FILE).read_text())
+        os.kill(announced["pid"], 0)
+        return str(announced["url"])
+    except (OSError, ValueError, KeyError):
+        return None

@@ -1,0 +1,233 @@
+"""A real worker on a real queue."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from relayer.database import queue
+from relayer.embedding.embedders import Embedder
+from relayer.llm import LanguageModel
+from relayer.record import Draft
+from relayer.sealed.unlock import HOLD_S_MAX
+from tests.conftest import BenchMaker
+from tests.embeddings_server import EmbeddingsServer
+from tests.openai_server import API_KEY, CHAT_MODEL, openai_server
+from tests.services import OTHER, TEAM, Bench
+from tests.test_analysis import AWAY, analyze
+from tests.test_memory import openai_embedder
+
+VECTORS = "SELECT count(*) FROM vectors"
+JOBS = "SELECT count(*) FROM pgqueuer"
+QUEUED = "SELECT count(*) FROM pgqueuer WHERE status IN ('queued', 'picked')"
+
+
+async def payloads(bench: Bench) -> list[Any]:
+    rows = await bench.sql("SELECT entrypoint, payload FROM pgqueuer ORDER BY id")
+    return [(r["entrypoint"], queue.decode_payload(r["payload"])[1]) for r in rows]
+
+
+async def test_bulk_is_embedded_and_leaves_no_job(hybrid: Bench) -> None:
+    caller = await hybrid.caller(await hybrid.account())
+    async with hybrid.working():
+        await hybrid.remember(caller, *(f"note number {n}" for n in range(20)))
+        await asyncio.gather(*(hybrid.remember(caller, f"single {n}") for n in range(5)))
+        await hybrid.until(VECTORS, 25)
+        await hybrid.until(JOBS, 0)
+
+
+async def test_a_job_commits_with_its_memory_or_not_at_all(hybrid: Bench) -> None:
+    caller = await hybrid.caller(await hybrid.account())
+    [stored] = await hybrid.remember(caller, "Anna prefers tea.")
+    assert await payloads(hybrid) == [("embed", [stored.id])]
+    await hybrid.sql("DROP TABLE pgqueuer CASCADE")
+    with pytest.raises(asyncpg.UndefinedTableError):
+        await hybrid.remember(caller, "Ben sells cups.")
+    assert await hybrid.texts(caller, "cups") == []
+
+
+async def test_embedder_away_is_tried_again(make_bench: BenchMaker) -> None:
+    async with EmbeddingsServer() as server:
+        server.script.extend(["400"] + ["503"] * 3)
+        bench = make_bench(embedder=openai_embedder(server))
+        caller = await bench.caller(await bench.account())
+        async with bench.working():
+            await bench.remember(caller, "Anna prefers tea.")
+            await bench.until(VECTORS, 1)
+        assert server.complaints == []
+        assert not server.script
+
+
+async def test_job_of_a_sealed_account_waits_for_its_keys(
+    hybrid: Bench, embedder: Embedder
+) -> None:
+    """Written at one replica without hold; another unlocked request resumes it."""
+    founder = await hybrid.account("sealed")
+    await hybrid.remember(await hybrid.unlocked(founder, TEAM), "Anna prefers tea.")
+    async with hybrid.working():
+        await hybrid.until("SELECT count(*) FROM pgqueuer WHERE attempts > 0", 1)
+        assert await hybrid.value(VECTORS) == 0
+        await hybrid.unlocked(founder, OTHER, hold_s=60)
+        assert await hybrid.value(VECTORS) == 0
+        await hybrid.unlocked(founder, TEAM, hold_s=60)
+        await hybrid.until(VECTORS, 1)
+        await hybrid.until(JOBS, 0)
+
+
+async def test_what_nobody_unlocked_in_time_is_left_and_resumed(hybrid: Bench) -> None:
+    founder = await hybrid.account("sealed")
+    await hybrid.remember(await hybrid.unlocked(founder, TEAM), "Anna prefers tea.")
+    await hybrid.sql(
+        "UPDATE pgqueuer SET created = created - $1::interval", timedelta(seconds=HOLD_S_MAX)
+    )
+    async with hybrid.working():
+        await hybrid.until(JOBS, 0)
+        assert await hybrid.value(VECTORS) == 0
+        await hybrid.unlocked(founder, TEAM, hold_s=60)
+        await hybrid.until(VECTORS, 1)
+
+
+async def test_unlocking_twice_queues_once(hybrid: Bench) -> None:
+    founder = await hybrid.account("sealed")
+    texts = [Draft(text=f"note {n}", namespace=TEAM) for n in range(45)]
+    caller = await hybrid.unlocked(founder, TEAM)
+    for at in range(0, 45, 15):
+        await hybrid.stored(caller, texts[at : at + 15])
+    await hybrid.sql("DELETE FROM pgqueuer")
+    await hybrid.unlocked(founder, TEAM, hold_s=60)
+    assert [len(ids) for _, ids in await payloads(hybrid)] == [20, 20, 5]
+    hybrid.clock.advance(61)
+    await hybrid.unlocked(founder, TEAM, hold_s=60)
+    assert await hybrid.value(JOBS) == 3
+
+
+class TestSweep:
+    async def test_lost_jobs_are_queued_again(self, hybrid: Bench) -> None:
+        caller = await hybrid.caller(await hybrid.account())
+        [stored] = await hybrid.remember(caller, "Anna prefers tea.")
+        await hybrid.sql("DELETE FROM pgqueuer")
+        await hybrid.services.worker.sweep()
+        assert await payloads(hybrid) == []  # its job may still be on its way
+        hybrid.clock.advance(121)
+        for _ in range(2):
+            await hybrid.services.worker.sweep()
+        assert await payloads(hybrid) == [("embed", [stored.id])]
+        async with hybrid.working():
+            await hybrid.until(VECTORS, 1)
+
+    async def test_lost_extractions_too(self, make_bench: BenchMaker) -> None:
+        with openai_server() as server:
+            model = LanguageModel(
+                base_url=server.base_url, api_key=API_KEY, model=CHAT_MODEL, timeout_s=5
+            )
+            bench = make_bench(language_model=model)
+            caller = await bench.caller(await bench.account())
+            server.script(AWAY)
+            await analyze(bench, caller, "FACT: The roof leaks.")
+            await bench.sql("DELETE FROM pgqueuer")
+            bench.clock.advance(121)
+            await bench.services.worker.sweep()
+            async with bench.working():
+                await bench.until("SELECT count(*) FROM memories", 1)
+            await model.close()
+
+    async def test_a_sealed_account_does_not_hide_the_others(self, hybrid: Bench) -> None:
+        sealed = await hybrid.account("sealed")
+        locked = await hybrid.unlocked(sealed, TEAM)
+        await hybrid.remember(locked, "one apple")
+        await hybrid.sql(
+            """
+            INSERT INTO memories SELECT account_id, gen_random_uuid(), namespace_id, epoch, seq + n,
+                revision, type, format, kind, importance, confidence, writer, event_time,
+                created_at, expires_at, superseded_at, blob_id, size_bytes, word_count, tokens,
+                sha256(n::text::bytea), index_version, embedding_model
+            FROM memories, generate_series(1, 1200) n
+            """
+        )
+        caller = await hybrid.caller(await hybrid.account())
+        [stored] = await hybrid.remember(caller, "Anna prefers tea.")
+        await hybrid.sql("DELETE FROM pgqueuer")
+        hybrid.clock.advance(121)
+        await hybrid.services.worker.sweep()
+        assert await payloads(hybrid) == [("embed", [stored.id])]
+
+    async def test_a_broken_account_does_not_stop_the_others(self, hybrid: Bench) -> None:
+        broken = await hybrid.account()
+        await hybrid.remember(await hybrid.caller(broken), "one apple")
+        caller = await hybrid.caller(await hybrid.account())
+        [stored] = await hybrid.remember(caller, "Anna prefers tea.")
+        await hybrid.sql("DELETE FROM pgqueuer")
+        spoil = "UPDATE accounts SET grant_serial = 1 WHERE account_id = $1"
+        await hybrid.sql(spoil, broken.account)
+        hybrid.clock.advance(121)
+        await hybrid.services.worker.sweep()
+        assert await payloads(hybrid) == [("embed", [stored.id])]
+
+    async def test_without_an_embedder_nothing_waits(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "Anna prefers tea.")
+        bench.clock.advance(121)
+        await bench.services.worker.sweep()
+        sealed = await bench.account("sealed")
+        await bench.remember(await bench.unlocked(sealed, TEAM), "one apple")
+        await bench.unlocked(sealed, TEAM, hold_s=60)
+        assert await bench.value(JOBS) == 0
+
+
+async def test_a_corrupted_turn_is_held_and_said_in_fixed_words(make_bench: BenchMaker) -> None:
+    with openai_server() as server:
+        model = LanguageModel(
+            base_url=server.base_url, api_key=API_KEY, model=CHAT_MODEL, timeout_s=5
+        )
+        bench = make_bench(language_model=model)
+        caller = await bench.caller(await bench.account())
+        server.script(AWAY)
+        await analyze(bench, caller, "FACT: The roof leaks.")
+        await bench.sql("DELETE FROM blobs")
+        async with bench.working():
+            await bench.until("SELECT count(*) FROM pgqueuer WHERE status = 'failed'", 1)
+        logged = str(await bench.sql("SELECT l::text FROM pgqueuer_log l"))
+        assert "store.corrupted" in logged
+        assert "roof" not in logged
+        await model.close()
+
+
+async def test_an_error_nobody_foresaw_is_not_quoted(hybrid: Bench) -> None:
+    caller = await hybrid.caller(await hybrid.account())
+    await hybrid.remember(caller, "Anna prefers tea.")
+    await hybrid.sql("ALTER TABLE vectors ADD CONSTRAINT secretive CHECK (part > 5)")
+    async with hybrid.working():
+        await hybrid.until("SELECT count(*) FROM pgqueuer WHERE status = 'failed'", 1)
+    logged = str(await hybrid.sql("SELECT l::text FROM pgqueuer_log l"))
+    assert "internal" in logged
+    assert "secretive" not in logged
+
+
+async def test_a_lost_connection_is_made_again(hybrid: Bench) -> None:
+    caller = await hybrid.caller(await hybrid.account())
+    async with hybrid.working():
+        await hybrid.remember(caller, "Anna prefers tea.")
+        await hybrid.until(VECTORS, 1)
+        await hybrid.sql(
+            """
+            SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE datname = current_database() AND application_name <> 'memrelay'
+            """
+        )
+        await hybrid.remember(caller, "Ben sells cups.")
+        await hybrid.until(VECTORS, 2)
+
+
+async def test_housekeeping_forgets_what_is_over(hybrid: Bench) -> None:
+    caller = await hybrid.caller(await hybrid.account())
+    await hybrid.remember(caller, "Anna prefers tea.", idempotency_key="k")
+    await hybrid.remember(caller, "Ben sells cups.", idempotency_key="l")
+    await hybrid.sql("UPDATE idempotency SET expires_at = now() WHERE ctid = '(0,1)'")
+    await hybrid.sql(
+        "INSERT INTO nonces VALUES ('\\x01', gen_random_uuid(), now() - interval '1 s')"
+    )
+    async with hybrid.working():
+        await hybrid.until("SELECT count(*) FROM idempotency", 1)
+        await hybrid.until("SELECT count(*) FROM nonces", 1)  # the marker row stays

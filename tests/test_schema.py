@@ -1,0 +1,243 @@
+"""The rules that keep the schema distributable, and the statements reviewable."""
+
+import ast
+import asyncio
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import relayer
+from relayer.database import accounts, blobs, check, memories, migrate, recall
+from relayer.database.pool import Database
+from tests.conftest import TestDatabase
+
+MODULES = (accounts, blobs, check, memories, recall)
+STATEMENTS = {
+    f"{module.__name__.rpartition('.')[2]}.{name}": text
+    for module in MODULES
+    for name, text in vars(module).items()
+    if isinstance(text, str) and re.match(r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH)\b", text)
+}
+
+# Tables by something else than the account: a request names a key before an account is known.
+BY_KEY = {"key_owner", "nonces", "nonces_ahead", "nonce_floor"}
+OTHERS = {"alembic_version"}
+TENANT = """
+SELECT c.oid, c.relname FROM pg_class c
+WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace
+  AND c.relname NOT LIKE 'pgqueuer%' AND NOT c.relname = ANY ($1)
+"""
+
+# Statements of no single account, each run outside requests or before an account is known.
+HOUSEKEEPING = {
+    "accounts._RAISE_FLOOR",
+    "accounts._RESTORE_MARKER",
+    "accounts._DELETE_EXPIRED_NONCES",
+    "accounts._DELETE_EXPIRED_NONCES_AHEAD",
+    "accounts._DELETE_OLD_WINDOWS",
+    "memories._DELETE_EXPIRED_MARKS",
+}
+# Those that name the account without being bound to one.
+OVER_ALL = {
+    "accounts._RECORD_NONCE",
+    "accounts._KEY_OWNER",
+    "accounts._ACCOUNTS",
+    "accounts._INSERT_OWNER",
+    "memories._OUTBOX",
+    "memories._UNEMBEDDED_ANYWHERE",
+    "memories._PENDING_ANYWHERE",
+    "check._OWNERS",
+}
+
+
+async def tenant_tables(database: Database) -> dict[int, str]:
+    rows = await database.fetch(TENANT, sorted(BY_KEY | OTHERS))
+    return {r["oid"]: r["relname"] for r in rows}
+
+
+class TestTables:
+    async def test_every_key_begins_with_the_account(self, database: Database) -> None:
+        tables = await tenant_tables(database)
+        rows = await database.fetch(
+            """
+            SELECT i.indrelid, i.indexrelid::regclass::text AS name, a.attname
+            FROM pg_index i
+            JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+            WHERE i.indrelid = ANY ($1)
+            """,
+            list(tables),
+        )
+        assert {tables[r["indrelid"]] for r in rows} == set(tables.values()), "a key each"
+        assert {r["name"]: r["attname"] for r in rows} == {r["name"]: "account_id" for r in rows}
+
+    async def test_every_reference_stays_in_its_account(self, database: Database) -> None:
+        tables = await tenant_tables(database)
+        rows = await database.fetch(
+            """
+            SELECT c.conname, c.conrelid, c.confrelid, a.attname AS own, f.attname AS other,
+                   c.confdeltype::text AS rule
+            FROM pg_constraint c
+            JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = c.conkey[1]
+            JOIN pg_attribute f ON f.attrelid = c.confrelid AND f.attnum = c.confkey[1]
+            WHERE c.contype = 'f' AND c.conrelid::regclass::text NOT LIKE 'pgqueuer%'
+            """
+        )
+        assert rows
+        for r in rows:
+            assert {r["conrelid"], r["confrelid"]} <= set(tables), r["conname"]
+            assert (r["own"], r["other"]) == ("account_id", "account_id"), r["conname"]
+            assert r["rule"] in "ca", r["conname"]  # SET NULL cannot be distributed
+
+    async def test_no_triggers_and_no_sequences(self, database: Database) -> None:
+        triggers = await database.fetch(
+            "SELECT tgrelid::regclass::text AS name FROM pg_trigger WHERE NOT tgisinternal"
+        )
+        assert all(r["name"].startswith("pgqueuer") for r in triggers)
+        sequences = await database.fetch("SELECT relname FROM pg_class WHERE relkind = 'S'")
+        assert all(r["relname"].startswith("pgqueuer") for r in sequences)
+
+    async def test_vectors_lie_flat(self, database: Database) -> None:
+        rows = await database.fetch(
+            """
+            SELECT a.attstorage::text, format_type(a.atttypid, a.atttypmod) AS type
+            FROM pg_attribute a
+            WHERE a.attrelid = 'vectors'::regclass AND a.attname = 'embedding'
+            """
+        )
+        assert [tuple(r) for r in rows] == [("p", "halfvec")]
+
+    async def test_only_what_a_crash_may_empty_is_unlogged(self, database: Database) -> None:
+        rows = await database.fetch(
+            "SELECT relname FROM pg_class WHERE relpersistence = 'u' AND relkind = 'r'"
+        )
+        unlogged = {r["relname"] for r in rows if not r["relname"].startswith("pgqueuer")}
+        assert unlogged == {"nonces", "request_windows"}
+
+    async def test_no_column_is_made_for_a_readable_word(self, database: Database) -> None:
+        """Every text column of a tenant's table is on this list; memory text is in none."""
+        tables = await tenant_tables(database)
+        rows = await database.fetch(
+            """
+            SELECT attrelid, attname FROM pg_attribute
+            WHERE attrelid = ANY ($1) AND attnum > 0
+              AND atttypid::regtype::text IN ('text', 'character varying', 'json', 'jsonb')
+            """,
+            list(tables),
+        )
+        assert {f"{tables[r['attrelid']]}.{r['attname']}" for r in rows} == {
+            "accounts.label",
+            "grants.label",
+            "namespaces.name",
+            "memories.format",
+            "memories.kind",
+            "memories.importance",
+            "memories.confidence",
+            "memories.embedding_model",
+            "vectors.model",
+            "episodes.state",
+        }
+
+    async def test_migrating_again_and_at_once_changes_nothing(
+        self, fresh_database: TestDatabase, database: Database
+    ) -> None:
+        tables = "SELECT relname, relfilenode FROM pg_class WHERE relkind = 'r' ORDER BY 1"
+        before = await database.fetch(tables)
+        url = fresh_database.url.replace("postgresql://", "postgresql+asyncpg://", 1)
+        await asyncio.gather(*(migrate.migrate(fresh_database.connect_args, url) for _ in range(3)))
+        assert await database.fetch(tables) == before
+
+
+class TestStatements:
+    def test_there_are_some(self) -> None:
+        assert len(STATEMENTS) > 50
+        assert set(STATEMENTS) >= HOUSEKEEPING | OVER_ALL
+
+    async def test_postgres_takes_every_one(self, database: Database) -> None:
+        async with database.connection() as connection:
+            for text in STATEMENTS.values():
+                await connection.prepare(text)
+
+    @pytest.mark.parametrize("name", sorted(set(STATEMENTS) - HOUSEKEEPING - OVER_ALL))
+    def test_each_names_its_account_first(self, name: str) -> None:
+        text = STATEMENTS[name]
+        assert "account_id" in text
+        assert re.search(r"account_id = \$1\b|(?:SELECT|VALUES) ?\(?\$1\b", text), name
+
+    async def test_each_table_of_a_statement_is_bound_to_the_account(
+        self, database: Database
+    ) -> None:
+        """Every table in it has its own `account_id = …`: else one request would visit all."""
+        tables = set((await tenant_tables(database)).values())
+        for name, text in STATEMENTS.items():
+            if name in HOUSEKEEPING | OVER_ALL:
+                continue
+            used = re.findall(r"\b(?:FROM|JOIN|USING)\s+(\w+)", text)
+            used += re.findall(r"\bUPDATE\s+(\w+)", text)
+            count = sum(table in tables for table in used)
+            inner = re.findall(r"account_id = (?:\$1|\w+\.account_id)|JOIN namespaces n ON", text)
+            assert len(inner) >= count, name
+
+    def test_updates_on_conflict_call_no_function(self) -> None:
+        for name, text in STATEMENTS.items():
+            for part in re.findall(r"DO UPDATE SET(.*?)(?:RETURNING|\Z|\n\))", text, re.DOTALL):
+                assert not re.search(r"\w\(", part), name
+
+    def test_no_insert_selects_from_its_own_table_and_returns(self) -> None:
+        for name, text in STATEMENTS.items():
+            for part in re.split(r"\n\)", text):
+                if match := re.search(r"INSERT INTO (\w+)(.*)RETURNING", part, re.DOTALL):
+                    assert not re.search(rf"\b(?:FROM|JOIN)\s+{match[1]}\b", match[2]), name
+
+    def test_numbers_of_the_ranking_are_float8(self) -> None:
+        bare = re.findall(r"(?<![\w$.'])\d+\.\d+(?!\d*::float8)", recall._SEARCH)
+        assert bare == []
+
+    def test_all_statements_live_in_one_package(self) -> None:
+        """The embedded server looks after databases, not after data; a probe asks nothing."""
+        package = Path(relayer.__file__).parent
+        elsewhere = [
+            path
+            for path in package.rglob("*.py")
+            if not {"database", "postgres"} & {p.name for p in path.relative_to(package).parents}
+        ]
+        assert len(elsewhere) > 25
+        for path in elsewhere:
+            for text in _strings(path):
+                words = r"\s*(?:SELECT|INSERT INTO|UPDATE \w+ SET|DELETE FROM|WITH \w+ AS)\b"
+                assert text == "SELECT 1" or not re.match(words, text), (path.name, text[:60])
+
+    def test_one_statement_each_in_migrations(self) -> None:
+        folder = migrate.folder() / "versions"
+        revisions = sorted(p.stem for p in folder.glob("[0-9]*.py"))
+        assert revisions
+        for stem in revisions:
+            assert re.fullmatch(r"\d{4}_[a-z]+(?:_[a-z]+)+", stem)
+            text = (folder / f"{stem}.py").read_text()
+            assert "lock_timeout" in text
+            assert "statement_timeout" in text
+            for statement in _strings(folder / f"{stem}.py"):
+                assert not re.search(r";\s*\S", statement), stem
+                assert not re.search(r"ADD COLUMN[^,]*CHECK", statement), stem
+
+
+def _strings(path: Path) -> list[str]:
+    """The text constants of a module without its docstrings."""
+    tree = ast.parse(path.read_text())
+    texts = [n for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    return [str(n.value) for n in texts if id(n) not in docstrings]
+
+
+def test_modules_of_the_package_are_all_looked_at() -> None:
+    folder = Path(accounts.__file__).parent
+    names = {p.stem for p in folder.glob("*.py")} - {"__init__", "migrate", "pool", "queue"}
+    assert names == {m.__name__.rpartition(".")[2] for m in MODULES}
+    assert importlib.import_module("relayer.database.queue")
