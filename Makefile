@@ -5,7 +5,6 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --root-user-action ignore --no-warn-script-location
 REQUIREMENTS := deploy/requirements
-PACKAGES := relayer migrations client/memrelay client/examples tests deploy
 WORKERS ?= 2
 
 .PHONY: help setup demo serve test check format vectors requirements clean

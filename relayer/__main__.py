@@ -25,6 +25,7 @@ from relayer.errors import NotAllowed, RelayerError
 from relayer.identity import IdentityError
 from relayer.logs import configure
 from relayer.postgres.embedded import PostgresError
+from relayer.process import forbid_core_files
 from relayer.running import running_url
 from relayer.sealed.grants import Role
 from relayer.sealed.keys import (
@@ -78,6 +79,18 @@ storage_options = settings_options(*STORAGE)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
+def settings_of(values: dict[str, Any]) -> Settings:
+    """The settings that options and variables give.
+
+    Raises:
+        Exit: one is out of range; the message names it.
+    """
+    try:
+        return Settings(**values)
+    except SettingsError as error:
+        raise Exit(2, str(error)) from None
+
+
 def show(data: Any, as_json: bool, text: Callable[[], str]) -> None:
     """Print for a script or for a person."""
     click.echo(json.dumps(data) if as_json else text())
@@ -113,6 +126,7 @@ class Exit(click.ClickException):
 @click.version_option(__version__, prog_name="relayer")
 def main() -> None:
     """Long-term memory for AI agents that nobody else can read: the server."""
+    forbid_core_files()
 
 
 @main.command("serve")
@@ -121,10 +135,7 @@ def serve_command(**values: Any) -> None:
     """Migrate, then serve in the foreground; prints one line with "ready" and the URL."""
     from relayer.serve import serve  # noqa: PLC0415  # other commands need no model
 
-    try:
-        settings = Settings(**values)
-    except SettingsError as error:
-        raise Exit(2, str(error)) from None
+    settings = settings_of(values)
     configure(settings.log_level)
     if settings.rate_limit == "off":
         click.echo("WARNING: request limits are OFF. Benchmarks only.", err=True)
@@ -149,7 +160,7 @@ def account() -> None:
 @json_option
 def account_create(label: str, custody: Any, as_json: bool, **values: Any) -> None:
     """Create an account; prints its founder key once."""
-    settings = Settings(**values)
+    settings = settings_of(values)
 
     async def work() -> dict[str, Any]:
         async with opened(settings) as storage:
@@ -169,7 +180,7 @@ def account_list(as_json: bool, **values: Any) -> None:
     """List accounts."""
 
     async def work() -> list[dict[str, Any]]:
-        async with opened(Settings(**values)) as storage:
+        async with opened(settings_of(values)) as storage:
             return await provision.list_accounts(storage)
 
     accounts = run(work())
@@ -214,7 +225,7 @@ def key_add(
     **values: Any,
 ) -> None:
     """Make a key and grant it something; prints it once."""
-    settings = Settings(**values)
+    settings = settings_of(values)
 
     async def work() -> dict[str, Any]:
         async with opened(settings) as storage:
@@ -242,7 +253,7 @@ def key_list(account_text_: str, as_json: bool, **values: Any) -> None:
     """List the keys of an account."""
 
     async def work() -> list[dict[str, Any]]:
-        async with opened(Settings(**values)) as storage:
+        async with opened(settings_of(values)) as storage:
             return await provision.list_keys(storage, _account(account_text_))
 
     keys = run(work())
@@ -261,7 +272,7 @@ def key_revoke(
     """Withdraw everything a key was given, from the next request on."""
 
     async def work() -> None:
-        async with opened(Settings(**values)) as storage:
+        async with opened(settings_of(values)) as storage:
             await provision.revoke_key(
                 storage,
                 account=_account(account_text_),
@@ -309,7 +320,7 @@ def check_command(as_json: bool, **values: Any) -> None:
     """Verify every blob against its name, every row against its blob, every chain."""
 
     async def work() -> check.Report:
-        async with opened(Settings(**values)) as storage:
+        async with opened(settings_of(values)) as storage:
             return await check.check(storage)
 
     report = run(work())
@@ -324,7 +335,7 @@ def doctor_command(as_json: bool, **values: Any) -> None:
     """Say what is wrong with this installation, and what to type."""
     from relayer import doctor  # noqa: PLC0415  # as above
 
-    findings = run(doctor.examine(Settings(**values)))
+    findings = run(doctor.examine(settings_of(values)))
     show({"findings": findings}, as_json, lambda: doctor.as_text(findings))
     sys.exit(0 if all(f["ok"] for f in findings) else 1)
 

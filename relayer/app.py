@@ -62,7 +62,6 @@ def build_embedder(settings: Settings) -> Embedder | None:
             model=settings.embedding_model,
             dim=settings.embedding_dim,
             timeout_s=settings.embedding_timeout_s,
-            tokenizer_folder=model_folder(settings),
         )
     else:
         inner = CoalescingEmbedder(inner=BuiltinEmbedder(folder=model_folder(settings)))

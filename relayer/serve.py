@@ -6,7 +6,6 @@ Not here: the application (`app.py`) and the command line (`__main__.py`).
 import asyncio
 import contextlib
 import logging
-import resource
 import signal
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -14,6 +13,7 @@ from typing import Final
 import uvicorn
 
 from relayer.app import build_app
+from relayer.process import forbid_core_files
 from relayer.running import announced
 from relayer.settings import Settings
 from relayer.storage import opened
@@ -81,8 +81,3 @@ def _url(host: str, server: uvicorn.Server) -> str:
     port = server.servers[0].sockets[0].getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{port}"
-
-
-def forbid_core_files() -> None:
-    """A core file would hold every key and text in memory."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -231,3 +232,23 @@ async def test_housekeeping_forgets_what_is_over(hybrid: Bench) -> None:
     async with hybrid.working():
         await hybrid.until("SELECT count(*) FROM idempotency", 1)
         await hybrid.until("SELECT count(*) FROM nonces", 1)  # the marker row stays
+
+
+async def test_an_outside_store_that_is_away_is_asked_again(
+    make_bench: BenchMaker, tmp_path: Path
+) -> None:
+    bench = make_bench(blob_store=f"file:{tmp_path / 'blobs'}")
+    founder = await bench.account()
+    caller = await bench.caller(founder)
+    [stored] = await bench.remember(caller, "Anna prefers tea.")
+    await bench.services.memory.forget(caller.access, stored.id)
+    own = tmp_path / "blobs" / founder.account.hex()
+    own.rename(tmp_path / "aside")
+    own.write_text("in the way")
+    async with bench.working():
+        await bench.until("SELECT count(*) FROM pgqueuer WHERE attempts > 0", 1)
+        assert await bench.value("SELECT count(*) FROM blob_outbox") == 1
+        own.unlink()
+        (tmp_path / "aside").rename(own)
+        await bench.sql("UPDATE pgqueuer SET execute_after = now()")
+        await bench.until("SELECT count(*) FROM blob_outbox", 0)

@@ -101,9 +101,13 @@ def recall(shell: Shell) -> None:
         warn("The relayer searched by words only.")
 
 
+def _shown(memory: Memory) -> str:
+    return "(sealed by another client)" if memory.text is None else memory.text
+
+
 def _memory_line(memory: Memory) -> str:
     near = "" if memory.distance is None else f"{max(0.0, 1 - memory.distance):4.0%}  "
-    return f"{near}{memory.id}  {memory.text}"
+    return f"{near}{memory.id}  {_shown(memory)}"
 
 
 def analyze(shell: Shell) -> None:
@@ -136,7 +140,7 @@ def get(shell: Shell) -> None:
     """Show one memory."""
     with shell.client() as client:
         memory = client.get(shell.args.id, namespace=shell.args.namespace)
-    shell.show(memory.to_json(), [memory.text])
+    shell.show(memory.to_json(), [_shown(memory)])
 
 
 def forget(shell: Shell) -> None:

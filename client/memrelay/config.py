@@ -110,7 +110,15 @@ class Settings:
         values["allow_insecure"] = _truth(values.get("allow_insecure", False))
         settings = cls(**values)
         seen = path.with_name(f"{path.stem}.{settings.account_id[2:18]}.seen.json")
-        return replace(settings, seen_path=seen) if found else settings
+        kept = found or _is_writable(seen.parent)
+        return replace(settings, seen_path=seen) if kept else settings
+
+
+def _is_writable(folder: Path) -> bool:
+    """Whether the folder can be written, or made where it is missing."""
+    while not folder.exists():
+        folder = folder.parent
+    return os.access(folder, os.W_OK)
 
 
 def _truth(value: object) -> bool:

@@ -71,11 +71,14 @@ class Remembered(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Memory(Answer):
-    """A memory; `distance` (in [0, 2], less is nearer) and `score` only come from a recall."""
+    """A memory; `distance` (in [0, 2], less is nearer) and `score` only come from a recall.
+
+    `text` is None for what another client sealed under a key of its own.
+    """
 
     id: str
     namespace: str
-    text: str
+    text: str | None
     blob_id: str | None = None
     kind: str | None = None
     tags: tuple[str, ...] = ()

@@ -43,6 +43,7 @@ class Agent:
     private_key: str
     relayer_key: str
     url: str
+    home: Path
 
     @property
     def environment(self) -> dict[str, str]:
@@ -52,6 +53,7 @@ class Agent:
             "MEMRELAY_ACCOUNT_ID": self.account_id,
             "MEMRELAY_PRIVATE_KEY": self.private_key,
             "MEMRELAY_RELAYER_KEY": self.relayer_key,
+            "XDG_CONFIG_HOME": str(self.home),
         }
 
 
@@ -109,7 +111,9 @@ def provision(folder: Path, url: str) -> tuple[dict[str, Any], dict[str, Agent]]
             *("--namespaces", namespaces, "--role", "writer"),
             RELAYER_OWNER_KEY=founder["private_key"],
         )
-        agents[name] = Agent(name, key["account_id"], key["private_key"], key["relayer_key"], url)
+        agents[name] = Agent(
+            name, key["account_id"], key["private_key"], key["relayer_key"], url, folder / name
+        )
         print(f"  {name:10} may write {namespaces.replace(',', ' and ')}")
     return founder, agents
 

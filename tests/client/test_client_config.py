@@ -27,17 +27,21 @@ def profile(path, **changes):
     return path
 
 
-def test_the_environment_alone_is_enough():
+def test_the_environment_alone_is_enough(tmp_path):
     environ = {
         "MEMRELAY_URL": "http://127.0.0.1:8080",
         "MEMRELAY_ACCOUNT_ID": ACCOUNT,
         "MEMRELAY_PRIVATE_KEY": KEY,
         "MEMRELAY_NAMESPACE": "team",
-        "XDG_CONFIG_HOME": "/nonexistent",
+        "XDG_CONFIG_HOME": str(tmp_path / "home"),
     }
     settings = Settings.load(environ=environ)
     assert (settings.url, settings.namespace) == ("http://127.0.0.1:8080", "team")
-    assert (settings.custody, settings.relayer_key, settings.seen_path) == ("auto", None, None)
+    assert (settings.custody, settings.relayer_key) == ("auto", None)
+    assert settings.seen_path is not None, "a pin and a serial must outlive the process"
+    assert settings.seen_path.is_relative_to(tmp_path / "home")
+    nowhere = Settings.load(environ=environ | {"XDG_CONFIG_HOME": "/proc/self"})
+    assert nowhere.seen_path is None, "a home that cannot be written is no reason to fail"
 
 
 def test_the_environment_wins_over_the_profile_and_arguments_over_both(tmp_path):

@@ -1,0 +1,59 @@
+"""What is sealed comes back as it was, and nothing else is taken for it."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from relayer.record import Draft, decode, encode, new_id
+from relayer.sealed.keys import Namespace, PublicKey
+from relayer.sealed.primitives import CryptoError
+
+WRITER = PublicKey(bytes(range(32)))
+DRAFT = Draft(
+    text="Anna prefers tea. 猫\u0000",
+    namespace=Namespace("team"),
+    kind="preference",
+    tags=["drinks"],
+    source="mail/17",
+    event_time=datetime(2031, 5, 4, 9, 30, 0, 250_000, UTC),
+    metadata={"room": "4.12"},
+    importance="vital",
+    confidence="low",
+    expires_at=datetime(1969, 1, 1, tzinfo=UTC),
+)
+
+
+def test_round_trip() -> None:
+    assert decode(encode(DRAFT, WRITER)) == (DRAFT, WRITER)
+
+
+def test_unknown_members_are_passed_over() -> None:
+    record = {**json.loads(encode(DRAFT, WRITER)), "later": 1}
+    assert decode(json.dumps(record).encode()) == (DRAFT, WRITER)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"v": 2}, {"v": None}, {"writer": "zz"}, {"writer": 7}, {"event_time": "soon"}, {"text": ...}],
+)
+def test_anything_else_is_refused(change: dict[str, Any]) -> None:
+    record = {**json.loads(encode(DRAFT, WRITER)), **change}
+    record = {k: v for k, v in record.items() if v is not ...}
+    with pytest.raises(CryptoError):
+        decode(json.dumps(record).encode())
+
+
+@pytest.mark.parametrize("record", [b"", b"[]", b"1", b"\xff", b'{"v": 1}'])
+def test_no_record_at_all(record: bytes) -> None:
+    with pytest.raises(CryptoError):
+        decode(record)
+
+
+def test_ids_are_in_order_of_time_and_of_version_seven() -> None:
+    ids = [new_id() for _ in range(100)]
+    assert {i.version for i in ids} == {7}
+    assert {i.variant for i in ids} == {"specified in RFC 4122"}
+    assert len(set(ids)) == 100
+    assert [i.bytes[:6] for i in ids] == sorted(i.bytes[:6] for i in ids)
