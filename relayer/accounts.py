@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from relayer.blobs import BlobStore
 from relayer.clock import Clock, to_ms
 from relayer.database import accounts as statements
 from relayer.database.pool import Connection, Database, UniqueViolation
 from relayer.errors import BadRequest, Conflict, Corrupted, NotAllowed, NotFound
+from relayer.outbox import Outbox
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.grants import (
     Chain,
@@ -93,10 +93,10 @@ class Accounts:
     """Creates accounts, accepts grants and revocations, and tells what a key may do."""
 
     def __init__(
-        self, *, database: Database, blobs: BlobStore, identity: Identity, clock: Clock
+        self, *, database: Database, outbox: Outbox, identity: Identity, clock: Clock
     ) -> None:
         self._database = database
-        self._blobs = blobs
+        self._outbox = outbox
         self._identity = identity
         self._clock = clock
         self._chains: OrderedDict[AccountId, Chain] = OrderedDict()
@@ -126,10 +126,11 @@ class Accounts:
             NotFound: no such account.
             Corrupted: the stored grants do not verify, or history went backwards.
         """
+        # Before the row is read: a grant that commits meanwhile may be in the cache and not in it.
+        chain = self._chains.get(account) or Chain(account)
         row = await statements.find_account(self._database, account)
         if row is None:
             raise NotFound("No such account.")
-        chain = self._chains.get(account) or Chain(account)
         if row["grant_serial"] < chain.serial:
             raise Corrupted("The account's grants went backwards.")
         if row["grant_serial"] > chain.serial:
@@ -192,7 +193,7 @@ class Accounts:
                 raise Conflict("That key belongs to another account.", code="key.taken")
             for item in items:
                 receipts.append(await self._store(connection, item, actor=founder, label=label))
-        await self._journal(account, grants)
+        await self._outbox.publish_soon()
         self._remember(chain)
         return chain, receipts
 
@@ -264,7 +265,7 @@ class Accounts:
             raise BadRequest(f"The grant was refused: {error}.", code="grant.invalid") from None
         async with self._database.transaction() as connection:
             receipt = await self._store(connection, item, actor=actor, label=label)
-        await self._journal(account, [item.signed])
+        await self._outbox.publish_soon()
         self._remember(chain)
         return receipt
 
@@ -311,15 +312,8 @@ class Accounts:
             receipt=receipt,
             receipt_head=chain_hash(receipt),
             blob_id=blob_hash(blob_id(item.signed)),
-            blob_here=self._blobs.transactional,
         )
         return receipt
-
-    async def _journal(self, account: AccountId, objects: Sequence[bytes]) -> None:
-        """Keep signed objects in an outside blob store too, from which alone all can be rebuilt."""
-        if self._blobs.transactional:
-            return  # they were committed with their rows
-        await self._blobs.put_many(account, {blob_id(o): o for o in objects})
 
     async def listed_grants(self, access: Access) -> list[dict[str, Any]]:
         """Signed grants and revocations: all for owners, else one's own and the chain above."""

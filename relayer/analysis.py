@@ -7,9 +7,11 @@ Not here: how facts are found (`extract`), how a model is asked (`llm`), storing
 - No database connection is held while a model thinks.
 """
 
+import asyncio
+import logging
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -19,7 +21,7 @@ from relayer.clock import Clock, to_ms
 from relayer.custody import Keys
 from relayer.database import memories as rows
 from relayer.database.pool import Database, Row, UniqueViolation
-from relayer.errors import Corrupted, Unavailable
+from relayer.errors import Corrupted, NotFound, Unavailable
 from relayer.extraction.extractors import Extractor, Fact, Turn
 from relayer.llm import LanguageModel, ask_prompt
 from relayer.memory import Caller, Found, MemoryService, Query
@@ -27,14 +29,19 @@ from relayer.namespaces import Namespaces
 from relayer.record import Draft, decode, encode, from_ms
 from relayer.redact import redact
 from relayer.sealed import envelope, index
-from relayer.sealed.keys import AccountId, Namespace, PublicKey
+from relayer.sealed.keys import AccountId, Namespace, NamespaceKey, PublicKey
 from relayer.sealed.primitives import CryptoError, to_base64url
 from relayer.settings import Limits
-from relayer.writer import Remembered, Stored, Writer, idempotency_marks, marked_memory
+from relayer.writer import Remembered, Stored, Writer, apart, idempotency_marks, marked_memory
 
 RELATED_MAX: Final = 10
 RELATED_QUERY_CHARACTERS: Final = 2_000  # the end of a conversation says what it is about
+RELATED_S_MAX: Final = 3.0
+ATTEMPTS_MAX: Final = 3  # useless answers to one turn before the rules take over
 ROUTE: Final = "analyze"
+ALTERED: Final = "episode.altered"
+
+log = logging.getLogger("relayer.analysis")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +82,7 @@ class Analysis:
         memory: MemoryService,
         writer: Writer,
         extractor: Extractor,
+        rules: Extractor,
         model: LanguageModel | None,
         database: Database,
         blobs: BlobStore,
@@ -84,6 +92,7 @@ class Analysis:
         self._memory = memory
         self._writer = writer
         self._extractor = extractor
+        self._rules = rules
         self._model = model
         self._database = database
         self._blobs = blobs
@@ -99,28 +108,45 @@ class Analysis:
             QuotaExceeded: the account is full.
         """
         caller.access.require(conversation.namespace, "writer")
-        text, redacted = redact(conversation.text)
-        if (before := await self._answered(caller, conversation, text)) is not None:
+        text, redacted = await apart(len(conversation.text), redact, conversation.text)
+        conversation = replace(conversation, text=text)
+        if (before := await self._answered(caller, conversation)) is not None:
             return Analyzed(before, None, (), redacted)
         turn = Turn(text, conversation.occurred_at, await self._related(caller, conversation))
         try:
             facts = await self._extractor.extract(turn)
         except Unavailable:
-            episode, receipts = await self._keep(caller, conversation, text)
+            episode, receipts = await self._keep(caller, conversation)
             return Analyzed((), episode, receipts, redacted)
-        stored = await self._remember(caller, conversation, facts, text)
+        stored = await self._remember_turn(caller, conversation, facts)
         return Analyzed(stored.items, None, stored.receipts, redacted)
 
-    async def _answered(
-        self, caller: Caller, conversation: Conversation, text: str
-    ) -> list[Stored] | None:
+    async def _remember_turn(
+        self, caller: Caller, conversation: Conversation, facts: Sequence[Fact]
+    ) -> Remembered:
+        """Store facts; the same turn, if it was kept while the model was away, is done with it."""
+        key = caller.keys.of(conversation.namespace)[0]
+        episode = _episode_id(key, conversation)
+        if self._model is not None and await self._pending(caller.access.account, episode):
+            try:
+                return await self._remember(caller, conversation, facts, episode=episode)
+            except NotFound:
+                log.debug("a waiting turn was extracted meanwhile")
+        return await self._remember(caller, conversation, facts)
+
+    async def _answered(self, caller: Caller, conversation: Conversation) -> list[Stored] | None:
         """The facts of an earlier request with the same idempotency key."""
         if conversation.idempotency_key is None:
             return None
         epochs = caller.keys.of(conversation.namespace)
         by_item = [
             idempotency_marks(
-                caller.access, epochs, conversation.idempotency_key, text, route=ROUTE, item=n
+                caller.access,
+                epochs,
+                conversation.idempotency_key,
+                conversation.text,
+                route=ROUTE,
+                item=n,
             )
             for n in range(Limits.facts_max)
         ]
@@ -160,7 +186,12 @@ class Analysis:
             namespaces=[conversation.namespace],
             limit=RELATED_MAX,
         )
-        recalled = await self._memory.recall(caller, query)
+        try:
+            # They are a help; the time of the request belongs to the model.
+            async with asyncio.timeout(RELATED_S_MAX):
+                recalled = await self._memory.recall(caller, query)
+        except TimeoutError:
+            return []
         return [f.memory.text for f in recalled.found if f.memory.text is not None]
 
     async def _remember(
@@ -168,7 +199,6 @@ class Analysis:
         caller: Caller,
         conversation: Conversation,
         facts: Sequence[Fact],
-        text: str,
         *,
         episode: uuid.UUID | None = None,
     ) -> Remembered:
@@ -191,29 +221,24 @@ class Analysis:
             drafts,
             op="analyze",
             route=ROUTE,
-            marked_text=text,
+            marked_text=conversation.text,
             episode=episode,
         )
 
     async def _keep(
-        self, caller: Caller, conversation: Conversation, text: str
+        self, caller: Caller, conversation: Conversation
     ) -> tuple[uuid.UUID, list[bytes]]:
         """Seal the conversation as a pending episode; equal ones are one."""
         key = caller.keys.of(conversation.namespace)[0]
         entry = await self._namespaces.ensure(caller.access.account, key)
-        when = conversation.occurred_at
         draft = Draft(
-            text=text,
+            text=conversation.text,
             namespace=conversation.namespace,
             kind="episodic",
-            event_time=when,
+            event_time=conversation.occurred_at,
             source=conversation.source,
         )
-        episode_id = uuid.UUID(
-            bytes=index.fingerprint(
-                key, kind="episodic", event_time_ms=None if when is None else to_ms(when), text=text
-            )
-        )
+        episode_id = _episode_id(key, conversation)
         address = envelope.Address(envelope.EPISODE, caller.access.account, episode_id, 1)
         blob = envelope.seal(
             key, address, encode(draft, caller.access.key), created_ms=to_ms(self._clock())
@@ -245,15 +270,17 @@ class Analysis:
             Unavailable: the model is still away.
             NotFound: it was erased meanwhile; what was found in it is dropped.
             NotAllowed: the namespace's key is missing.
-            Corrupted: the blob is lost or altered.
+            Corrupted: the blob is lost or altered; it is not tried again.
         """
         if (row := await self._pending(account, episode_id)) is None:
             return
         try:
             draft = await self._open_episode(account, keys, row)
-        except Corrupted:
+        except Corrupted as error:
             if await self._pending(account, episode_id) is None:
                 return  # its blob went with it meanwhile
+            if error.code == ALTERED:
+                await rows.fail_episode(self._database, account=account, episode_id=episode_id)
             raise
         writer = PublicKey(row["writer"])
         caller = Caller(Access(account, writer, grants=(), custody="sealed", serial=0), keys)
@@ -263,8 +290,24 @@ class Analysis:
             occurred_at=draft.event_time,
             source=draft.source,
         )
-        facts = await self._extractor.extract(Turn(draft.text, draft.event_time))
-        await self._remember(caller, conversation, facts, draft.text, episode=episode_id)
+        facts = await self._patient_facts(account, episode_id, Turn(draft.text, draft.event_time))
+        await self._remember(caller, conversation, facts, episode=episode_id)
+
+    async def _patient_facts(
+        self, account: AccountId, episode_id: uuid.UUID, turn: Turn
+    ) -> list[Fact]:
+        """The model's facts, or the rules' when the model keeps answering uselessly."""
+        try:
+            return await self._extractor.extract(turn)
+        except Unavailable as error:
+            if error.code != "llm.invalid_output":
+                raise  # it is away: that says nothing about the turn
+            attempts = await rows.count_attempt(
+                self._database, account=account, episode_id=episode_id
+            )
+            if attempts < ATTEMPTS_MAX:
+                raise
+        return await self._rules.extract(turn)
 
     async def _pending(self, account: AccountId, episode_id: uuid.UUID) -> Row | None:
         row = await rows.find_episode(self._database, account=account, episode_id=episode_id)
@@ -273,16 +316,23 @@ class Analysis:
     async def _open_episode(self, account: AccountId, keys: Keys, row: Row) -> Draft:
         name = to_base64url(row["blob_id"])
         blob = (await self._blobs.get_many(account, [name])).get(name)
+        if blob is None:
+            raise Corrupted("A pending episode is missing.")  # perhaps its whole store is, for now
+        try:
+            return self._opened_episode(account, keys, row, blob)
+        except CryptoError:
+            raise Corrupted("A pending episode was altered.", code=ALTERED) from None
+
+    def _opened_episode(
+        self, account: AccountId, keys: Keys, row: Row, blob: bytes | Corrupted
+    ) -> Draft:
         if not isinstance(blob, bytes):
-            raise Corrupted("A pending episode is lost or altered.")
+            raise CryptoError("altered")
         address = envelope.Address(envelope.EPISODE, account, row["episode_id"], 1)
         for key in keys.of(Namespace(row["namespace"])):
             if key.epoch == row["epoch"]:
-                try:
-                    return decode(envelope.open_envelope(key, address, blob))[0]
-                except CryptoError:
-                    raise Corrupted("A pending episode does not match its row.") from None
-        raise Corrupted("The key of a pending episode's epoch is missing.")
+                return decode(envelope.open_envelope(key, address, blob))[0]
+        raise CryptoError("no key of that epoch")
 
     async def ask(self, caller: Caller, query: Query) -> Answer:
         """A model's answer to a question, from what is recalled for it.
@@ -301,3 +351,16 @@ class Analysis:
         memories = [f.memory.text for f in recalled.found if f.memory.text is not None]
         system, user = ask_prompt(query.text, memories)
         return Answer(await self._model.answer(system=system, user=user), recalled.found)
+
+
+def _episode_id(key: NamespaceKey, conversation: Conversation) -> uuid.UUID:
+    """The name of a kept turn: its keyed fingerprint, so that equal turns are one."""
+    when = conversation.occurred_at
+    return uuid.UUID(
+        bytes=index.fingerprint(
+            key,
+            kind="episodic",
+            event_time_ms=None if when is None else to_ms(when),
+            text=conversation.text,
+        )
+    )

@@ -20,7 +20,7 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.plugins.prometheus import PrometheusConfig, PrometheusController
 from litestar.types import ASGIApp
 
-from relayer import __version__, http, memwal
+from relayer import __version__, memwal, surroundings
 from relayer.accounts import Access
 from relayer.analysis import Analysis
 from relayer.checks import PUBLIC, Guard
@@ -110,7 +110,7 @@ def build_services(
     """The services on a storage; the worker does not run yet."""
     writer = Writer(
         database=storage.database,
-        blobs=storage.blobs,
+        outbox=storage.outbox,
         namespaces=storage.namespaces,
         identity=storage.identity,
         storage_bytes_max=settings.storage_bytes_max,
@@ -125,13 +125,13 @@ def build_services(
         embedder=embedder,
         clock=clock,
     )
-    extractor: Extractor = (
-        SentenceExtractor() if language_model is None else LlmExtractor(model=language_model)
-    )
+    rules = SentenceExtractor()
+    extractor: Extractor = rules if language_model is None else LlmExtractor(model=language_model)
     analysis = Analysis(
         memory=memory,
         writer=writer,
         extractor=extractor,
+        rules=rules,
         model=language_model,
         database=storage.database,
         blobs=storage.blobs,
@@ -145,7 +145,7 @@ def build_services(
         analysis=analysis,
         custody=storage.custody,
         namespaces=storage.namespaces,
-        blobs=storage.blobs,
+        outbox=storage.outbox,
         clock=clock,
     )
     restore = Restore(
@@ -175,7 +175,8 @@ def build_app(storage: Storage, settings: Settings, clock: Clock = utc_now) -> A
         access: Access = request.state.access
         keys, learned = await storage.custody.keys(access, request.headers.get(UNLOCK_HEADER))
         if learned:
-            await services.worker.resume(access.account, storage.custody.held(access.account))
+            held = await storage.custody.held(access.account)
+            services.worker.resume_soon(access.account, held)
         return Caller(access, keys)
 
     def provide_access(request: Request[Any, Any, Any]) -> Access:
@@ -215,11 +216,11 @@ def build_app(storage: Storage, settings: Settings, clock: Clock = utc_now) -> A
             PrometheusConfig(app_name="memrelay", prefix="memrelay", group_path=True).middleware
         ],
         exception_handlers={
-            RelayerError: http.relayer_error,
-            HTTPException: http.http_error,
-            Exception: http.unexpected_error,
+            RelayerError: surroundings.relayer_error,
+            HTTPException: surroundings.http_error,
+            Exception: surroundings.unexpected_error,
         },
-        request_class=http.JsonRequest,
+        request_class=surroundings.JsonRequest,
         request_max_body_size=Limits.body_bytes_max,
         openapi_config=_openapi(),
         lifespan=[_lifespan(services.worker)],
@@ -227,7 +228,7 @@ def build_app(storage: Storage, settings: Settings, clock: Clock = utc_now) -> A
         logging_config=None,
         pdb_on_exception=False,
     )
-    surrounded = http.Surroundings(app, timeout_s=settings.request_timeout_s)
+    surrounded = surroundings.Surroundings(app, timeout_s=settings.request_timeout_s)
     return StripPrefix(surrounded, prefix=public_url.prefix)
 
 

@@ -41,7 +41,7 @@ Source = Annotated[str, Meta(min_length=1, max_length=Limits.source_characters_m
 IdempotencyKey = Annotated[
     str, Meta(min_length=1, max_length=Limits.idempotency_key_characters_max)
 ]
-Label = Annotated[str, Meta(max_length=Limits.label_characters_max)]
+Label = Annotated[str, Meta(max_length=Limits.label_characters_max, pattern=r"^[^\x00-\x1f\x7f]*$")]
 RecallLimit = Annotated[int, Meta(ge=1, le=Limits.recall_limit_max)]
 Weight = Annotated[float, Meta(ge=0, le=100)]
 HexKey = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
@@ -231,12 +231,24 @@ def checked_text(text: str, bytes_max: int, name: str = "text") -> str:
     return text
 
 
+def check_moments(**moments: datetime | None) -> None:
+    """Return when every moment survives a change of time zone.
+
+    Raises:
+        BadRequest: one is in the first or the last year there is.
+    """
+    for name, moment in moments.items():
+        if moment is not None and not 1 < moment.year < 9999:
+            raise BadRequest(f"{name} is out of range.")
+
+
 def draft_of(body: MemoryFields, *, bytes_max: int, now: datetime) -> Draft:
     """What to remember.
 
     Raises:
         BadRequest, TooLarge: out of range.
     """
+    check_moments(event_time=body.event_time, expires_at=body.expires_at)
     if body.expires_at is not None and body.expires_at <= now:
         raise BadRequest("expires_at is in the past.")
     return Draft(
@@ -269,6 +281,7 @@ def query_of(body: RecallBody) -> Query:
     Raises:
         BadRequest, TooLarge: out of range.
     """
+    check_moments(after=body.after, before=body.before)
     return Query(
         text=checked_text(body.query, Limits.query_bytes_max, "query"),
         namespaces=[namespace_of(body.namespace)],
@@ -296,6 +309,7 @@ def conversation_of(body: AnalyzeBody) -> Conversation:
     Raises:
         BadRequest, TooLarge: out of range.
     """
+    check_moments(occurred_at=body.occurred_at)
     return Conversation(
         text=checked_text(body.text, Limits.analyze_bytes_max),
         namespace=namespace_of(body.namespace),

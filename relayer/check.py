@@ -11,6 +11,7 @@ from typing import Any
 
 from relayer.blobs import BlobStore
 from relayer.database import accounts as account_rows
+from relayer.database import blobs as staged_blobs
 from relayer.database import check as rows
 from relayer.database.pool import Row
 from relayer.errors import Corrupted
@@ -60,6 +61,7 @@ async def check(storage: Storage) -> Report:
         report.checked["accounts"] += 1
         serial = await _check_receipts(storage, account, report)
         await _check_grants(storage, account, report, serial)
+        await _check_journal(storage, account, report)
         await _check_memories(storage, account, report)
         await _check_episodes(storage, account, report)
         await _check_rows(storage, account, report)
@@ -112,6 +114,30 @@ async def _check_grants(storage: Storage, account: AccountId, report: Report, se
     if row is None or row["grant_serial"] < chain.serial:
         report.problem(account, "the account does not know its newest grant", str(chain.serial))
     await _check_owners(storage, chain, report)
+
+
+async def _check_journal(storage: Storage, account: AccountId, report: Report) -> None:
+    """Grants, revocations and erasures are in the blob store too, or wait to be published."""
+    journal = [r["object"] for r in await rows.grants(storage.database, account)]
+    seq = 0
+    while page := await account_rows.receipts_after(storage.database, account, seq, PAGE):
+        seq += len(page)
+        journal += [signed for signed in page if _is_erasure(storage, signed)]
+    for at in range(0, len(journal), PAGE):
+        names = {envelope.blob_id(signed): signed for signed in journal[at : at + PAGE]}
+        stored = await storage.blobs.get_many(account, list(names))
+        staged = await staged_blobs.find(storage.database, account, list(names))
+        for name, signed in names.items():
+            report.checked["journal objects"] += 1
+            if signed not in (stored.get(name), staged.get(name)):
+                report.problem(account, "a journal object is missing or altered", name)
+
+
+def _is_erasure(storage: Storage, signed: bytes) -> bool:
+    try:
+        return open_receipt(signed, storage.identity.public_key).op == "forget"
+    except CryptoError:
+        return False  # `_check_receipts` has said so
 
 
 async def _check_owners(storage: Storage, chain: Chain, report: Report) -> None:

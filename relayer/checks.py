@@ -38,6 +38,7 @@ from relayer.clock import Clock, to_ms
 from relayer.database import accounts as statements
 from relayer.database.pool import Database
 from relayer.errors import (
+    NotAllowed,
     NotAuthenticated,
     NotFound,
     RateLimited,
@@ -52,6 +53,7 @@ PUBLIC: Final = "public"  # route option: no signature
 FOUNDING: Final = "founding"  # route option: signed by a key that has no account yet
 WEIGHT: Final = "weight"  # route option: how much a request counts, 1 if not given
 
+FOUNDERS: Final = AccountId(bytes(32))  # stands for every key without an account in the windows
 REFUSAL_S_MIN: Final = 0.02  # longer than any of the checks takes
 _HEX_KEY: Final = re.compile(r"[0-9a-f]{64}")
 _HEX_SIGNATURE: Final = re.compile(r"[0-9a-f]{128}")
@@ -212,14 +214,27 @@ class Guard:
         check_clock(request, now)
         check_signature(request)
         founding = bool(handler.opt.get(FOUNDING))
+        if founding:
+            await self._check_founding(now)
         owner = await self._record_nonce(request, now, unregistered=founding)
         check_session(connection.headers.get("x-seal-session"), request.public_key, now)
         if founding:
-            owner = self._founded(request)
+            self._check_founded(request)
             connection.state.founder = request.public_key
-        else:
-            connection.state.access = await self._access(request, owner)
+            return
+        connection.state.access = await self._access(request, owner)
         await self._count(owner, request.public_key, int(handler.opt.get(WEIGHT, 1)), now)
+
+    async def _check_founding(self, now: datetime) -> None:
+        """Before anything is stored for a key that nobody knows.
+
+        Raises:
+            NotAllowed: registration is closed.
+            RateLimited: too many keys found accounts at once, all of them counted together.
+        """
+        if self._settings.registration == "closed":
+            raise NotAllowed("Registration is closed.", code="registration.closed")
+        await self._count(FOUNDERS, PublicKey(FOUNDERS), 1, now)
 
     async def _record_nonce(
         self, request: SignedRequest, now: datetime, *, unregistered: bool
@@ -249,12 +264,10 @@ class Guard:
             raise Unavailable("The relayer recovers from a crash.", retry_after_s=2)
         return answer.account
 
-    def _founded(self, request: SignedRequest) -> AccountId:
-        """The account that an unregistered key founds."""
-        account = account_id(request.public_key)
-        if request.account not in (None, account):
+    def _check_founded(self, request: SignedRequest) -> None:
+        """An unregistered key names the account that it founds, or none."""
+        if request.account not in (None, account_id(request.public_key)):
             raise NotAuthenticated("account")
-        return account
 
     async def _access(self, request: SignedRequest, owner: AccountId | None) -> Access:
         """Checks 5 and 6."""

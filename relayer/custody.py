@@ -17,6 +17,7 @@ from relayer.accounts import Access, Accounts
 from relayer.clock import Clock, to_ms
 from relayer.errors import Corrupted, Misdirected, NotAllowed
 from relayer.namespaces import Namespaces
+from relayer.ring import KeyRing
 from relayer.sealed.grants import Chain, ScopeEntry, open_grant
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Root
 from relayer.sealed.primitives import CryptoError
@@ -30,7 +31,6 @@ from relayer.sealed.unlock import (
 )
 from relayer.settings import Limits
 
-RING_ENTRIES_MAX: Final = 50_000
 UNLOCKS_MAX: Final = 10_000
 ROOTS_MAX: Final = 10_000
 
@@ -101,9 +101,7 @@ class Custody:
         self._clock = clock
         self._unlock_keys: dict[bytes, UnlockKey] = {}
         self._opened: OrderedDict[bytes, Unlock] = OrderedDict()
-        self._ring: OrderedDict[tuple[AccountId, Namespace, int], tuple[NamespaceKey, int]] = (
-            OrderedDict()
-        )
+        self._ring = KeyRing()
         self._roots: OrderedDict[bytes, RootKeys] = OrderedDict()
 
     def statement(self) -> bytes:
@@ -137,27 +135,26 @@ class Custody:
             ) from None
         except CryptoError:
             raise NotAllowed("The unlock header was rejected.", code="unlock_rejected") from None
-        return lent(unlock.keys), self._hold(access.account, unlock)
+        now_ms = to_ms(self._clock())
+        until_ms = min(unlock.issued_ms, now_ms) + unlock.hold_s * 1000
+        return lent(unlock.keys), self._ring.hold(chain, unlock.keys, until_ms, now_ms)
 
     async def job_keys(self, account: AccountId) -> Keys | None:
         """The keys of background work: the custodian's, or the ring's; None without any."""
         chain = await self._accounts.chain(account)
         if (roots := self._root_keys(chain)) is not None:
             return roots
-        now_ms = to_ms(self._clock())
-        self._forget_expired(now_ms)
-        held = [key for (owner, _, _), (key, _) in self._ring.items() if owner == account]
+        held = self._ring.held(chain, to_ms(self._clock()))
         return lent(held) if held else None
 
-    def held(self, account: AccountId) -> list[Namespace]:
+    async def held(self, account: AccountId) -> list[Namespace]:
         """The namespaces of an account whose keys the ring holds."""
-        return sorted({namespace for owner, namespace, _ in self._ring if owner == account})
+        chain = await self._accounts.chain(account)
+        return sorted({key.namespace for key in self._ring.held(chain, to_ms(self._clock()))})
 
-    def purge(self, account: AccountId) -> None:
-        """Forget every lent key of an account: one of its keys was revoked."""
-        for entry in [e for e in self._ring if e[0] == account]:
-            del self._ring[entry]
-        self._opened.clear()
+    def forget_expired(self) -> None:
+        """Drop lent keys whose time is over."""
+        self._ring.forget_expired(to_ms(self._clock()))
 
     def _root_keys(self, chain: Chain) -> RootKeys | None:
         grants = self._accounts.custodian_grants(chain)
@@ -225,25 +222,6 @@ class Custody:
                 raise CryptoError("another key than the namespace's")
             if named is None and not _root_epoch(access, key.epoch):
                 raise CryptoError("no root of that epoch")
-
-    def _hold(self, account: AccountId, unlock: Unlock) -> bool:
-        """Keep lent keys as long as their sender allows; whether any is new."""
-        now_ms = to_ms(self._clock())
-        self._forget_expired(now_ms)
-        until_ms = min(unlock.issued_ms, now_ms) + unlock.hold_s * 1000
-        learned = False
-        for key in unlock.keys if until_ms > now_ms else ():
-            entry = (account, key.namespace, key.epoch)
-            learned = learned or entry not in self._ring
-            held_until = self._ring.pop(entry, (key, 0))[1]
-            self._ring[entry] = (key, max(until_ms, held_until))
-        while len(self._ring) > RING_ENTRIES_MAX:
-            self._ring.popitem(last=False)
-        return learned
-
-    def _forget_expired(self, now_ms: int) -> None:
-        for entry in [e for e, (_, until) in self._ring.items() if until <= now_ms]:
-            del self._ring[entry]
 
 
 def _named_key_ids(access: Access, key: NamespaceKey) -> bytes | None:

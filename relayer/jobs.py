@@ -20,23 +20,24 @@ from pgqueuer import AsyncpgDriver, Job, Queries, QueueManager
 from pgqueuer.errors import RetryRequested
 
 from relayer.analysis import Analysis
-from relayer.blobs import BlobStore
 from relayer.clock import Clock
 from relayer.custody import Custody, Keys
 from relayer.database import accounts as account_rows
 from relayer.database import memories as rows
 from relayer.database import queue
-from relayer.database.pool import Database
-from relayer.errors import Corrupted, NotAllowed, NotFound, RelayerError, Unavailable
+from relayer.database.pool import STATEMENT_TIMEOUT_S, Database
+from relayer.errors import Corrupted, NotAllowed, NotFound, QuotaExceeded, RelayerError, Unavailable
 from relayer.memory import MemoryService
 from relayer.namespaces import Namespaces
+from relayer.outbox import Outbox
 from relayer.sealed.keys import AccountId, Namespace
-from relayer.sealed.primitives import to_base64url
 from relayer.sealed.unlock import HOLD_S_MAX
 
 log = logging.getLogger("relayer.jobs")
 
-BATCH: Final = 20
+BATCH: Final = 20  # memories of a job
+JOBS_MAX: Final = 8  # at once, so that requests keep their share of connections and processors
+EXTRACTIONS_MAX: Final = 2  # at once, since each is a paid model call
 RESUME_MAX: Final = 1_000
 HOUSEKEEPING_S: Final = 60
 RECONNECT_S: Final = 1.0
@@ -59,7 +60,7 @@ class Worker:
         analysis: Analysis,
         custody: Custody,
         namespaces: Namespaces,
-        blobs: BlobStore,
+        outbox: Outbox,
         clock: Clock,
     ) -> None:
         self._connect_args = connect_args
@@ -68,49 +69,56 @@ class Worker:
         self._analysis = analysis
         self._custody = custody
         self._namespaces = namespaces
-        self._blobs = blobs
+        self._outbox = outbox
         self._clock = clock
         self._manager: QueueManager | None = None
+        self._stopping = False
+        self._resuming: set[asyncio.Task[None]] = set()  # the loop keeps no strong reference
 
     async def run(self) -> None:
-        """Work until cancelled; a lost connection is made again."""
+        """Work until cancelled; whatever fails is said and begun again."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._serve())
             group.create_task(self._keep_house())
 
     def stop(self) -> None:
         """Take no further jobs."""
+        self._stopping = True
         if self._manager is not None:
             self._manager.shutdown.set()
 
     async def _serve(self) -> None:
-        while True:
+        while not self._stopping:
             try:
-                connection = await asyncpg.connect(**self._connect_args)
-            except (OSError, asyncpg.PostgresError):
+                connection = await asyncpg.connect(
+                    **self._connect_args, command_timeout=STATEMENT_TIMEOUT_S
+                )
+                try:
+                    await self._work_on(connection)
+                finally:
+                    connection.terminate()
+            except Exception as error:
+                # A worker that ended silently would leave every memory without its vector.
+                _note("worker begins again", "jobs.reconnect", error)
                 await asyncio.sleep(RECONNECT_S)
-                continue
-            try:
-                await self._work_on(connection)
-                return
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ExceptionGroup):
-                log.warning("job worker lost its connection", extra={"event": "jobs.reconnect"})
-                await asyncio.sleep(RECONNECT_S)
-            finally:
-                connection.terminate()
 
     async def _work_on(self, connection: asyncpg.Connection) -> None:
         self._manager = QueueManager(Queries(AsyncpgDriver(connection)))
-        for entrypoint, handler in (
-            (queue.EMBED, self._embed),
-            (queue.EXTRACT, self._extract),
-            (queue.DELETE_BLOBS, self._delete_blobs),
+        for entrypoint, handler, limit in (
+            (queue.EMBED, self._embed, 0),
+            (queue.EXTRACT, self._extract, EXTRACTIONS_MAX),
+            (queue.DELETE_BLOBS, self._delete_blobs, 1),
         ):
-            self._manager.entrypoint(entrypoint, on_failure="hold")(handler)
+            register = self._manager.entrypoint(
+                entrypoint, on_failure="hold", concurrency_limit=limit
+            )
+            register(handler)
         await self._manager.run(
             dequeue_timeout=timedelta(seconds=POLL_S),
-            batch_size=BATCH,
+            batch_size=JOBS_MAX // 2,
+            max_concurrent_tasks=JOBS_MAX,
             heartbeat_timeout=timedelta(seconds=HEARTBEAT_S),
+            shutdown_on_listener_failure=True,
         )
 
     async def _embed(self, job: Job) -> None:
@@ -134,10 +142,11 @@ class Worker:
         except NotAllowed:
             age_s = (datetime.now(UTC) - job.created).total_seconds()
             if age_s < HOLD_S_MAX:
-                raise RetryRequested(timedelta(seconds=PUT_BACK_S), "no key here") from None
+                raise RetryRequested(_backoff(job, PUT_BACK_S), "no key here") from None
+        except QuotaExceeded as error:
+            raise RetryRequested(timedelta(hours=1), error.code) from None
         except Unavailable as error:
-            delay_s = min(2.0 ** min(job.attempts, 10), BACKOFF_S_MAX)
-            raise RetryRequested(timedelta(seconds=delay_s), error.code) from None
+            raise RetryRequested(_backoff(job, 1.0), error.code) from None
         except Corrupted as error:
             log.error("job found a corrupted object", extra={"event": "jobs.corrupted"})
             raise RuntimeError(error.code) from None
@@ -149,21 +158,22 @@ class Worker:
             raise RuntimeError("internal") from None
 
     async def _delete_blobs(self, job: Job) -> None:
-        del job  # the outbox says what is due
         try:
-            await self.empty_outbox()
+            await self._outbox.empty()
         except Unavailable as error:
-            raise RetryRequested(timedelta(seconds=5), error.code) from None
+            raise RetryRequested(_backoff(job, 1.0), error.code) from None
 
-    async def empty_outbox(self) -> None:
-        """Delete what an outside store has still to delete."""
-        while due := await rows.due_deletions(self._database, limit=100):
-            for account, blob_id in due:
-                # Under the lock, because the same foreign bytes may be uploaded again meanwhile.
-                async with self._database.transaction() as connection:
-                    if await rows.lock_blob(connection, account=account, blob_id=blob_id):
-                        await self._blobs.delete(account, to_base64url(blob_id))
-                    await rows.confirm_deletion(connection, account=account, blob_id=blob_id)
+    def resume_soon(self, account: AccountId, namespaces: Sequence[Namespace]) -> None:
+        """Resume without keeping the request that brought the keys waiting."""
+        task = asyncio.create_task(self._resume_quietly(account, namespaces))
+        self._resuming.add(task)
+        task.add_done_callback(self._resuming.discard)
+
+    async def _resume_quietly(self, account: AccountId, namespaces: Sequence[Namespace]) -> None:
+        try:
+            await self.resume(account, namespaces)
+        except RelayerError as error:
+            _note("resuming waits", "jobs.wait", error)
 
     async def resume(self, account: AccountId, namespaces: Sequence[Namespace]) -> None:
         """Queue the work that waited for these namespaces' keys, which the ring now holds."""
@@ -182,15 +192,24 @@ class Worker:
         await self._queue_again(queue.EXTRACT, account, episodes, batch=1)
 
     async def _keep_house(self) -> None:
+        steps = (
+            self._delete_expired,
+            self._outbox.publish,
+            self._outbox.empty,
+            self.sweep,
+        )
         while True:
-            try:
-                await account_rows.delete_expired(self._database)
-                await rows.delete_expired_marks(self._database)
-                await self.empty_outbox()
-                await self.sweep()
-            except RelayerError as error:
-                log.warning("housekeeping waits", extra={"event": "jobs.wait", "code": error.code})
+            for step in steps:
+                try:
+                    await step()
+                except Exception as error:
+                    _note("housekeeping waits", "jobs.wait", error)
             await asyncio.sleep(HOUSEKEEPING_S)
+
+    async def _delete_expired(self) -> None:
+        self._custody.forget_expired()
+        await account_rows.delete_expired(self._database)
+        await rows.delete_expired_marks(self._database)
 
     async def sweep(self) -> None:
         """Queue again what has waited for minutes: its job was lost with its process."""
@@ -217,4 +236,14 @@ class Worker:
             return
         async with self._database.connection() as connection:
             for at in range(0, len(ids), batch):
-                await queue.enqueue_again(connection, entrypoint, account, ids[at : at + batch])
+                await queue.enqueue(connection, entrypoint, account, ids[at : at + batch])
+
+
+def _backoff(job: Job, first_s: float) -> timedelta:
+    """How long to wait before a job is tried again: twice as long each time, a minute at most."""
+    return timedelta(seconds=min(first_s * 2.0 ** min(job.attempts, 10), BACKOFF_S_MAX))
+
+
+def _note(message: str, event: str, error: Exception) -> None:
+    """Say what kind of error it was, never what it said: that may quote anything."""
+    log.warning(message, extra={"event": event, "cause": type(error).__name__})

@@ -10,9 +10,9 @@ Not here: what the steps do (`redact`, `words`, `sealed`, `database`, `blobs`, `
 import asyncio
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Final
@@ -43,6 +43,7 @@ from relayer.writer import Remembered, Writer
 log = logging.getLogger("relayer.memory")
 
 LAST_SEQ: Final = 2**63 - 1
+_STATUS: Final = {None: "uploaded", rows.LOST: "failed"}  # by embedding model; else done
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ class MemoryService:
             scopes=scopes,
             model="" if self._embedder is None else self._embedder.model_id,
             filters=search.Filters(now, query.kinds, query.after, query.before),
-            limit=query.limit if query.weights.semantic_only else search.CANDIDATES,
+            limit=query.limit if _settled_by_search(query) else search.CANDIDATES,
         )
         ordered = [
             pair
@@ -248,9 +249,11 @@ class MemoryService:
             now=self._clock(),
         )
         opened = await self.open_rows(caller, found)
-        if None in opened:
-            raise Corrupted("A stored memory does not match its name or its row.")
-        return [memory for memory in opened if memory is not None]
+        # One that is lost or altered is listed as that: it must not hide what is behind it.
+        return [
+            memory or replace(_memory(row, None), status="failed")
+            for row, memory in zip(found, opened, strict=True)
+        ]
 
     async def get(self, caller: Caller, memory_id: uuid.UUID) -> Memory:
         """One memory.
@@ -331,9 +334,13 @@ class MemoryService:
         """
         names = [to_base64url(row["blob_id"]) for row in found]
         blobs = await self._blobs.get_many(caller.access.account, names)
-        return [
+        opened = [
             _opened(caller, row, blobs.get(name)) for row, name in zip(found, names, strict=True)
         ]
+        if self.embeds:
+            return opened
+        # Without an embedder there is nothing further to wait for.
+        return [m and replace(m, status="done") for m in opened]
 
     async def embed(self, account: AccountId, keys: Keys, ids: Sequence[uuid.UUID]) -> None:
         """Give those of these memories that still live and lack a vector theirs.
@@ -345,18 +352,33 @@ class MemoryService:
         if self._embedder is None:
             return
         found = await rows.unembedded_rows(self._database, account=account, memory_ids=ids)
-        parts = [
+        open_ones = [row for row in found if _has_key(keys, row)]
+        texts, altered = await self._texts(account, keys, open_ones)
+        parts = await asyncio.to_thread(self._split, texts)
+        if parts:
+            taken, vectors = await self._vectors(account, parts)
+            turned = await asyncio.to_thread(self._turn_parts, keys, taken, vectors)
+            await rows.insert_vectors(
+                self._database, account=account, model=self._embedder.model_id, vectors=turned
+            )
+            refused = {p[0]["memory_id"] for p in parts} - {p[0]["memory_id"] for p in taken}
+            await self._give_up(account, refused, rows.NO_VECTOR)
+        await self._give_up(account, altered, rows.LOST)
+        if len(open_ones) < len(found):
+            raise NotAllowed("A namespace's key is missing.", code="unlock_required")
+
+    def _split(self, texts: Sequence[tuple[Row, str]]) -> list[tuple[Row, int, str]]:
+        """(row, number, passage) of every text."""
+        assert self._embedder is not None
+        return [
             (row, n, passage)
-            for row, text in await self._texts(account, keys, found)
+            for row, text in texts
             for n, passage in enumerate(self._embedder.split(text))
         ]
-        if not parts:
-            return
-        taken, vectors = await self._vectors(account, parts)
-        turned = await asyncio.to_thread(self._turn_parts, keys, taken, vectors)
-        await rows.insert_vectors(
-            self._database, account=account, model=self._embedder.model_id, vectors=turned
-        )
+
+    async def _give_up(self, account: AccountId, ids: Set[uuid.UUID], model: str) -> None:
+        if ids:
+            await rows.give_up(self._database, account=account, memory_ids=sorted(ids), model=model)
 
     async def _vectors(
         self, account: AccountId, parts: Sequence[tuple[Row, int, str]]
@@ -396,20 +418,25 @@ class MemoryService:
 
     async def _texts(
         self, account: AccountId, keys: Keys, found: Sequence[Row]
-    ) -> list[tuple[Row, str]]:
-        """(row, text) of those that open; one altered blob must not hold up its batch."""
+    ) -> tuple[list[tuple[Row, str]], set[uuid.UUID]]:
+        """(row, text) of those that open, and the ids of those that were altered.
+
+        A missing blob is neither: its store may be missing for a while as a whole.
+        """
         names = [to_base64url(row["blob_id"]) for row in found]
         blobs = await self._blobs.get_many(account, names)
-        texts = []
+        texts, altered = [], set()
         for row, name in zip(found, names, strict=True):
-            blob = blobs.get(name)
+            if (blob := blobs.get(name)) is None:
+                continue
             try:
                 if not isinstance(blob, bytes):
-                    raise CryptoError("lost or altered")
+                    raise CryptoError("altered")
                 texts.append((row, open_record(account, keys, row, blob)[0].text))
             except CryptoError:
-                log.error("a blob is lost or altered", extra={"event": "blobs.corrupted"})
-        return texts
+                log.error("a blob is altered", extra={"event": "blobs.corrupted"})
+                altered.add(row["memory_id"])
+        return texts, altered
 
 
 def open_record(account: AccountId, keys: Keys, row: Row, blob: bytes) -> tuple[Draft, bytes]:
@@ -421,6 +448,13 @@ def open_record(account: AccountId, keys: Keys, row: Row, blob: bytes) -> tuple[
     """
     address = envelope.Address(row["type"], account, row["memory_id"], row["revision"])
     return decode(envelope.open_envelope(_key_of(keys, row), address, blob))
+
+
+def _has_key(keys: Keys, row: Row) -> bool:
+    try:
+        return bool(_key_of(keys, row))
+    except NotAllowed:
+        return False
 
 
 def _key_of(keys: Keys, row: Row) -> NamespaceKey:
@@ -460,7 +494,7 @@ def _memory(row: Row, draft: Draft | None) -> Memory:
         expires_at=row["expires_at"],
         revision=row["revision"],
         seq=row["seq"],
-        status="uploaded" if row["embedding_model"] is None else "done",
+        status=_STATUS.get(row["embedding_model"], "done"),
     )
 
 
@@ -473,6 +507,11 @@ def _found(hit: search.Hit, score: float, memory: Memory, terms: Sequence[str]) 
         relevance=hit.relevance,
         matched=[terms[n] for n in sorted(hit.matched)],
     )
+
+
+def _settled_by_search(query: Query) -> bool:
+    """Whether the search's own first hits are the answer: nothing is weighed or dropped later."""
+    return query.weights.semantic_only and query.min_relevance == 0
 
 
 def _distinct(terms: Sequence[str]) -> list[str]:

@@ -251,6 +251,7 @@ async def analyze(
     analysis: NamedDependency[Analysis],
 ) -> Answer:
     """Remember what is worth keeping of a conversation."""
+    bodies.check_moments(occurred_at=data.occurred_at)
     conversation = Conversation(
         text=bodies.checked_text(data.text, Limits.analyze_bytes_max),
         namespace=bodies.namespace_of(data.namespace),

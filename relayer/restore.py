@@ -11,6 +11,7 @@ from typing import Final
 from relayer.blobs import BlobStore
 from relayer.database import memories as rows
 from relayer.database.pool import Database, UniqueViolation
+from relayer.errors import NotFound
 from relayer.memory import Caller
 from relayer.namespaces import Namespaces
 from relayer.record import decode, from_ms
@@ -52,10 +53,11 @@ class Restore:
         """
         caller.access.require(namespace, "writer")
         keys = {key.key_id: key for key in caller.keys.of(namespace)}
-        missing, skipped, failed = await self._missing(caller, keys)
-        restored, altered = 0, failed
+        missing, altered = await self._missing(caller, keys)
+        indexed = await self._indexed(caller, namespace)
         if missing:
             await rows.recount(self._database, caller.access.account)
+        restored, failed = 0, altered
         for name in missing[:limit]:
             try:
                 restored += await self._restore_one(caller, namespace, keys, name)
@@ -64,37 +66,42 @@ class Restore:
         inspected = min(len(missing), limit)
         return Restored(
             restored=restored,
-            skipped=skipped + inspected - restored - (failed - altered),
+            skipped=indexed + inspected - restored - (failed - altered),
             failed=failed,
-            total=len(missing) + skipped + altered,
+            total=len(missing) + indexed + altered,
             truncated=len(missing) > limit,
+        )
+
+    async def _indexed(self, caller: Caller, namespace: Namespace) -> int:
+        """How many memories of the namespace have their rows."""
+        entry = await self._namespaces.find(caller.access.account, namespace)
+        if entry is None:
+            return 0
+        return await rows.count_sealed(
+            self._database, account=caller.access.account, namespace_id=entry.namespace_id
         )
 
     async def _missing(
         self, caller: Caller, keys: dict[bytes, NamespaceKey]
-    ) -> tuple[list[str], int, int]:
-        """(names of memory blobs without a row, how many have one, how many are altered).
+    ) -> tuple[list[str], int]:
+        """(names of memory blobs without a row, how many blobs without a row are altered).
 
-        An altered blob does not say whose it was: it counts unless a row speaks of it.
+        Only blobs that no row speaks of are read. An altered one does not say whose it was.
         """
         account = caller.access.account
         names = [name async for name in self._blobs.names(account)]
         missing: list[str] = []
-        skipped = altered = 0
+        altered = 0
         for page in _pages(names):
-            known = await rows.known_blobs(
-                self._database,
-                account=account,
-                blob_ids=[envelope.blob_hash(n) for n in page],
-            )
-            for name, blob in (await self._blobs.get_many(account, page)).items():
-                has_row = envelope.blob_hash(name) in known
-                if not isinstance(blob, bytes):
-                    altered += not has_row
-                elif _is_memory_of(blob, keys):
-                    skipped += has_row
-                    missing += [] if has_row else [name]
-        return missing, skipped, altered
+            hashes = {envelope.blob_hash(n): n for n in page}
+            known = await rows.known_blobs(self._database, account=account, blob_ids=list(hashes))
+            unknown = [name for blob, name in hashes.items() if blob not in known]
+            for name, data in (await self._blobs.get_many(account, unknown)).items():
+                if not isinstance(data, bytes):
+                    altered += 1
+                elif _is_memory_of(data, keys):
+                    missing.append(name)
+        return missing, altered
 
     async def _restore_one(
         self,
@@ -117,10 +124,7 @@ class Restore:
             raise CryptoError("another account's blob")
         key = keys[header.key_id]
         draft, writer = decode(envelope.open_envelope(key, header.address, blob))
-        erased = await rows.tombstoned(
-            self._database, account=account, memory_ids=[header.address.memory]
-        )
-        if erased or draft.namespace != namespace:
+        if draft.namespace != namespace:
             return False
         entry = await self._namespaces.ensure(account, key)
         created_at = from_ms(header.created_ms)
@@ -138,7 +142,7 @@ class Restore:
             await self._writer.store(
                 caller.access, [memory], op="restore", names={entry.namespace_id: namespace}
             )
-        except UniqueViolation:
+        except (UniqueViolation, NotFound):
             return False
         return True
 

@@ -173,7 +173,6 @@ async def add_revocation(
     data: JSONBody[bodies.RevocationBody],
     access: NamedDependency[Access],
     accounts: NamedDependency[Accounts],
-    custody: NamedDependency[Custody],
     identity: NamedDependency[Identity],
 ) -> Answer:
     """Take everything from a key that it was given so far."""
@@ -184,7 +183,6 @@ async def add_revocation(
         actor=access.key,
         signed=signed_object(data.revocation, "revocation"),
     )
-    custody.purge(access.account)
     return {
         "recipient": revocation.recipient.hex(),
         "serial": revocation.serial,

@@ -19,6 +19,7 @@ from relayer.database.migrate import migrate
 from relayer.database.pool import Database
 from relayer.identity import load_identity
 from relayer.namespaces import Namespaces
+from relayer.outbox import Outbox
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.sealed.keys import Identity
 from relayer.settings import Settings
@@ -31,6 +32,7 @@ class Storage:
     connect_args: dict[str, Any]
     database: Database
     blobs: BlobStore
+    outbox: Outbox
     identity: Identity
     accounts: Accounts
     namespaces: Namespaces
@@ -76,7 +78,8 @@ def storage_on(
     blobs: BlobStore = PostgresStore(database=database)
     if settings.blob_store.startswith("file:"):
         blobs = FolderStore(folder=Path(settings.blob_store.removeprefix("file:")))
-    accounts = Accounts(database=database, blobs=blobs, identity=identity, clock=clock)
+    outbox = Outbox(database=database, blobs=blobs, clock=clock)
+    accounts = Accounts(database=database, outbox=outbox, identity=identity, clock=clock)
     namespaces = Namespaces(database=database, clock=clock)
     custody = Custody(accounts=accounts, namespaces=namespaces, identity=identity, clock=clock)
-    return Storage(connect_args, database, blobs, identity, accounts, namespaces, custody)
+    return Storage(connect_args, database, blobs, outbox, identity, accounts, namespaces, custody)

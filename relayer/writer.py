@@ -7,19 +7,18 @@ Not here: who may write (`memory.py`), what a fact is (`analysis.py`), SQL (`dat
 - Nothing slow happens under the lock: sealing and hashing come before it, embedding after it.
 """
 
+import asyncio
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from relayer.accounts import Access
-from relayer.blobs import BlobStore
 from relayer.clock import Clock, to_ms
 from relayer.custody import Keys
 from relayer.database import accounts as account_rows
@@ -28,6 +27,7 @@ from relayer.database import queue
 from relayer.database.pool import Connection, Database, Row, UniqueViolation
 from relayer.errors import Conflict, NotFound, QuotaExceeded, Unavailable
 from relayer.namespaces import NamespaceEntry, Namespaces
+from relayer.outbox import Outbox
 from relayer.record import Draft, encode, new_id
 from relayer.redact import redact
 from relayer.sealed import envelope, index
@@ -38,6 +38,9 @@ from relayer.settings import Limits
 from relayer.words import INDEX_VERSION, indexed_words
 
 RACES_MAX: Final = 5
+APART_CHARACTERS_MIN: Final = 16_384  # about ten milliseconds of computing
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class _Known:
 
     found: dict[int, tuple[uuid.UUID, bool]]
     marked: frozenset[int]
-    expired: Sequence[uuid.UUID]  # facts said again whose earlier memory nobody finds any more
+    outlived: Sequence[uuid.UUID]
 
 
 class Writer:
@@ -91,7 +94,7 @@ class Writer:
         self,
         *,
         database: Database,
-        blobs: BlobStore,
+        outbox: Outbox,
         namespaces: Namespaces,
         identity: Identity,
         storage_bytes_max: int,
@@ -99,7 +102,7 @@ class Writer:
         clock: Clock,
     ) -> None:
         self._database = database
-        self._blobs = blobs
+        self._outbox = outbox
         self._namespaces = namespaces
         self._identity = identity
         self._storage_bytes_max = storage_bytes_max
@@ -132,10 +135,8 @@ class Writer:
         ]
         for _ in range(RACES_MAX):
             known = await self._recognise(access.account, prepared)
-            if known.expired:
-                await self.erase(access, known.expired)
             fresh = _first_of_each(prepared, known)
-            memories = {n: self._seal(access, prepared[n]) for n in fresh}
+            memories = {n: await self._seal(access, prepared[n]) for n in fresh}
             try:
                 receipts = await self._store(
                     access, prepared, memories, known, op=op, episode=episode
@@ -154,7 +155,7 @@ class Writer:
         item: int,
         marked_text: str | None,
     ) -> _Prepared:
-        text, redacted = redact(draft.text)
+        text, redacted = await apart(len(draft.text), redact, draft.text)
         draft = replace(draft, text=text)
         epochs = keys.of(draft.namespace)
         marks = idempotency_marks(
@@ -184,10 +185,14 @@ class Writer:
             account=account,
             namespace_ids=sorted({p.entry.namespace_id for p in prepared}),
             fingerprints=[f for p in prepared for f in p.fingerprints],
-            now=self._clock(),
         )
-        expired = [r["memory_id"] for r in facts.values() if r["expired"]]
-        facts = {f: r for f, r in facts.items() if not r["expired"]}
+        outlived = {
+            fingerprint: facts[fingerprint]["memory_id"]
+            for p in prepared
+            for fingerprint in p.fingerprints
+            if fingerprint in facts and _outlives(p.draft, facts[fingerprint]["expires_at"])
+        }
+        facts = {f: r for f, r in facts.items() if f not in outlived}
         marks = [mark for p in prepared for mark, _ in p.marks]
         marked = (
             await rows.find_marks(self._database, account=account, marks=marks) if marks else {}
@@ -201,9 +206,12 @@ class Writer:
             for fingerprint in p.fingerprints:
                 if n not in found and fingerprint in facts:
                     found[n] = (facts[fingerprint]["memory_id"], facts[fingerprint]["embedded"])
-        return _Known(found, frozenset(by_mark), expired)
+        return _Known(found, frozenset(by_mark), sorted(set(outlived.values())))
 
-    def _seal(self, access: Access, p: _Prepared) -> rows.NewMemory:
+    async def _seal(self, access: Access, p: _Prepared) -> rows.NewMemory:
+        return await apart(len(p.draft.text), self._sealed, access, p)
+
+    def _sealed(self, access: Access, p: _Prepared) -> rows.NewMemory:
         now = self._clock()
         memory_id = new_id()
         address = envelope.Address(envelope.MEMORY, access.account, memory_id, 1)
@@ -233,6 +241,7 @@ class Writer:
             marks=marks,
             episode=episode,
             names={p.entry.namespace_id: p.draft.namespace for p in prepared},
+            replaced=known.outlived if memories else (),
         )
 
     async def store(
@@ -246,22 +255,31 @@ class Writer:
         episodes: Sequence[rows.NewEpisode] = (),
         episode: uuid.UUID | None = None,
         manual_vector: npt.NDArray[np.float16] | None = None,
+        replaced: Sequence[uuid.UUID] = (),
     ) -> list[bytes]:
         """Commit sealed memories and episodes with their receipts and jobs; the receipts.
+
+        `replaced` memories are erased in the same transaction.
 
         Raises:
             UniqueViolation: a fact or mark came in between.
             QuotaExceeded: the account is full.
-            NotFound: the account, or the episode that these come from, is gone.
+            NotFound: the account, or the episode that these come from, is gone; or what is
+                restored was erased.
         """
         now = self._clock()
         blobs = [(m.blob_id, m.blob) for m in memories] + [(e.blob_id, e.blob) for e in episodes]
+        # What is restored is in the store, and must not be noted as an orphan to be.
+        put = [] if op == "restore" else blobs
         async with (
-            self._outside(access.account, blobs, foreign=manual_vector is not None),
+            self._outbox.putting(access.account, put, foreign=manual_vector is not None),
             self._database.transaction() as connection,
         ):
             heads = await self._heads(connection, access.account)
+            erased, heads = await self._erase(connection, access, heads, replaced, now)
             self._check_room(heads, sum(len(b) for _, b in blobs))
+            if op == "restore":
+                await self._check_living(connection, access.account, memories)
             if episode is not None and not await rows.lock_episodes(
                 connection, account=access.account, episode_ids=[episode]
             ):
@@ -284,41 +302,23 @@ class Writer:
                     receipts=receipts,
                     receipt_seq=heads.receipt_seq + len(receipts),
                     receipt_head=chain_hash(receipts[-1][1]) if receipts else heads.receipt_head,
-                    blobs_here=self._blobs.transactional,
+                    blobs_here=not self._outbox.outside,
                 ),
             )
             await self._follow_up(
                 connection, access.account, memories, episodes, episode, manual_vector, now
             )
-        return [signed for _, signed in receipts]
+        if erased:
+            await self._outbox.publish_soon()
+        return [*erased, *(signed for _, signed in receipts)]
 
-    @asynccontextmanager
-    async def _outside(
-        self, account: AccountId, blobs: Sequence[tuple[bytes, bytes]], *, foreign: bool
-    ) -> AsyncIterator[None]:
-        """Put blobs into an outside store around the transaction that refers to them.
-
-        They come first, so that no row is without its blob. Foreign bytes may also be those of an
-        erased upload whose deletion is due: it cannot come any more once the row is there, so
-        putting them again makes sure. Blobs of a transaction that was refused are nobody's, and a
-        restore would take them for lost memories.
-        """
-        named = {to_base64url(name): data for name, data in blobs}
-        if self._blobs.transactional or not named:
-            yield
-            return
-        await self._blobs.put_many(account, named)
-        try:
-            yield
-        except (UniqueViolation, QuotaExceeded, NotFound):  # after others it may have committed
-            known = await rows.known_blobs(
-                self._database, account=account, blob_ids=[name for name, _ in blobs]
-            )
-            for name in (to_base64url(name) for name, _ in blobs if name not in known):
-                await self._blobs.delete(account, name)
-            raise
-        if foreign:
-            await self._blobs.put_many(account, named)
+    async def _check_living(
+        self, connection: Connection, account: AccountId, memories: Sequence[rows.NewMemory]
+    ) -> None:
+        """Under the account's lock, so that nothing erased meanwhile comes back."""
+        ids = [m.memory_id for m in memories]
+        if await rows.tombstoned(connection, account=account, memory_ids=ids):
+            raise NotFound("That memory was erased.")
 
     async def _heads(self, connection: Connection, account: AccountId) -> account_rows.Heads:
         """The locked heads of an account that still exists."""
@@ -358,7 +358,7 @@ class Writer:
                 account=account,
                 episode_id=episode,
                 now=now,
-                outside_store=not self._blobs.transactional,
+                outside_store=self._outbox.outside,
             )
 
     def _receipts(
@@ -397,39 +397,63 @@ class Writer:
 
     async def erase(self, access: Access, ids: Sequence[uuid.UUID]) -> list[bytes]:
         """Erase those of these memories and waiting turns that live; the receipts."""
-        now = self._clock()
         async with self._database.transaction() as connection:
             heads = await self._heads(connection, access.account)
-            doomed = await rows.lock_memories(connection, account=access.account, memory_ids=ids)
-            doomed += await rows.lock_episodes(connection, account=access.account, episode_ids=ids)
-            if not doomed:
-                return []
-            items = [
-                rows.Erased(
-                    r["memory_id"], r["namespace_id"], r["epoch"], r["revision"], r["blob_id"]
-                )
-                for r in doomed
-            ]
-            names = {r["namespace_id"]: Namespace(r["namespace"]) for r in doomed}
-            receipts = self._receipts(access, heads, now, "forget", items, names)
-            await rows.erase(
-                connection,
-                account=access.account,
-                memory_ids=[i.memory_id for i in items],
-                now=now,
-                outside_store=not self._blobs.transactional,
-                receipts=receipts,
-                receipt_blob_ids=[
-                    envelope.blob_hash(envelope.blob_id(signed)) for _, signed in receipts
-                ],
-                receipt_head=chain_hash(receipts[-1][1]),
-            )
-            if not self._blobs.transactional:
-                await queue.enqueue(connection, queue.DELETE_BLOBS, access.account, [])
-        signed = [s for _, s in receipts]
-        if not self._blobs.transactional:
-            await self._blobs.put_many(access.account, {envelope.blob_id(s): s for s in signed})
-        return signed
+            receipts, _ = await self._erase(connection, access, heads, ids, self._clock())
+        if receipts:
+            await self._outbox.publish_soon()
+        return receipts
+
+    async def _erase(
+        self,
+        connection: Connection,
+        access: Access,
+        heads: account_rows.Heads,
+        ids: Sequence[uuid.UUID],
+        now: datetime,
+    ) -> tuple[list[bytes], account_rows.Heads]:
+        """The receipts of an erasure under the account's lock, and the heads after it."""
+        doomed = await rows.lock_memories(connection, account=access.account, memory_ids=ids)
+        doomed += await rows.lock_episodes(connection, account=access.account, episode_ids=ids)
+        if not doomed:
+            return [], heads
+        items = [
+            rows.Erased(r["memory_id"], r["namespace_id"], r["epoch"], r["revision"], r["blob_id"])
+            for r in doomed
+        ]
+        names = {r["namespace_id"]: Namespace(r["namespace"]) for r in doomed}
+        receipts = self._receipts(access, heads, now, "forget", items, names)
+        head = chain_hash(receipts[-1][1])
+        await rows.erase(
+            connection,
+            account=access.account,
+            memory_ids=[i.memory_id for i in items],
+            now=now,
+            outside_store=self._outbox.outside,
+            receipts=receipts,
+            receipt_blob_ids=[
+                envelope.blob_hash(envelope.blob_id(signed)) for _, signed in receipts
+            ],
+            receipt_head=head,
+        )
+        if self._outbox.outside:
+            await queue.enqueue(connection, queue.DELETE_BLOBS, access.account, [])
+        after = replace(heads, receipt_seq=receipts[-1][0], receipt_head=head)
+        return [signed for _, signed in receipts], after
+
+
+async def apart(size: int, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """The result of some computing, in a thread when so much text would keep others waiting."""
+    if size < APART_CHARACTERS_MIN:
+        return work(*arguments, **named)
+    return await asyncio.to_thread(work, *arguments, **named)
+
+
+def _outlives(draft: Draft, expires_at: datetime | None) -> bool:
+    """Whether a draft is to be kept longer than the equal memory that expires then."""
+    if expires_at is None:
+        return False
+    return draft.expires_at is None or draft.expires_at > expires_at
 
 
 def idempotency_marks(

@@ -113,7 +113,7 @@ class Bench:
         assert access is not None
         keys, learned = await self.storage.custody.keys(access, header)
         if learned:
-            held = self.storage.custody.held(access.account)
+            held = await self.storage.custody.held(access.account)
             await self.services.worker.resume(access.account, held)
         return Caller(access, keys)
 

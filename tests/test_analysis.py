@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from relayer.analysis import Analyzed, Conversation
+from relayer.analysis import ATTEMPTS_MAX, Analyzed, Conversation
+from relayer.embedding.embedders import OpenAIEmbedder
+from relayer.embedding.endpoints import Endpoint
 from relayer.errors import Conflict, Corrupted, NotAllowed, NotFound, QuotaExceeded, Unavailable
 from relayer.extraction.extractors import FACTS_MAX
 from relayer.llm import LanguageModel
@@ -17,7 +19,14 @@ from relayer.memory import Caller, Query
 from relayer.sealed import envelope
 from relayer.sealed.receipts import open_receipt
 from tests.conftest import BenchMaker
-from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, openai_server
+from tests.openai_server import (
+    API_KEY,
+    CHAT_MODEL,
+    EMBEDDING_MODEL,
+    OpenAIServer,
+    Step,
+    openai_server,
+)
 from tests.services import OTHER, TEAM, Bench
 from tests.test_memory import COUNT, assert_chain_holds
 
@@ -159,6 +168,23 @@ class TestModel:
         await analyze(thinking, caller, f"FACT: The token is {secret}")
         assert secret.encode() not in server.received[-1].body
 
+    async def test_secrets_do_not_reach_the_embedder(
+        self, make_bench: BenchMaker, server: OpenAIServer
+    ) -> None:
+        """Neither with the question for related memories, nor with the facts."""
+        embedder = OpenAIEmbedder(
+            endpoints=[Endpoint(server.base_url, API_KEY)],
+            model=EMBEDDING_MODEL,
+            dim=server.embedding_dim,
+        )
+        bench = make_bench(embedder=embedder)
+        caller = await bench.caller(await bench.account())
+        secret = "ghp_" + "a1B2" * 9
+        await analyze(bench, caller, f"I always use the token {secret} for deployments.")
+        await embedder.close()
+        assert server.received
+        assert not any(secret.encode() in request.body for request in server.received)
+
     async def test_more_than_twenty_facts_are_cut(
         self, thinking: Bench, server: OpenAIServer
     ) -> None:
@@ -245,6 +271,37 @@ class TestPending:
             await thinking.until("SELECT count(*) FROM episodes WHERE state = 'done'", 1)
         assert await thinking.texts(caller, "roof") == ["The roof leaks."]
         assert server.scripted_left == 0
+
+    async def test_useless_answers_end_with_the_rules(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        """Capability 2.17: a model that keeps answering nonsense is not asked for ever."""
+        caller = await thinking.caller(await thinking.account())
+        server.script(*[Step(content="no facts, just chatter")] * (1 + ATTEMPTS_MAX))
+        kept = await analyze(thinking, caller, TALK)
+        assert kept.episode is not None
+        extract = thinking.services.analysis.extract_episode
+        for _ in range(ATTEMPTS_MAX - 1):
+            with pytest.raises(Unavailable):
+                await extract(caller.access.account, caller.keys, kept.episode)
+        await extract(caller.access.account, caller.keys, kept.episode)
+        assert server.scripted_left == 0
+        texts = await thinking.texts(caller, "window seats")
+        assert texts == ["I prefer window seats on trains."]
+
+    async def test_the_same_turn_said_again_ends_the_wait(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        """Retried with the model back, a kept turn is extracted once, not once more by its job."""
+        caller = await thinking.caller(await thinking.account())
+        server.script(AWAY)
+        kept = await analyze(thinking, caller, TALK)
+        assert kept.episode is not None
+        server.script(facts("Anna prefers window seats."))
+        assert len((await analyze(thinking, caller, TALK)).facts) == 1
+        states = await thinking.services.memory.states(caller.access, [kept.episode])
+        assert states[kept.episode]["state"] == "done"
+        await assert_chain_holds(thinking, caller.access.account)
 
     async def test_the_same_turn_twice_waits_once(
         self, thinking: Bench, server: OpenAIServer

@@ -94,6 +94,14 @@ TAMPERING = {
     "head set back": (
         "UPDATE accounts SET receipt_seq = receipt_seq - 1", "not the account's head",
     ),
+    "grant gone from the store": (
+        "DELETE FROM blobs WHERE bytes = (SELECT object FROM grants WHERE serial = 3)",
+        "journal object is missing",
+    ),
+    "erasure gone from the store": (
+        "DELETE FROM blobs b USING receipts r WHERE b.bytes = r.object",
+        "journal object is missing",
+    ),
     "turn altered": (
         flip("blobs", "bytes", 300, "blob_id IN (SELECT blob_id FROM episodes)"), "match its name",
     ),
@@ -160,7 +168,10 @@ async def test_a_folder_is_clean(make_bench: BenchMaker, tmp_path: Path) -> None
     for path in [p for p in (tmp_path / "blobs").rglob("*") if p.is_file()]:
         path.write_bytes(path.read_bytes()[:-1])
     problems = (await check.check(bench.storage)).problems
-    assert [p["problem"] for p in problems] == ["its blob does not match its name"]
+    assert {p["problem"] for p in problems} == {
+        "its blob does not match its name",
+        "a journal object is missing or altered",
+    }
 
 
 async def test_writers_and_erasers_meanwhile_are_no_problem(bench: Bench) -> None:

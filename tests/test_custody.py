@@ -262,7 +262,7 @@ class TestRing:
         assert await custody.job_keys(founder.account) is None
         await bench.unlocked(founder, TEAM, hold_s=60)
         await bench.unlocked(founder, OTHER, hold_s=30)
-        assert custody.held(founder.account) == [OTHER, TEAM]
+        assert await custody.held(founder.account) == [OTHER, TEAM]
         bench.clock.advance(30)
         keys = await custody.job_keys(founder.account)
         assert keys is not None
@@ -297,11 +297,13 @@ class TestRing:
                 await bench.texts(await bench.caller(key), "tea")
             assert caught.value.code == "unlock_required"
 
-    async def test_purge_forgets_one_account(self, bench: Bench) -> None:
+    async def test_a_revocation_empties_one_accounts_ring(self, bench: Bench) -> None:
+        """Wherever it was accepted: the ring follows the chain, not a call of this process."""
         one, two = await bench.account("sealed"), await bench.account("sealed")
+        agent = await bench.key(one, TEAM)
         for founder in (one, two):
             await bench.unlocked(founder, TEAM, hold_s=300)
-        bench.storage.custody.purge(one.account)
+        await bench.revoke(one, agent.identity.public_key)
         assert await bench.storage.custody.job_keys(one.account) is None
         assert await bench.storage.custody.job_keys(two.account) is not None
 

@@ -162,7 +162,7 @@ assert "pip" not in sys.modules
 
 
 def test_serving_touches_no_network_and_not_the_graph_builder(folder: Path) -> None:
-    path = os.pathsep.join([str(Path(model.__file__).parent.parent), *sys.path])
+    path = os.pathsep.join([str(Path(model.__file__).parents[2]), *sys.path])
     command = [sys.executable, "-c", _SERVING, str(folder)]
     subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": path})
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, openai_server
 
 from relayer.errors import Unavailable
 from relayer.extraction.conversation import Message, messages, own_words, sentences
@@ -26,6 +25,7 @@ from relayer.extraction.extractors import (
     Turn,
 )
 from relayer.llm import LanguageModel
+from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, openai_server
 
 DEMO = Path(__file__).parent.parent / "deploy" / "demo"
 SUNDAY = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -10,6 +10,7 @@ import pytest
 
 from relayer.database import queue
 from relayer.embedding.embedders import Embedder
+from relayer.errors import NotAllowed
 from relayer.llm import LanguageModel
 from relayer.record import Draft
 from relayer.sealed.unlock import HOLD_S_MAX
@@ -252,3 +253,26 @@ async def test_an_outside_store_that_is_away_is_asked_again(
         (tmp_path / "aside").rename(own)
         await bench.sql("UPDATE pgqueuer SET execute_after = now()")
         await bench.until("SELECT count(*) FROM blob_outbox", 0)
+
+
+async def test_a_broken_step_of_housekeeping_stops_nothing(hybrid: Bench) -> None:
+    """A worker that ended silently would leave every later memory without its vector."""
+    caller = await hybrid.caller(await hybrid.account())
+    await hybrid.sql("ALTER TABLE request_windows RENAME TO elsewhere")
+    async with hybrid.working():
+        await asyncio.sleep(0.3)
+        await hybrid.remember(caller, "Anna prefers tea.")
+        await hybrid.until("SELECT count(*) FROM vectors", 1)
+    await hybrid.sql("ALTER TABLE elsewhere RENAME TO request_windows")
+
+
+async def test_a_locked_namespace_keeps_no_other_waiting(hybrid: Bench) -> None:
+    founder = await hybrid.account("sealed")
+    both = await hybrid.unlocked(founder, TEAM, OTHER)
+    await hybrid.remember(both, "Anna prefers tea.")
+    await hybrid.remember(both, "Ben prefers milk.", namespace=OTHER)
+    ids = [r["memory_id"] for r in await hybrid.sql("SELECT memory_id FROM memories")]
+    one = await hybrid.unlocked(founder, TEAM)
+    with pytest.raises(NotAllowed):
+        await hybrid.services.memory.embed(founder.account, one.keys, ids)
+    assert await hybrid.value("SELECT count(*) FROM vectors") == 1

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from openai_server import CHAT_MODEL, OpenAIServer, Step, embedding, openai_server
 
 from relayer.errors import Unavailable
 from relayer.llm import PROMPT_VERSIONS, LanguageModel, ask_prompt, escape, fence, system_prompt
+from tests.openai_server import CHAT_MODEL, OpenAIServer, Step, embedding, openai_server
 
 SCHEMA: dict[str, object] = {
     "type": "object",

@@ -93,7 +93,7 @@ class TestRemember:
         )
         assert (m.event_time, dict(m.metadata)) == (draft.event_time, draft.metadata)
         assert (m.importance, m.confidence, m.expires_at) == ("vital", "low", draft.expires_at)
-        assert (m.created_at, m.revision, m.status) == (bench.clock(), 1, "uploaded")
+        assert (m.created_at, m.revision, m.status) == (bench.clock(), 1, "done")
 
     async def test_secrets_are_redacted_before_sealing(self, bench: Bench) -> None:
         """Capability 4.26."""
@@ -232,6 +232,20 @@ class TestDuplicates:
         assert await bench.value("SELECT count(DISTINCT fingerprint) FROM memories") == 2
         await bench.services.memory.forget(one.access, mine.id)
         assert (await bench.services.memory.get(two, theirs.id)).text == "Anna prefers tea."
+
+    async def test_said_again_for_longer_it_lives_longer(self, bench: Bench) -> None:
+        """An acknowledged write must not vanish with an equal one that was to be short-lived."""
+        caller = await bench.caller(await bench.account())
+        until = bench.clock() + timedelta(hours=1)
+        [short] = await bench.remember(caller, "Anna prefers tea.", expires_at=until)
+        [longer] = await bench.remember(caller, "Anna prefers tea.")
+        assert (longer.id != short.id, longer.duplicate) == (True, False)
+        [shorter] = await bench.remember(caller, "Anna prefers tea.", expires_at=until)
+        assert (shorter.id, shorter.duplicate) == (longer.id, True)
+        bench.clock.advance(7200)
+        assert await bench.texts(caller, "tea") == ["Anna prefers tea."]
+        assert await bench.value("SELECT count(*) FROM tombstones") == 1
+        await assert_chain_holds(bench, caller.access.account)
 
     async def test_an_expired_memory_said_again_is_a_new_one(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())

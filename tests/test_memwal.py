@@ -30,9 +30,7 @@ from tests.signing import Signer
 FLOW = Path(__file__).with_name("memwal_flow.py")
 FAST = RememberBulkOptions(poll_interval_ms=100)
 # The newest release; its declared dependencies are newer than what it needs.
-MEMWAL_NEXT = (
-    "memwal==0.2.1 --hash=sha256:c8a776b9183e4a3c21517a2bb9c3dfffdc252f9f5304b9d67c375fc935e59f31"
-)
+MEMWAL_NEXT = Path(__file__).parent.parent / "deploy/requirements/memwal-next.txt"
 
 
 @dataclass(frozen=True)
@@ -371,12 +369,10 @@ async def test_namespaces_in_pages(desk: Desk) -> None:
 def memwal_next(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the newest release, pinned by hash."""
     folder = tmp_path_factory.mktemp("memwal-next")
-    requirement = folder / "requirements.txt"
-    requirement.write_text(MEMWAL_NEXT + "\n")
     subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile",
          "--disable-pip-version-check", "--require-hashes", "--target", str(folder / "site"),
-         "-r", str(requirement)],
+         "-r", str(MEMWAL_NEXT)],
         check=True,
         capture_output=True,
         timeout=120,

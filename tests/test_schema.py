@@ -45,6 +45,7 @@ OVER_ALL = {
     "accounts._KEY_OWNER",
     "accounts._ACCOUNTS",
     "accounts._INSERT_OWNER",
+    "blobs._FIRST",
     "memories._OUTBOX",
     "memories._UNEMBEDDED_ANYWHERE",
     "memories._PENDING_ANYWHERE",

@@ -192,6 +192,7 @@ STATEMENTS = (
         blob_id bytea NOT NULL,
         size_bytes int NOT NULL,
         state text NOT NULL,
+        attempts smallint NOT NULL DEFAULT 0,
         created_at timestamptz NOT NULL,
         PRIMARY KEY (account_id, episode_id),
         FOREIGN KEY (account_id, namespace_id) REFERENCES namespaces ON DELETE CASCADE
@@ -208,12 +209,13 @@ STATEMENTS = (
     )
     """,
     "ALTER TABLE blobs ALTER COLUMN bytes SET STORAGE EXTERNAL",
-    # Deletions that an outside blob store has still to confirm.
+    # Blobs that an outside store is to delete when their time comes: erased ones at once, those
+    # just put unless the transaction that refers to them commits.
     """
     CREATE TABLE blob_outbox (
         account_id bytea NOT NULL,
         blob_id bytea NOT NULL,
-        created_at timestamptz NOT NULL,
+        due_at timestamptz NOT NULL,
         PRIMARY KEY (account_id, blob_id)
     )
     """,

@@ -92,7 +92,7 @@ WITH stored AS (
     INSERT INTO receipts (account_id, seq, object) VALUES ($1, $7, $8)
 ), journal AS (
     INSERT INTO blobs (account_id, blob_id, bytes, created_at)
-    SELECT $1, $10::bytea, $5, $6 WHERE $11::boolean
+    VALUES ($1, $10, $5, $6)
     ON CONFLICT DO NOTHING
 )
 UPDATE accounts SET grant_serial = $2, receipt_seq = $7, receipt_head = $9 WHERE account_id = $1
@@ -220,7 +220,6 @@ async def insert_grant(
     receipt: bytes,
     receipt_head: bytes,
     blob_id: bytes,
-    blob_here: bool,
 ) -> None:
     """Store a verified grant or revocation under the lock of `lock_account`."""
     await connection.execute(
@@ -235,7 +234,6 @@ async def insert_grant(
         receipt,
         receipt_head,
         blob_id,
-        blob_here,
     )
 
 

@@ -24,6 +24,16 @@ _DELETE: Final = "DELETE FROM blobs WHERE account_id = $1 AND blob_id = $2"
 _NAMES_AFTER: Final = """
 SELECT blob_id FROM blobs WHERE account_id = $1 AND blob_id > $2 ORDER BY blob_id LIMIT $3
 """
+# Journal objects that wait to be published to an outside store, oldest first.
+_FIRST: Final = "SELECT account_id, blob_id, bytes FROM blobs ORDER BY created_at LIMIT $1"
+
+
+async def first(database: Database, *, limit: int) -> list[tuple[AccountId, str, bytes]]:
+    """(account, name, bytes) of the oldest objects of every account."""
+    return [
+        (AccountId(r["account_id"]), to_base64url(r["blob_id"]), r["bytes"])
+        for r in await database.fetch(_FIRST, limit)
+    ]
 
 
 async def insert(database: Database, account: AccountId, blobs: Mapping[str, bytes]) -> None:

@@ -19,6 +19,8 @@ from relayer.sealed.keys import AccountId, Namespace, PublicKey
 SEALED: Final = "sealed"
 OPAQUE: Final = "opaque"
 MANUAL_MODEL: Final = "manual"
+NO_VECTOR: Final = "none"  # no endpoint takes the text: it is found by keyword alone
+LOST: Final = "lost"  # the blob is lost or altered
 
 _NAMESPACES: Final = """
 SELECT n.namespace_id, n.name, k.epoch, k.key_id, n.memory_count, n.storage_bytes, n.updated_at
@@ -48,8 +50,7 @@ ON CONFLICT DO NOTHING
 
 # Which of these facts the account already holds, by fingerprint.
 _KNOWN_FACTS: Final = """
-SELECT m.fingerprint, m.memory_id, m.embedding_model IS NOT NULL AS embedded,
-       coalesce(m.expires_at <= $4, false) AS expired
+SELECT m.fingerprint, m.memory_id, m.embedding_model IS NOT NULL AS embedded, m.expires_at
 FROM memories m
 WHERE m.account_id = $1 AND m.fingerprint = ANY ($3) AND m.namespace_id = ANY ($2)
 """
@@ -112,6 +113,9 @@ WITH stored AS (
     SELECT $1, episode_id, namespace_id, epoch, writer, blob_id, size_bytes, 'pending', $2
     FROM unnest($34::uuid[], $35::int[], $36::int[], $37::bytea[], $38::int[], $43::bytea[])
         AS e (episode_id, namespace_id, epoch, blob_id, size_bytes, writer)
+), intent AS (
+    DELETE FROM blob_outbox
+    WHERE account_id = $1 AND (blob_id = ANY ($16::bytea[]) OR blob_id = ANY ($37::bytea[]))
 ), receipt AS (
     INSERT INTO receipts (account_id, seq, object)
     SELECT $1, seq, object FROM unnest($30::bigint[], $31::bytea[]) AS r (seq, object)
@@ -145,7 +149,8 @@ ORDER BY m.seq DESC LIMIT $5
 # States for pollers: stored at once, found by vector later.
 _STATES: Final = """
 SELECT m.memory_id AS id, ns.name AS namespace, m.blob_id,
-       CASE WHEN $3 AND m.embedding_model IS NULL THEN 'uploaded' ELSE 'done' END AS state
+       CASE WHEN m.embedding_model = 'lost' THEN 'failed'
+            WHEN $3 AND m.embedding_model IS NULL THEN 'uploaded' ELSE 'done' END AS state
 FROM memories m
 JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
 WHERE m.account_id = $1 AND m.memory_id = ANY ($2)
@@ -213,9 +218,9 @@ WITH doomed AS (
 ), blob AS (
     DELETE FROM blobs b USING unreferenced d WHERE b.account_id = $1 AND b.blob_id = d.blob_id
 ), outbox AS (
-    INSERT INTO blob_outbox (account_id, blob_id, created_at)
+    INSERT INTO blob_outbox (account_id, blob_id, due_at)
     SELECT $1, blob_id, $3 FROM unreferenced WHERE $4
-    ON CONFLICT DO NOTHING
+    ON CONFLICT (account_id, blob_id) DO UPDATE SET due_at = excluded.due_at
 ), memory AS (
     DELETE FROM memories WHERE account_id = $1 AND memory_id = ANY ($2)
 ), counted AS (
@@ -229,7 +234,6 @@ WITH doomed AS (
 ), journal AS (
     INSERT INTO blobs (account_id, blob_id, bytes, created_at)
     SELECT $1, blob_id, bytes, $3 FROM unnest($9::bytea[], $6::bytea[]) AS j (blob_id, bytes)
-    WHERE NOT $4
     ON CONFLICT DO NOTHING
 ), receipt AS (
     INSERT INTO receipts (account_id, seq, object)
@@ -287,12 +291,22 @@ WITH memory AS (
 UPDATE accounts a SET memory_count = m.memories, storage_bytes = m.bytes + e.bytes
 FROM memory m, episode e WHERE a.account_id = $1
 """
+_COUNT_SEALED: Final = """
+SELECT count(*) FROM memories WHERE account_id = $1 AND namespace_id = $2 AND format = 'sealed'
+"""
 _TOMBSTONED: Final = """
 SELECT memory_id FROM tombstones WHERE account_id = $1 AND memory_id = ANY ($2)
 """
 _KNOWN_BLOBS: Final = """
 SELECT blob_id FROM memories WHERE account_id = $1 AND blob_id = ANY ($2)
 UNION ALL SELECT blob_id FROM episodes WHERE account_id = $1 AND blob_id = ANY ($2)
+UNION ALL SELECT blob_id FROM blob_outbox WHERE account_id = $1 AND blob_id = ANY ($2)
+"""
+# That blobs put outside are to go unless a transaction comes to refer to them.
+_INTEND: Final = """
+INSERT INTO blob_outbox (account_id, blob_id, due_at)
+SELECT $1, blob_id, $3 FROM unnest($2::bytea[]) AS b (blob_id)
+ON CONFLICT DO NOTHING
 """
 _PENDING_EPISODES: Final = """
 SELECT episode_id FROM episodes
@@ -304,6 +318,18 @@ FROM episodes e
 JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
 WHERE e.account_id = $1 AND e.episode_id = $2
 """
+_COUNT_ATTEMPT: Final = """
+UPDATE episodes SET attempts = attempts + 1 WHERE account_id = $1 AND episode_id = $2
+RETURNING attempts
+"""
+_FAIL_EPISODE: Final = """
+UPDATE episodes SET state = 'failed'
+WHERE account_id = $1 AND episode_id = $2 AND state = 'pending'
+"""
+_GIVE_UP: Final = """
+UPDATE memories SET embedding_model = $3
+WHERE account_id = $1 AND memory_id = ANY ($2) AND embedding_model IS NULL
+"""
 _FINISH_EPISODE: Final = """
 WITH finished AS (
     UPDATE episodes SET state = 'done'
@@ -312,7 +338,7 @@ WITH finished AS (
 ), blob AS (
     DELETE FROM blobs b USING finished f WHERE b.account_id = $1 AND b.blob_id = f.blob_id
 ), outbox AS (
-    INSERT INTO blob_outbox (account_id, blob_id, created_at)
+    INSERT INTO blob_outbox (account_id, blob_id, due_at)
     SELECT $1, blob_id, $3 FROM finished WHERE $4
     ON CONFLICT DO NOTHING
 )
@@ -325,10 +351,12 @@ _DELETE_FINISHED: Final = """
 DELETE FROM episodes WHERE account_id = $1 AND episode_id = ANY ($2) AND state = 'done'
 """
 _OUTBOX: Final = """
-SELECT account_id, blob_id FROM blob_outbox ORDER BY created_at LIMIT $1
+SELECT account_id, blob_id FROM blob_outbox WHERE due_at <= $2 ORDER BY due_at LIMIT $1
 """
 _REFERENCED: Final = """
 SELECT EXISTS (SELECT FROM memories WHERE account_id = $1 AND blob_id = $2)
+    OR EXISTS (SELECT FROM episodes
+               WHERE account_id = $1 AND blob_id = $2 AND state = 'pending')
 """
 _DELETE_OUTBOX: Final = "DELETE FROM blob_outbox WHERE account_id = $1 AND blob_id = $2"
 _OUTBOX_HOLDS: Final = """
@@ -462,10 +490,9 @@ async def known_facts(
     account: AccountId,
     namespace_ids: Sequence[int],
     fingerprints: Sequence[bytes],
-    now: datetime,
 ) -> dict[bytes, Row]:
-    """Fingerprint → (memory_id, embedded, expired) of facts that are already stored."""
-    rows = await database.fetch(_KNOWN_FACTS, account, namespace_ids, fingerprints, now)
+    """Fingerprint → (memory_id, embedded, expires_at) of facts that are already stored."""
+    rows = await database.fetch(_KNOWN_FACTS, account, namespace_ids, fingerprints)
     return {r["fingerprint"]: r for r in rows}
 
 
@@ -698,11 +725,18 @@ async def recount(database: Database, account: AccountId) -> None:
 
 
 async def tombstoned(
-    database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
+    connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> set[uuid.UUID]:
     """Which of these were erased."""
-    rows = await database.fetch(_TOMBSTONED, account, memory_ids)
+    rows = await connection.fetch(_TOMBSTONED, account, memory_ids)
     return {r["memory_id"] for r in rows}
+
+
+async def count_sealed(database: Database, *, account: AccountId, namespace_id: int) -> int:
+    """How many sealed memories a namespace has."""
+    row = await database.fetchrow(_COUNT_SEALED, account, namespace_id)
+    assert row is not None
+    return int(row[0])
 
 
 async def known_blobs(
@@ -740,6 +774,24 @@ async def finish_episode(
     await connection.execute(_FINISH_EPISODE, account, episode_id, now, outside_store)
 
 
+async def count_attempt(database: Database, *, account: AccountId, episode_id: uuid.UUID) -> int:
+    """How often an episode's extraction came to nothing, this time included."""
+    row = await database.fetchrow(_COUNT_ATTEMPT, account, episode_id)
+    return 0 if row is None else int(row["attempts"])
+
+
+async def fail_episode(database: Database, *, account: AccountId, episode_id: uuid.UUID) -> None:
+    """Give up an episode that cannot be opened."""
+    await database.execute(_FAIL_EPISODE, account, episode_id)
+
+
+async def give_up(
+    database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID], model: str
+) -> None:
+    """Wait no longer for vectors that cannot be: `NO_VECTOR` or `LOST` takes the model's place."""
+    await database.execute(_GIVE_UP, account, memory_ids, model)
+
+
 async def delete_finished(
     connection: Connection, *, account: AccountId, episode_ids: Sequence[uuid.UUID]
 ) -> None:
@@ -747,9 +799,18 @@ async def delete_finished(
     await connection.execute(_DELETE_FINISHED, account, episode_ids)
 
 
-async def due_deletions(database: Database, *, limit: int) -> list[tuple[AccountId, bytes]]:
-    """Blobs that an outside store has still to delete, oldest first."""
-    rows = await database.fetch(_OUTBOX, limit)
+async def intend(
+    database: Database, *, account: AccountId, blob_ids: Sequence[bytes], due_at: datetime
+) -> None:
+    """Note blobs about to be put outside: they go at that time unless a row refers to them."""
+    await database.execute(_INTEND, account, blob_ids, due_at)
+
+
+async def due_deletions(
+    database: Database, *, now: datetime, limit: int
+) -> list[tuple[AccountId, bytes]]:
+    """Blobs that an outside store has to delete by now, longest due first."""
+    rows = await database.fetch(_OUTBOX, limit, now)
     return [(AccountId(r["account_id"]), r["blob_id"]) for r in rows]
 
 

@@ -31,20 +31,15 @@ async def install(connection: Connection) -> None:
 async def enqueue(
     connection: Connection, entrypoint: str, account: AccountId, ids: Sequence[uuid.UUID]
 ) -> None:
-    """One job about these ids, committed or rolled back with everything else."""
-    queries = Queries(AsyncpgDriver(connection))
-    await queries.enqueue(entrypoint, encode_payload(account, ids))
+    """One job about these ids, committed or rolled back with everything else.
 
-
-async def enqueue_again(
-    connection: Connection, entrypoint: str, account: AccountId, ids: Sequence[uuid.UUID]
-) -> None:
-    """The same for work that may be queued already: then nothing happens."""
+    While such a job waits or runs already, nothing happens.
+    """
     queries = Queries(AsyncpgDriver(connection))
     await queries.enqueue(
         entrypoint,
         encode_payload(account, ids),
-        dedupe_key=f"{entrypoint}:{ids[0]}",
+        dedupe_key=f"{entrypoint}:{ids[0] if ids else ''}",
         on_conflict="skip",
     )
 

@@ -189,6 +189,8 @@ def _stated_time_ms(value: object, turn: Turn) -> int | None:
     try:
         time = datetime.fromisoformat(value)
         time = time if time.tzinfo else time.replace(tzinfo=UTC)
+        if not 1 < time.year < 9999:  # beyond, converting between time zones overflows
+            return None
         stated = turn.occurred_at is not None or f"{time.year:04}" in turn.text
         return int(time.timestamp() * 1000) if stated else None
     except (ValueError, OverflowError):

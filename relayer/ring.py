@@ -1,0 +1,77 @@
+"""The key ring: lent namespace keys that background work may use for a while.
+
+Not here: who lends a key and what it is checked against (`custody.py`). In memory only, bounded,
+forgets on time; one account's keys are forgotten together as soon as any key of it is revoked.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from relayer.sealed.grants import Chain
+from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
+
+ACCOUNTS_MAX: Final = 10_000
+KEYS_MAX: Final = 1_000  # of one account
+
+
+@dataclass
+class _Lent:
+    """One account's keys: (namespace, epoch) → key and its end in Unix milliseconds."""
+
+    revocation: int
+    keys: OrderedDict[tuple[Namespace, int], tuple[NamespaceKey, int]] = field(
+        default_factory=OrderedDict, repr=False
+    )
+
+
+class KeyRing:
+    """Keeps lent keys until their time, or the next revocation of their account."""
+
+    def __init__(self) -> None:
+        self._accounts: OrderedDict[AccountId, _Lent] = OrderedDict()
+
+    def hold(self, chain: Chain, keys: Sequence[NamespaceKey], until_ms: int, now_ms: int) -> bool:
+        """Keep keys until then; whether any is new."""
+        if until_ms <= now_ms:
+            return False
+        lent = self._live(chain, now_ms) or _Lent(_last_revocation(chain))
+        known = set(lent.keys)
+        for key in keys:
+            entry = (key.namespace, key.epoch)
+            _, earlier_ms = lent.keys.pop(entry, (key, 0))
+            lent.keys[entry] = (key, max(until_ms, earlier_ms))
+        while len(lent.keys) > KEYS_MAX:
+            lent.keys.popitem(last=False)
+        self._accounts[chain.account] = lent
+        self._accounts.move_to_end(chain.account)
+        if len(self._accounts) > ACCOUNTS_MAX:
+            self._accounts.popitem(last=False)
+        return not known.issuperset((k.namespace, k.epoch) for k in keys)
+
+    def held(self, chain: Chain, now_ms: int) -> list[NamespaceKey]:
+        """The keys of an account that are still lent."""
+        lent = self._live(chain, now_ms)
+        return [] if lent is None else [key for key, _ in lent.keys.values()]
+
+    def _live(self, chain: Chain, now_ms: int) -> _Lent | None:
+        lent = self._accounts.pop(chain.account, None)
+        if lent is None or lent.revocation != _last_revocation(chain):
+            return None
+        for entry in [e for e, (_, until_ms) in lent.keys.items() if until_ms <= now_ms]:
+            del lent.keys[entry]
+        if not lent.keys:
+            return None
+        self._accounts[chain.account] = lent
+        return lent
+
+    def forget_expired(self, now_ms: int) -> None:
+        """Drop what nobody asks for any more but whose time is over."""
+        for account, lent in list(self._accounts.items()):
+            if all(until_ms <= now_ms for _, until_ms in lent.keys.values()):
+                del self._accounts[account]
+
+
+def _last_revocation(chain: Chain) -> int:
+    return max(chain.revoked_at.values(), default=0)

@@ -1,0 +1,114 @@
+"""An outside store and the database stay in step, whatever ends between them."""
+
+from pathlib import Path
+
+import pytest
+
+from relayer.database.pool import Database
+from relayer.errors import Unavailable
+from relayer.outbox import GRACE
+from relayer.sealed.envelope import blob_hash, blob_id
+from tests.conftest import BenchMaker
+from tests.services import TEAM, Bench
+from tests.test_memory import assert_chain_holds
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "blobs"
+
+
+@pytest.fixture
+def bench(make_bench: BenchMaker, folder: Path) -> Bench:
+    """A relayer whose blobs are outside its database."""
+    return make_bench(blob_store=f"file:{folder}")
+
+
+def stored(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*") if path.is_file()}
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+async def test_what_a_crash_leaves_is_no_lost_memory(bench: Bench, folder: Path) -> None:
+    """Put, crash, retry, forget: the first blob must not bring the erased fact back."""
+    caller = await bench.caller(await bench.account())
+    [kept] = await bench.remember(caller, "Anna prefers tea.")
+    [name] = [n for n in stored(folder) if (await envelope_of(folder, n))[:1] == b"\x01"]
+    lost = (await envelope_of(folder, name))[:-1] + b"\x00"
+    with pytest.raises(Crash):
+        async with bench.storage.outbox.putting(
+            caller.access.account, [(blob_hash(blob_id(lost)), lost)], foreign=False
+        ):
+            raise Crash
+    assert blob_id(lost) in stored(folder)
+    await bench.services.memory.forget(caller.access, kept.id)
+    assert (await bench.services.restore.restore(caller, TEAM, 9)).total == 0
+    bench.clock.advance(GRACE.total_seconds())
+    await bench.storage.outbox.empty()
+    assert blob_id(lost) not in stored(folder)
+
+
+async def envelope_of(folder: Path, name: str) -> bytes:
+    [path] = folder.rglob(name)
+    return path.read_bytes()
+
+
+async def test_what_was_committed_outlives_the_grace(bench: Bench, folder: Path) -> None:
+    caller = await bench.caller(await bench.account())
+    await bench.remember(caller, "Anna prefers tea.")
+    before = stored(folder)
+    bench.clock.advance(2 * GRACE.total_seconds())
+    await bench.storage.outbox.empty()
+    assert stored(folder) == before
+    assert await bench.texts(caller, "tea") == ["Anna prefers tea."]
+
+
+async def test_the_journal_waits_for_its_store(bench: Bench, folder: Path) -> None:
+    """Grants, revocations and erasures are accepted while the store is away, and reach it later."""
+    founder = await bench.account()
+    caller = await bench.caller(founder)
+    [doomed] = await bench.remember(caller, "Anna prefers tea.")
+    aside = folder.rename(folder.with_name("aside"))
+    folder.write_text("not a folder")
+    agent = await bench.key(founder, TEAM)
+    await bench.revoke(founder, agent.identity.public_key)
+    receipt, pending = await bench.services.memory.forget(caller.access, doomed.id)
+    assert pending
+    assert await bench.storage.accounts.access(founder.account, agent.identity.public_key) is None
+    with pytest.raises(Unavailable):
+        await bench.storage.outbox.publish()
+    folder.unlink()
+    aside.rename(folder)
+    await bench.storage.outbox.publish()
+    await bench.storage.outbox.empty()
+    objects = [r["object"] for r in await bench.sql("SELECT object FROM grants")]
+    assert {blob_id(o) for o in [*objects, receipt]} == stored(folder)
+    assert await bench.value("SELECT count(*) FROM blobs") == 0
+    await assert_chain_holds(bench, founder.account)
+
+
+async def test_one_blob_that_resists_keeps_no_other(
+    bench: Bench, folder: Path, database: Database
+) -> None:
+    caller = await bench.caller(await bench.account())
+    one, two = await bench.remember(caller, "Anna prefers tea.", "Ben prefers milk.")
+    names = {
+        r["memory_id"]: blob_id(await envelope_of(folder, n))
+        for r in await database.fetch("SELECT memory_id, blob_id FROM memories")
+        for n in stored(folder)
+        if blob_hash(n) == r["blob_id"]
+    }
+    [path] = folder.rglob(names[one.id])
+    path.unlink()
+    path.mkdir()
+    for item in (one, two):
+        await bench.services.memory.forget(caller.access, item.id)
+    with pytest.raises(Unavailable):
+        await bench.storage.outbox.empty()
+    assert names[two.id] not in stored(folder)
+    path.rmdir()
+    await bench.storage.outbox.empty()
+    assert await bench.value("SELECT count(*) FROM blob_outbox") == 0
