@@ -19,6 +19,7 @@ from relayer.accounts import Access
 from relayer.blobs import BlobStore
 from relayer.clock import Clock, to_ms
 from relayer.custody import Keys
+from relayer.database import episodes as episode_rows
 from relayer.database import memories as rows
 from relayer.database.pool import Database, Row, UniqueViolation
 from relayer.errors import Corrupted, NotFound, Unavailable
@@ -280,7 +281,9 @@ class Analysis:
             if await self._pending(account, episode_id) is None:
                 return  # its blob went with it meanwhile
             if error.code == ALTERED:
-                await rows.fail_episode(self._database, account=account, episode_id=episode_id)
+                await episode_rows.fail_episode(
+                    self._database, account=account, episode_id=episode_id
+                )
             raise
         writer = PublicKey(row["writer"])
         caller = Caller(Access(account, writer, grants=(), custody="sealed", serial=0), keys)
@@ -302,7 +305,7 @@ class Analysis:
         except Unavailable as error:
             if error.code != "llm.invalid_output":
                 raise  # it is away: that says nothing about the turn
-            attempts = await rows.count_attempt(
+            attempts = await episode_rows.count_attempt(
                 self._database, account=account, episode_id=episode_id
             )
             if attempts < ATTEMPTS_MAX:
@@ -310,7 +313,9 @@ class Analysis:
         return await self._rules.extract(turn)
 
     async def _pending(self, account: AccountId, episode_id: uuid.UUID) -> Row | None:
-        row = await rows.find_episode(self._database, account=account, episode_id=episode_id)
+        row = await episode_rows.find_episode(
+            self._database, account=account, episode_id=episode_id
+        )
         return row if row is not None and row["state"] == "pending" else None
 
     async def _open_episode(self, account: AccountId, keys: Keys, row: Row) -> Draft:

@@ -16,24 +16,11 @@ from relayer.analysis import Conversation
 from relayer.errors import BadRequest, TooLarge
 from relayer.memory import Query
 from relayer.rank import Weights
-from relayer.record import Draft
+from relayer.record import Confidence, Draft, Importance, Kind
 from relayer.sealed.keys import Namespace, parse_namespace
 from relayer.sealed.primitives import CryptoError
 from relayer.settings import Limits
 
-Kind = Literal[
-    "fact",
-    "preference",
-    "decision",
-    "event",
-    "working",
-    "episodic",
-    "semantic",
-    "procedural",
-    "summary",
-]
-Importance = Literal["vital", "standard", "trivial"]
-Confidence = Literal["high", "medium", "low"]
 Mode = Literal["hybrid", "keyword", "vector"]
 Moment = Annotated[datetime, Meta(tz=True)]
 Tag = Annotated[str, Meta(min_length=1, max_length=Limits.tag_characters_max)]

@@ -23,8 +23,10 @@ from relayer.analysis import Analysis
 from relayer.clock import Clock
 from relayer.custody import Custody, Keys
 from relayer.database import accounts as account_rows
+from relayer.database import episodes as episode_rows
 from relayer.database import memories as rows
 from relayer.database import queue
+from relayer.database import vectors as vector_rows
 from relayer.database.pool import STATEMENT_TIMEOUT_S, Database
 from relayer.errors import Corrupted, NotAllowed, NotFound, QuotaExceeded, RelayerError, Unavailable
 from relayer.memory import MemoryService
@@ -179,13 +181,13 @@ class Worker:
         """Queue the work that waited for these namespaces' keys, which the ring now holds."""
         entries = [await self._namespaces.find(account, n) for n in namespaces]
         numbers = [e.namespace_id for e in entries if e is not None]
-        waiting = await rows.unembedded(
+        waiting = await vector_rows.unembedded(
             self._database,
             account=account,
             namespace_ids=numbers if self._memory.embeds else [],
             limit=RESUME_MAX,
         )
-        episodes = await rows.pending_episodes(
+        episodes = await episode_rows.pending_episodes(
             self._database, account=account, namespace_ids=numbers, limit=RESUME_MAX
         )
         await self._queue_again(queue.EMBED, account, waiting, batch=BATCH)
@@ -214,12 +216,16 @@ class Worker:
     async def sweep(self) -> None:
         """Queue again what has waited for minutes: its job was lost with its process."""
         before = self._clock() - timedelta(seconds=2 * HOUSEKEEPING_S)
-        waiting = await rows.pending_anywhere(self._database, before=before, limit=RESUME_MAX)
+        waiting = await episode_rows.pending_anywhere(
+            self._database, before=before, limit=RESUME_MAX
+        )
         for account, ids in waiting:
             await self._queue_again(queue.EXTRACT, account, ids, batch=1)
         if not self._memory.embeds:
             return
-        waiting = await rows.unembedded_anywhere(self._database, before=before, limit=RESUME_MAX)
+        waiting = await vector_rows.unembedded_anywhere(
+            self._database, before=before, limit=RESUME_MAX
+        )
         for account, ids in waiting:
             await self._queue_again(queue.EMBED, account, ids, batch=BATCH)
 

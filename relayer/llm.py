@@ -12,10 +12,8 @@ failure means for the user.
 """
 
 import asyncio
-import email.utils
 import logging
 import math
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -26,6 +24,7 @@ import openai
 from openai.types.chat import ChatCompletionMessageParam
 from openai.types.chat.completion_create_params import ResponseFormat
 
+from relayer.embedding.endpoints import retry_after_s
 from relayer.errors import Unavailable
 
 PROMPT_VERSIONS: Final = {"extract": "1", "ask": "1"}
@@ -169,7 +168,7 @@ class LanguageModel:
                 f"status {error.status_code}",
                 status=error.status_code,
                 retry=error.status_code in _RETRIED,
-                retry_after_s=_retry_after_s(error.response.headers.get("retry-after")),
+                retry_after_s=retry_after_s(error.response.headers.get("retry-after")),
             )
         except openai.APIConnectionError:
             return _Failure("no connection", retry=True)
@@ -247,17 +246,3 @@ def _unfenced(text: str) -> str:
     if not (text.startswith("```") and text.endswith("```")):
         return text
     return text.removesuffix("```").partition("\n")[2].strip()
-
-
-def _retry_after_s(value: str | None) -> float | None:
-    """Return the seconds that a Retry-After header asks for: a number or an HTTP date."""
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
-        except (ValueError, OverflowError):
-            return None
-    return max(seconds, 0.0) if math.isfinite(seconds) else None

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from relayer.clock import Clock
 from relayer.database import memories as rows
 from relayer.database import recall as search
+from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database
 from relayer.memory import Caller
 from relayer.namespaces import Namespaces
@@ -102,7 +103,7 @@ class Manual:
             self._database,
             account=caller.access.account,
             namespace_id=entry.namespace_id,
-            model=f"{rows.MANUAL_MODEL}/{len(vector)}",
+            model=f"{vector_rows.MANUAL_MODEL}/{len(vector)}",
             embedding=self._shown(caller, key, vector),
             now=self._clock(),
             limit=limit,
@@ -115,6 +116,6 @@ class Manual:
         """The vector as the database sees it."""
         unit = vector / np.linalg.norm(vector)
         if caller.access.custody == "managed":
-            turn = derive_turn(key, rows.MANUAL_MODEL, len(vector))
+            turn = derive_turn(key, vector_rows.MANUAL_MODEL, len(vector))
             unit = turn.apply(unit[None])[0]
         return unit.astype(np.float16)

@@ -26,7 +26,9 @@ from relayer.blobs import BlobStore
 from relayer.clock import Clock
 from relayer.custody import Keys
 from relayer.database import memories as rows
+from relayer.database import outbox as outbox_rows
 from relayer.database import recall as search
+from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database, Row
 from relayer.embedding.embedders import Embedder, TextRefused
 from relayer.errors import Corrupted, NotAllowed, NotFound, Unavailable
@@ -43,7 +45,7 @@ from relayer.writer import Remembered, Writer
 log = logging.getLogger("relayer.memory")
 
 LAST_SEQ: Final = 2**63 - 1
-_STATUS: Final = {None: "uploaded", rows.LOST: "failed"}  # by embedding model; else done
+_STATUS: Final = {None: "uploaded", vector_rows.LOST: "failed"}  # by embedding model; else done
 
 
 @dataclass(frozen=True)
@@ -292,7 +294,7 @@ class MemoryService:
         receipts = await self._writer.erase(access, [memory_id])
         if not receipts:
             raise NotFound("No such memory.")
-        pending = await rows.deletions_pending(
+        pending = await outbox_rows.deletions_pending(
             self._database, account=access.account, blob_ids=[row["blob_id"]]
         )
         return receipts[0], pending > 0
@@ -351,19 +353,19 @@ class MemoryService:
         """
         if self._embedder is None:
             return
-        found = await rows.unembedded_rows(self._database, account=account, memory_ids=ids)
+        found = await vector_rows.unembedded_rows(self._database, account=account, memory_ids=ids)
         open_ones = [row for row in found if _has_key(keys, row)]
         texts, altered = await self._texts(account, keys, open_ones)
         parts = await asyncio.to_thread(self._split, texts)
         if parts:
             taken, vectors = await self._vectors(account, parts)
             turned = await asyncio.to_thread(self._turn_parts, keys, taken, vectors)
-            await rows.insert_vectors(
+            await vector_rows.insert_vectors(
                 self._database, account=account, model=self._embedder.model_id, vectors=turned
             )
             refused = {p[0]["memory_id"] for p in parts} - {p[0]["memory_id"] for p in taken}
-            await self._give_up(account, refused, rows.NO_VECTOR)
-        await self._give_up(account, altered, rows.LOST)
+            await self._give_up(account, refused, vector_rows.NO_VECTOR)
+        await self._give_up(account, altered, vector_rows.LOST)
         if len(open_ones) < len(found):
             raise NotAllowed("A namespace's key is missing.", code="unlock_required")
 
@@ -378,7 +380,9 @@ class MemoryService:
 
     async def _give_up(self, account: AccountId, ids: Set[uuid.UUID], model: str) -> None:
         if ids:
-            await rows.give_up(self._database, account=account, memory_ids=sorted(ids), model=model)
+            await vector_rows.give_up(
+                self._database, account=account, memory_ids=sorted(ids), model=model
+            )
 
     async def _vectors(
         self, account: AccountId, parts: Sequence[tuple[Row, int, str]]

@@ -22,7 +22,7 @@ from relayer.accounts import Access
 from relayer.analysis import Analysis, Conversation
 from relayer.checks import PUBLIC, WEIGHT
 from relayer.clock import rfc3339
-from relayer.database import memories as rows
+from relayer.database import namespaces as namespace_rows
 from relayer.database.pool import Database, Row
 from relayer.embedding.embedders import Embedder
 from relayer.errors import BadRequest, NotFound, TooLarge, Unavailable
@@ -410,7 +410,7 @@ async def owner_namespaces(
     """A page of one's own namespaces, oldest change first: the last cursor finds later changes."""
     check_account(owner, access)
     after = _changed(updated_after)
-    found = await rows.find_namespaces(database, access.account, access.namespaces)
+    found = await namespace_rows.find_namespaces(database, access.account, access.namespaces)
     newest = {r["namespace_id"]: r for r in found}  # one entry per namespace, whatever its epochs
     ordered = sorted((_change(r), r["namespace_id"]) for r in newest.values())
     later = [place for place in ordered if place > after]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from relayer.clock import Clock
-from relayer.database import memories as statements
+from relayer.database import namespaces as namespace_rows
 from relayer.database.pool import Database
 from relayer.errors import BadRequest, NotAllowed
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
@@ -54,7 +54,7 @@ class Namespaces:
             NotAllowed: the namespace has another key in this epoch.
         """
         if await self.key_id(account, key.namespace, key.epoch) is None:
-            await statements.create_namespace(
+            await namespace_rows.create_namespace(
                 self._database,
                 account=account,
                 name=key.namespace,
@@ -73,7 +73,7 @@ class Namespaces:
         return entry
 
     async def _load(self, account: AccountId, namespace: Namespace) -> NamespaceEntry | None:
-        rows = await statements.find_namespaces(self._database, account, [namespace])
+        rows = await namespace_rows.find_namespaces(self._database, account, [namespace])
         if not rows:
             return None
         entry = NamespaceEntry(rows[0]["namespace_id"], {r["epoch"]: r["key_id"] for r in rows})

@@ -18,7 +18,7 @@ from typing import Final
 from relayer.blobs import BlobStore
 from relayer.clock import Clock
 from relayer.database import blobs as staged
-from relayer.database import memories as rows
+from relayer.database import outbox as outbox_rows
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
 from relayer.sealed.keys import AccountId
@@ -58,7 +58,7 @@ class Outbox:
             return
         named = {to_base64url(name): data for name, data in blobs}
         due_at = self._clock() + GRACE
-        await rows.intend(
+        await outbox_rows.intend(
             self._database, account=account, blob_ids=[name for name, _ in blobs], due_at=due_at
         )
         await self._blobs.put_many(account, named)
@@ -89,7 +89,7 @@ class Outbox:
             Unavailable: some deletion has to be tried again.
         """
         refused: Unavailable | None = None
-        due = await rows.due_deletions(self._database, now=self._clock(), limit=PAGE)
+        due = await outbox_rows.due_deletions(self._database, now=self._clock(), limit=PAGE)
         for account, blob_id in due:
             try:
                 await self._delete(account, blob_id)
@@ -103,6 +103,6 @@ class Outbox:
     async def _delete(self, account: AccountId, blob_id: bytes) -> None:
         # Under the lock, because the same foreign bytes may be uploaded again meanwhile.
         async with self._database.transaction() as connection:
-            if await rows.lock_blob(connection, account=account, blob_id=blob_id):
+            if await outbox_rows.lock_blob(connection, account=account, blob_id=blob_id):
                 await self._blobs.delete(account, to_base64url(blob_id))
-            await rows.confirm_deletion(connection, account=account, blob_id=blob_id)
+            await outbox_rows.confirm_deletion(connection, account=account, blob_id=blob_id)

@@ -10,24 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from os import urandom
-from typing import Any, Final
+from typing import Any, Literal
 
 from relayer.sealed.keys import Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError
 
-KINDS: Final = (
-    "fact",
-    "preference",
-    "decision",
-    "event",
-    "working",
-    "episodic",
-    "semantic",
-    "procedural",
+Kind = Literal[
+    "fact", "preference", "decision", "event", "working", "episodic", "semantic", "procedural",
     "summary",
-)
-IMPORTANCES: Final = ("vital", "standard", "trivial")
-CONFIDENCES: Final = ("high", "medium", "low")
+]  # fmt: skip
+Importance = Literal["vital", "standard", "trivial"]
+Confidence = Literal["high", "medium", "low"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import Final
 
 from relayer.blobs import BlobStore
 from relayer.database import memories as rows
+from relayer.database import namespaces as namespace_rows
 from relayer.database.pool import Database, UniqueViolation
 from relayer.errors import NotFound
 from relayer.memory import Caller
@@ -56,7 +57,7 @@ class Restore:
         missing, altered = await self._missing(caller, keys)
         indexed = await self._indexed(caller, namespace)
         if missing:
-            await rows.recount(self._database, caller.access.account)
+            await namespace_rows.recount(self._database, caller.access.account)
         restored, failed = 0, altered
         for name in missing[:limit]:
             try:

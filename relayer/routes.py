@@ -17,10 +17,11 @@ from relayer.checks import FOUNDING, PUBLIC, WEIGHT
 from relayer.clock import rfc3339, rfc3339_ms
 from relayer.custody import Custody
 from relayer.database import accounts as account_rows
-from relayer.database import memories as rows
+from relayer.database import namespaces as namespace_rows
 from relayer.database.pool import Database
 from relayer.errors import BadRequest, NotAllowed, NotFound
 from relayer.memory import LAST_SEQ, Caller, MemoryService, Query
+from relayer.record import Kind
 from relayer.registration import Registration
 from relayer.restore import Restore
 from relayer.sealed.keys import (
@@ -213,7 +214,7 @@ async def list_namespaces(
     access: NamedDependency[Access], database: NamedDependency[Database]
 ) -> Answer:
     """The namespaces the key may read."""
-    found = await rows.find_namespaces(database, access.account, access.namespaces)
+    found = await namespace_rows.find_namespaces(database, access.account, access.namespaces)
     return {"namespaces": [shapes.namespace(row) for row in found]}
 
 
@@ -333,7 +334,7 @@ async def list_memories(
     namespace: FromQuery[str] = bodies.DEFAULT_NAMESPACE,
     limit: PageLimit = 50,
     cursor: FromQuery[str | None] = None,
-    kind: FromQuery[bodies.Kind | None] = None,
+    kind: FromQuery[Kind | None] = None,
 ) -> Answer:
     """A page of memories, newest first."""
     page = await memory.newest(
@@ -452,7 +453,7 @@ async def namespace_stats(access: Access, database: Database, namespace: Namespa
         NotAllowed: not a reader of the namespace.
     """
     access.require(namespace, "reader")
-    found = await rows.find_namespaces(database, access.account, [namespace])
+    found = await namespace_rows.find_namespaces(database, access.account, [namespace])
     return {
         "namespace": namespace,
         "memory_count": found[0]["memory_count"] if found else 0,

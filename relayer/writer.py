@@ -22,8 +22,10 @@ from relayer.accounts import Access
 from relayer.clock import Clock, to_ms
 from relayer.custody import Keys
 from relayer.database import accounts as account_rows
+from relayer.database import episodes as episode_rows
 from relayer.database import memories as rows
 from relayer.database import queue
+from relayer.database import vectors as vector_rows
 from relayer.database.pool import Connection, Database, Row, UniqueViolation
 from relayer.errors import Conflict, NotFound, QuotaExceeded, Unavailable
 from relayer.namespaces import NamespaceEntry, Namespaces
@@ -280,13 +282,15 @@ class Writer:
             self._check_room(heads, sum(len(b) for _, b in blobs))
             if op == "restore":
                 await self._check_living(connection, access.account, memories)
-            if episode is not None and not await rows.lock_episodes(
+            if episode is not None and not await episode_rows.lock_episodes(
                 connection, account=access.account, episode_ids=[episode]
             ):
                 raise NotFound("That turn was erased or extracted meanwhile.")
             if episodes:
                 ids = [e.episode_id for e in episodes]
-                await rows.delete_finished(connection, account=access.account, episode_ids=ids)
+                await episode_rows.delete_finished(
+                    connection, account=access.account, episode_ids=ids
+                )
             receipts = self._receipts(access, heads, now, op, [*memories, *episodes], names)
             await rows.write(
                 connection,
@@ -343,7 +347,7 @@ class Writer:
     ) -> None:
         """What has to happen after this write, promised in the same transaction."""
         if manual_vector is not None:
-            await rows.insert_manual_vector(
+            await vector_rows.insert_manual_vector(
                 connection, account=account, memory=memories[0], embedding=manual_vector
             )
         elif memories and self._embeds:
@@ -353,7 +357,7 @@ class Writer:
             ids = [e.episode_id for e in episodes]
             await queue.enqueue(connection, queue.EXTRACT, account, ids)
         if episode is not None:
-            await rows.finish_episode(
+            await episode_rows.finish_episode(
                 connection,
                 account=account,
                 episode_id=episode,
@@ -414,7 +418,9 @@ class Writer:
     ) -> tuple[list[bytes], account_rows.Heads]:
         """The receipts of an erasure under the account's lock, and the heads after it."""
         doomed = await rows.lock_memories(connection, account=access.account, memory_ids=ids)
-        doomed += await rows.lock_episodes(connection, account=access.account, episode_ids=ids)
+        doomed += await episode_rows.lock_episodes(
+            connection, account=access.account, episode_ids=ids
+        )
         if not doomed:
             return [], heads
         items = [

@@ -9,11 +9,22 @@ from pathlib import Path
 import pytest
 
 import relayer
-from relayer.database import accounts, blobs, check, memories, migrate, recall
+from relayer.database import (
+    accounts,
+    blobs,
+    check,
+    episodes,
+    memories,
+    migrate,
+    namespaces,
+    outbox,
+    recall,
+    vectors,
+)
 from relayer.database.pool import Database
 from tests.conftest import TestDatabase
 
-MODULES = (accounts, blobs, check, memories, recall)
+MODULES = (accounts, blobs, check, episodes, memories, namespaces, outbox, recall, vectors)
 STATEMENTS = {
     f"{module.__name__.rpartition('.')[2]}.{name}": text
     for module in MODULES
@@ -46,9 +57,9 @@ OVER_ALL = {
     "accounts._ACCOUNTS",
     "accounts._INSERT_OWNER",
     "blobs._FIRST",
-    "memories._OUTBOX",
-    "memories._UNEMBEDDED_ANYWHERE",
-    "memories._PENDING_ANYWHERE",
+    "outbox._OUTBOX",
+    "vectors._UNEMBEDDED_ANYWHERE",
+    "episodes._PENDING_ANYWHERE",
     "check._OWNERS",
 }
 

@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from memrelay import MemrelayError, SyncMemoryClient
+from memrelay.errors import TransportError, Unavailable
 from relayer.settings import SECRET, Settings, variable
 from tests.processes import RunningRelayer, running_relayer
 
@@ -95,7 +96,10 @@ def test_kill_9_during_writes_loses_and_doubles_nothing(tmp_path: Path, model_di
         with client(account, f"http://127.0.0.1:{port}", deadline_s=60.0) as memory:
             while not stopping.is_set():
                 text = f"Writer {writer} noted the item number {number}."
-                memory.remember(text, idempotency_key=f"{writer}-{number}")
+                try:
+                    memory.remember(text, idempotency_key=f"{writer}-{number}")
+                except (TransportError, Unavailable):
+                    continue  # as an agent would, with the same key
                 acknowledged.add(text)
                 number += 1
 

@@ -9,44 +9,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
-from relayer.database.accounts import lock_account
-from relayer.database.pool import Connection, Database, Row, halfvec
-from relayer.sealed.keys import AccountId, Namespace, PublicKey
+from relayer.database.pool import Connection, Database, Row
+from relayer.sealed.keys import AccountId, PublicKey
 
 SEALED: Final = "sealed"
 OPAQUE: Final = "opaque"
-MANUAL_MODEL: Final = "manual"
-NO_VECTOR: Final = "none"  # no endpoint takes the text: it is found by keyword alone
-LOST: Final = "lost"  # the blob is lost or altered
-
-_NAMESPACES: Final = """
-SELECT n.namespace_id, n.name, k.epoch, k.key_id, n.memory_count, n.storage_bytes, n.updated_at
-FROM namespaces n
-JOIN namespace_keys k ON k.account_id = n.account_id AND k.namespace_id = n.namespace_id
-WHERE n.account_id = $1 AND ($2::text[] IS NULL OR n.name = ANY ($2))
-ORDER BY n.name, k.epoch
-"""
-
-# A namespace takes the next number of its account; the account row serialises the takers.
-_INSERT_NAMESPACE: Final = """
-WITH numbered AS (
-    UPDATE accounts SET namespace_count = namespace_count + 1
-    WHERE account_id = $1 AND namespace_count < $4
-      AND NOT EXISTS (SELECT FROM namespaces WHERE account_id = $1 AND name = $2)
-    RETURNING namespace_count
-)
-INSERT INTO namespaces (account_id, namespace_id, name, updated_at)
-SELECT $1, namespace_count, $2, $3 FROM numbered
-ON CONFLICT DO NOTHING
-"""
-_INSERT_NAMESPACE_KEY: Final = """
-INSERT INTO namespace_keys (account_id, namespace_id, epoch, key_id)
-SELECT $1, namespace_id, $3, $4 FROM namespaces WHERE account_id = $1 AND name = $2
-ON CONFLICT DO NOTHING
-"""
 
 # Which of these facts the account already holds, by fingerprint.
 _KNOWN_FACTS: Final = """
@@ -161,35 +128,6 @@ JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.names
 WHERE e.account_id = $1 AND e.episode_id = ANY ($2)
 """
 
-_UNEMBEDDED: Final = """
-SELECT memory_id FROM memories
-WHERE account_id = $1 AND namespace_id = ANY ($2) AND embedding_model IS NULL AND format = 'sealed'
-ORDER BY seq LIMIT $3
-"""
-_UNEMBEDDED_ROWS: Final = """
-SELECT m.memory_id, m.namespace_id, ns.name AS namespace, m.epoch, m.revision, m.type, m.blob_id
-FROM memories m
-JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
-WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND m.embedding_model IS NULL
-"""
-
-# Lock the rows that still live and still lack a vector: an erased one must not get one.
-_LOCK_UNEMBEDDED: Final = """
-SELECT memory_id FROM memories
-WHERE account_id = $1 AND memory_id = ANY ($2) AND embedding_model IS NULL
-ORDER BY memory_id FOR UPDATE
-"""
-_INSERT_VECTORS: Final = """
-WITH embedded AS (
-    UPDATE memories SET embedding_model = $2 WHERE account_id = $1 AND memory_id = ANY ($3::uuid[])
-)
-INSERT INTO vectors (account_id, memory_id, part, namespace_id, epoch, model, embedding)
-SELECT $1, memory_id, part, namespace_id, epoch, $2, embedding
-FROM unnest($4::uuid[], $5::smallint[], $6::int[], $7::int[], $8::halfvec[])
-    AS v (memory_id, part, namespace_id, epoch, embedding)
-ON CONFLICT DO NOTHING
-"""
-
 # Erase rows, postings, vectors and blobs of these memories, and waiting turns; leave tombstones by
 # id, of memories only: a turn's id is a fingerprint of what it says.
 _ERASE: Final = """
@@ -253,43 +191,11 @@ JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.names
 WHERE m.account_id = $1 AND m.memory_id = ANY ($2)
 ORDER BY m.memory_id FOR UPDATE OF m
 """
-_LOCK_EPISODES: Final = """
-SELECT e.episode_id AS memory_id, e.namespace_id, ns.name AS namespace, e.epoch, 1 AS revision,
-       e.blob_id
-FROM episodes e
-JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
-WHERE e.account_id = $1 AND e.episode_id = ANY ($2) AND e.state = 'pending'
-ORDER BY e.episode_id FOR UPDATE OF e
-"""
 _NAMESPACE_MEMORIES: Final = """
 SELECT memory_id FROM memories WHERE account_id = $1 AND namespace_id = $2
 UNION ALL
 SELECT episode_id FROM episodes WHERE account_id = $1 AND namespace_id = $2 AND state = 'pending'
 LIMIT $3
-"""
-# Counts as the rows are, before lost ones are restored and counted again.
-_RECOUNT_NAMESPACES: Final = """
-WITH counted AS (
-    SELECT n.namespace_id, count(m.memory_id) AS memories,
-           coalesce(sum(m.word_count), 0) AS words, coalesce(sum(m.size_bytes), 0) AS bytes
-    FROM namespaces n
-    LEFT JOIN memories m ON m.account_id = n.account_id AND m.namespace_id = n.namespace_id
-    WHERE n.account_id = $1 GROUP BY n.namespace_id
-)
-UPDATE namespaces n
-SET memory_count = c.memories, word_count = c.words, storage_bytes = c.bytes
-FROM counted c WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
-"""
-_RECOUNT_ACCOUNT: Final = """
-WITH memory AS (
-    SELECT count(*) AS memories, coalesce(sum(size_bytes), 0) AS bytes
-    FROM memories WHERE account_id = $1
-), episode AS (
-    SELECT coalesce(sum(size_bytes), 0) AS bytes
-    FROM episodes WHERE account_id = $1 AND state = 'pending'
-)
-UPDATE accounts a SET memory_count = m.memories, storage_bytes = m.bytes + e.bytes
-FROM memory m, episode e WHERE a.account_id = $1
 """
 _COUNT_SEALED: Final = """
 SELECT count(*) FROM memories WHERE account_id = $1 AND namespace_id = $2 AND format = 'sealed'
@@ -302,83 +208,7 @@ SELECT blob_id FROM memories WHERE account_id = $1 AND blob_id = ANY ($2)
 UNION ALL SELECT blob_id FROM episodes WHERE account_id = $1 AND blob_id = ANY ($2)
 UNION ALL SELECT blob_id FROM blob_outbox WHERE account_id = $1 AND blob_id = ANY ($2)
 """
-# That blobs put outside are to go unless a transaction comes to refer to them.
-_INTEND: Final = """
-INSERT INTO blob_outbox (account_id, blob_id, due_at)
-SELECT $1, blob_id, $3 FROM unnest($2::bytea[]) AS b (blob_id)
-ON CONFLICT DO NOTHING
-"""
-_PENDING_EPISODES: Final = """
-SELECT episode_id FROM episodes
-WHERE account_id = $1 AND namespace_id = ANY ($2) AND state = 'pending' ORDER BY created_at LIMIT $3
-"""
-_EPISODE: Final = """
-SELECT e.episode_id, e.namespace_id, ns.name AS namespace, e.epoch, e.writer, e.blob_id, e.state
-FROM episodes e
-JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
-WHERE e.account_id = $1 AND e.episode_id = $2
-"""
-_COUNT_ATTEMPT: Final = """
-UPDATE episodes SET attempts = attempts + 1 WHERE account_id = $1 AND episode_id = $2
-RETURNING attempts
-"""
-_FAIL_EPISODE: Final = """
-UPDATE episodes SET state = 'failed'
-WHERE account_id = $1 AND episode_id = $2 AND state = 'pending'
-"""
-_GIVE_UP: Final = """
-UPDATE memories SET embedding_model = $3
-WHERE account_id = $1 AND memory_id = ANY ($2) AND embedding_model IS NULL
-"""
-_FINISH_EPISODE: Final = """
-WITH finished AS (
-    UPDATE episodes SET state = 'done'
-    WHERE account_id = $1 AND episode_id = $2 AND state = 'pending'
-    RETURNING blob_id, size_bytes
-), blob AS (
-    DELETE FROM blobs b USING finished f WHERE b.account_id = $1 AND b.blob_id = f.blob_id
-), outbox AS (
-    INSERT INTO blob_outbox (account_id, blob_id, due_at)
-    SELECT $1, blob_id, $3 FROM finished WHERE $4
-    ON CONFLICT DO NOTHING
-)
-UPDATE accounts
-SET storage_bytes = storage_bytes - (SELECT coalesce(sum(size_bytes), 0) FROM finished)
-WHERE account_id = $1
-"""
-# The row of a finished episode is there for pollers only; the same turn may have to wait again.
-_DELETE_FINISHED: Final = """
-DELETE FROM episodes WHERE account_id = $1 AND episode_id = ANY ($2) AND state = 'done'
-"""
-_OUTBOX: Final = """
-SELECT account_id, blob_id FROM blob_outbox WHERE due_at <= $2 ORDER BY due_at LIMIT $1
-"""
-_REFERENCED: Final = """
-SELECT EXISTS (SELECT FROM memories WHERE account_id = $1 AND blob_id = $2)
-    OR EXISTS (SELECT FROM episodes
-               WHERE account_id = $1 AND blob_id = $2 AND state = 'pending')
-"""
-_DELETE_OUTBOX: Final = "DELETE FROM blob_outbox WHERE account_id = $1 AND blob_id = $2"
-_OUTBOX_HOLDS: Final = """
-SELECT count(*) FROM blob_outbox WHERE account_id = $1 AND blob_id = ANY ($2)
-"""
 _DELETE_EXPIRED_MARKS: Final = "DELETE FROM idempotency WHERE expires_at < now()"
-# What waits, at most so many of each account: a sealed one without keys must not hide the others.
-_UNEMBEDDED_ANYWHERE: Final = """
-SELECT account_id, array_agg(memory_id ORDER BY seq) AS ids
-FROM (SELECT account_id, memory_id, seq,
-             row_number() OVER (PARTITION BY account_id ORDER BY seq) AS n
-      FROM memories
-      WHERE embedding_model IS NULL AND format = 'sealed' AND created_at < $1) m
-WHERE n <= $2 GROUP BY account_id
-"""
-_PENDING_ANYWHERE: Final = """
-SELECT account_id, array_agg(episode_id) AS ids
-FROM (SELECT account_id, episode_id,
-             row_number() OVER (PARTITION BY account_id ORDER BY created_at) AS n
-      FROM episodes WHERE state = 'pending' AND created_at < $1) e
-WHERE n <= $2 GROUP BY account_id
-"""
 
 
 @dataclass(frozen=True)
@@ -457,31 +287,6 @@ class Write:
     receipt_seq: int
     receipt_head: bytes
     blobs_here: bool
-
-
-async def find_namespaces(
-    database: Database, account: AccountId, names: Sequence[Namespace] | None
-) -> list[Row]:
-    """Rows of namespaces with each of their epochs; all of them for None."""
-    return await database.fetch(_NAMESPACES, account, names)
-
-
-async def create_namespace(
-    database: Database,
-    *,
-    account: AccountId,
-    name: Namespace,
-    epoch: int,
-    key_id: bytes,
-    now: datetime,
-    namespaces_max: int,
-) -> None:
-    """The namespace's rows, unless they exist; nothing at all when the account has too many."""
-    async with database.transaction() as connection:
-        # A statement sees what was committed before it began, so the lock needs one of its own.
-        await lock_account(connection, account)
-        await connection.execute(_INSERT_NAMESPACE, account, name, now, namespaces_max)
-        await connection.execute(_INSERT_NAMESPACE_KEY, account, name, epoch, key_id)
 
 
 async def known_facts(
@@ -590,96 +395,11 @@ async def states(
     return {r["id"]: r for r in await database.fetch(_STATES, account, ids, embeds)}
 
 
-async def unembedded(
-    database: Database, *, account: AccountId, namespace_ids: Sequence[int], limit: int
-) -> list[uuid.UUID]:
-    """Memories without a vector, oldest first."""
-    rows = await database.fetch(_UNEMBEDDED, account, namespace_ids, limit)
-    return [r["memory_id"] for r in rows]
-
-
-async def unembedded_anywhere(
-    database: Database, *, before: datetime, limit: int
-) -> list[tuple[AccountId, list[uuid.UUID]]]:
-    """Memories of every account that wait for a vector since before that time; for the sweeper."""
-    rows = await database.fetch(_UNEMBEDDED_ANYWHERE, before, limit)
-    return [(AccountId(r["account_id"]), r["ids"]) for r in rows]
-
-
-async def pending_anywhere(
-    database: Database, *, before: datetime, limit: int
-) -> list[tuple[AccountId, list[uuid.UUID]]]:
-    """The same for episodes that wait for their extraction."""
-    rows = await database.fetch(_PENDING_ANYWHERE, before, limit)
-    return [(AccountId(r["account_id"]), r["ids"]) for r in rows]
-
-
-async def unembedded_rows(
-    database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
-) -> list[Row]:
-    """What an embedding job needs to open its memories."""
-    return await database.fetch(_UNEMBEDDED_ROWS, account, memory_ids)
-
-
-async def insert_vectors(
-    database: Database,
-    *,
-    account: AccountId,
-    model: str,
-    vectors: Sequence[tuple[Row, int, npt.NDArray[np.float16]]],
-) -> None:
-    """Store turned vectors as (memory row, part, vector) for those memories that still live."""
-    ids = sorted({row["memory_id"] for row, _, _ in vectors})
-    async with database.transaction() as connection:
-        locked = await connection.fetch(_LOCK_UNEMBEDDED, account, ids)
-        live = {r["memory_id"] for r in locked}
-        kept = [v for v in vectors if v[0]["memory_id"] in live]
-        await connection.execute(
-            _INSERT_VECTORS,
-            account,
-            model,
-            list(live),
-            [row["memory_id"] for row, _, _ in kept],
-            [part for _, part, _ in kept],
-            [row["namespace_id"] for row, _, _ in kept],
-            [row["epoch"] for row, _, _ in kept],
-            [halfvec(vector) for _, _, vector in kept],
-        )
-
-
-async def insert_manual_vector(
-    connection: Connection,
-    *,
-    account: AccountId,
-    memory: NewMemory,
-    embedding: npt.NDArray[np.float16],
-) -> None:
-    """The vector that came with a manual upload, in the upload's own transaction."""
-    await connection.execute(
-        _INSERT_VECTORS,
-        account,
-        f"{MANUAL_MODEL}/{len(embedding)}",
-        [memory.memory_id],
-        [memory.memory_id],
-        [0],
-        [memory.namespace_id],
-        [memory.epoch],
-        [halfvec(embedding)],
-    )
-
-
 async def lock_memories(
     connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> list[Row]:
     """The rows of living memories, locked until the transaction ends."""
     return list(await connection.fetch(_LOCK_MEMORIES, account, memory_ids))
-
-
-async def lock_episodes(
-    connection: Connection, *, account: AccountId, episode_ids: Sequence[uuid.UUID]
-) -> list[Row]:
-    """The rows of pending episodes, shaped like memories', locked until the transaction ends."""
-    return list(await connection.fetch(_LOCK_EPISODES, account, episode_ids))
 
 
 async def erase(
@@ -716,14 +436,6 @@ async def namespace_memories(
     return [r["memory_id"] for r in rows]
 
 
-async def recount(database: Database, account: AccountId) -> None:
-    """Set an account's counts to what its rows say."""
-    async with database.transaction() as connection:
-        await lock_account(connection, account)
-        await connection.execute(_RECOUNT_NAMESPACES, account)
-        await connection.execute(_RECOUNT_ACCOUNT, account)
-
-
 async def tombstoned(
     connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> set[uuid.UUID]:
@@ -745,93 +457,6 @@ async def known_blobs(
     """Which of these blobs some row refers to."""
     rows = await database.fetch(_KNOWN_BLOBS, account, blob_ids)
     return {r["blob_id"] for r in rows}
-
-
-async def pending_episodes(
-    database: Database, *, account: AccountId, namespace_ids: Sequence[int], limit: int
-) -> list[uuid.UUID]:
-    """Episodes whose facts are still to be extracted, oldest first."""
-    rows = await database.fetch(_PENDING_EPISODES, account, namespace_ids, limit)
-    return [r["episode_id"] for r in rows]
-
-
-async def find_episode(
-    database: Database, *, account: AccountId, episode_id: uuid.UUID
-) -> Row | None:
-    """One episode's row."""
-    return await database.fetchrow(_EPISODE, account, episode_id)
-
-
-async def finish_episode(
-    connection: Connection,
-    *,
-    account: AccountId,
-    episode_id: uuid.UUID,
-    now: datetime,
-    outside_store: bool,
-) -> None:
-    """Mark an episode extracted and let its blob go, in the transaction that stores its facts."""
-    await connection.execute(_FINISH_EPISODE, account, episode_id, now, outside_store)
-
-
-async def count_attempt(database: Database, *, account: AccountId, episode_id: uuid.UUID) -> int:
-    """How often an episode's extraction came to nothing, this time included."""
-    row = await database.fetchrow(_COUNT_ATTEMPT, account, episode_id)
-    return 0 if row is None else int(row["attempts"])
-
-
-async def fail_episode(database: Database, *, account: AccountId, episode_id: uuid.UUID) -> None:
-    """Give up an episode that cannot be opened."""
-    await database.execute(_FAIL_EPISODE, account, episode_id)
-
-
-async def give_up(
-    database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID], model: str
-) -> None:
-    """Wait no longer for vectors that cannot be: `NO_VECTOR` or `LOST` takes the model's place."""
-    await database.execute(_GIVE_UP, account, memory_ids, model)
-
-
-async def delete_finished(
-    connection: Connection, *, account: AccountId, episode_ids: Sequence[uuid.UUID]
-) -> None:
-    """Make room for episodes that were extracted before and wait again."""
-    await connection.execute(_DELETE_FINISHED, account, episode_ids)
-
-
-async def intend(
-    database: Database, *, account: AccountId, blob_ids: Sequence[bytes], due_at: datetime
-) -> None:
-    """Note blobs about to be put outside: they go at that time unless a row refers to them."""
-    await database.execute(_INTEND, account, blob_ids, due_at)
-
-
-async def due_deletions(
-    database: Database, *, now: datetime, limit: int
-) -> list[tuple[AccountId, bytes]]:
-    """Blobs that an outside store has to delete by now, longest due first."""
-    rows = await database.fetch(_OUTBOX, limit, now)
-    return [(AccountId(r["account_id"]), r["blob_id"]) for r in rows]
-
-
-async def lock_blob(connection: Connection, *, account: AccountId, blob_id: bytes) -> bool:
-    """Whether no memory refers to the blob; none can begin to until the transaction ends."""
-    await lock_account(connection, account)
-    return not await connection.fetchval(_REFERENCED, account, blob_id)
-
-
-async def confirm_deletion(connection: Connection, *, account: AccountId, blob_id: bytes) -> None:
-    """Nothing is due for this blob any more."""
-    await connection.execute(_DELETE_OUTBOX, account, blob_id)
-
-
-async def deletions_pending(
-    database: Database, *, account: AccountId, blob_ids: Sequence[bytes]
-) -> int:
-    """How many of these blobs an outside store has still to delete."""
-    row = await database.fetchrow(_OUTBOX_HOLDS, account, blob_ids)
-    assert row is not None
-    return int(row[0])
 
 
 async def delete_expired_marks(database: Database) -> None:

@@ -1,0 +1,126 @@
+"""Statements on episodes: sealed turns whose facts are still to be extracted.
+
+Not here: storing and erasing them, which go with memories (`memories.write`, `memories.erase`).
+"""
+
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from relayer.database.pool import Connection, Database, Row
+from relayer.sealed.keys import AccountId
+
+_LOCK_EPISODES: Final = """
+SELECT e.episode_id AS memory_id, e.namespace_id, ns.name AS namespace, e.epoch, 1 AS revision,
+       e.blob_id
+FROM episodes e
+JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
+WHERE e.account_id = $1 AND e.episode_id = ANY ($2) AND e.state = 'pending'
+ORDER BY e.episode_id FOR UPDATE OF e
+"""
+_PENDING_EPISODES: Final = """
+SELECT episode_id FROM episodes
+WHERE account_id = $1 AND namespace_id = ANY ($2) AND state = 'pending' ORDER BY created_at LIMIT $3
+"""
+_EPISODE: Final = """
+SELECT e.episode_id, e.namespace_id, ns.name AS namespace, e.epoch, e.writer, e.blob_id, e.state
+FROM episodes e
+JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
+WHERE e.account_id = $1 AND e.episode_id = $2
+"""
+_COUNT_ATTEMPT: Final = """
+UPDATE episodes SET attempts = attempts + 1 WHERE account_id = $1 AND episode_id = $2
+RETURNING attempts
+"""
+_FAIL_EPISODE: Final = """
+UPDATE episodes SET state = 'failed'
+WHERE account_id = $1 AND episode_id = $2 AND state = 'pending'
+"""
+_FINISH_EPISODE: Final = """
+WITH finished AS (
+    UPDATE episodes SET state = 'done'
+    WHERE account_id = $1 AND episode_id = $2 AND state = 'pending'
+    RETURNING blob_id, size_bytes
+), blob AS (
+    DELETE FROM blobs b USING finished f WHERE b.account_id = $1 AND b.blob_id = f.blob_id
+), outbox AS (
+    INSERT INTO blob_outbox (account_id, blob_id, due_at)
+    SELECT $1, blob_id, $3 FROM finished WHERE $4
+    ON CONFLICT DO NOTHING
+)
+UPDATE accounts
+SET storage_bytes = storage_bytes - (SELECT coalesce(sum(size_bytes), 0) FROM finished)
+WHERE account_id = $1
+"""
+# The row of a finished episode is there for pollers only; the same turn may have to wait again.
+_DELETE_FINISHED: Final = """
+DELETE FROM episodes WHERE account_id = $1 AND episode_id = ANY ($2) AND state = 'done'
+"""
+_PENDING_ANYWHERE: Final = """
+SELECT account_id, array_agg(episode_id) AS ids
+FROM (SELECT account_id, episode_id,
+             row_number() OVER (PARTITION BY account_id ORDER BY created_at) AS n
+      FROM episodes WHERE state = 'pending' AND created_at < $1) e
+WHERE n <= $2 GROUP BY account_id
+"""
+
+
+async def pending_anywhere(
+    database: Database, *, before: datetime, limit: int
+) -> list[tuple[AccountId, list[uuid.UUID]]]:
+    """The same for episodes that wait for their extraction."""
+    rows = await database.fetch(_PENDING_ANYWHERE, before, limit)
+    return [(AccountId(r["account_id"]), r["ids"]) for r in rows]
+
+
+async def lock_episodes(
+    connection: Connection, *, account: AccountId, episode_ids: Sequence[uuid.UUID]
+) -> list[Row]:
+    """The rows of pending episodes, shaped like memories', locked until the transaction ends."""
+    return list(await connection.fetch(_LOCK_EPISODES, account, episode_ids))
+
+
+async def pending_episodes(
+    database: Database, *, account: AccountId, namespace_ids: Sequence[int], limit: int
+) -> list[uuid.UUID]:
+    """Episodes whose facts are still to be extracted, oldest first."""
+    rows = await database.fetch(_PENDING_EPISODES, account, namespace_ids, limit)
+    return [r["episode_id"] for r in rows]
+
+
+async def find_episode(
+    database: Database, *, account: AccountId, episode_id: uuid.UUID
+) -> Row | None:
+    """One episode's row."""
+    return await database.fetchrow(_EPISODE, account, episode_id)
+
+
+async def finish_episode(
+    connection: Connection,
+    *,
+    account: AccountId,
+    episode_id: uuid.UUID,
+    now: datetime,
+    outside_store: bool,
+) -> None:
+    """Mark an episode extracted and let its blob go, in the transaction that stores its facts."""
+    await connection.execute(_FINISH_EPISODE, account, episode_id, now, outside_store)
+
+
+async def count_attempt(database: Database, *, account: AccountId, episode_id: uuid.UUID) -> int:
+    """How often an episode's extraction came to nothing, this time included."""
+    row = await database.fetchrow(_COUNT_ATTEMPT, account, episode_id)
+    return 0 if row is None else int(row["attempts"])
+
+
+async def fail_episode(database: Database, *, account: AccountId, episode_id: uuid.UUID) -> None:
+    """Give up an episode that cannot be opened."""
+    await database.execute(_FAIL_EPISODE, account, episode_id)
+
+
+async def delete_finished(
+    connection: Connection, *, account: AccountId, episode_ids: Sequence[uuid.UUID]
+) -> None:
+    """Make room for episodes that were extracted before and wait again."""
+    await connection.execute(_DELETE_FINISHED, account, episode_ids)
