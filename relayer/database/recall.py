@@ -25,31 +25,34 @@ BM25_B: Final = 0.75
 KEYWORD_WEIGHT: Final = 1.0
 CANDIDATES: Final = 100  # of each leg; more than the largest limit would show no other result
 
+# What may be found at all: living, sealed, and within the query's filters.
+_FOUND_AT_ALL: Final = """
+    m.namespace_id = ANY ($2::int[]) AND m.format = 'sealed' AND m.superseded_at IS NULL
+    AND (m.expires_at IS NULL OR m.expires_at > $9)
+    AND ($10::text[] IS NULL OR m.kind = ANY ($10))
+    AND ($11::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) >= $11)
+    AND ($12::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) < $12)
+    AND (cardinality($15::bigint[]) = 0 OR NOT EXISTS (
+        SELECT FROM unnest($13::int[], $14::int[], $15::bigint[]) AS f (ns, ordinal, token)
+        WHERE f.ns = m.namespace_id
+        GROUP BY f.ordinal HAVING NOT bool_or(f.token = ANY (m.tokens))))
+"""
+
+# The legs meet by grouping, not by joining: the planner knows nothing of how many rows a leg has,
+# and without statistics it would compare each row of one with each of the other.
 _SEARCH: Final = f"""
 WITH scope AS MATERIALIZED (
     SELECT s.namespace_id, s.epoch, s.embedding, n.memory_count::float8 AS documents,
            greatest(n.word_count::float8 / greatest(n.memory_count, 1)::float8, 1::float8) AS mean
     FROM unnest($2::int[], $3::int[], $4::halfvec[]) AS s (namespace_id, epoch, embedding)
     JOIN namespaces n ON n.account_id = $1 AND n.namespace_id = s.namespace_id
-), live AS (
-    SELECT m.memory_id
-    FROM memories m
-    WHERE m.account_id = $1 AND m.namespace_id = ANY ($2::int[])
-      AND m.format = 'sealed' AND m.superseded_at IS NULL
-      AND (m.expires_at IS NULL OR m.expires_at > $9)
-      AND ($10::text[] IS NULL OR m.kind = ANY ($10))
-      AND ($11::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) >= $11)
-      AND ($12::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) < $12)
-      AND NOT EXISTS (
-          SELECT FROM unnest($13::int[], $14::int[], $15::bigint[]) AS f (ns, ordinal, token)
-          WHERE f.ns = m.namespace_id
-          GROUP BY f.ordinal HAVING NOT bool_or(f.token = ANY (m.tokens)))
 ), nearest AS (
     SELECT v.memory_id, min(v.embedding <=> s.embedding) AS distance
     FROM scope s
     JOIN vectors v ON v.account_id = $1 AND v.namespace_id = s.namespace_id
                   AND v.epoch = s.epoch AND v.model = $5
-    WHERE s.embedding IS NOT NULL AND v.memory_id IN (SELECT memory_id FROM live)
+    JOIN memories m ON m.account_id = $1 AND m.memory_id = v.memory_id
+    WHERE s.embedding IS NOT NULL AND {_FOUND_AT_ALL}
     GROUP BY v.memory_id ORDER BY distance LIMIT $8
 ), query AS (
     SELECT * FROM unnest($6::int[], $7::bigint[], $16::int[]) AS q (namespace_id, token, ordinal)
@@ -83,23 +86,27 @@ WITH scope AS MATERIALIZED (
            / (1::float8 + {BM25_K1}::float8 * {1 - BM25_B}::float8) AS bm25
     FROM word
 ), worded AS (
-    SELECT memory_id, matched, bm25 FROM keyword
-    WHERE memory_id IN (SELECT memory_id FROM live) ORDER BY bm25 DESC LIMIT $8
+    SELECT k.memory_id
+    FROM keyword k
+    JOIN memories m ON m.account_id = $1 AND m.memory_id = k.memory_id
+    WHERE {_FOUND_AT_ALL} ORDER BY k.bm25 DESC LIMIT $8
 ), candidate AS (
-    SELECT memory_id FROM nearest UNION SELECT memory_id FROM worded
+    SELECT memory_id, min(distance) AS distance, max(bm25) AS bm25, max(matched) AS matched
+    FROM (SELECT memory_id, distance, NULL::float8 AS bm25, NULL::int[] AS matched, true AS chosen
+          FROM nearest
+          UNION ALL SELECT memory_id, NULL, NULL, NULL, true FROM worded
+          UNION ALL SELECT memory_id, NULL, bm25, matched, false FROM keyword) AS leg
+    GROUP BY memory_id HAVING bool_or(chosen)
 ), scored AS (
-    SELECT c.memory_id, k.matched,
-           coalesce(n.distance, (
+    SELECT c.memory_id, c.matched,
+           coalesce(c.distance, (
                SELECT min(v.embedding <=> s.embedding)
                FROM vectors v JOIN scope s ON v.namespace_id = s.namespace_id AND v.epoch = s.epoch
                WHERE v.account_id = $1 AND v.memory_id = c.memory_id AND v.model = $5
            )) AS cosine_distance,
            -- least() passes over NULL, which is what a query without words has for an ideal.
-           least(coalesce(k.bm25 / nullif(i.bm25, 0::float8), 0::float8), 1::float8) AS relevance
-    FROM candidate c
-    CROSS JOIN ideal i
-    LEFT JOIN nearest n USING (memory_id)
-    LEFT JOIN keyword k USING (memory_id)
+           least(coalesce(c.bm25 / nullif(i.bm25, 0::float8), 0::float8), 1::float8) AS relevance
+    FROM candidate c CROSS JOIN ideal i
 )
 SELECT m.memory_id, ns.name AS namespace, m.epoch, m.seq, m.revision, m.type, m.format, m.kind,
        m.importance, m.confidence, m.writer, m.event_time, m.created_at, m.expires_at, m.blob_id,

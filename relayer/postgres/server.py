@@ -39,6 +39,7 @@ SETTINGS = {
     "log_parameter_max_length_on_error": "0",
     "log_checkpoints": "off",
     "log_autovacuum_min_duration": "-1",
+    "autovacuum_naptime": "10s",  # plans of a fresh account need statistics soon
     "log_lock_waits": "off",
     "fsync": "on",
     "full_page_writes": "on",
