@@ -20,6 +20,7 @@ Not here: what a key may do in a namespace (`accounts.Access`), the unlock heade
 
 import asyncio
 import hashlib
+import logging
 import re
 import time
 import uuid
@@ -48,6 +49,8 @@ from relayer.errors import (
 from relayer.sealed.keys import AccountId, PublicKey, account_id, parse_account
 from relayer.sealed.primitives import CryptoError, verify_signature
 from relayer.settings import Limits, Settings
+
+log = logging.getLogger("relayer.checks")
 
 PUBLIC: Final = "public"  # route option: no signature
 FOUNDING: Final = "founding"  # route option: signed by a key that has no account yet
@@ -176,7 +179,6 @@ class Guard:
         self._accounts = accounts
         self._settings = settings
         self._clock = clock
-        self.refused: Counter[str] = Counter()
 
     async def __call__(
         self,
@@ -194,7 +196,8 @@ class Guard:
         try:
             await self._check(connection, handler)
         except NotAuthenticated as refusal:
-            self.refused[refusal.cause] += 1
+            # The answer tells nobody which check failed; the operator may know.
+            log.info("refused", extra={"event": "auth.refused", "cause": refusal.cause})
             await asyncio.sleep(max(0.0, REFUSAL_S_MIN - (time.monotonic() - started)))
             raise
         except Unavailable as error:

@@ -58,7 +58,7 @@ class NotAuthenticated(RelayerError):
 
     def __init__(self, cause: str, *, headers: dict[str, str] | None = None) -> None:
         super().__init__("The request could not be authenticated.", headers=headers)
-        self.cause = cause  # a fixed word for the operator's counters; never rendered
+        self.cause = cause  # a fixed word for the operator's log; never rendered
 
 
 class QuotaExceeded(RelayerError):

@@ -222,6 +222,7 @@ class TestFilters:
         assert await self.names(filled, tags=("red",), mode="keyword") == {"tagged", "sourced"}
 
     async def test_limit_means_limit(self, filled: tuple[Bench, Any]) -> None:
+        """Capability 0.11: as many as were asked for, no floor unless the caller names one."""
         for limit in (1, 3, 7, 100):
             assert len(await self.names(filled, limit=limit)) == min(limit, 7)
 

@@ -148,8 +148,13 @@ def test_plain_http_is_for_this_machine_or_when_allowed():
 
 
 def test_settings_hide_the_private_key():
+    """Capability 0.41: at most a masked preview is ever shown."""
     settings = Settings(**PROFILE)
     assert KEY not in repr(settings)
+    shown = settings.masked_key
+    assert (shown[:4], shown[-4:], len(shown) < 12) in [
+        (key[:4], key[-4:], True) for key in (KEY, settings.identity.public_key.hex())
+    ]
     assert settings.masked_key not in {KEY, settings.identity.public_key.hex()}
 
 
