@@ -17,7 +17,7 @@ from typing import Final
 
 from relayer.accounts import Access
 from relayer.blobs import BlobStore
-from relayer.clock import Clock, to_ms
+from relayer.clock import Clock, from_ms, to_ms
 from relayer.custody import Keys
 from relayer.database import episodes as episode_rows
 from relayer.database import memories as rows
@@ -27,7 +27,7 @@ from relayer.extraction.extractors import Extractor, Fact, Turn
 from relayer.llm import LanguageModel, ask_prompt
 from relayer.memory import Caller, Found, MemoryService, Query
 from relayer.namespaces import Namespaces
-from relayer.record import Draft, decode, encode, from_ms
+from relayer.record import Draft, decode, encode
 from relayer.redact import redact
 from relayer.sealed import envelope, index
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey, PublicKey
@@ -271,7 +271,7 @@ class Analysis:
             Unavailable: the model is still away.
             NotFound: it was erased meanwhile; what was found in it is dropped.
             NotAllowed: the namespace's key is missing.
-            Corrupted: the blob is lost or altered; it is not tried again.
+            Corrupted: the blob is missing, or altered; then it is not tried again.
         """
         if (row := await self._pending(account, episode_id)) is None:
             return
@@ -360,12 +360,11 @@ class Analysis:
 
 def _episode_id(key: NamespaceKey, conversation: Conversation) -> uuid.UUID:
     """The name of a kept turn: its keyed fingerprint, so that equal turns are one."""
-    when = conversation.occurred_at
     return uuid.UUID(
         bytes=index.fingerprint(
             key,
             kind="episodic",
-            event_time_ms=None if when is None else to_ms(when),
+            event_time_ms=to_ms(conversation.occurred_at),
             text=conversation.text,
         )
     )

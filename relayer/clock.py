@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import overload
 
 Clock = Callable[[], datetime]
 
@@ -11,14 +12,22 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def to_ms(moment: datetime) -> int:
-    """Unix milliseconds."""
-    return round(moment.timestamp() * 1000)
+@overload
+def to_ms(moment: datetime) -> int: ...
+@overload
+def to_ms(moment: datetime | None) -> int | None: ...
+def to_ms(moment: datetime | None) -> int | None:
+    """Unix milliseconds; None for None."""
+    return None if moment is None else round(moment.timestamp() * 1000)
 
 
-def from_ms(milliseconds: int) -> datetime:
-    """The UTC moment of Unix milliseconds."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+@overload
+def from_ms(milliseconds: int) -> datetime: ...
+@overload
+def from_ms(milliseconds: int | None) -> datetime | None: ...
+def from_ms(milliseconds: int | None) -> datetime | None:
+    """The UTC moment of Unix milliseconds; None for None."""
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def rfc3339(moment: datetime | None) -> str | None:
@@ -30,4 +39,4 @@ def rfc3339(moment: datetime | None) -> str | None:
 
 def rfc3339_ms(milliseconds: int | None) -> str | None:
     """The same from Unix milliseconds."""
-    return None if milliseconds is None else rfc3339(from_ms(milliseconds))
+    return rfc3339(from_ms(milliseconds))

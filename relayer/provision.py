@@ -106,7 +106,7 @@ async def add_key(
         role=role,
         keys=keys,
         created_ms=to_ms(clock()),
-        expires_ms=None if expires_at is None else to_ms(expires_at),
+        expires_ms=to_ms(expires_at),
         grant=uuid.uuid4(),
     )
     join = sign_join(

@@ -8,10 +8,11 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from os import urandom
 from typing import Any, Literal
 
+from relayer.clock import from_ms, to_ms
 from relayer.sealed.keys import Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError
 
@@ -61,16 +62,6 @@ class Memory:
     revision: int
     seq: int
     status: str
-
-
-def to_ms(moment: datetime | None) -> int | None:
-    """Unix milliseconds, None for None."""
-    return None if moment is None else round(moment.timestamp() * 1000)
-
-
-def from_ms(milliseconds: int | None) -> datetime | None:
-    """The UTC moment, None for None."""
-    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def encode(draft: Draft, writer: PublicKey) -> bytes:

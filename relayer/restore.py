@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from relayer.blobs import BlobStore
+from relayer.clock import from_ms
 from relayer.database import memories as rows
 from relayer.database import namespaces as namespace_rows
 from relayer.database.pool import Database, UniqueViolation
 from relayer.errors import NotFound
 from relayer.memory import Caller
 from relayer.namespaces import Namespaces
-from relayer.record import decode, from_ms
+from relayer.record import decode
 from relayer.sealed import envelope
 from relayer.sealed.keys import Namespace, NamespaceKey
 from relayer.sealed.primitives import CryptoError
@@ -128,8 +129,6 @@ class Restore:
         if draft.namespace != namespace:
             return False
         entry = await self._namespaces.ensure(account, key)
-        created_at = from_ms(header.created_ms)
-        assert created_at is not None
         memory = new_memory(
             draft,
             key,
@@ -137,7 +136,7 @@ class Restore:
             address=header.address,
             blob=blob,
             writer=writer,
-            created_at=created_at,
+            created_at=from_ms(header.created_ms),
         )
         try:
             await self._writer.store(

@@ -163,7 +163,7 @@ class Writer:
         marks = idempotency_marks(
             access, epochs, draft.idempotency_key, marked_text or text, route=route, item=item
         )
-        when = None if draft.event_time is None else to_ms(draft.event_time)
+        when = to_ms(draft.event_time)
         return _Prepared(
             draft=draft,
             key=epochs[0],
@@ -541,7 +541,7 @@ def new_memory(
         fingerprint=index.fingerprint(
             key,
             kind=draft.kind,
-            event_time_ms=None if draft.event_time is None else to_ms(draft.event_time),
+            event_time_ms=to_ms(draft.event_time),
             text=draft.text,
         ),
     )
