@@ -10,11 +10,11 @@ import pytest
 
 from memrelay import __version__
 from memrelay.cli import EXIT_FAILED, EXIT_USAGE, build_parser, main
+from memrelay.commands.lines import ProgressLine, read_drafts
+from memrelay.commands.shell import text_of
 from memrelay.config import read_profile, write_private
 from memrelay.errors import ConfigError
-from memrelay.lines import ProgressLine, read_drafts
 from memrelay.models import Draft
-from memrelay.shell import text_of
 
 KEY = "07" * 32
 RELAYER = "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"

@@ -1,10 +1,11 @@
 """The commands on accounts and keys: init, status, namespaces, receipts, trust, keys.
 
-It does not own arguments and exit codes (`cli.py`). Keys for people are masked; a private key is
+It does not own exit codes (`cli.py`). Keys for people are masked; a private key is
 printed once, by the command that makes it.
 """
 
 import os
+from argparse import ArgumentParser
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -13,11 +14,50 @@ from typing import Any
 
 from memrelay.answers import Answer, rfc3339
 from memrelay.client import SyncMemoryClient
+from memrelay.commands.parsers import Adder
+from memrelay.commands.shell import Shell
 from memrelay.config import Settings, profile_path, read_profile, write_private
 from memrelay.errors import ConfigError, MemrelayError, NotFound
 from memrelay.keys import Identity, account_id_of, account_text, masked, public_key_bytes
 from memrelay.models import KeyInfo
-from memrelay.shell import Shell
+
+
+def register(add: Adder) -> None:
+    """Add the commands on accounts and keys."""
+    _add_init(add("init", init))
+    add("status", status)
+    add("namespaces", namespaces)
+    add("receipts", receipts)
+    add("trust", trust).add_argument("relayer_key", help="the relayer's public key")
+    keys = add.group("keys", "Show, add or revoke the keys of the account.")
+    keys("list", keys_list)
+    _add_keys_add(keys("add", keys_add, namespace=False))
+    revoke = keys("revoke", keys_revoke)
+    revoke.add_argument("key", help="public key, its beginning, or label")
+
+
+def _add_init(parser: ArgumentParser) -> None:
+    parser.add_argument("url", nargs="?", help="the relayer (else MEMRELAY_URL)")
+    parser.add_argument(
+        "--custody",
+        choices=("sealed", "managed"),
+        default="sealed",
+        help="sealed (default): the relayer cannot read without you; managed: it can",
+    )
+    parser.add_argument("--label", help="a name for the account")
+    parser.add_argument("--token", help="what the relayer asks of newcomers (or MEMRELAY_TOKEN)")
+    parser.add_argument("--relayer-key", metavar="HEX", help="insist on this relayer")
+    parser.add_argument("--allow-insecure", action="store_true", help="plain http beyond here")
+    parser.add_argument("--force", action="store_true", help="replace the profile")
+
+
+def _add_keys_add(parser: ArgumentParser) -> None:
+    parser.add_argument("--namespace", action="append", metavar="NAME", help="may be repeated")
+    parser.add_argument("--whole-account", action="store_true", help="every namespace")
+    parser.add_argument("--role", choices=("owner", "writer", "reader"), default="writer")
+    parser.add_argument("--label", help="a name for the key")
+    parser.add_argument("--expires-days", type=float, metavar="DAYS")
+    parser.add_argument("--out", metavar="PATH", help="write the key's own profile there")
 
 
 def init(shell: Shell) -> None:

@@ -1,19 +1,86 @@
 """The commands on memories: remember, recall, analyze, ask, list, get, forget.
 
-It does not own arguments and exit codes (`cli.py`) or the commands on accounts and keys
-(`account_commands.py`).
+It does not own exit codes (`cli.py`) or the commands on accounts and keys (`account.py`).
 """
 
 import asyncio
 import sys
+from argparse import ArgumentParser
 
 from memrelay.client import MemoryClient
+from memrelay.commands.lines import ProgressLine, read_drafts
+from memrelay.commands.parsers import Adder, pair
+from memrelay.commands.shell import Shell, text_of, warn
 from memrelay.errors import ConfigError
-from memrelay.lines import ProgressLine, read_drafts
-from memrelay.models import Memory, Remembered
-from memrelay.shell import Shell, text_of, warn
+from memrelay.models import KINDS, Memory, Remembered
 
 _LINES_DEADLINE_S = 300.0  # rate limits count minutes, and a long file sits some of them out
+
+
+def register(add: Adder) -> None:
+    """Add the commands on memories."""
+    _add_remember(add("remember", remember))
+    _add_recall(add("recall", recall))
+    _add_analyze(add("analyze", analyze))
+    _add_ask(add("ask", ask))
+    _add_list(add("list", list_memories))
+    add("get", get).add_argument("id", help="the memory's id")
+    add("forget", forget).add_argument("id", nargs="+", help="the memories' ids")
+
+
+def _add_remember(parser: ArgumentParser) -> None:
+    parser.add_argument("text", nargs="*", help="the text (else standard input)")
+    parser.add_argument(
+        "--jsonl", metavar="FILE", help="one JSON object with a text per line, or -"
+    )
+    parser.add_argument("--concurrency", type=int, default=4, help="requests at once (4)")
+    parser.add_argument("--kind", choices=KINDS)
+    parser.add_argument("--tag", action="append", metavar="TAG", help="may be repeated")
+    parser.add_argument("--source")
+    parser.add_argument("--event-time", metavar="TIME", help="RFC 3339, with an offset")
+    parser.add_argument("--metadata", action="append", type=pair, metavar="KEY=VALUE")
+    parser.add_argument("--importance", choices=("vital", "standard", "trivial"))
+    parser.add_argument("--confidence", choices=("high", "medium", "low"))
+    parser.add_argument("--expires-at", metavar="TIME", help="RFC 3339, with an offset")
+    parser.add_argument("--idempotency-key", metavar="KEY", help="store once, however often sent")
+    parser.add_argument(
+        "--wait",
+        type=float,
+        nargs="?",
+        const=60.0,
+        metavar="SECONDS",
+        help="until it is found by meaning, too",
+    )
+
+
+def _add_recall(parser: ArgumentParser) -> None:
+    parser.add_argument("query", nargs="*", help="the query (else standard input)")
+    parser.add_argument("--limit", type=int, default=10)
+    parser.add_argument("--mode", choices=("hybrid", "keyword", "vector"))
+    parser.add_argument("--kind", action="append", choices=KINDS, help="may be repeated")
+    parser.add_argument("--tag", action="append", metavar="TAG", help="may be repeated")
+    parser.add_argument("--source")
+    parser.add_argument("--after", metavar="TIME", help="RFC 3339, with an offset")
+    parser.add_argument("--before", metavar="TIME", help="RFC 3339, with an offset")
+    parser.add_argument("--min-relevance", type=float, default=0.3, help="0 to 1 (0.3)")
+    parser.add_argument("--explain", action="store_true", help="say why each one was found")
+
+
+def _add_analyze(parser: ArgumentParser) -> None:
+    parser.add_argument("text", nargs="*", help="the text (else standard input)")
+    parser.add_argument("--occurred-at", metavar="TIME", help="what relative dates count from")
+    parser.add_argument("--source")
+
+
+def _add_ask(parser: ArgumentParser) -> None:
+    parser.add_argument("question", nargs="*", help="the question (else standard input)")
+    parser.add_argument("--limit", type=int, default=5, help="memories to consult (5)")
+
+
+def _add_list(parser: ArgumentParser) -> None:
+    parser.add_argument("--limit", type=int, default=20)
+    parser.add_argument("--cursor", help="where the last page ended")
+    parser.add_argument("--kind", choices=KINDS)
 
 
 def remember(shell: Shell) -> None:
