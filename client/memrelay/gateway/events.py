@@ -1,0 +1,122 @@
+"""What a gateway tells the hooks and gets back, read leniently from its JSON.
+
+It does not own what the texts mean (`conversation.py`). A member of an unexpected type counts as
+absent: a new version of a gateway must not break a turn.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+USER, ASSISTANT = "user", "assistant"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """Where a hook or a tool is called: which agent, in which session, why."""
+
+    agent_id: str | None = None
+    session_key: str | None = None
+    session_id: str | None = None
+    run_id: str | None = None
+    trigger: str | None = None
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        """Return the context of a gateway's `ctx`."""
+        found = value if isinstance(value, Mapping) else {}
+        return cls(
+            agent_id=_text(found.get("agentId")),
+            session_key=_text(found.get("sessionKey")),
+            session_id=_text(found.get("sessionId")),
+            run_id=_text(found.get("runId")),
+            trigger=_text(found.get("trigger")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation; `role` is `user`, `assistant` or another word."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """A turn that is about to begin."""
+
+    prompt: str
+    messages: tuple[Message, ...] = ()
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        """Return the event of `before_prompt_build`."""
+        found = value if isinstance(value, Mapping) else {}
+        return cls(
+            prompt=_text(found.get("prompt")) or "", messages=read_messages(found.get("messages"))
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """A turn that has ended, with the messages of its session so far."""
+
+    messages: tuple[Message, ...]
+    success: bool = True
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        """Return the event of `agent_end`; only a plain `true` is a success."""
+        found = value if isinstance(value, Mapping) else {}
+        return cls(
+            messages=read_messages(found.get("messages")), success=found.get("success") is True
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Injection:
+    """What a hook adds to a turn: before the user's prompt, and after the system prompt."""
+
+    prepend_context: str | None = None
+    append_system_context: str | None = None
+
+    def to_json(self) -> dict[str, str]:
+        """Return the members that OpenClaw reads, without those that are empty."""
+        members = {
+            "prependContext": self.prepend_context,
+            "appendSystemContext": self.append_system_context,
+        }
+        return {name: text for name, text in members.items() if text}
+
+
+def read_messages(value: object) -> tuple[Message, ...]:
+    """Return the messages of a list whose contents are texts or lists of blocks.
+
+    Of blocks, the texts count, one a line; messages without any text are left out.
+    """
+    found = []
+    for entry in value if isinstance(value, list) else []:
+        if isinstance(entry, Mapping):
+            text = _content(entry.get("content"))
+            if text.strip():
+                found.append(Message(_text(entry.get("role")) or "", text))
+    return tuple(found)
+
+
+def _content(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    blocks = value if isinstance(value, list) else []
+    texts = [
+        block["text"]
+        for block in blocks
+        if isinstance(block, Mapping)
+        and block.get("type", "text") == "text"
+        and isinstance(block.get("text"), str)
+    ]
+    return "\n".join(texts)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
