@@ -27,13 +27,14 @@ from relayer.extraction.extractors import Extractor, Fact, Turn
 from relayer.llm import LanguageModel, ask_prompt
 from relayer.memory import Caller, Found, MemoryService, Query
 from relayer.namespaces import Namespaces
+from relayer.recognition import Stored, idempotency_marks, marked_memory
 from relayer.record import Draft, decode, encode
 from relayer.redact import redact
 from relayer.sealed import envelope, index
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey, PublicKey
 from relayer.sealed.primitives import CryptoError, to_base64url
 from relayer.settings import Limits
-from relayer.writer import Remembered, Stored, Writer, apart, idempotency_marks, marked_memory
+from relayer.writer import Remembered, Writer, apart
 
 RELATED_MAX: Final = 10
 RELATED_QUERY_CHARACTERS: Final = 2_000  # the end of a conversation says what it is about

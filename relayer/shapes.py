@@ -9,9 +9,9 @@ from typing import Any
 from relayer.clock import rfc3339
 from relayer.database.pool import Row
 from relayer.memory import Found
+from relayer.recognition import Stored
 from relayer.record import Memory
 from relayer.sealed.primitives import to_base64, to_base64url
-from relayer.writer import Stored
 
 
 def receipts(signed: Sequence[bytes]) -> list[str]:

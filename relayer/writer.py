@@ -1,6 +1,7 @@
 """The order of steps of a write: redact, recognise, seal, store, and its mirror image, erase.
 
-Not here: who may write (`memory.py`), what a fact is (`analysis.py`), SQL (`database.memories`).
+Not here: who may write (`memory.py`), what a fact is (`analysis.py`), which drafts are new
+(`recognition.py`), SQL (`database.memories`).
 
 - Everything an acknowledgement promises is in one transaction, under the account's row lock, with
   the signed receipt that vouches for it.
@@ -9,8 +10,8 @@ Not here: who may write (`memory.py`), what a fact is (`analysis.py`), SQL (`dat
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final, ParamSpec, TypeVar
@@ -26,10 +27,21 @@ from relayer.database import episodes as episode_rows
 from relayer.database import memories as rows
 from relayer.database import queue
 from relayer.database import vectors as vector_rows
-from relayer.database.pool import Connection, Database, Row, UniqueViolation
-from relayer.errors import Conflict, NotFound, QuotaExceeded, Unavailable
+from relayer.database.pool import Connection, Database, UniqueViolation
+from relayer.errors import NotFound, QuotaExceeded, Unavailable
 from relayer.namespaces import NamespaceEntry, Namespaces
 from relayer.outbox import Outbox
+from relayer.recognition import (
+    Known,
+    Prepared,
+    Stored,
+    first_of_each,
+    idempotency_marks,
+    marked_memory,
+    new_marks,
+    outcomes,
+    outlives,
+)
 from relayer.record import Draft, encode, new_id
 from relayer.redact import redact
 from relayer.sealed import envelope, index
@@ -46,47 +58,11 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Stored:
-    """What became of one draft."""
-
-    id: uuid.UUID
-    namespace: Namespace
-    text: str = field(repr=False)
-    kind: str
-    importance: str
-    confidence: str
-    duplicate: bool
-    status: str
-    redacted: dict[str, int]
-
-
-@dataclass(frozen=True)
 class Remembered:
     """What became of a request, in its order, and the receipts for what was new."""
 
     items: Sequence[Stored]
     receipts: Sequence[bytes]
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """A draft with everything that can be known about it before looking at what is stored."""
-
-    draft: Draft
-    key: NamespaceKey
-    entry: NamespaceEntry
-    fingerprints: Sequence[bytes]  # newest epoch first; the first is the one to store
-    marks: Sequence[tuple[bytes, bytes]]  # (mark, text mark), newest epoch first
-    redacted: dict[str, int]
-
-
-@dataclass(frozen=True)
-class _Known:
-    """What the account already has of a request: draft number → memory, and whether embedded."""
-
-    found: dict[int, tuple[uuid.UUID, bool]]
-    marked: frozenset[int]
-    outlived: Sequence[uuid.UUID]
 
 
 class Writer:
@@ -137,7 +113,7 @@ class Writer:
         ]
         for _ in range(RACES_MAX):
             known = await self._recognise(access.account, prepared)
-            fresh = _first_of_each(prepared, known)
+            fresh = first_of_each(prepared, known)
             memories = {n: await self._seal(access, prepared[n]) for n in fresh}
             try:
                 receipts = await self._store(
@@ -145,7 +121,7 @@ class Writer:
                 )
             except UniqueViolation:
                 continue  # the same fact or key came in between: look again
-            return Remembered(_outcomes(prepared, memories, known), receipts)
+            return Remembered(outcomes(prepared, memories, known), receipts)
         raise Unavailable("Too many writers say the same thing at once.", code="write.contended")
 
     async def _prepare(
@@ -156,7 +132,7 @@ class Writer:
         route: str,
         item: int,
         marked_text: str | None,
-    ) -> _Prepared:
+    ) -> Prepared:
         text, redacted = await apart(len(draft.text), redact, draft.text)
         draft = replace(draft, text=text)
         epochs = keys.of(draft.namespace)
@@ -164,7 +140,7 @@ class Writer:
             access, epochs, draft.idempotency_key, marked_text or text, route=route, item=item
         )
         when = to_ms(draft.event_time)
-        return _Prepared(
+        return Prepared(
             draft=draft,
             key=epochs[0],
             entry=await self._namespaces.ensure(access.account, epochs[0]),
@@ -176,7 +152,7 @@ class Writer:
             redacted=redacted,
         )
 
-    async def _recognise(self, account: AccountId, prepared: Sequence[_Prepared]) -> _Known:
+    async def _recognise(self, account: AccountId, prepared: Sequence[Prepared]) -> Known:
         """Which drafts came before: by idempotency key first, then by what they say.
 
         Raises:
@@ -192,7 +168,7 @@ class Writer:
             fingerprint: facts[fingerprint]["memory_id"]
             for p in prepared
             for fingerprint in p.fingerprints
-            if fingerprint in facts and _outlives(p.draft, facts[fingerprint]["expires_at"])
+            if fingerprint in facts and outlives(p.draft, facts[fingerprint]["expires_at"])
         }
         facts = {f: r for f, r in facts.items() if f not in outlived}
         marks = [mark for p in prepared for mark, _ in p.marks]
@@ -208,12 +184,12 @@ class Writer:
             for fingerprint in p.fingerprints:
                 if n not in found and fingerprint in facts:
                     found[n] = (facts[fingerprint]["memory_id"], facts[fingerprint]["embedded"])
-        return _Known(found, frozenset(by_mark), sorted(set(outlived.values())))
+        return Known(found, frozenset(by_mark), sorted(set(outlived.values())))
 
-    async def _seal(self, access: Access, p: _Prepared) -> rows.NewMemory:
+    async def _seal(self, access: Access, p: Prepared) -> rows.NewMemory:
         return await apart(len(p.draft.text), self._sealed, access, p)
 
-    def _sealed(self, access: Access, p: _Prepared) -> rows.NewMemory:
+    def _sealed(self, access: Access, p: Prepared) -> rows.NewMemory:
         now = self._clock()
         memory_id = new_id()
         address = envelope.Address(envelope.MEMORY, access.account, memory_id, 1)
@@ -225,15 +201,15 @@ class Writer:
     async def _store(
         self,
         access: Access,
-        prepared: Sequence[_Prepared],
+        prepared: Sequence[Prepared],
         memories: dict[int, rows.NewMemory],
-        known: _Known,
+        known: Known,
         *,
         op: str,
         episode: uuid.UUID | None,
     ) -> list[bytes]:
         """Everything in one transaction; the receipts."""
-        marks = _new_marks(prepared, memories, known)
+        marks = new_marks(prepared, memories, known)
         if not memories and not marks and episode is None:
             return []
         return await self.store(
@@ -455,53 +431,6 @@ async def apart(size: int, work: Callable[P, T], *arguments: P.args, **named: P.
     return await asyncio.to_thread(work, *arguments, **named)
 
 
-def _outlives(draft: Draft, expires_at: datetime | None) -> bool:
-    """Whether a draft is to be kept longer than the equal memory that expires then."""
-    if expires_at is None:
-        return False
-    return draft.expires_at is None or draft.expires_at > expires_at
-
-
-def idempotency_marks(
-    access: Access,
-    epochs: Sequence[NamespaceKey],
-    caller_key: str | None,
-    text: str,
-    *,
-    route: str,
-    item: int,
-) -> list[tuple[bytes, bytes]]:
-    """(mark, text mark) of a caller's key under each epoch, newest first; none without a key."""
-    if caller_key is None:
-        return []
-    return [
-        (
-            index.idempotency_mark(
-                key, writer=access.key, route=route, item=item, caller_key=caller_key
-            ),
-            index.text_mark(key, text),
-        )
-        for key in epochs
-    ]
-
-
-def marked_memory(marks: Sequence[tuple[bytes, bytes]], stored: Mapping[bytes, Row]) -> Row | None:
-    """The memory that an idempotency key led to before, as `find_marks` gives it.
-
-    Raises:
-        Conflict: it came with another text then.
-    """
-    for mark, text_mark in marks:
-        if mark in stored:
-            if stored[mark]["text_mark"] != text_mark:
-                raise Conflict(
-                    "That idempotency key was used with another text.",
-                    code="idempotency.conflict",
-                )
-            return stored[mark]
-    return None
-
-
 def new_memory(
     draft: Draft,
     key: NamespaceKey,
@@ -545,54 +474,6 @@ def new_memory(
             text=draft.text,
         ),
     )
-
-
-def _first_of_each(prepared: Sequence[_Prepared], known: _Known) -> list[int]:
-    """Numbers of the drafts to store: unknown ones, and of equal ones the first."""
-    first: dict[tuple[int, bytes], int] = {}
-    for n, p in enumerate(prepared):
-        if n not in known.found:
-            first.setdefault((p.entry.namespace_id, p.fingerprints[0]), n)
-    return sorted(first.values())
-
-
-def _outcomes(
-    prepared: Sequence[_Prepared], memories: dict[int, rows.NewMemory], known: _Known
-) -> list[Stored]:
-    by_fact = {
-        (prepared[n].entry.namespace_id, prepared[n].fingerprints[0]): m.memory_id
-        for n, m in memories.items()
-    }
-    outcomes = []
-    for n, p in enumerate(prepared):
-        fact = (p.entry.namespace_id, p.fingerprints[0])
-        memory_id, embedded = known.found.get(n) or (by_fact[fact], False)
-        outcomes.append(
-            Stored(
-                id=memory_id,
-                namespace=p.draft.namespace,
-                text=p.draft.text,
-                kind=p.draft.kind,
-                importance=p.draft.importance,
-                confidence=p.draft.confidence,
-                duplicate=n not in memories,
-                status="done" if embedded else "uploaded",
-                redacted=p.redacted,
-            )
-        )
-    return outcomes
-
-
-def _new_marks(
-    prepared: Sequence[_Prepared], memories: dict[int, rows.NewMemory], known: _Known
-) -> list[rows.Mark]:
-    """Marks for every draft with an idempotency key that was not seen before."""
-    ids = [s.id for s in _outcomes(prepared, memories, known)]
-    return [
-        rows.Mark(*p.marks[0], ids[n])
-        for n, p in enumerate(prepared)
-        if p.marks and n not in known.marked
-    ]
 
 
 def _item(stored: rows.NewMemory | rows.NewEpisode | rows.Erased) -> Item:

@@ -18,6 +18,7 @@ from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
 from relayer.llm import LanguageModel
 from relayer.memory import Caller, Query
+from relayer.recognition import Stored
 from relayer.record import Draft
 from relayer.sealed.grants import Role, open_grant
 from relayer.sealed.keys import (
@@ -33,7 +34,7 @@ from relayer.sealed.objects import strict_json
 from relayer.sealed.primitives import aead_seal, exchange_public_key, to_base64, to_base64url
 from relayer.settings import Settings
 from relayer.storage import Storage, storage_on
-from relayer.writer import Remembered, Stored
+from relayer.writer import Remembered
 
 TEAM = Namespace("team")
 OTHER = Namespace("other")
