@@ -7,11 +7,13 @@ INSTALL := $(PIP) install --quiet --root-user-action ignore --no-warn-script-loc
 REQUIREMENTS := deploy/requirements
 WORKERS ?= 2
 
-.PHONY: help setup demo serve test check format vectors requirements clean
+.PHONY: help setup demo serve test test-hermes test-openclaw check format vectors capabilities requirements clean
 
 help:
 	@echo "make demo    remember, recall and a proof of isolation, in a temporary folder"
 	@echo "make test    everything CI runs"
+	@echo "make test-hermes   its last part: the memory provider in a real Hermes Agent"
+	@echo "make test-openclaw   turns of a real OpenClaw; installs Node and OpenClaw into ./.openclaw (1 GB)"
 	@echo "make serve   a relayer in the foreground, data in ./data"
 	@echo "make setup   only the set-up: .venv/bin/relayer and .venv/bin/memrelay"
 
@@ -33,13 +35,36 @@ test: .venv/.dev .venv/.model
 	@cd client && ../$(BIN)/mypy
 	@echo "[4/6] import rule"
 	@$(BIN)/lint-imports --no-cache
-	@echo "[5/6] vectors"
+	@echo "[5/6] vectors and capabilities"
 	@$(BIN)/python -m tests.generate_vectors --check
+	@$(BIN)/python -m tests.generate_capabilities --check
 	@echo "[6/6] tests"
 	@rm -f .coverage .coverage.*
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --cov=relayer --cov-branch --cov-report=
 	@echo "branch coverage of the request checks and the cryptography must be complete:"
 	@$(BIN)/coverage report --include='relayer/checks.py,relayer/sui.py,relayer/sealed/*' --fail-under=100
+	@$(MAKE) --no-print-directory test-hermes
+
+# OpenClaw refuses to be installed by another Node than it runs on: one of its own comes first.
+OPENCLAW := $(CURDIR)/.openclaw
+OPENCLAW_PROGRAMS := $(OPENCLAW)/node_modules/.bin:$(OPENCLAW)/node/node_modules/node/bin
+NPM_INSTALL := npm install --silent --no-fund --no-audit --no-package-lock
+
+test-openclaw: .venv/.dev .venv/.model .openclaw/.installed
+	@OPENCLAW_PROGRAMS=$(OPENCLAW_PROGRAMS) $(BIN)/python -m pytest -q -s tests/openclaw/turns.py tests/openclaw/outages.py
+
+.openclaw/.installed:
+	@command -v npm >/dev/null || { echo "test-openclaw needs npm"; exit 1; }
+	@echo "set-up: installing Node and OpenClaw (some minutes)"
+	@mkdir -p $(OPENCLAW)/node
+	@$(NPM_INSTALL) --prefix $(OPENCLAW)/node node@24.21.0
+	@PATH=$(OPENCLAW_PROGRAMS):$$PATH $(NPM_INSTALL) --prefix $(OPENCLAW) openclaw@2026.9.6
+	@touch $@
+
+test-hermes: .venv/.dev .venv/.model .venv-hermes/.ready
+	@echo "the memory provider in a real Hermes Agent:"
+	@HERMES_PYTHON=$(abspath .venv-hermes)/bin/python \
+		$(BIN)/python -m pytest -n $(WORKERS) tests/hermes/provider.py
 
 format: .venv/.dev
 	$(BIN)/ruff format --quiet .
@@ -48,6 +73,9 @@ format: .venv/.dev
 vectors: .venv/.dev
 	$(BIN)/python -m tests.generate_vectors
 
+capabilities: .venv/.dev
+	$(BIN)/python -m tests.generate_capabilities
+
 # Pins without an index address, hashes for every platform of a version.
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
 	--no-emit-find-links --strip-extras --allow-unsafe
@@ -55,6 +83,7 @@ COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --no-header --no-emit-in
 requirements: .venv/.dev
 	$(COMPILE) -o $(REQUIREMENTS)/runtime.txt $(REQUIREMENTS)/runtime.in pyproject.toml client/pyproject.toml
 	$(COMPILE) -o $(REQUIREMENTS)/dev.txt $(REQUIREMENTS)/dev.in
+	$(COMPILE) -o $(REQUIREMENTS)/hermes.txt $(REQUIREMENTS)/hermes.in client/pyproject.toml
 	$(COMPILE) --no-deps -o $(REQUIREMENTS)/memwal-next.txt $(REQUIREMENTS)/memwal-next.in
 
 .venv/bin/python:
@@ -80,5 +109,14 @@ requirements: .venv/.dev
 	@$(INSTALL) --require-hashes -r $(REQUIREMENTS)/dev.txt
 	@touch $@
 
+.venv-hermes/.ready: $(REQUIREMENTS)/hermes.txt client/pyproject.toml .venv/bin/python
+	@echo "set-up: installing Hermes Agent into .venv-hermes"
+	@$(PYTHON) -m venv --clear .venv-hermes
+	@.venv-hermes/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes \
+		--root-user-action ignore --no-warn-script-location -r $(REQUIREMENTS)/hermes.txt
+	@.venv-hermes/bin/python -m pip --disable-pip-version-check install --quiet --no-deps \
+		--root-user-action ignore --no-build-isolation -e client
+	@touch $@
+
 clean:
-	rm -rf .venv build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-hermes .openclaw build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache

@@ -330,12 +330,15 @@ def check_command(as_json: bool, **values: Any) -> None:
 
 @main.command("doctor")
 @settings_options()
+@click.option(
+    "--key", default="", metavar="HEX", help="How this public key, or one so begun, stands."
+)
 @json_option
-def doctor_command(as_json: bool, **values: Any) -> None:
+def doctor_command(key: str, as_json: bool, **values: Any) -> None:
     """Say what is wrong with this installation, and what to type."""
     from relayer import doctor  # noqa: PLC0415  # as above
 
-    findings = run(doctor.examine(settings_of(values)))
+    findings = run(doctor.examine(settings_of(values), key))
     show({"findings": findings}, as_json, lambda: doctor.as_text(findings))
     sys.exit(0 if all(f["ok"] for f in findings) else 1)
 

@@ -1,33 +1,44 @@
 """What is wrong with an installation, in plain words, and what to type.
 
-Not here: verifying what is stored (`check.py`).
+Not here: verifying what is stored (`check.py`). A refused client is told nothing; whoever runs the
+relayer may ask here how a key stands.
 """
 
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-from relayer import app
+from relayer import app, provision
+from relayer.clock import rfc3339, utc_now
+from relayer.database import accounts as statements
+from relayer.database.check import database_clock
 from relayer.embedding import model
 from relayer.errors import RelayerError
 from relayer.identity import IdentityError
 from relayer.postgres.embedded import PostgresError
 from relayer.running import running_url
+from relayer.sealed.keys import account_text
+from relayer.sealed.primitives import CryptoError
+from relayer.sealed.receipts import open_receipt
 from relayer.settings import Settings, SettingsError
-from relayer.storage import opened
+from relayer.storage import Storage, opened
 
 Finding = dict[str, Any]
 DISK_BYTES_MIN = 1 << 30
+CLOCK_SKEW_S_MAX = 30  # nonces live by the database's clock, signatures by this machine's
+ACCOUNTS_MAX = 100  # whose newest receipt is looked at
 
 
-async def examine(settings: Settings) -> list[Finding]:
-    """One finding per thing that can be wrong: `{check, ok, detail, do}`."""
+async def examine(settings: Settings, key: str = "") -> list[Finding]:
+    """One finding per thing that can be wrong: `{check, ok, detail, do}`.
+
+    `key` is the beginning of a public key to look up.
+    """
     return [
         _python(),
         _disk(settings),
         _model(settings),
-        await _storage(settings),
+        *await _storage(settings, key),
         _embedder(settings),
         _server(settings),
     ]
@@ -60,13 +71,71 @@ def _model(settings: Settings) -> Finding:
     return _finding("model", complete or not needed, detail, "relayer model fetch")
 
 
-async def _storage(settings: Settings) -> Finding:
-    async def look() -> str:
+async def _storage(settings: Settings, key: str) -> list[Finding]:
+    try:
         async with opened(settings) as storage:
-            await storage.database.fetchrow("SELECT 1")
-        return "migrated and answering"
+            found = [
+                _finding("database", True, "migrated and answering"),
+                await _clock(storage),
+                await _identity(storage),
+            ]
+            return [*found, await _key(storage, key)] if key else found
+    except RelayerError as error:
+        message = error.message
+    except (SettingsError, IdentityError, PostgresError) as error:
+        message = str(error)
+    return [_finding("database", False, message, "read the message; then relayer serve")]
 
-    return await _tried("database", look, "read the message; then relayer serve")
+
+async def _clock(storage: Storage) -> Finding:
+    told, now = await database_clock(storage.database), utc_now()
+    skew_s = abs((now - told).total_seconds())
+    detail = f"{rfc3339(now)}, {skew_s:.0f} s off the database's"
+    return _finding("clock", skew_s <= CLOCK_SKEW_S_MAX, detail, "sudo timedatectl set-ntp true")
+
+
+async def _identity(storage: Storage) -> Finding:
+    """Whether the accounts were last written by this relayer, not by one with another key."""
+    me, others = storage.identity.public_key, 0
+    accounts = (await statements.list_accounts(storage.database))[-ACCOUNTS_MAX:]
+    for account in accounts:
+        row = await statements.find_account(storage.database, account["account_id"])
+        seq = row["receipt_seq"] if row else 0
+        newest = await statements.receipts_after(
+            storage.database, account["account_id"], max(0, seq - 1), 1
+        )
+        try:
+            for signed in newest:
+                open_receipt(signed, me)
+        except CryptoError:
+            others += 1
+    detail = me.hex()
+    if others:
+        detail += f"; {others} of {len(accounts)} accounts were last written by another key"
+    return _finding(
+        "identity",
+        not others,
+        detail,
+        "put the old key file back; relayer serve for one identity only",
+    )
+
+
+async def _key(storage: Storage, beginning: str) -> Finding:
+    """What is known of a key, for a client that was refused."""
+    add = "memrelay keys add --namespace NAME"  # which the owner of the account types
+    rows = await statements.keys_beginning(storage.database, beginning.lower())
+    if len(rows) != 1:
+        detail = "several begin so" if rows else "unknown: no account here ever granted it anything"
+        return _finding("key", False, detail, "give the whole public key" if rows else add)
+    account, public_key = rows[0]["account_id"], rows[0]["public_key"].hex()
+    keys = await provision.list_keys(storage, account)
+    entry = next(entry for entry in keys if entry["public_key"] == public_key)
+    ended = entry["expires_at"] is not None and entry["expires_at"] <= str(rfc3339(utc_now()))
+    state = "revoked" if entry["revoked"] else "expired" if ended else "valid"
+    until = f" until {entry['expires_at']}" if entry["expires_at"] else ""
+    scope = "the whole account" if entry["namespaces"] is None else ", ".join(entry["namespaces"])
+    detail = f"{state}: {entry['role']} of {scope}{until} in account {account_text(account)}"
+    return _finding("key", state == "valid", detail, add)
 
 
 def _embedder(settings: Settings) -> Finding:
@@ -81,15 +150,6 @@ def _embedder(settings: Settings) -> Finding:
 def _server(settings: Settings) -> Finding:
     url = running_url(settings.data_dir)
     return _finding("server", url is not None, url or "not running", "relayer serve")
-
-
-async def _tried(check: str, look: Callable[[], Awaitable[str]], do: str) -> Finding:
-    try:
-        return _finding(check, True, await look())
-    except RelayerError as error:
-        return _finding(check, False, error.message, do)
-    except (SettingsError, IdentityError, PostgresError) as error:
-        return _finding(check, False, str(error), do)
 
 
 def as_text(findings: list[Finding]) -> str:

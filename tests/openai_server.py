@@ -1,10 +1,11 @@
 """A small strict OpenAI-compatible server on loopback: the one stand-in of the test-suite.
 
-It answers `/v1/chat/completions` and `/v1/embeddings` deterministically, refuses what the real API
-refuses, plays scripted faults, and keeps every request for assertions. It owns no model.
+It answers `/v1/chat/completions`, streamed if so asked, and `/v1/embeddings` deterministically,
+refuses what the real API refuses, plays scripted faults, and keeps every request for assertions.
+It owns no model and not the shapes of chat completions (`openai_chat.py`).
 
 As a context manager: `with openai_server() as server: server.base_url, server.script(...)`.
-As a process: `python tests/openai_server.py --port 8123` prints one ready line and serves.
+As a process: `python -m tests.openai_server --port 8123` prints one ready line and serves.
 """
 
 import argparse
@@ -20,36 +21,21 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+from tests import openai_chat
+from tests.openai_chat import Refused, Step, ToolCall, chunks, completion, text_of
+
+__all__ = ["Step", "ToolCall", "openai_server"]
 
 API_KEY = "test-key"
 CHAT_MODEL = "test-chat"
 EMBEDDING_MODEL = "test-embedding"
 
-_CHAT_FIELDS = {
-    "frequency_penalty", "logit_bias", "max_completion_tokens", "max_tokens", "messages",
-    "metadata", "model", "n", "presence_penalty", "response_format", "seed", "stop", "store",
-    "stream", "temperature", "top_p", "user",
-}  # fmt: skip
 _EMBEDDING_FIELDS = {"dimensions", "encoding_format", "input", "model", "user"}
-_ROLES = {"developer", "system", "user", "assistant"}
+_JSON, _EVENTS = "application/json", "text/event-stream"
 _REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found"}
-
-
-@dataclass(frozen=True)
-class Step:
-    """One scripted answer to a chat request; what is not set is as in a normal answer."""
-
-    content: str | None = None
-    refusal: str | None = None
-    finish_reason: str = "stop"
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytes | None = None  # sent instead of a completion
-    cut: int | None = None  # close the connection after so many bytes of the body
-    hang: bool = False  # never answer
-    drop: bool = False  # close the connection without an answer
 
 
 @dataclass(frozen=True)
@@ -67,14 +53,6 @@ class Received:
             return json.loads(self.body)
         except ValueError:
             return None
-
-
-class Refused(Exception):
-    """A request that the real API would not accept."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class OpenAIServer:
@@ -129,67 +107,63 @@ class OpenAIServer:
 
     async def _respond(self, request: Received, writer: asyncio.StreamWriter) -> bool:
         """Write the answer to `request`; return whether the connection stays open."""
-        step = Step()
         try:
-            self._authorise(request)
-            if request.path == "/v1/chat/completions":
-                asked = _object(request, _CHAT_FIELDS)
-                self._check_chat(asked)
-                step = self._steps.popleft() if self._steps else Step(content=_answer(asked))
-                body = step.body or _encoded(_completion(self.chat_model, step))
-            elif request.path == "/v1/embeddings":
-                body = _encoded(self._embed(_object(request, _EMBEDDING_FIELDS)))
-            else:
-                raise Refused(404, "unknown route")
+            step, kind, parts = self._answer(request)
         except Refused as refused:
-            step = Step(status=refused.status)
+            step, kind = Step(status=refused.status), _JSON
             error = {"message": str(refused), "type": "invalid_request_error", "code": None}
-            body = _encoded({"error": error})
-        if step.hang:
-            await asyncio.Event().wait()
+            parts = [_encoded({"error": error})]
         if step.drop:
             return False
-        head = {"content-type": "application/json", "content-length": str(len(body))} | step.headers
-        lines = [f"HTTP/1.1 {step.status} {_REASONS.get(step.status, 'Fault')}"]
-        lines += [f"{name}: {value}" for name, value in head.items()]
-        writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body[: step.cut])
-        await writer.drain()
+        if step.hang and step.cut is None:
+            await asyncio.Event().wait()
+        await self._write(writer, step, kind, parts)
+        if step.hang:
+            await asyncio.Event().wait()
         return step.cut is None
+
+    def _answer(self, request: Received) -> tuple[Step, str, list[bytes]]:
+        """Return what to do, the type of the answer, and its body: whole, or one part an event."""
+        self._authorise(request)
+        if request.path == "/v1/embeddings":
+            return Step(), _JSON, [_encoded(self._embed(_object(request, _EMBEDDING_FIELDS)))]
+        if request.path != "/v1/chat/completions":
+            raise Refused(404, "unknown route")
+        asked = _object(request, openai_chat.FIELDS)
+        if asked.get("model") != self.chat_model:
+            raise Refused(404, "unknown model")
+        openai_chat.check(asked, self.response_formats)
+        step = self._steps.popleft() if self._steps else Step(content=_answer(asked))
+        if asked.get("stream") and step.status == 200 and step.body is None:
+            events = [_encoded(event) for event in chunks(self.chat_model, step, asked)]
+            return step, _EVENTS, [b"data: %b\n\n" % event for event in [*events, b"[DONE]"]]
+        whole = completion(self.chat_model, step, asked.get("n", 1))
+        return step, _JSON, [step.body or _encoded(whole)]
+
+    async def _write(
+        self, writer: asyncio.StreamWriter, step: Step, kind: str, parts: list[bytes]
+    ) -> None:
+        streamed = kind == _EVENTS
+        head = {"content-type": kind}
+        head |= {"transfer-encoding": "chunked"} if streamed else {}
+        head |= {} if streamed else {"content-length": str(len(parts[0]))}
+        lines = [f"HTTP/1.1 {step.status} {_REASONS.get(step.status, 'Fault')}"]
+        lines += [f"{name}: {value}" for name, value in (head | step.headers).items()]
+        writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        if not streamed:
+            writer.write(parts[0][: step.cut])
+        for part in parts[: step.cut] if streamed else []:
+            writer.write(b"%x\r\n%b\r\n" % (len(part), part))
+            await writer.drain()
+        if streamed and step.cut is None:
+            writer.write(b"0\r\n\r\n")
+        await writer.drain()
 
     def _authorise(self, request: Received) -> None:
         if request.method != "POST":
             raise Refused(404, "unknown method")
         if self.api_key and request.headers.get("authorization") != f"Bearer {self.api_key}":
             raise Refused(401, "wrong API key")
-
-    def _check_chat(self, asked: dict[str, Any]) -> None:
-        if asked.get("model") != self.chat_model:
-            raise Refused(404, "unknown model")
-        if asked.get("stream") or asked.get("n", 1) != 1:
-            raise Refused(400, "one answer, not streamed, is all there is")
-        messages = asked.get("messages")
-        if not isinstance(messages, list) or not messages:
-            raise Refused(400, "messages must be a list and not empty")
-        for message in messages:
-            if not isinstance(message, dict) or set(message) - {"role", "content", "name"}:
-                raise Refused(400, "malformed message")
-            if message.get("role") not in _ROLES or not isinstance(message.get("content"), str):
-                raise Refused(400, "malformed message")
-        self._check_format(asked.get("response_format", {"type": "text"}), messages)
-
-    def _check_format(self, wanted: Any, messages: list[dict[str, str]]) -> None:
-        kind = wanted.get("type") if isinstance(wanted, dict) else None
-        if kind not in self.response_formats:
-            raise Refused(400, "response_format is not supported")
-        if kind == "json_object" and not any("json" in m["content"].lower() for m in messages):
-            raise Refused(400, "the word json must appear in the messages")
-        if kind != "json_schema":
-            return
-        spec = wanted.get("json_schema")
-        if not isinstance(spec, dict) or not re.fullmatch(r"[\w-]{1,64}", str(spec.get("name"))):
-            raise Refused(400, "json_schema needs a name")
-        if spec.get("strict"):
-            _check_strict(spec.get("schema"))
 
     def _embed(self, asked: dict[str, Any]) -> dict[str, Any]:
         if asked.get("model") != self.embedding_model:
@@ -234,23 +208,6 @@ def _base64(vector: list[float]) -> str:
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 
-def _check_strict(schema: Any) -> None:
-    """Refuse objects that the strict mode refuses: open ones, and ones with optional members."""
-    if isinstance(schema, list):
-        for part in schema:
-            _check_strict(part)
-    if not isinstance(schema, dict):
-        return
-    if schema.get("type") == "object":
-        members = set(schema.get("properties", {}))
-        if schema.get("additionalProperties") is not False:
-            raise Refused(400, "additionalProperties must be false")
-        if set(schema.get("required", ())) != members:
-            raise Refused(400, "required must name every property")
-    for part in schema.values():
-        _check_strict(part)
-
-
 def _object(request: Received, allowed: set[str]) -> dict[str, Any]:
     asked = request.json
     if not isinstance(asked, dict):
@@ -262,8 +219,8 @@ def _object(request: Received, allowed: set[str]) -> dict[str, Any]:
 
 def _answer(asked: dict[str, Any]) -> str:
     """Return the answer of the rules: facts for an extraction, the first memory for a question."""
-    prompt = "\n".join(message["content"] for message in asked["messages"])
-    user = asked["messages"][-1]["content"]
+    prompt = "\n".join(text_of(message) for message in asked["messages"])
+    user = text_of(asked["messages"][-1])
     if asked.get("response_format", {"type": "text"})["type"] == "text":
         memories = re.findall(r"^\d+\. (.+)$", _fenced(user, "memories"), re.MULTILINE)
         return f"[1] {memories[0]}" if memories else "The memories do not contain it."
@@ -296,20 +253,6 @@ def _fact(text: str) -> dict[str, Any]:
         "importance": "standard",
         "confidence": "high",
         "event_time": None,
-    }
-
-
-def _completion(model: str, step: Step) -> dict[str, Any]:
-    message = {"role": "assistant", "content": step.content, "refusal": step.refusal}
-    choice = {"index": 0, "message": message, "finish_reason": step.finish_reason, "logprobs": None}
-    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-    return {
-        "id": "chatcmpl-test",
-        "object": "chat.completion",
-        "created": 0,
-        "model": model,
-        "choices": [choice],
-        "usage": usage,
     }
 
 

@@ -84,7 +84,7 @@ def _same_vectors(vectors: np.ndarray, texts: list[str]) -> None:
 
 
 async def test_builtin_needs_no_endpoint_and_gives_unit_vectors(builtin: BuiltinEmbedder) -> None:
-    """Capability 3.20: embeddings without any API."""
+    """capability 3.20: embeddings without any API."""
     vectors = await builtin.embed(sentences())
     assert (vectors.shape, vectors.dtype) == ((200, 384), np.float32)
     assert np.isfinite(vectors).all()
@@ -207,7 +207,7 @@ _LONG = {
 def test_passages_are_within_the_models_real_limit(
     builtin: BuiltinEmbedder, folder: Path, name: str
 ) -> None:
-    """Capability 4.25: limits are counted in the model's own tokens, not in characters."""
+    """capability 4.25: limits are counted in the model's own tokens, not in characters."""
     text, tokenizer = _LONG[name], load_tokenizer(folder / "tokenizer.json")
     passages = builtin.split(text)
     assert len(passages) > 1
@@ -298,7 +298,7 @@ async def test_an_endpoint_splits_by_its_models_tokenizer_if_it_has_one(folder: 
 async def test_remote_vectors_are_normalised_and_in_order(
     remote: OpenAIEmbedder, server: EmbeddingsServer
 ) -> None:
-    """Capability 2.20: the model's name and dimension are part of the model id."""
+    """capability 2.20: the model's name and dimension are part of the model id."""
     _same_vectors(await remote.embed(["one", "two", "three"]), ["one", "two", "three"])
     assert server.requests == [["one", "two", "three"]]
     assert "dimensions" not in server.bodies[0]
@@ -348,7 +348,7 @@ async def test_a_faulty_answer_is_never_believed(
 async def test_another_endpoint_takes_over(
     pair: OpenAIEmbedder, server: EmbeddingsServer, second: EmbeddingsServer, fault: str
 ) -> None:
-    """Capability 4.16: fallback in the configured order, always to the same model."""
+    """capability 4.16: endpoints stand in for each other in order, with the same model."""
     server.always = fault
     _same_vectors(await pair.embed(["one", "two"]), ["one", "two"])
     assert len(server.requests) == 1
@@ -369,7 +369,7 @@ async def test_the_first_endpoint_is_preferred_again(
 async def test_a_passing_fault_is_retried(
     remote: OpenAIEmbedder, server: EmbeddingsServer, fault: str
 ) -> None:
-    """Capability 4.16: bounded retries."""
+    """capability 4.16: a passing fault is retried, a few times only."""
     server.script.extend([fault, fault])
     _same_vectors(await remote.embed(["one"]), ["one"])
     assert len(server.requests) == 3
@@ -547,7 +547,9 @@ def _cached(inner: Embedder, entries_max: int = 100) -> CachedEmbedder:
 async def test_unchanged_texts_are_not_embedded_again(
     remote: OpenAIEmbedder, server: EmbeddingsServer
 ) -> None:
-    """Capabilities 2.21 and 4.6."""
+    """capability 2.21: unchanged texts are not embedded again.
+    capability 4.6: embeddings are cached.
+    """
     cached = _cached(remote)
     for texts in (["one", "two"], ["two", "one", "two"], ["two", "three"]):
         _same_vectors(await cached.embed(texts, account=b"a"), texts)

@@ -227,7 +227,7 @@ async def test_lone_surrogate_in_the_prompt_is_no_crash(model: LanguageModel) ->
 
 
 async def test_no_key_is_needed_for_a_local_server() -> None:
-    """Capability 3.20: a local model behind the same API, without a key."""
+    """capability 3.20: a local model behind the same API, without a key."""
     with openai_server(api_key=None) as server:
         model = LanguageModel(base_url=server.base_url, api_key=None, model=CHAT_MODEL)
         assert await model.answer(system="s", user="u")
@@ -310,7 +310,7 @@ GOOD_EMBED = {"model": "test-embedding", "input": "hi"}
         ("/chat/completions", GOOD_CHAT | {"messages": [{"role": "boss", "content": "x"}]}, 400),
         ("/chat/completions", GOOD_CHAT | {"messages": [{"role": "user"}]}, 400),
         ("/chat/completions", GOOD_CHAT | {"surprise": 1}, 400),
-        ("/chat/completions", GOOD_CHAT | {"stream": True}, 400),
+        ("/chat/completions", GOOD_CHAT | {"stream": "yes"}, 400),
         ("/chat/completions", GOOD_CHAT | {"response_format": {"type": "yaml"}}, 400),
         ("/chat/completions", GOOD_CHAT | {"response_format": {"type": "json_object"}}, 400),
         ("/chat/completions", [], 400),
@@ -359,8 +359,9 @@ def test_embeddings_of_similar_texts_are_near() -> None:
 
 
 def test_server_runs_as_a_process() -> None:
-    script = Path(__file__).with_name("openai_server.py")
-    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE) as process:
+    command = [sys.executable, "-m", "tests.openai_server"]
+    project = Path(__file__).parents[1]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=project) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith(b'{"ready": "http://127.0.0.1:')
         process.terminate()

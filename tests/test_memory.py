@@ -43,7 +43,9 @@ async def assert_chain_holds(bench: Bench, account: bytes) -> int:
 
 class TestRemember:
     async def test_is_found_by_keyword_before_it_has_a_vector(self, hybrid: Bench) -> None:
-        """Capabilities 2.27 and 4.24: a write can be read at once."""
+        """capability 2.27: a write can be read at once.
+        capability 4.24: indexing that lags behind never makes a recall stale.
+        """
         caller = await hybrid.caller(await hybrid.account())
         [stored] = await hybrid.remember(caller, "The harbour gate opens with code H-7741.")
         assert (stored.status, stored.duplicate) == ("uploaded", False)
@@ -51,7 +53,7 @@ class TestRemember:
         assert await hybrid.texts(caller, "h-7741") == ["The harbour gate opens with code H-7741."]
 
     async def test_vector_follows_from_the_job(self, hybrid: Bench) -> None:
-        """Capability 2.19: indexing runs in the background."""
+        """capability 2.19: indexing runs in the background."""
         caller = await hybrid.caller(await hybrid.account())
         async with hybrid.working():
             [stored] = await hybrid.remember(caller, "Anna prefers tea.")
@@ -96,7 +98,7 @@ class TestRemember:
         assert (m.created_at, m.revision, m.status) == (bench.clock(), 1, "done")
 
     async def test_secrets_are_redacted_before_sealing(self, bench: Bench) -> None:
-        """Capability 4.26."""
+        """capability 4.26: secrets are taken out before a text is embedded or stored."""
         caller = await bench.caller(await bench.account())
         secret = "AKIA" + "ABCDEFGH23456777"
         [stored] = await bench.remember(caller, f"The build uses {secret} for uploads.")
@@ -261,7 +263,7 @@ class TestDuplicates:
 
 class TestIdempotency:
     async def test_same_key_again_answers_the_same_memory(self, bench: Bench) -> None:
-        """Capability 1.23: one idempotency key, one capture."""
+        """capability 1.23: one idempotency key stores one memory."""
         caller = await bench.caller(await bench.account())
         [first] = await bench.remember(caller, "Anna prefers tea.", idempotency_key="k")
         [again] = await bench.remember(caller, "Anna prefers tea.", idempotency_key="k")
@@ -561,7 +563,9 @@ class TestReceipts:
 
 class TestEmbed:
     async def test_long_text_gets_several_vectors(self, hybrid: Bench) -> None:
-        """Capabilities 4.15 and 4.25: split by the model's own tokenizer."""
+        """capability 4.15: long texts are split by the model's own tokenizer.
+        capability 4.25: no passage is longer than the model's limit in tokens.
+        """
         caller = await hybrid.caller(await hybrid.account())
         filler = "The committee met again and nothing was decided about the roof. " * 120
         stored = await hybrid.remember(caller, filler + "The vault is opened by a tuning fork.")
@@ -574,7 +578,7 @@ class TestEmbed:
         assert (found.relevance, found.distance) == (0, pytest.approx(1 - found.cosine))
 
     async def test_again_changes_nothing(self, hybrid: Bench) -> None:
-        """Capability 2.21: what has its vector is not embedded again."""
+        """capability 2.21: what has its vector is not embedded again."""
         caller = await hybrid.caller(await hybrid.account())
         stored = await hybrid.remember(caller, "Anna prefers tea.")
         await hybrid.embed(caller, stored)

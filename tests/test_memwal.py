@@ -120,7 +120,10 @@ async def test_health_and_the_version_contract(desk: Desk) -> None:
 
 
 async def test_remember_wait_recall(desk: Desk) -> None:
-    """Capabilities 0.4, 0.5, 0.10, 0.32, 1.11: accepted at once, kept sealed, found by meaning."""
+    """capability 0.4: what a MemWal client remembers is sealed and found by meaning.
+    capability 0.10: a recall in a namespace is ranked by vector distance.
+    capability 0.32: a memory is accepted at once.
+    """
     async with desk.client() as client:
         accepted = await client.remember("Anna prefers green tea in the morning.")
         stored = await client.wait_for_remember_job(accepted.job_id, poll_interval_ms=100)
@@ -157,7 +160,7 @@ async def test_what_was_just_said_is_found_before_its_vector_is(desk: Desk) -> N
 async def test_a_keyword_hit_is_near_enough_to_be_injected(
     desk: Desk, text: str, query: str
 ) -> None:
-    """Capability 0.12: the plugin injects what has 1 - distance >= 0.3, keyword hits too."""
+    """capability 0.12: the plugin injects what has 1 - distance >= 0.3, keyword hits too."""
     async with desk.client() as client:
         await client.remember_bulk_and_wait(
             [RememberBulkItem(text)]
@@ -182,7 +185,9 @@ async def test_bulk(desk: Desk) -> None:
 
 
 async def test_analyze_stores_each_fact_as_its_own_blob(desk: Desk) -> None:
-    """Capabilities 0.29, 0.30: a conversation becomes single facts, each sealed for itself."""
+    """capability 0.29: a MemWal client's conversation is analyzed in its namespace.
+    capability 0.30: a conversation becomes single facts, each sealed for itself.
+    """
     text = "FACT: Anna is allergic to peanuts.\nFACT: Anna moved to Lisbon in May."
     async with desk.client() as client:
         done = await client.analyze_and_wait(
@@ -199,7 +204,7 @@ async def test_analyze_stores_each_fact_as_its_own_blob(desk: Desk) -> None:
 
 
 async def test_analyze_without_a_language_model(plain_desk: Desk) -> None:
-    """Capability 1.21: durable facts, preferences and decisions are kept, chatter is not."""
+    """capability 1.21: durable facts, preferences and decisions are kept, chatter is not."""
     async with plain_desk.client() as client:
         done = await client.analyze_and_wait(
             "Thanks! I prefer window seats on long flights. What is the time?", opts=FAST
@@ -225,7 +230,7 @@ async def test_ask_without_a_language_model_says_so(plain_desk: Desk) -> None:
 
 
 async def test_restore_rebuilds_lost_rows_from_blobs(desk: Desk) -> None:
-    """Capability 0.5: the blobs alone bring a namespace back."""
+    """capability 0.5: the blobs alone bring a namespace back."""
     namespace = str(uuid.uuid4())
     texts = {"Anna prefers green tea.", "The invoice is due on Friday.", "Bob lives in Oslo."}
     async with desk.client(namespace) as client:
@@ -295,7 +300,7 @@ async def test_stats_and_forget(desk: Desk) -> None:
 
 
 async def test_the_same_text_is_stored_once(desk: Desk) -> None:
-    """Capability 1.23: with and without an idempotency key."""
+    """capability 1.23: a text is stored once, with and without an idempotency key."""
     namespace = str(uuid.uuid4())
     ids = []
     for _ in range(3):
@@ -310,7 +315,9 @@ async def test_the_same_text_is_stored_once(desk: Desk) -> None:
 
 
 async def test_two_agents_under_one_account_do_not_see_each_other(desk: Desk) -> None:
-    """Capabilities 0.33, 0.34: one key each; another's namespace is refused, not empty."""
+    """capability 0.33: another agent's namespace is refused, not empty.
+    capability 0.34: one key for each agent, and a filter on the server.
+    """
     names = [f"agent-{uuid.uuid4()}" for _ in range(2)]
     keys = [
         desk.relayer.command(
@@ -437,18 +444,39 @@ TURNS = [
 
 @pytest.mark.parametrize("kind", ["desk", "plain_desk"])
 async def test_each_fact_of_overlapping_windows_is_stored_once(
-    request: pytest.FixtureRequest, kind: str
+    desk: Desk, plain_desk: Desk, kind: str
 ) -> None:
-    """Capability 1.23: the plugin sends the last ten messages after every turn, without a key."""
-    desk: Desk = request.getfixturevalue(kind)
+    """capability 1.23: the plugin sends the last ten messages after every turn, without a key."""
+    chosen = {"desk": desk, "plain_desk": plain_desk}[kind]
     namespace = str(uuid.uuid4())
-    async with desk.client(namespace) as client:
+    async with chosen.client(namespace) as client:
         for turn in range(1, len(TURNS) + 1):
             window = "\n\n".join(f"{n}. {text}" for n, text in enumerate(TURNS[:turn], start=1))
             await client.analyze(window)
         for _ in range(5):
             await client.analyze(window)
-    assert await listed(desk, namespace) == TURNS[::-1]
+    assert await listed(chosen, namespace) == TURNS[::-1]
+
+
+async def test_a_turn_of_the_plugin_with_its_retry(plain_desk: Desk) -> None:
+    """It recalls, analyzes, and repeats the analyze with a new nonce and no idempotency key."""
+    namespace = str(uuid.uuid4())
+    window = {
+        "text": "1. I prefer window seats on long flights.\n\n2. Window seats it is, then.",
+        "namespace": namespace,
+        "occurred_at": "2026-11-21T09:30:00.000Z",
+    }
+    asked = {"query": "Which seats do I prefer on long flights?", "limit": 5}
+    async with httpx.AsyncClient(base_url=plain_desk.relayer.url, auth=plain_desk.signer()) as raw:
+        before = (await raw.post("/api/recall", json=asked | {"namespace": namespace})).json()
+        sent = [await raw.post("/api/analyze", json=window) for _ in range(2)]
+        after = (await raw.post("/api/recall", json=asked | {"namespace": namespace})).json()
+    nonces = {answer.request.headers["x-nonce"] for answer in sent}
+    assert (before["results"], len(nonces)) == ([], 2)
+    assert [answer.status_code for answer in sent] == [202, 202]
+    assert [answer.json()["fact_count"] for answer in sent] == [1, 0]
+    assert len(after["results"]) == 1
+    assert 1 - after["results"][0]["distance"] >= 0.3  # what the plugin injects
 
 
 # What raw clients may also send

@@ -33,7 +33,10 @@ async def found(bench: Bench, caller: Any, text: str, **members: Any) -> list[Fo
 
 class TestHybrid:
     async def test_finds_paraphrases_and_identifiers(self, hybrid: Bench) -> None:
-        """Capabilities 0.10, 1.11, 3.24: meaning by vector, exact names by keyword."""
+        """capability 0.10: a paraphrase is found by its vector.
+        capability 1.11: the prompt itself is the query, by meaning, over the whole store.
+        capability 3.24: what keywords miss is found by meaning, exact names by keyword.
+        """
         caller = await hybrid.caller(await hybrid.account())
         stored = await hybrid.remember(caller, *(sentence for _, sentence in PARAPHRASES))
         stored += await hybrid.remember(
@@ -56,7 +59,7 @@ class TestHybrid:
         assert by_text["Ben prefers milk."].relevance > 0
 
     async def test_vector_only_and_keyword_only(self, hybrid: Bench) -> None:
-        """Capability 3.10: the caller chooses the legs."""
+        """capability 3.10: the caller chooses the legs."""
         caller = await hybrid.caller(await hybrid.account())
         await hybrid.embed(caller, await hybrid.remember(caller, "Anna prefers tea.", "It rains."))
         vector = await found(hybrid, caller, "Which hot drink?", mode="vector")
@@ -70,7 +73,7 @@ class TestHybrid:
 
 class TestDegraded:
     async def test_vector_missing_means_keyword_only(self, make_bench: BenchMaker) -> None:
-        """Capability 4.18, one direction."""
+        """capability 4.18: without vectors, words alone find it."""
         async with EmbeddingsServer() as server:
             bench = make_bench(embedder=openai_embedder(server))
             caller = await bench.caller(await bench.account())
@@ -84,14 +87,14 @@ class TestDegraded:
             assert not (await bench.services.memory.recall(caller, keyword)).degraded
 
     async def test_words_missing_means_vector_only(self, hybrid: Bench) -> None:
-        """Capability 4.18, the other direction: nothing that is a word in the query."""
+        """capability 4.18: without a word in the query, vectors alone find it."""
         caller = await hybrid.caller(await hybrid.account())
         await hybrid.embed(caller, await hybrid.remember(caller, "Anna is happy."))
         [hit] = await found(hybrid, caller, "🙂 !?")
         assert (hit.relevance, hit.cosine is not None) == (0, True)
 
     async def test_without_an_embedder(self, bench: Bench) -> None:
-        """Capability 3.20: no embedding service is needed."""
+        """capability 3.20: no embedding service is needed."""
         caller = await bench.caller(await bench.account())
         await bench.remember(caller, "Anna prefers tea.")
         recalled = await bench.services.memory.recall(caller, Query(text="tea", namespaces=[TEAM]))
@@ -110,7 +113,9 @@ class TestDegraded:
 
 class TestScope:
     async def test_namespaces_are_apart(self, hybrid: Bench) -> None:
-        """Capabilities 0.33 and 0.34: one key, isolated by the server's filter."""
+        """capability 0.33: a namespace's memories are not found from another.
+        capability 0.34: one key's namespaces are isolated by the server's filter.
+        """
         caller = await hybrid.caller(await hybrid.account())
         stored = await hybrid.remember(caller, "Anna prefers tea.")
         stored += await hybrid.remember(caller, "Ben prefers tea.", namespace=OTHER)
@@ -143,7 +148,7 @@ class TestScope:
         assert tokens == []
 
     async def test_other_roles_and_keys(self, bench: Bench) -> None:
-        """Capability 0.35: another agent's key neither may nor can."""
+        """capability 0.35: another agent's key neither may read a memory nor can."""
         founder = await bench.account()
         await bench.remember(await bench.caller(founder), "Anna prefers tea.")
         reader = await bench.caller(await bench.key(founder, TEAM, role="reader"))
@@ -184,13 +189,13 @@ class TestFilters:
         return {str(text).removeprefix("apple ") for text in texts}
 
     async def test_kinds(self, filled: tuple[Bench, Any]) -> None:
-        """Capability 3.1: a kind label that can be filtered."""
+        """capability 3.1: memories have kinds, and a recall may ask for some only."""
         assert await self.names(filled, kinds=["preference"]) == {"tagged"}
         assert len(await self.names(filled, kinds=["preference", "fact"])) == 7
         assert await self.names(filled, kinds=["decision"]) == set()
 
     async def test_tags_must_all_match(self, filled: tuple[Bench, Any]) -> None:
-        """Capability 3.8: keyword and tag retrieval."""
+        """capability 3.8: tags narrow a search, and all of them must match."""
         assert await self.names(filled, tags=("red",)) == {"tagged", "sourced"}
         assert await self.names(filled, tags=("red", "round")) == {"tagged"}
         for tags in (("Red",), ("apple",), ("red' OR 1=1 --",)):
@@ -222,12 +227,12 @@ class TestFilters:
         assert await self.names(filled, tags=("red",), mode="keyword") == {"tagged", "sourced"}
 
     async def test_limit_means_limit(self, filled: tuple[Bench, Any]) -> None:
-        """Capability 0.11: as many as were asked for, no floor unless the caller names one."""
+        """capability 0.11: as many are found as were asked for, with no floor but the caller's."""
         for limit in (1, 3, 7, 100):
             assert len(await self.names(filled, limit=limit)) == min(limit, 7)
 
     async def test_relevance_floor(self, filled: tuple[Bench, Any]) -> None:
-        """Capability 0.12: what is below the threshold is left out."""
+        """capability 0.12: what is below the threshold is left out."""
         bench, caller = filled
         every = await found(bench, caller, "apple tagged")
         floor = 1 - every[0].distance
@@ -238,7 +243,7 @@ class TestFilters:
 
 class TestOrder:
     async def test_distance_and_score_as_the_specification_says(self, hybrid: Bench) -> None:
-        """Capability 4.17: one fused score."""
+        """capability 4.17: words and meaning make one weighted score."""
         caller = await hybrid.caller(await hybrid.account())
         await hybrid.embed(
             caller,
@@ -281,7 +286,7 @@ class TestOrder:
         assert all(f.distance == 1 - f.relevance for f in by_text.values())
 
     async def test_matched_words_are_told(self, bench: Bench) -> None:
-        """Capability 3.8: explainable."""
+        """capability 3.8: a recall tells which words matched."""
         caller = await bench.caller(await bench.account())
         await bench.remember(caller, "The Zürich office is closing.", "Anna has an office.")
         hits = await found(bench, caller, "Is Anna's office in Zürich closed? anna")
@@ -328,7 +333,7 @@ class TestQueries:
     )
 
     async def test_are_found_by_keyword(self, bench: Bench) -> None:
-        """Capability 4.23: other scripts, and identifiers."""
+        """capability 4.23: words of other scripts are found, and identifiers."""
         caller = await bench.caller(await bench.account())
         await bench.remember(caller, "Anna prefers tea.", *(text for text, _ in self.EXAMPLES))
         for text, query in self.EXAMPLES:

@@ -515,7 +515,9 @@ async def test_what_is_somebody_elses_is_not_found(
 async def test_another_namespace_of_ones_own_account_is_not_found_either(
     app: ASGIApp, storage: Storage, client: httpx.AsyncClient, named: Answer, managed: NewKey
 ) -> None:
-    """Capabilities 0.33 and 0.34: what is recalled and captured stays in its namespace."""
+    """capability 0.33: what is recalled and captured stays in its namespace.
+    capability 0.34: every route filters by the namespace.
+    """
     body = {"text": "Anna prefers tea.", "namespace": "anna"} | named
     stored = (await client.post("/v1/remember", json=body)).json()["id"]
     agent = await key_of(storage, managed, "writer", "bob")
@@ -534,7 +536,7 @@ async def test_another_namespace_of_ones_own_account_is_not_found_either(
 async def test_a_key_without_the_namespace_is_not_allowed(
     app: ASGIApp, storage: Storage, named: Answer, managed: NewKey
 ) -> None:
-    """Capability 0.34: the server filters by the key's own grant, whatever the request names."""
+    """capability 0.34: the server filters by the key's own grant, whatever the request names."""
     agent = await key_of(storage, managed, "writer", "bob")
     asked: list[tuple[str, Answer]] = [
         ("/v1/remember", {"text": "a"} | named),
@@ -673,7 +675,7 @@ async def test_a_sealed_account_asks_for_the_unlock_header(
 async def test_an_idempotency_key_with_another_text_is_a_conflict(
     client: httpx.AsyncClient, named: Answer, path: str, extra: bool
 ) -> None:
-    """Capability 1.23: one run may repeat its capture and nothing is stored twice."""
+    """capability 1.23: one run may repeat its capture and nothing is stored twice."""
     base = {"idempotency_key": "run-1"} | (named if extra else {})
     first = await client.post(path, json=base | {"text": "I prefer tea to coffee."})
     again = await client.post(path, json=base | {"text": "I prefer tea to coffee."})
@@ -714,7 +716,9 @@ async def test_pages_of_memories_follow_their_cursor(
 async def test_the_floor_of_a_recall_is_the_callers(
     client: httpx.AsyncClient, named: Answer
 ) -> None:
-    """Capabilities 0.12 and 1.13: memories below a given relevance are dropped; by default none."""
+    """capability 0.12: memories below a given relevance are dropped, by default none.
+    capability 1.13: the threshold is the caller's.
+    """
     items = [{"text": "Anna prefers green tea."}, {"text": "The tea shop in town closes at six."}]
     await client.post("/v1/remember/bulk", json={"items": items} | named)
     found = []

@@ -48,12 +48,14 @@ HOUSEKEEPING = {
     "accounts._DELETE_EXPIRED_NONCES",
     "accounts._DELETE_EXPIRED_NONCES_AHEAD",
     "accounts._DELETE_OLD_WINDOWS",
+    "check._CLOCK",
     "memories._DELETE_EXPIRED_MARKS",
 }
 # Those that name the account without being bound to one.
 OVER_ALL = {
     "accounts._RECORD_NONCE",
     "accounts._KEY_OWNER",
+    "accounts._KEYS_BEGINNING",
     "accounts._ACCOUNTS",
     "accounts._INSERT_OWNER",
     "blobs._FIRST",

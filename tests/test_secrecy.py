@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from memrelay import MemrelayError, SyncMemoryClient
-from memrelay.keys import Identity
+from memrelay.sealed.keys import Identity
 from tests.openai_server import API_KEY, CHAT_MODEL, Step, openai_server
 from tests.processes import RunningRelayer, running_relayer
 from tests.signing import signed_headers

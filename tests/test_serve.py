@@ -166,7 +166,7 @@ def test_commands_work_beside_the_server_and_without_it(tmp_path: Path, model_di
 
 
 def test_a_sealed_founder_key_is_written_nowhere(tmp_path: Path, model_dir: Path) -> None:
-    """Capability 0.41, the server's half: no private key in any file or log."""
+    """capability 0.41: no private key in any file or log of the relayer."""
     with running_relayer(tmp_path, model_dir) as relayer:
         account = create_account(relayer, "sealed")
         secret = account["private_key"]

@@ -90,3 +90,16 @@ def test_the_client_installs_without_the_server(installed: Path) -> None:
         "import sys, memrelay; print(sorted(m for m in sys.modules if m.startswith('relayer')))",
     )
     assert text.strip() == "[]"
+
+
+def test_the_plugin_for_openclaw_comes_with_the_client(installed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "plugin"
+    program = (
+        "import sys, pathlib, memrelay.openclaw as o; o.copy_plugin(pathlib.Path(sys.argv[1]))"
+    )
+    run(str(installed / "python"), "-c", program, str(folder))
+    source = ROOT / "client/openclaw"
+    wanted = {
+        p.relative_to(source) for p in source.rglob("*") if p.suffix in {".js", ".json", ".md"}
+    }
+    assert {p.relative_to(folder) for p in folder.rglob("*") if p.is_file()} == wanted

@@ -34,7 +34,9 @@ from relayer.words import indexed_words, stem, words
     ],
 )
 def test_terms(text: str, terms: list[str]) -> None:
-    """Capability 3.12: identifiers whole and in parts; 4.23: scripts without blanks."""
+    """capability 3.12: identifiers are keywords whole and in parts.
+    capability 4.23: scripts without blanks are cut into words, too.
+    """
     assert words(text) == terms
 
 

@@ -10,10 +10,11 @@ from uuid import UUID
 
 from nacl import bindings
 
-from memrelay import keys, ledger, objects, receipts, sealed, signing, statement, unlock
+from memrelay import signing
 from memrelay.errors import Invalid
-from memrelay.grants import open_grant, read_grant
-from memrelay.keys import Identity, NamespaceKey, Root
+from memrelay.sealed import envelope, keys, ledger, objects, receipts, statement, unlock
+from memrelay.sealed.grants import open_grant, read_grant
+from memrelay.sealed.keys import Identity, NamespaceKey, Root
 
 Json = dict[str, Any]
 
@@ -84,24 +85,24 @@ def do_namespace(given: Json) -> Json:
     return {"namespace": keys.normalise_namespace(given["name"])}
 
 
-def place(given: Json) -> sealed.Place:
+def place(given: Json) -> envelope.Place:
     account = keys.account_bytes(given["account"])
-    return sealed.Place(given["type"], account, UUID(given["memory"]), given["revision"])
+    return envelope.Place(given["type"], account, UUID(given["memory"]), given["revision"])
 
 
 def do_envelope(given: Json) -> Json:
     stored = base64.b64decode(given["envelope"])
-    record = sealed.open_envelope(place(given), namespace_key(given), stored)
+    record = envelope.open_envelope(place(given), namespace_key(given), stored)
     return {
         "record": objects.to_base64(record),
-        "padded_bytes": len(sealed.padded(record)),
-        "created": sealed.created_ms_of(stored),
-        "blob_id": sealed.blob_id(stored),
+        "padded_bytes": len(envelope.padded(record)),
+        "created": envelope.created_ms_of(stored),
+        "blob_id": envelope.blob_id(stored),
     }
 
 
 def rebuild_envelope(given: Json, output: Json, made_with: Json) -> Json:
-    stored = sealed.seal(
+    stored = envelope.seal(
         place(given),
         namespace_key(given),
         base64.b64decode(output["record"]),
@@ -140,7 +141,7 @@ def do_turn(given: Json) -> Json:
     key, vector = namespace_key(given), given["vector"]
     parts = (given["model"].encode(), struct.pack(">I", len(vector)))
     seed = keys.kdf(key.subkey("vector"), "turn", *parts)
-    return {"seed": seed.hex(), "turned": sealed.turn(key, given["model"], vector)}
+    return {"seed": seed.hex(), "turned": envelope.turn(key, given["model"], vector)}
 
 
 def do_request(given: Json) -> Json:

@@ -28,8 +28,8 @@ from memrelay.errors import (
     UntrustedRelayer,
     UpgradeRequired,
 )
-from memrelay.keys import Identity
 from memrelay.models import Analysis, Draft, Memory, NewAccount, NewKey, Recalled, Remembered
+from memrelay.sealed.keys import Identity
 from memrelay.signing import RequestSigner
 
 __version__ = "0.1.0"

@@ -10,7 +10,17 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
 
 from memrelay import __version__
-from memrelay.commands import account, memories
+from memrelay.commands import (
+    account,
+    agents,
+    doctor,
+    files,
+    gateway,
+    hermes,
+    mcp,
+    memories,
+    openclaw,
+)
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell, warn
 from memrelay.errors import ConfigError, Invalid, MemrelayError, NotFound
@@ -70,6 +80,6 @@ def build_parser() -> ArgumentParser:
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
 
     add = Adder(subparsers)
-    for group in (account, memories):
+    for group in (account, agents, memories, files, mcp, doctor, gateway, openclaw, hermes):
         group.register(add)
     return parser

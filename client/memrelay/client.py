@@ -18,8 +18,8 @@ from memrelay.config import Settings, check_url, is_loopback
 from memrelay.errors import MemrelayError
 from memrelay.exchange import Each, Operation, Send, Sleep, Step
 from memrelay.keyholders import Keyholders
-from memrelay.keys import Identity, account_id_of, account_text
 from memrelay.models import NewAccount
+from memrelay.sealed.keys import Identity, account_id_of, account_text
 from memrelay.session import Session
 from memrelay.signing import RequestSigner
 
@@ -30,11 +30,15 @@ _CONNECT_TIMEOUT_S = 5.0
 
 
 class Limits(TypedDict, total=False):
-    """Times: of one attempt, of a call with all its attempts, and that a relayer keeps keys."""
+    """Times: of one attempt, of a call with all its attempts, and that a relayer keeps keys.
+
+    `attempts_max` 1 never repeats a request.
+    """
 
     timeout_s: float
     deadline_s: float
     hold_s: int
+    attempts_max: int
 
 
 class Choices(Limits, total=False):
@@ -184,7 +188,9 @@ class MemoryClient(_Client):
     stats = _awaited(Keyholders.stats)
     usage = _awaited(Keyholders.usage)
     namespaces = _awaited(Keyholders.namespaces)
+    granted = _awaited(Keyholders.granted)
     keys = _awaited(Keyholders.keys)
+    grants = _awaited(Keyholders.grants)
     add_key = _awaited(Keyholders.add_key)
     revoke_key = _awaited(Keyholders.revoke_key)
     receipts = _awaited(Keyholders.receipts)
@@ -302,7 +308,9 @@ class SyncMemoryClient(_Client):
     stats = _blocking(Keyholders.stats)
     usage = _blocking(Keyholders.usage)
     namespaces = _blocking(Keyholders.namespaces)
+    granted = _blocking(Keyholders.granted)
     keys = _blocking(Keyholders.keys)
+    grants = _blocking(Keyholders.grants)
     add_key = _blocking(Keyholders.add_key)
     revoke_key = _blocking(Keyholders.revoke_key)
     receipts = _blocking(Keyholders.receipts)

@@ -1,6 +1,6 @@
 """Settings of a client, from the environment and a private profile file, and what it has seen.
 
-It does not own keys' meaning (`keys.py`) or the use of what was seen (`session.py`).
+It does not own keys' meaning (`sealed/keys.py`) or the use of what was seen (`session.py`).
 
 - The environment wins over the profile. A profile that others could read is refused.
 - What was seen (pin, serials, receipts) only ever rises, also when two processes share a file.
@@ -9,6 +9,7 @@ It does not own keys' meaning (`keys.py`) or the use of what was seen (`session.
 import ipaddress
 import json
 import os
+import re
 import stat
 import tempfile
 import tomllib
@@ -20,7 +21,7 @@ from typing import Any
 import httpx
 
 from memrelay.errors import ConfigError, Invalid
-from memrelay.keys import (
+from memrelay.sealed.keys import (
     Identity,
     account_bytes,
     masked,
@@ -39,6 +40,7 @@ VARIABLES = {
     "allow_insecure": "MEMRELAY_ALLOW_INSECURE",
 }
 _FILE_BYTES_MAX = 64 * 1024
+_AGENT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,15 +76,24 @@ class Settings:
             raise ConfigError("Custody is auto, sealed or managed.")
         Identity.from_hex(self.private_key)
 
+    def profile(self) -> dict[str, Any]:
+        """Return the members of a profile file of these settings, the private key among them."""
+        return {name: getattr(self, name) for name in VARIABLES}
+
     @property
     def identity(self) -> Identity:
         """The identity that signs."""
         return Identity.from_hex(self.private_key)
 
     @property
+    def public_key(self) -> str:
+        """The public key, in hex."""
+        return self.identity.public_key.hex()
+
+    @property
     def masked_key(self) -> str:
         """The public key, shortened for people."""
-        return masked(self.identity.public_key.hex())
+        return masked(self.public_key)
 
     @classmethod
     def load(
@@ -169,6 +180,46 @@ def profile_path(profile: str | Path | None, environ: Mapping[str, str]) -> Path
     return Path(base).expanduser() / "memrelay" / "profile.json"
 
 
+def agent_name(text: str) -> str:
+    """Return an agent's name in its one spelling, which is also that of its files.
+
+    Raises:
+        ConfigError: it is not 1 to 64 of a–z, 0–9, _ and -, beginning with a letter or digit.
+    """
+    name = text.lower()
+    if not _AGENT_NAME.fullmatch(name):
+        raise ConfigError(
+            "An agent's name is 1 to 64 of a-z, 0-9, _ and -, beginning with a letter or digit."
+        )
+    return name
+
+
+def agents_folder(profile: str | Path | None, environ: Mapping[str, str]) -> Path:
+    """Return the folder of the agents' own profiles, beside the owner's."""
+    return profile_path(profile, environ).parent / "agents"
+
+
+def agent_path(name: str, profile: str | Path | None, environ: Mapping[str, str]) -> Path:
+    """Return the path of an agent's own profile.
+
+    Raises:
+        ConfigError: the name is malformed.
+    """
+    return agents_folder(profile, environ) / f"{agent_name(name)}.json"
+
+
+def agent_paths(profile: str | Path | None, environ: Mapping[str, str]) -> dict[str, Path]:
+    """Return the agents' own profiles that exist beside the owner's, by name."""
+    return agent_paths_in(agents_folder(profile, environ))
+
+
+def agent_paths_in(folder: Path) -> dict[str, Path]:
+    """Return the agents' own profiles in a folder, by name."""
+    # What their clients have seen lies there too, under names with dots in them.
+    paths = sorted(folder.glob("*.json"))
+    return {path.stem: path for path in paths if _AGENT_NAME.fullmatch(path.stem)}
+
+
 def read_profile(path: Path, *, missing_ok: bool) -> dict[str, Any]:
     """Return the members of a profile (JSON, or TOML by its suffix); empty when there is none.
 
@@ -227,14 +278,22 @@ def write_private(path: Path, values: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: the folder cannot be written.
     """
+    write_private_text(path, json.dumps(dict(values), indent=2) + "\n")
+
+
+def write_private_text(path: Path, text: str) -> None:
+    """Replace a file at once; only this user may read it.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # mkstemp makes the file with mode 0600.
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(dict(values), file, indent=2)
-                file.write("\n")
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+                file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(name, path)

@@ -64,8 +64,14 @@ class Exchange:
     """Asks until there is an answer, an error that repeating cannot cure, or no time left."""
 
     def __init__(
-        self, *, timeout_s: float, deadline_s: float, monotonic: Callable[[], float]
+        self,
+        *,
+        timeout_s: float,
+        deadline_s: float,
+        monotonic: Callable[[], float],
+        attempts_max: int = ATTEMPTS_MAX,
     ) -> None:
+        self._attempts_max = attempts_max
         self._timeout_s = timeout_s
         self._deadline_s = deadline_s
         self._monotonic = monotonic
@@ -77,14 +83,14 @@ class Exchange:
             ServerError: it refused; TransportError: it was not reached.
         """
         until = self._monotonic() + self._deadline_s
-        for attempt in range(1, ATTEMPTS_MAX + 1):
+        for attempt in range(1, self._attempts_max + 1):
             try:
                 left_s = max(0.1, until - self._monotonic())
                 bounded = replace(send, timeout_s=min(self._timeout_s, left_s))
                 return _parsed((yield from _reply(bounded)))
             except (TransportError, RateLimited, Unavailable) as error:
                 pause_s = _pause_s(error, attempt, repeatable)
-                last = attempt == ATTEMPTS_MAX
+                last = attempt == self._attempts_max
                 if pause_s is None or last or self._monotonic() + pause_s >= until:
                     raise
             yield Sleep(pause_s)

@@ -1,6 +1,6 @@
 """Founding an account, and adding and revoking its keys: the operations of owners.
 
-It does not own the formats (`grants.py`, `ledger.py`) or which keys exist (the grants do).
+It does not own the formats (`sealed/`) or which keys exist (the grants do).
 
 - A custodian is made in one place, when its caller founds a managed account; no answer of a
   relayer leads here.
@@ -15,8 +15,9 @@ from typing import Any
 
 from memrelay.errors import ConfigError, Conflict, NotGranted, UntrustedRelayer
 from memrelay.exchange import Operation, member
-from memrelay.grants import GrantedKey, issue_grant, read_grant
-from memrelay.keys import (
+from memrelay.models import NewAccount, NewKey, Revoked
+from memrelay.sealed.grants import GrantedKey, issue_grant, read_grant
+from memrelay.sealed.keys import (
     Identity,
     Root,
     account_id_of,
@@ -24,9 +25,8 @@ from memrelay.keys import (
     normalise_namespace,
     public_key_bytes,
 )
-from memrelay.ledger import Keyring, issue_revocation
-from memrelay.models import NewAccount, NewKey, Revoked
-from memrelay.objects import sign_join, to_base64
+from memrelay.sealed.ledger import Keyring, Ledger, issue_revocation
+from memrelay.sealed.objects import sign_join, to_base64
 from memrelay.session import Call
 from memrelay.writing import Writing
 
@@ -140,6 +140,11 @@ class Keyholders(Writing):
             serial=grant.serial,
             label=label,
         )
+
+    def grants(self) -> Operation[Ledger]:
+        """Return the account's grants and revocations as they are now, verified to the founder."""
+        self.session.forget_grants()
+        return (yield from self.session.ledger())
 
     def revoke_key(self, public_key: str) -> Operation[Revoked]:
         """Withdraw every grant of a key, from its next request on.

@@ -13,7 +13,6 @@ from typing import Any
 from memrelay.answers import rfc3339
 from memrelay.errors import NotGranted, UntrustedRelayer
 from memrelay.exchange import Operation, member
-from memrelay.keys import normalise_namespace
 from memrelay.models import (
     Account,
     KeyInfo,
@@ -26,9 +25,10 @@ from memrelay.models import (
     Stats,
     Usage,
 )
-from memrelay.receipts import NO_HEAD, Receipt, follow_receipts
+from memrelay.sealed.keys import normalise_namespace
+from memrelay.sealed.receipts import NO_HEAD, Receipt, follow_receipts
+from memrelay.sealed.statement import Statement
 from memrelay.session import Call, Session
-from memrelay.statement import Statement
 
 RECEIPTS_PAGE = 100
 UNLOCK_NAMES_MAX = 16  # surely fit into one header
@@ -146,6 +146,11 @@ class Reading:
         """Return the namespaces that this key may see."""
         answer = yield from self._get("/v1/namespaces")
         return tuple(NamespaceInfo.from_json(entry) for entry in member(answer, "namespaces"))
+
+    def granted(self) -> Operation[tuple[str, ...] | None]:
+        """Return the namespaces whose keys this client holds; None means the whole account."""
+        keyring = yield from self.session.keyring()
+        return None if keyring.whole_account else keyring.names
 
     def keys(self) -> Operation[tuple[KeyInfo, ...]]:
         """Return the keys of the account."""

@@ -27,15 +27,15 @@ from memrelay.errors import (
     UntrustedGrant,
     UntrustedRelayer,
 )
-from memrelay.exchange import Exchange, Operation, Send, member
-from memrelay.keys import account_bytes, normalise_namespace, public_key_bytes
-from memrelay.ledger import Keyring, Ledger
+from memrelay.exchange import ATTEMPTS_MAX, Exchange, Operation, Send, member
 from memrelay.models import Account
-from memrelay.objects import from_base64, integer
-from memrelay.receipts import Receipt, read_receipt
+from memrelay.sealed.keys import account_bytes, normalise_namespace, public_key_bytes
+from memrelay.sealed.ledger import Keyring, Ledger
+from memrelay.sealed.objects import from_base64, integer
+from memrelay.sealed.receipts import Receipt, read_receipt
+from memrelay.sealed.statement import Statement, read_statement
+from memrelay.sealed.unlock import REUSE_MS_MAX, Unlock, build_unlock
 from memrelay.signing import UNLOCK_HEADER
-from memrelay.statement import Statement, read_statement
-from memrelay.unlock import REUSE_MS_MAX, Unlock, build_unlock
 
 GRANTS_AGE_MS_MAX = 600_000
 _HEADERS_MAX = 64
@@ -70,6 +70,7 @@ class Session:
         timeout_s: float = 30.0,
         deadline_s: float = 60.0,
         hold_s: int = 300,
+        attempts_max: int = ATTEMPTS_MAX,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -77,7 +78,12 @@ class Session:
         self.identity = settings.identity
         self.account = account_bytes(settings.account_id)
         self._seen = SeenFile(settings.seen_path)
-        self._exchange = Exchange(timeout_s=timeout_s, deadline_s=deadline_s, monotonic=monotonic)
+        self._exchange = Exchange(
+            timeout_s=timeout_s,
+            deadline_s=deadline_s,
+            monotonic=monotonic,
+            attempts_max=attempts_max,
+        )
         self._hold_s = hold_s
         self._clock = clock
         self.monotonic = monotonic

@@ -16,7 +16,7 @@ from uuid import uuid4
 import httpx
 
 from memrelay.errors import ConfigError
-from memrelay.keys import Identity
+from memrelay.sealed.keys import Identity
 
 UNLOCK_HEADER = "x-memrelay-unlock"
 

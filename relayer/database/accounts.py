@@ -62,6 +62,10 @@ _INSERT_OWNER: Final = """
 INSERT INTO key_owner (public_key, account_id) VALUES ($1, $2) ON CONFLICT DO NOTHING
 """
 _KEY_OWNER: Final = "SELECT account_id FROM key_owner WHERE public_key = $1"
+_KEYS_BEGINNING: Final = """
+SELECT public_key, account_id FROM key_owner
+WHERE starts_with(encode(public_key, 'hex'), $1) LIMIT 2
+"""
 
 _ACCOUNT: Final = """
 SELECT account_id, label, created_at, grant_serial, receipt_seq, receipt_head, memory_count,
@@ -184,6 +188,11 @@ async def claim_key(connection: Connection, *, key: PublicKey, account: AccountI
     await connection.execute(_INSERT_OWNER, key, account)
     owner = await connection.fetchval(_KEY_OWNER, key)
     return bool(owner == account)
+
+
+async def keys_beginning(database: Database, hex_digits: str) -> list[Row]:
+    """At most two keys with their accounts; for the operator's command line."""
+    return await database.fetch(_KEYS_BEGINNING, hex_digits)
 
 
 async def find_account(database: Database, account: AccountId) -> Row | None:

@@ -5,6 +5,7 @@ Not here: what counts as wrong (`relayer.check`).
 
 import uuid
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from relayer.database.pool import Database, Row
@@ -35,6 +36,7 @@ ORDER BY e.episode_id LIMIT $3
 _GRANTS: Final = """
 SELECT serial, recipient, object FROM grants WHERE account_id = $1 ORDER BY serial
 """
+_CLOCK: Final = "SELECT clock_timestamp() AS now"
 _OWNERS: Final = "SELECT public_key, account_id FROM key_owner WHERE public_key = ANY ($1)"
 
 # What namespaces and the account claim to hold, where it is not what they hold.
@@ -80,6 +82,14 @@ JOIN memories m ON m.account_id = $1 AND m.memory_id = t.memory_id
 WHERE t.account_id = $1
 LIMIT 100
 """
+
+
+async def database_clock(database: Database) -> datetime:
+    """The time of the database's machine."""
+    row = await database.fetchrow(_CLOCK)
+    assert row is not None
+    now: datetime = row["now"]
+    return now
 
 
 async def memories_after(database: Database, account: AccountId, seq: int, limit: int) -> list[Row]:

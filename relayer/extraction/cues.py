@@ -207,6 +207,11 @@ _PASSING: Final = _phrases(
     """,
     start=_OPENING,
 )
+# What an assistant says when somebody told it something: the fact is in the other's message.
+_PROMISE: Final = _phrases(r"""
+    (?:I'll|I will|will|shall) (?:remember|note|make a note|keep (?:that|this|it) in mind)
+    (?:I|I have|I've) (?:remembered|noted)|ich (?:merke mir|werde mir)
+    """)
 # What even a passing remark is kept for.
 _LASTING: Final = frozenset({"remember", "health", "change", "rule", "decide", "done", "prefer"})
 
@@ -241,7 +246,7 @@ def orders_the_reader(text: str) -> bool:
 
 def judge(sentence: str, *, by_assistant: bool = False) -> Verdict | None:
     """Return what the cues say of `sentence`, or None for one that is not worth keeping."""
-    if is_question(sentence):
+    if is_question(sentence) or (by_assistant and _PROMISE.search(sentence)):
         return None
     hits = [cue for cue in (*CUES, *SHAPES) if cue.pattern.search(sentence)]
     if _PASSING.match(sentence) and not any(cue.name in _LASTING for cue in hits):

@@ -1,10 +1,16 @@
-"""Fixtures of the client's tests: the account of the specification's example."""
+"""Fixtures of the client's tests: the specification's example, and a relayer that all share."""
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
-from memrelay.keys import Identity, NamespaceKey, Root, account_id_of
+from memrelay.sealed.keys import Identity, NamespaceKey, Root, account_id_of
+from relayer.postgres.embedded import EmbeddedPostgres
+from tests.conftest import database_copy
+from tests.processes import RunningRelayer, running_relayer
 
 
 @dataclass(frozen=True)
@@ -31,3 +37,17 @@ def example() -> Example:
         relayer=Identity(bytes(range(96, 128))),
         root=Root(bytes(range(32, 64)), 1),
     )
+
+
+@pytest_asyncio.fixture(scope="session")
+async def shared_relayer(
+    postgres: EmbeddedPostgres,
+    template: str,
+    model_dir: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[RunningRelayer]:
+    """A real `relayer serve` process for tests that each found an account of their own."""
+    folder = tmp_path_factory.mktemp("shared") / "data"
+    async with database_copy(postgres, template) as copy:
+        with running_relayer(folder, model_dir, database_url=copy.url) as process:
+            yield process

@@ -47,9 +47,19 @@ COMMANDS = [
     ["namespaces"],
     ["receipts"],
     ["trust"],
+    ["import"],
+    ["export"],
+    ["doctor"],
+    ["gateway"],
+    ["openclaw", "install"],
+    ["openclaw", "uninstall"],
     ["keys", "list"],
     ["keys", "add"],
     ["keys", "revoke"],
+    ["agents", "provision"],
+    ["agents", "list"],
+    ["agents", "rotate"],
+    ["agents", "revoke"],
 ]
 
 
@@ -79,6 +89,12 @@ def test_exit_codes_are_documented():
         ["remember", "x", "--metadata", "no-pair"],
         ["keys"],
         ["keys", "add", "--role", "custodian"],
+        ["agents"],
+        ["agents", "provision"],
+        ["agents", "provision", "coder", "--role", "owner"],
+        ["agents", "provision", "coder", "--for", "magic"],
+        ["agents", "list", "--agent", "coder"],
+        ["init", "--agent", "coder"],
         ["init", "--custody", "shared"],
         ["get"],
     ],
@@ -103,6 +119,8 @@ def test_wrong_arguments_are_usage_errors(argv, capsys):
         ["init"],
         ["init", "http://memory.example"],
         ["trust", "ab", "--profile", "PROFILE"],
+        ["recall", "x", "--profile", "PROFILE", "--agent", "nobody"],
+        ["recall", "x", "--profile", "PROFILE", "--agent", "../profile"],
     ],
 )
 def test_wrong_settings_are_one_line_and_exit_code_2(argv, profile, tmp_path, capsys):

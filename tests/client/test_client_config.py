@@ -148,7 +148,7 @@ def test_plain_http_is_for_this_machine_or_when_allowed():
 
 
 def test_settings_hide_the_private_key():
-    """Capability 0.41: at most a masked preview is ever shown."""
+    """capability 0.41: at most a masked preview is ever shown."""
     settings = Settings(**PROFILE)
     assert KEY not in repr(settings)
     shown = settings.masked_key

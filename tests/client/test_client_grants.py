@@ -7,10 +7,10 @@ import pytest
 from nacl import bindings
 
 from memrelay.errors import NotGranted, UntrustedGrant
-from memrelay.grants import issue_grant, open_grant, read_grant
-from memrelay.keys import Identity, Root, account_text
-from memrelay.ledger import Ledger, issue_revocation, read_revocation
-from memrelay.objects import from_base64, sign_object, to_base64, write_json
+from memrelay.sealed.grants import issue_grant, open_grant, read_grant
+from memrelay.sealed.keys import Identity, Root, account_text
+from memrelay.sealed.ledger import Ledger, issue_revocation, read_revocation
+from memrelay.sealed.objects import from_base64, sign_object, to_base64, write_json
 
 NOW_MS = 1_700_000_000_000
 

@@ -4,7 +4,7 @@ import pytest
 from nacl import bindings
 
 from memrelay.errors import ConfigError, Invalid
-from memrelay.keys import (
+from memrelay.sealed.keys import (
     Identity,
     Root,
     account_bytes,

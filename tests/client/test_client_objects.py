@@ -3,8 +3,8 @@
 import pytest
 
 from memrelay.errors import Invalid, UntrustedRelayer
-from memrelay.keys import account_text, hash_256
-from memrelay.objects import (
+from memrelay.sealed.keys import account_text, hash_256
+from memrelay.sealed.objects import (
     from_base64,
     read_join,
     read_json,
@@ -13,8 +13,8 @@ from memrelay.objects import (
     sign_object,
     write_json,
 )
-from memrelay.receipts import NO_HEAD, follow_receipts, read_receipt
-from memrelay.statement import read_statement, read_successor
+from memrelay.sealed.receipts import NO_HEAD, follow_receipts, read_receipt
+from memrelay.sealed.statement import read_statement, read_successor
 
 NOW_MS = 1_700_000_000_000
 

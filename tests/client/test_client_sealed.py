@@ -8,9 +8,7 @@ import pytest
 from nacl import bindings
 
 from memrelay.errors import Invalid
-from memrelay.keys import NamespaceKey, Root, account_text, hash_256
-from memrelay.objects import to_base64, write_json
-from memrelay.sealed import (
+from memrelay.sealed.envelope import (
     Place,
     blob_id,
     created_ms_of,
@@ -20,7 +18,9 @@ from memrelay.sealed import (
     turn,
     unpadded,
 )
-from memrelay.unlock import Unlock, build_unlock, open_unlock
+from memrelay.sealed.keys import NamespaceKey, Root, account_text, hash_256
+from memrelay.sealed.objects import to_base64, write_json
+from memrelay.sealed.unlock import Unlock, build_unlock, open_unlock
 
 NOW_MS = 1_700_000_000_000
 MEMORY = UUID("00000000-0000-4000-8000-000000000001")

@@ -18,15 +18,15 @@ from memrelay.errors import (
     UntrustedRelayer,
 )
 from memrelay.exchange import Each, Send, Sleep
-from memrelay.grants import issue_grant, read_grant
 from memrelay.keyholders import Keyholders
-from memrelay.keys import Identity, account_text, hash_256
-from memrelay.ledger import issue_revocation
 from memrelay.models import Draft
-from memrelay.objects import from_base64, read_join, sign_object, to_base64
-from memrelay.receipts import NO_HEAD
+from memrelay.sealed.grants import issue_grant, read_grant
+from memrelay.sealed.keys import Identity, account_text, hash_256
+from memrelay.sealed.ledger import issue_revocation
+from memrelay.sealed.objects import from_base64, read_join, sign_object, to_base64
+from memrelay.sealed.receipts import NO_HEAD
+from memrelay.sealed.unlock import open_unlock
 from memrelay.session import Session
-from memrelay.unlock import open_unlock
 
 NOW_MS = 1_700_000_000_000
 SECRET = bytes([5]) * 32

@@ -6,25 +6,28 @@ printed once, by the command that makes it.
 
 import os
 from argparse import ArgumentParser
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from memrelay.answers import Answer, rfc3339
 from memrelay.client import SyncMemoryClient
+from memrelay.commands.gateway import settings_table
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
-from memrelay.config import Settings, profile_path, read_profile, write_private
+from memrelay.config import profile_path, read_profile, write_private
 from memrelay.errors import ConfigError, MemrelayError, NotFound
-from memrelay.keys import Identity, account_id_of, account_text, masked, public_key_bytes
+from memrelay.gateway.settings import GatewaySettings
 from memrelay.models import KeyInfo
+from memrelay.sealed.keys import Identity, account_id_of, account_text, masked, public_key_bytes
 
 
 def register(add: Adder) -> None:
     """Add the commands on accounts and keys."""
-    _add_init(add("init", init))
+    _add_init(add("init", init, agent=False))
     add("status", status)
     add("namespaces", namespaces)
     add("receipts", receipts)
@@ -124,33 +127,43 @@ def _keep_old(path: Path) -> None:
 
 
 def status(shell: Shell) -> None:
-    """Show the relayer, the account, this key and the namespaces."""
+    """Show the relayer, the account, this key, the gateway's switches and the namespaces."""
+    switches = GatewaySettings.of(settings_table(None, shell.args.profile, shell.environ))
     with shell.client() as client:
         settings = client.settings
-        health, version = client.health(), client.version()
         relayer = client.statement().relayer.hex()
-        account = client.account()
-        namespaces = client.namespaces()
-    value = {
-        "url": settings.url,
-        "health": health,
-        "version": version,
-        "relayer_key": relayer,
-        "pinned": settings.relayer_key == relayer,
-        "account": account.to_json(),
-        "public_key": settings.identity.public_key.hex(),
-        "namespaces": [entry.to_json() for entry in namespaces],
-    }
+        value = {
+            "url": settings.url,
+            "health": client.health(),
+            "version": client.version(),
+            "relayer_key": relayer,
+            "pinned": settings.relayer_key == relayer,
+            "account": client.account().to_json(),
+            "public_key": settings.public_key,
+            "namespace": settings.namespace,
+            "gateway": {
+                "auto_recall": switches.auto_recall,
+                "auto_capture": switches.auto_capture,
+            },
+            "namespaces": _json(client.namespaces()),
+        }
+    shell.show(value, _status_lines(value))
+
+
+def _status_lines(value: dict[str, Any]) -> Iterator[str]:
+    health, version, account = value["health"], value["version"], value["account"]
+    recall, capture = ("on" if on else "off" for on in value["gateway"].values())
     pin = "pinned" if value["pinned"] else "trusted at first contact"
-    lines = [
-        f"relayer   {settings.url}: {health.get('status', 'answers')},"
-        f" version {version.get('relayerVersion', 'unknown')}",
-        f"identity  {masked(relayer)} ({pin})",
-        f"account   {account.account_id} ({account.custody})",
-        f"key       {settings.masked_key}",
-    ]
-    lines += [f"namespace {entry.name}: {entry.memory_count} memories" for entry in namespaces]
-    shell.show(value, lines)
+    yield (
+        f"relayer   {value['url']}: {health.get('status', 'answers')},"
+        f" version {version.get('relayerVersion', 'unknown')}"
+    )
+    yield f"identity  {masked(value['relayer_key'])} ({pin})"
+    yield f"account   {account['account_id']} ({account['custody']})"
+    yield f"key       {masked(value['public_key'])} in the namespace {value['namespace']}"
+    yield f"gateway   recall {recall}, capture {capture}"
+    for entry in value["namespaces"]:
+        yield f"namespace {entry['name']}: {entry['memory_count']} memories"
 
 
 def namespaces(shell: Shell) -> None:
@@ -176,7 +189,7 @@ def trust(shell: Shell) -> None:
     """Pin another relayer key in the profile."""
     key = shell.args.relayer_key.lower()
     public_key_bytes(key)
-    path = profile_path(shell.args.profile, shell.environ)
+    path = shell.profile_path()
     if path.suffix == ".toml":
         raise ConfigError(f"Set relayer_key in {path} yourself.")
     values = read_profile(path, missing_ok=False)
@@ -206,9 +219,7 @@ def keys_add(shell: Shell) -> None:
     out = Path(args.out).expanduser() if args.out else None
     if out is not None and out.exists():
         raise ConfigError(f"{out} exists.")
-    with SyncMemoryClient.from_settings(
-        Settings.load(args.profile, environ=shell.environ)
-    ) as client:
+    with shell.client() as client:
         key = client.add_key(
             namespaces=None if args.whole_account else args.namespace,
             role=args.role,
@@ -217,16 +228,13 @@ def keys_add(shell: Shell) -> None:
         )
         settings = client.settings
     if out is not None:
-        profile = {
-            "url": settings.url,
-            "account_id": key.account_id,
-            "private_key": key.private_key,
-            "namespace": key.namespaces[0] if key.namespaces else settings.namespace,
-            "relayer_key": key.relayer_key,
-            "custody": settings.custody,
-            "allow_insecure": settings.allow_insecure,
-        }
-        write_private(out, profile)
+        own = replace(
+            settings,
+            private_key=key.private_key,
+            namespace=key.namespaces[0] if key.namespaces else settings.namespace,
+            relayer_key=key.relayer_key,
+        )
+        write_private(out, own.profile())
     shown = key.to_json() | ({"profile": str(out)} if out else {"private_key": key.private_key})
     scope = "the whole account" if key.namespaces is None else ", ".join(key.namespaces)
     place = f"profile      {out}" if out else f"private key  {key.private_key} (shown only now)"

@@ -13,6 +13,7 @@ from memrelay.commands.parsers import Adder, pair
 from memrelay.commands.shell import Shell, text_of, warn
 from memrelay.errors import ConfigError
 from memrelay.models import KINDS, Memory, Remembered
+from memrelay.sealed.keys import masked
 
 _LINES_DEADLINE_S = 300.0  # rate limits count minutes, and a long file sits some of them out
 
@@ -194,11 +195,19 @@ def ask(shell: Shell) -> None:
 
 
 def list_memories(shell: Shell) -> None:
-    """Show memories, newest first."""
+    """Show memories and who wrote them, newest first."""
     args = shell.args
     with shell.client() as client:
         page = client.list(limit=args.limit, cursor=args.cursor, kind=args.kind)
-    shell.show(page.to_json(), map(_memory_line, page.memories))
+        keys = client.keys()
+    labels = {key.public_key: key.label for key in keys if key.label}
+    value = page.to_json()
+    lines = []
+    for memory, entry in zip(page.memories, value["memories"], strict=True):
+        writer = memory.writer or ""
+        entry["writer_label"] = labels.get(writer)
+        lines.append(f"{memory.id}  {labels.get(writer) or masked(writer)}  {_shown(memory)}")
+    shell.show(value, lines)
     if page.next_cursor and not args.json:
         warn(f"There are more: --cursor {page.next_cursor}")
 

@@ -9,10 +9,11 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from memrelay.client import SyncMemoryClient
-from memrelay.config import Settings
+from memrelay.config import Settings, agent_path, profile_path
 from memrelay.errors import ConfigError
 
 
@@ -27,7 +28,27 @@ class Shell:
         """Return the settings of this command."""
         namespace = getattr(self.args, "namespace", None)
         chosen = namespace if isinstance(namespace, str) else None
-        return Settings.load(self.args.profile, environ=self.environ, namespace=chosen)
+        agent = getattr(self.args, "agent", None)
+        if agent is None:
+            return Settings.load(self.args.profile, environ=self.environ, namespace=chosen)
+        # Who names an agent means its key, also where the environment holds another one.
+        return Settings.load(self.profile_path(), environ={}, namespace=chosen)
+
+    def profile_path(self) -> Path:
+        """Return the path of the profile that this command works with.
+
+        Raises:
+            ConfigError: it is that of an agent which has none.
+        """
+        agent = getattr(self.args, "agent", None)
+        if agent is None:
+            return profile_path(self.args.profile, self.environ)
+        path = agent_path(agent, self.args.profile, self.environ)
+        if not path.exists():
+            raise ConfigError(
+                f"There is no profile at {path}; make one with `memrelay agents provision {agent}`."
+            )
+        return path
 
     def client(self) -> SyncMemoryClient:
         """Return a client of these settings."""

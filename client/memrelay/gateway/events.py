@@ -51,11 +51,15 @@ class Prompt:
 
     @classmethod
     def from_json(cls, value: object) -> Self:
-        """Return the event of `before_prompt_build`."""
+        """Return the event of `before_prompt_build`.
+
+        What the user wrote counts more than the prompt, which may hold history. An empty text
+        there means that the user wrote nothing, such as with an image.
+        """
         found = value if isinstance(value, Mapping) else {}
-        return cls(
-            prompt=_text(found.get("prompt")) or "", messages=read_messages(found.get("messages"))
-        )
+        written = found.get("currentUserMessage")
+        prompt = _text(written if isinstance(written, str) else found.get("prompt"))
+        return cls(prompt=prompt or "", messages=read_messages(found.get("messages")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +94,11 @@ class Injection:
         return {name: text for name, text in members.items() if text}
 
 
+def encodable(text: str) -> str:
+    """Return a text without lone surrogates, which JSON can carry and UTF-8 cannot."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def read_messages(value: object) -> tuple[Message, ...]:
     """Return the messages of a list whose contents are texts or lists of blocks.
 
@@ -106,10 +115,10 @@ def read_messages(value: object) -> tuple[Message, ...]:
 
 def _content(value: Any) -> str:
     if isinstance(value, str):
-        return value
+        return _whole(value)
     blocks = value if isinstance(value, list) else []
     texts = [
-        block["text"]
+        _whole(block["text"])
         for block in blocks
         if isinstance(block, Mapping)
         and block.get("type", "text") == "text"
@@ -119,4 +128,9 @@ def _content(value: Any) -> str:
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return _whole(value) if isinstance(value, str) and value else None
+
+
+def _whole(text: str) -> str:
+    """Return a text without halves of characters, which JSON can hold and UTF-8 cannot."""
+    return text.encode("utf-8", "replace").decode("utf-8")

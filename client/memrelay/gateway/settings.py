@@ -15,6 +15,7 @@ from memrelay.errors import ConfigError
 
 MEMWAL_TAG = "memwal-memories"
 CORE_PLUS_TAG = "relevant-memories"
+COLD_START_TAG = "memrelay-recent-memories"
 CAPTURE_SCOPES = ("window", "turn")
 
 
@@ -85,7 +86,7 @@ class GatewaySettings:
         """
         given = {_snake(name): value for name, value in (values or {}).items()}
         profile = given.pop("profile", "memwal")
-        if profile not in PROFILES:
+        if not isinstance(profile, str) or profile not in PROFILES:
             raise ConfigError(f"profile is one of {', '.join(PROFILES)}.")
         types = {item.name: type(getattr(_DEFAULTS, item.name)) for item in fields(cls)}
         for name, value in given.items():
@@ -106,7 +107,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "capture_messages_max": (1, 50),
     "message_chars_min": (0, 1000),
     "capture_chars_min": (0, 10_000),
-    "capture_chars_max": (0, 65_536),
+    "capture_chars_max": (0, 60_000),
     "conversation_chars_min": (0, 10_000),
     "capture_emojis_max": (0, 1000),
     "capture_retry_s": (0, 60),

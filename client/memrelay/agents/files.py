@@ -1,0 +1,122 @@
+"""The files of agents on the owner's machine: profiles, unfinished plans, marks of revoked ones.
+
+It does not own what is in a profile (`config.py`) or carrying plans out (`provision.py`).
+
+- All of them lie in one folder: `NAME.json`, `NAME.json.pending` and `NAME.json.revoked`. Only the
+  first two hold a private key; each is replaced at once.
+- The mark of a revoked agent keeps a gateway from serving it with the owner's key instead.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memrelay.agents.shares import Share
+from memrelay.config import (
+    Settings,
+    agent_name,
+    agent_paths_in,
+    read_private,
+    read_profile,
+    write_private,
+)
+from memrelay.errors import ConfigError, ServerError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is to be done for one agent: grants to a new key, its profile, an old key's end."""
+
+    settings: Settings
+    grants: tuple[Share, ...]
+    replaces: str | None = None
+
+    @property
+    def state(self) -> str:
+        """What the agent is once this is done."""
+        return "rotated" if self.replaces else "created"
+
+
+class AgentFiles:
+    """The files of one account's agents in one folder."""
+
+    def __init__(self, folder: Path, account_id: str) -> None:
+        self._folder = folder
+        self._account_id = account_id
+
+    def path(self, name: str) -> Path:
+        """Return the path of an agent's profile."""
+        return self._folder / f"{agent_name(name)}.json"
+
+    def _pending(self, name: str) -> Path:
+        return self._folder / f"{agent_name(name)}.json.pending"
+
+    def _revoked(self, name: str) -> Path:
+        return self._folder / f"{agent_name(name)}.json.revoked"
+
+    def settings(self, name: str) -> Settings | None:
+        """Return the settings of an agent's profile, None without one.
+
+        Raises:
+            ConfigError: it is malformed, readable by others or of another account.
+        """
+        path = self.path(name)
+        return self._own(read_profile(path, missing_ok=False), path) if path.exists() else None
+
+    def profiles(self) -> Iterator[tuple[str, Settings]]:
+        """Yield the names and settings of all profiles."""
+        for name in agent_paths_in(self._folder):
+            settings = self.settings(name)
+            if settings is not None:
+                yield name, settings
+
+    def plan(self, name: str) -> Plan | None:
+        """Return what was begun for an agent and not finished.
+
+        Raises:
+            ConfigError: its file is damaged, readable by others or of another account.
+        """
+        path = self._pending(name)
+        data = read_private(path)
+        if data is None:
+            return None
+        try:
+            values = json.loads(data)
+            settings = self._own(values["profile"], path)
+            grants = tuple(Share.from_json(entry) for entry in values["grants"])
+            return Plan(settings=settings, grants=grants, replaces=values["replaces"])
+        except (ValueError, KeyError, TypeError, ServerError):
+            # The parser's own message could quote the private key.
+            raise ConfigError(f"{path} is damaged; remove it and try again.") from None
+
+    def begin(self, name: str, plan: Plan) -> None:
+        """Write down what is to be done for an agent."""
+        values = {
+            "profile": plan.settings.profile(),
+            "grants": [share.to_json() for share in plan.grants],
+            "replaces": plan.replaces,
+        }
+        write_private(self._pending(name), values)
+
+    def keep(self, name: str, settings: Settings) -> None:
+        """Write an agent's profile; a mark of its end is gone with that."""
+        write_private(self.path(name), settings.profile())
+        self._revoked(name).unlink(missing_ok=True)
+
+    def finish(self, name: str) -> None:
+        """Forget what was to be done for an agent."""
+        self._pending(name).unlink(missing_ok=True)
+
+    def revoke(self, name: str, public_key: str) -> None:
+        """Delete the keys of an agent and mark it as revoked."""
+        write_private(self._revoked(name), {"public_key": public_key})
+        self.finish(name)
+        self.path(name).unlink(missing_ok=True)
+
+    def _own(self, values: Mapping[str, Any], path: Path) -> Settings:
+        settings = Settings(**values)
+        if settings.account_id != self._account_id:
+            raise ConfigError(f"{path} belongs to another account.")
+        return settings

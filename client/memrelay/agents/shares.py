@@ -1,0 +1,155 @@
+"""What an agent holds, what it shall hold, and the grants between the two; free of I/O.
+
+It does not own keys, files or requests (`files.py`, `provision.py`).
+
+- What an agent holds is read from verified grants only. Grants add up: what is held too much goes
+  away with the key alone.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from memrelay.answers import Answer
+from memrelay.config import agent_name
+from memrelay.errors import ConfigError, Invalid, MemrelayError
+from memrelay.sealed.grants import Grant, NamespaceScope
+from memrelay.sealed.keys import normalise_namespace
+
+ROLES = ("reader", "writer")  # the weaker first
+MAIN_AGENT, MAIN_NAMESPACE = "main", "default"
+
+Held = dict[str, "Hold"]  # by namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A role in one namespace, until a time or for good (None)."""
+
+    role: str
+    expires_at: datetime | None
+
+    def outlasts(self, other: datetime | None) -> bool:
+        """Return whether this ends later than another time."""
+        return other is not None and (self.expires_at is None or self.expires_at > other)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share(Answer):
+    """What one grant gives: a role in some namespaces, until a time or for good."""
+
+    role: str
+    namespaces: tuple[str, ...]
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What an agent shall hold; what is None stays as it is.
+
+    A new agent is a writer of its own namespace, shares none and does not expire. `role` counts for
+    the shared namespaces as well, unless `shared_role` is given.
+
+    Raises:
+        ConfigError: a namespace is malformed.
+    """
+
+    shared: tuple[str, ...] | None = None
+    role: str | None = None
+    shared_role: str | None = None
+    expires_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            names = None if self.shared is None else tuple(map(normalise_namespace, self.shared))
+        except Invalid as error:
+            raise ConfigError(str(error)) from None
+        object.__setattr__(self, "shared", names)
+
+
+def home_of(name: str) -> str:
+    """Return an agent's own namespace: that of its name, the default one for `main`.
+
+    Raises:
+        ConfigError: the name is malformed, or taken by the default namespace.
+    """
+    name = agent_name(name)
+    if name == MAIN_NAMESPACE:
+        raise ConfigError(f"The agent of the namespace {MAIN_NAMESPACE} is called {MAIN_AGENT}.")
+    return MAIN_NAMESPACE if name == MAIN_AGENT else name
+
+
+def held_by(name: str, grants: Iterable[Grant]) -> Held:
+    """Return what grants to one key give together.
+
+    Raises:
+        MemrelayError: they give the whole account, so the key is no agent's.
+    """
+    held: Held = {}
+    for grant in grants:
+        if grant.whole_account:
+            raise MemrelayError(f"The key of {name} holds the whole account: it is no agent's.")
+        hold = Hold(grant.role, _time(grant.expires_ms))
+        for scope in grant.scope:
+            assert isinstance(scope, NamespaceScope)
+            known = held.get(scope.namespace)
+            held[scope.namespace] = hold if known is None else _stronger(known, hold)
+    return held
+
+
+def _time(unix_ms: int | None) -> datetime | None:
+    return None if unix_ms is None else datetime.fromtimestamp(unix_ms // 1000, UTC)
+
+
+def _stronger(one: Hold, other: Hold) -> Hold:
+    if one.role != other.role:
+        return max(one, other, key=lambda hold: ROLES.index(hold.role))
+    return one if one.expires_at is None or one.outlasts(other.expires_at) else other
+
+
+def wanted(name: str, wish: Wish, held: Held) -> Held:
+    """Return what an agent shall hold, given what it holds."""
+    home = home_of(name)
+    role = wish.role or (held[home].role if home in held else "writer")
+    # A grant that comes later ends with those that the agent has.
+    ends = [hold.expires_at for hold in held.values()]
+    end = wish.expires_at or (None if None in ends else max(filter(None, ends), default=None))
+
+    def hold(namespace: str, given: str | None) -> Hold:
+        known = held.get(namespace, Hold(role, end))
+        return Hold(given or known.role, wish.expires_at or known.expires_at)
+
+    shared = [other for other in (held if wish.shared is None else wish.shared) if other != home]
+    chosen = wish.shared_role or wish.role
+    return {home: hold(home, role)} | {other: hold(other, chosen) for other in shared}
+
+
+def excess(held: Held, want: Held) -> list[str]:
+    """Return the namespaces that are held without being wanted, or stronger, or longer."""
+    return [
+        name
+        for name, hold in held.items()
+        if name not in want
+        or ROLES.index(hold.role) > ROLES.index(want[name].role)
+        or hold.outlasts(want[name].expires_at)
+    ]
+
+
+def missing(held: Held, want: Held) -> Held:
+    """Return what is wanted and not held, or only in a weaker role."""
+    return {
+        name: hold
+        for name, hold in want.items()
+        if name not in held or ROLES.index(held[name].role) < ROLES.index(hold.role)
+    }
+
+
+def shares_of(held: Held) -> tuple[Share, ...]:
+    """Return the fewest grants that give this."""
+    groups: dict[Hold, list[str]] = {}
+    for name, hold in held.items():
+        groups.setdefault(hold, []).append(name)
+    return tuple(
+        Share(role=hold.role, namespaces=tuple(names), expires_at=hold.expires_at)
+        for hold, names in groups.items()
+    )

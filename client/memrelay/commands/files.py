@@ -1,0 +1,247 @@
+"""The commands on files: import and export.
+
+It does not own the formats (`importing/`, `pages.py`) or exit codes (`cli.py`). What a bad entry
+says is never told, only where it stands and what is wrong with it.
+"""
+
+import asyncio
+import re
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, timedelta, timezone, tzinfo
+from pathlib import Path
+from typing import Any
+
+from memrelay.answers import rfc3339
+from memrelay.client import MemoryClient, SyncMemoryClient
+from memrelay.commands.lines import ProgressLine
+from memrelay.commands.parsers import Adder
+from memrelay.commands.shell import Shell, warn
+from memrelay.errors import ConfigError, MemrelayError
+from memrelay.exporting import Collected, collect, json_lines, write_lines, write_pages
+from memrelay.importing.files import FORMATS, File, find
+from memrelay.importing.found import moment
+from memrelay.importing.storing import Item, Storing, Tally, items
+
+_DEADLINE_S = 300.0  # rate limits count minutes, and a long import sits some of them out
+_SHOWN_CHARS = 100
+
+_FORMATS = """\
+formats:
+  memrelay    pages of `memrelay export --format markdown`
+  openclaw    MEMORY.md, USER.md, memory/*.md of a workspace
+  memsearch   daily logs, with the sessions they came from
+  memoryclaw  episodes and semantic files
+  mem0        JSON of get_all or search
+  memwal      JSON of recall
+  markdown    other notes: a memory for each bullet and paragraph
+  text        a memory for each paragraph
+  jsonl       a JSON object with a text and a memory's other fields, one a line or in a list
+
+Running an import again stores nothing twice, so one that broke off is simply run again.
+"""
+
+
+def register(add: Adder) -> None:
+    """Add the commands on files."""
+    _add_import(add("import", import_files))
+    _add_export(add("export", export))
+
+
+def _add_import(parser: ArgumentParser) -> None:
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = _FORMATS
+    parser.add_argument("path", nargs="+", help="a file, or a folder of files")
+    parser.add_argument(
+        "--from", dest="format", choices=("auto", *FORMATS), default="auto", help="the format"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only tell what would be stored")
+    parser.add_argument("--verbose", action="store_true", help="with --dry-run: each first line")
+    parser.add_argument(
+        "--utc-offset",
+        type=_offset,
+        default=UTC,
+        metavar="±HH:MM",
+        help="of days and times that have none (+00:00)",
+    )
+    parser.add_argument("--concurrency", type=int, default=4, help="requests at once (4)")
+    parser.add_argument(
+        "--wait",
+        type=float,
+        nargs="?",
+        const=600.0,
+        metavar="SECONDS",
+        help="until all is found by meaning, too",
+    )
+
+
+def _add_export(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--format",
+        choices=("markdown", "jsonl"),
+        default="markdown",
+        help="pages by day (default), or one JSON object a line",
+    )
+    parser.add_argument(
+        "--out", metavar="PATH", help="the folder of the pages; the file of the lines, or - (-)"
+    )
+    parser.add_argument("--all-namespaces", action="store_true", help="all that this key may read")
+
+
+def _offset(text: str) -> tzinfo:
+    match = re.fullmatch(r"([+-])(\d{2}):(\d{2})", text)
+    if match is None or int(match[2]) > 14 or int(match[3]) > 59:
+        raise ArgumentTypeError("write an offset like +02:00")
+    offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
+    return timezone(-offset if match[1] == "-" else offset)
+
+
+def import_files(shell: Shell) -> None:
+    """Store the memories in files of memrelay, OpenClaw, memsearch, MemoryClaw, mem0, MemWal …"""
+    args = shell.args
+    imported = _Import(shell, find(args.path))
+    if args.dry_run:
+        for item in imported.items():
+            if args.verbose and not args.json:
+                shell.show(None, [_first_line(item)])
+    else:
+        asyncio.run(imported.store())
+    imported.show()
+    failed = imported.total("failed")
+    if failed:
+        raise MemrelayError(f"{failed} could not be imported; they are named above.")
+
+
+class _Import:
+    """One run of `import`: its files, how they fared, and what is told of it."""
+
+    def __init__(self, shell: Shell, files: Sequence[File]) -> None:
+        self._shell = shell
+        self._files = files
+        self._tallies: list[Tally] = []
+        self._failures: list[dict[str, str]] = []
+
+    def items(self) -> Iterator[Item]:
+        """Yield the entries of the files."""
+        args = self._shell.args
+        format = None if args.format == "auto" else args.format
+        return items(self._files, self._tallies, self._failed, format=format, zone=args.utc_offset)
+
+    async def store(self) -> None:
+        """Store the entries of the files."""
+        args = self._shell.args
+        progress = ProgressLine(sys.stderr, done="imported")
+        async with MemoryClient.from_settings(
+            self._shell.settings(), deadline_s=_DEADLINE_S
+        ) as client:
+            storing = Storing(
+                client, namespace=args.namespace, failed=self._failed, keep_ids=bool(args.wait)
+            )
+            try:
+                await storing.run(self.items(), concurrency=args.concurrency, progress=progress)
+            except MemrelayError:
+                warn(f"{storing.done} were imported; the same command goes on with the rest.")
+                raise
+            if args.wait:
+                await client.wait(dict.fromkeys(storing.ids), timeout_s=args.wait)
+
+    def _failed(self, file: str, place: str, reason: str) -> None:
+        self._failures.append({"file": file, "place": place, "reason": reason})
+        warn(f"{file}:{place}: {reason}")
+
+    def total(self, name: str) -> int:
+        """Return the sum of one of the tallies' numbers."""
+        return sum(getattr(tally, name) for tally in self._tallies)
+
+    def show(self) -> None:
+        """Print how the files fared."""
+        dry_run = self._shell.args.dry_run
+        counted = ("entries", "expired", "failed") if dry_run else _OUTCOMES
+        lines = [
+            f"{tally.file} ({tally.format}): {_numbers(tally.to_json(), counted)}"
+            for tally in self._tallies
+        ]
+        totals = {name: self.total(name) for name in ("entries", *_OUTCOMES)}
+        end = "; nothing was stored" if dry_run else ""
+        value = {
+            "dry_run": dry_run,
+            **totals,
+            "files": [tally.to_json() for tally in self._tallies],
+            "failures": self._failures,
+        }
+        self._shell.show(value, [*lines, f"{_numbers(totals, counted)}{end}"])
+
+
+_OUTCOMES = ("stored", "known", "expired", "failed")
+_WORDS = {"entries": "found", "known": "known already"}
+
+
+def _numbers(values: dict[str, Any], names: Sequence[str]) -> str:
+    always = names[0], "known"
+    parts = [
+        f"{values[name]} {_WORDS.get(name, name)}"
+        for name in names
+        if values[name] or name in always
+    ]
+    return ", ".join(parts)
+
+
+def _first_line(item: Item) -> str:
+    draft = item.entry.draft
+    when = moment(draft.event_time)
+    notes = [rfc3339(when)[:16] if when else "", draft.kind or "", ", ".join(draft.tags or ())]
+    first = draft.text.strip().split("\n")[0][:_SHOWN_CHARS]
+    return f"{item.tally.file}:{item.entry.place}  {'  '.join(filter(None, notes))}  {first}"
+
+
+def export(shell: Shell) -> None:
+    """Write memories to files that people can read, edit and keep under version control."""
+    args = shell.args
+    if args.all_namespaces and args.namespace:
+        raise ConfigError("Choose either --namespace or --all-namespaces.")
+    out = args.out or ("-" if args.format == "jsonl" else None)
+    if out is None or (out == "-" and args.format == "markdown"):
+        raise ConfigError("Name the folder of the pages: --out FOLDER.")
+    if out == "-" and args.json:
+        raise ConfigError("Lines on standard output leave no room for --json; use --out FILE.")
+    with shell.client() as client:
+        names = _names(client) if args.all_namespaces else [client.settings.namespace]
+        progress = _counting(ProgressLine(sys.stderr, done="exported"))
+        found = {name: collect(client, name, progress) for name in names}
+    _write(shell, out, found)
+    sealed = sum(one.sealed for one in found.values())
+    if sealed:
+        warn(f"{sealed} were left out: another client sealed them under a key of its own.")
+
+
+def _counting(progress: ProgressLine) -> Callable[[int], None]:
+    done = 0
+
+    def count(more: int) -> None:
+        nonlocal done
+        done += more
+        progress(done, None)
+
+    return count
+
+
+def _names(client: SyncMemoryClient) -> list[str]:
+    return sorted({info.name for info in client.namespaces()})
+
+
+def _write(shell: Shell, out: str, found: dict[str, Collected]) -> None:
+    records = [record for one in found.values() for record in one.records]
+    if out == "-":
+        # A terminal must not obey what a memory says.
+        sys.stdout.write(json_lines(records, ascii_only=sys.stdout.isatty()))
+        return
+    path = Path(out).expanduser()
+    value: dict[str, Any] = {"out": str(path), "memories": len(records), "namespaces": list(found)}
+    if shell.args.format == "jsonl":
+        write_lines(path, records)
+        return shell.show(value, [f"{len(records)} memories in {path}"])
+    written = [write_pages(path, name, one.records) for name, one in found.items()]
+    value |= {"pages": sum(n for n, _ in written), "removed": sum(n for _, n in written)}
+    gone = f", {value['removed']} old ones removed" if value["removed"] else ""
+    shell.show(value, [f"{len(records)} memories on {value['pages']} pages in {path}{gone}"])

@@ -1,0 +1,169 @@
+"""The commands hermes install and uninstall.
+
+It does not own what a Hermes home needs (`hermes_home.py`).
+"""
+
+import shlex
+import shutil
+import subprocess
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+
+from memrelay.commands.parsers import Adder
+from memrelay.commands.shell import Shell, warn
+from memrelay.config import agent_name, profile_path
+from memrelay.errors import ConfigError
+from memrelay.gateway.guards import MAIN_AGENT
+from memrelay.hermes_home import (
+    FRAGMENT,
+    PROVIDER,
+    Configuration,
+    forget_settings,
+    home_path,
+    plugin_is_written,
+    plugin_path,
+    remove_plugin,
+    save_settings,
+    settings_path,
+    settings_say,
+    write_plugin,
+)
+from memrelay.hermes_yaml import NotEditable
+
+_CHECK = "import importlib.util as u; print(bool(u.find_spec('pip'))); import memrelay.hermes"
+
+
+def register(add: Adder) -> None:
+    """Add the group hermes."""
+    group = add.group("hermes", "The memory of a Hermes Agent on this machine.")
+    _add_options(group("install", install, namespace=False))
+    _add_options(group("uninstall", uninstall, namespace=False, agent=False))
+
+
+def _add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--hermes-home", metavar="PATH", help="the home (else Hermes' own)")
+    parser.add_argument("--yes", action="store_true", help="write without asking")
+
+
+def install(shell: Shell) -> None:
+    """Make this the memory of a Hermes home: its provider, its settings, its configuration."""
+    home = home_path(shell.args.hermes_home, shell.environ)
+    wanted = _wanted(shell)
+    try:
+        config = Configuration(home)
+    except NotEditable as error:
+        write_plugin(home)
+        save_settings(home, wanted)
+        shell.show({"add": FRAGMENT}, FRAGMENT.splitlines())
+        raise ConfigError(f"{error} Set the lines above in it yourself.") from None
+    changes = []
+    if not plugin_is_written(home):
+        changes.append(f"{plugin_path(home)}: the provider")
+    if not settings_say(home, wanted):
+        told = ", ".join(f"{name} {value}" for name, value in wanted.items() if value)
+        changes.append(f"{settings_path(home)}: {told or 'as in the environment'}")
+    if config.provider != PROVIDER:
+        was = f", was {config.provider}" if config.provider else ""
+        changes.append(f"{config.path}: memory.provider {PROVIDER}{was}")
+    written = _agreed(shell, changes)
+    if written:
+        write_plugin(home)
+        save_settings(home, wanted)
+        if config.provider != PROVIDER:
+            config.install()
+    usable = _check_python(shell)
+    _tell(shell, home, changes, written=written, usable=usable)
+
+
+def uninstall(shell: Shell) -> None:
+    """Take back what install did; the provider chosen before is chosen again."""
+    home = home_path(shell.args.hermes_home, shell.environ)
+    config = Configuration(home)
+    changes = []
+    if config.provider == PROVIDER:
+        before = config.before() or "Hermes' own memory alone"
+        changes.append(f"{config.path}: memory.provider back to {before}")
+    if plugin_path(home).exists():
+        changes.append(f"{plugin_path(home)}: removed")
+    written = _agreed(shell, changes)
+    if written:
+        if config.provider == PROVIDER:
+            config.uninstall()
+        remove_plugin(home)
+        forget_settings(home)
+    _tell(shell, home, changes, written=written)
+
+
+def _wanted(shell: Shell) -> dict[str, str]:
+    """Return the settings to write: which profile, whose memory.
+
+    Raises:
+        ConfigError: there is no usable profile, or the agent has none of its own.
+    """
+    settings = shell.settings()
+    path = profile_path(shell.args.profile, shell.environ).absolute()
+    if shell.args.agent:
+        return {"profile": str(path), "agent": agent_name(shell.args.agent)}
+    if not path.exists():
+        warn("The key comes from the environment: Hermes needs the same variables, in its .env.")
+        return {"profile": "", "agent": ""}
+    # One agent's own profile holds that agent's namespace, however the Hermes profile is called.
+    return {"profile": str(path), "agent": "" if settings.namespace == "default" else MAIN_AGENT}
+
+
+def _agreed(shell: Shell, changes: list[str]) -> bool:
+    """Show the changes and return whether to make them."""
+    args = shell.args
+    if args.json:
+        return bool(args.yes and changes)
+    shell.show(None, changes or ["nothing to change"])
+    if args.yes or not changes:
+        return bool(changes)
+    if not sys.stdin.isatty():
+        raise ConfigError("Add --yes to write this.")
+    return input("Write this? [y/N] ").strip().lower() in {"y", "yes"}
+
+
+def _tell(
+    shell: Shell, home: Path, changes: list[str], *, written: bool, usable: bool | None = None
+) -> None:
+    value = {"home": str(home), "changes": changes, "written": written, "usable": usable}
+    lines = ["Written. Begin a new session in Hermes; restart its gateway if it runs."]
+    shell.show(value, lines if written else [])
+
+
+def _check_python(shell: Shell) -> bool | None:
+    """Return whether Hermes can import the provider; None if its Python was not found."""
+    python = _python_of_hermes(shell)
+    if python is None:
+        warn("The command hermes was not found: make sure that memrelay is installed beside it.")
+        return None
+    try:
+        done = subprocess.run(  # noqa: S603 - the user's own Hermes
+            [str(python), "-c", _CHECK], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        warn(f"{python} did not run: make sure that memrelay is installed there.")
+        return None
+    if done.returncode:
+        where = shlex.quote(str(python))
+        has_pip = done.stdout.strip() == "True"
+        pip = f"{where} -m pip install" if has_pip else f"uv pip install --python {where}"
+        warn(f"Hermes cannot import memrelay yet; run `{pip} memrelay`.")
+    return not done.returncode
+
+
+def _python_of_hermes(shell: Shell) -> Path | None:
+    """Return the interpreter that the command hermes names in its first line, or lies beside."""
+    program = shutil.which("hermes", path=shell.environ.get("PATH"))
+    if program is None:
+        return None
+    script = Path(program).resolve()
+    with script.open("rb") as file:
+        first = file.readline(1024).decode(errors="replace").strip()
+    named = Path(first.removeprefix("#!").strip()) if "python" in first else script
+    for path in (named, script.with_name("python")):
+        if path.name.startswith("python") and path.exists():
+            return path
+    return None

@@ -1,0 +1,133 @@
+"""What is examined: one profile with its relayer, and the commands that would mend it.
+
+It does not own the checks. Commands name the profile or agent that was given, so that they mend
+the one that was examined.
+"""
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import cached_property
+
+from memrelay.client import SyncMemoryClient
+from memrelay.config import VARIABLES, Seen, Settings, agent_path, profile_path
+from memrelay.doctor.refusals import Inquiry
+from memrelay.errors import ConfigError, MemrelayError
+from memrelay.sealed.grants import Grant
+
+_SET_CLOCK = {"darwin": "sudo sntp -sS time.apple.com", "win32": "w32tm /resync"}
+
+
+class Case:
+    """The profile that a command with these options would use, and what the checks found so far.
+
+    Raises:
+        ConfigError: the agent's name is malformed.
+    """
+
+    settings: Settings  # from the check of the profile on
+    seen = Seen()  # from the check of the history on
+    date: str | None  # the relayer's own time, from the check of the relayer on
+    held: list[Grant]  # this key's grants, from the check of the grants on
+    gateway_wanted = False  # whether a program here is set up to use the gateway
+
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str],
+        profile: str | None = None,
+        agent: str | None = None,
+        namespace: str | None = None,
+        clock: Callable[[], float] = time.time,
+        timeout_s: float = 5.0,
+    ) -> None:
+        self.main_path = profile_path(profile, environ)
+        self.path = agent_path(agent, profile, environ) if agent else self.main_path
+        self.required = bool(agent or profile or environ.get("MEMRELAY_PROFILE"))
+        self.agent = agent
+        self.environ = environ
+        # Who names an agent means its key, also where the environment holds another one.
+        self.overrides: Mapping[str, str] = {} if agent else environ
+        self.namespace = namespace
+        self.clock = clock
+        self._timeout_s = timeout_s
+        main = f" --profile {shlex.quote(profile)}" if profile else ""
+        self._options = main + (f" --agent {agent}" if agent else "")
+        self._owner_options = main if agent else ""
+
+    @cached_property
+    def inquiry(self) -> Inquiry:
+        """Single requests to the relayer."""
+        return Inquiry(self.settings, clock=self.clock, timeout_s=self._timeout_s)
+
+    @cached_property
+    def client(self) -> SyncMemoryClient:
+        """The client that every command would use."""
+        return SyncMemoryClient.from_settings(self.settings, deadline_s=2 * self._timeout_s)
+
+    def close(self) -> None:
+        """Close what was opened."""
+        for name in ("inquiry", "client"):
+            if name in vars(self):  # a cached property that was never asked for is not there
+                with suppress(MemrelayError):
+                    vars(self)[name].close()
+
+    def now(self) -> datetime:
+        """The time of this machine."""
+        return datetime.fromtimestamp(self.clock(), UTC)
+
+    def owner(self) -> Settings | None:
+        """The main profile, if it holds another key of the same account at the same relayer."""
+        usual = {name: v for name, v in self.environ.items() if name != "MEMRELAY_PROFILE"}
+        above = self.path.parent.parent / "profile.json"
+        for path in (self.main_path, above, profile_path(None, usual)):
+            with suppress(ConfigError):
+                main = Settings.load(path, environ={})
+                same = (main.url, main.account_id) == (self.settings.url, self.settings.account_id)
+                if same and main.private_key != self.settings.private_key:
+                    return main
+        return None
+
+    # What to type
+
+    def command(self, text: str) -> str:
+        """A command of this program, for the profile that is examined."""
+        return f"memrelay {text}{self._options}"
+
+    def correct(self, name: str, value: str) -> str:
+        """What gives a setting another value, in the place where it came from."""
+        if self.overrides.get(VARIABLES[name]) or not self.path.exists():
+            return f"export {VARIABLES[name]}={shlex.quote(value)}"
+        return f"${{EDITOR:-vi}} {shlex.quote(str(self.path))}"
+
+    def renew(self) -> str:
+        """What an owner types to grant this key's holder what it needs."""
+        if name := self._agent_name():
+            return self.agents(f"provision {name}")
+        namespace = shlex.quote(self.settings.namespace)
+        return f"memrelay keys add --namespace {namespace} --out NEW.json"
+
+    def prolong(self) -> str:
+        """What an owner types before a grant ends."""
+        name = self._agent_name()
+        return self.agents(f"rotate {name} --expires 90d") if name else self.renew()
+
+    def agents(self, text: str) -> str:
+        """A command on agents, for the owner's profile."""
+        return f"memrelay agents {text}{self._owner_options}"
+
+    def _agent_name(self) -> str | None:
+        return self.agent or (self.path.stem if self.path.parent.name == "agents" else None)
+
+    def trust(self) -> str:
+        """What accepts another relayer; its key comes from the operator, not from here."""
+        if self.overrides.get(VARIABLES["relayer_key"]) or not self.path.exists():
+            return f"export {VARIABLES['relayer_key']}=KEY"
+        return self.command("trust KEY")
+
+    def set_clock(self) -> str:
+        """What sets this machine's clock."""
+        return _SET_CLOCK.get(sys.platform, "sudo timedatectl set-ntp true")

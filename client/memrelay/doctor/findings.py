@@ -1,0 +1,50 @@
+"""What a check finds, in plain words, and what to type.
+
+It does not own the checks (`examination.py` lists them). No finding holds a private key, a memory
+or a query; public keys are masked.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from memrelay.answers import Answer
+
+OK, WARNING, PROBLEM, SKIPPED = "ok", "warning", "problem", "not looked at"
+
+
+class Verdict(NamedTuple):
+    """How one thing stands; `command` is what to type about it, None for nothing."""
+
+    state: str
+    detail: str
+    command: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding(Answer):
+    """The verdict of a check, with the check's name."""
+
+    check: str
+    state: str
+    detail: str
+    command: str | None = None
+
+
+def ok(detail: str) -> Verdict:
+    """Return that nothing is to be done."""
+    return Verdict(OK, detail)
+
+
+def warning(detail: str, command: str | None = None) -> Verdict:
+    """Return that it works, but not as it should, or not for long."""
+    return Verdict(WARNING, detail, command)
+
+
+def problem(detail: str, command: str) -> Verdict:
+    """Return that it does not work."""
+    return Verdict(PROBLEM, detail, command)
+
+
+def skipped(detail: str) -> Verdict:
+    """Return that there was no ground for looking."""
+    return Verdict(SKIPPED, detail)

@@ -1,0 +1,132 @@
+"""The checks of the key: is it accepted, what does it hold, and does memory work with it.
+
+It does not own why it is refused (`refusals.py`).
+"""
+
+import secrets
+from datetime import UTC, datetime
+
+import httpx
+
+from memrelay.answers import rfc3339
+from memrelay.doctor.case import Case
+from memrelay.doctor.findings import Verdict, ok, problem, skipped, warning
+from memrelay.doctor.refusals import SIGNED_PATH, refusal
+from memrelay.errors import Invalid, server_error
+from memrelay.sealed.grants import Grant, NamespaceScope
+from memrelay.sealed.keys import normalise_namespace
+
+STORAGE_WARN = 0.9  # of what the account may store
+ROOM_BYTES_MIN = 1024  # what a sealed sentence takes, roughly
+EXPIRY_WARN_S = 7 * 86_400
+
+
+def check_key(case: Case) -> Verdict:
+    """Tell whether the relayer accepts a request of this key for this account, or why not."""
+    response = case.inquiry.get_signed(SIGNED_PATH, case.settings.account_id)
+    if response.is_success:
+        return ok(f"{case.settings.masked_key} is accepted")
+    if response.status_code != httpx.codes.UNAUTHORIZED:
+        error = server_error(response.status_code, None, response.headers)
+        return problem(str(error), "relayer doctor")
+    found = refusal(
+        case.inquiry,
+        response,
+        case.settings,
+        seen=case.seen,
+        owner=case.owner(),
+        now=case.now(),
+    )
+    begin = case.settings.identity.public_key.hex()[:8]
+    commands = {
+        "clock": case.set_clock(),
+        "account": case.correct("account_id", "ID"),
+        "expired": case.renew(),
+        "revoked": case.renew(),
+        "ungranted": case.renew(),
+        "unknown account": "relayer account list",
+        "unclear": f"relayer doctor --key {begin}",
+    }
+    return problem(found.detail, commands[found.cause])
+
+
+def check_grants(case: Case) -> Verdict:
+    """Tell what this key holds, by grants that lead back to the founder."""
+    try:
+        ledger = case.client.grants()
+    except Invalid as error:
+        return problem(f"What the relayer shows does not hold: {error}", "relayer check")
+    public_key = case.settings.identity.public_key
+    case.held = ledger.held_by(public_key, int(case.clock() * 1000))
+    roles = ", ".join(sorted({grant.role for grant in case.held}))
+    return ok(f"{roles} of {', '.join(_names(case.held)) or 'the whole account'}")
+
+
+def check_namespace(case: Case) -> Verdict:
+    """Tell whether this key holds the namespace that the profile works in, and for how long."""
+    name = normalise_namespace(case.settings.namespace)
+    covering = [grant for grant in case.held if grant.whole_account or name in _names([grant])]
+    if not covering:
+        names = _names(case.held)
+        detail = f"This key does not hold the namespace {name}; it holds {', '.join(names)}."
+        return problem(detail, case.correct("namespace", names[0]))
+    ends = [grant.expires_ms for grant in covering if grant.expires_ms is not None]
+    if len(ends) == len(covering) and max(ends) / 1000 - case.clock() < EXPIRY_WARN_S:
+        end = datetime.fromtimestamp(max(ends) / 1000, UTC)
+        return warning(f"The grant of {name} ends at {rfc3339(end)}.", case.prolong())
+    return ok(f"{name} is held")
+
+
+def _names(grants: list[Grant]) -> list[str]:
+    entries = [entry for grant in grants for entry in grant.scope]
+    return sorted({entry.namespace for entry in entries if isinstance(entry, NamespaceScope)})
+
+
+def check_custody(case: Case) -> Verdict:
+    """Tell whether the client sends the keys that the account needs."""
+    custody = case.client.account().custody
+    if custody != "managed" and case.settings.custody == "managed":
+        detail = "The account is sealed, but this client is set to send no keys."
+        return problem(detail, case.correct("custody", "auto"))
+    return ok(f"the account is {custody}")
+
+
+def check_storage(case: Case) -> Verdict:
+    """Tell how much of its storage the account uses."""
+    usage = case.client.usage()
+    if usage.storage_bytes_max is None:
+        return ok(f"{usage.memory_count} memories, {usage.storage_bytes} bytes")
+    left = usage.storage_bytes_max - usage.storage_bytes
+    share = usage.storage_bytes / max(usage.storage_bytes_max, 1)
+    detail = f"{usage.memory_count} memories use {share:.0%} of what the account may store"
+    if left < ROOM_BYTES_MIN:
+        return problem(f"{detail}: there is no room for more.", case.command("forget ID"))
+    if share >= STORAGE_WARN:
+        return warning(f"{detail}.", case.command("forget ID"))
+    return ok(detail)
+
+
+def check_search(case: Case) -> Verdict:
+    """Tell whether memories are found, and by meaning, too."""
+    found = case.client.recall("memrelay doctor", limit=1, min_relevance=None)
+    if found.dropped_count:
+        return warning(f"{found.dropped_count} memories could not be opened.", "relayer check")
+    if found.degraded:
+        detail = "Memories are found by their words only: the relayer's embedder is away."
+        return warning(detail, "relayer doctor")
+    return ok("memories are found by words and by meaning")
+
+
+def check_probe(case: Case) -> Verdict:
+    """Store a memory, find it and forget it."""
+    if all(grant.role == "reader" for grant in case.held):
+        return skipped("this key only reads")
+    word = secrets.token_hex(8)
+    stored = case.client.remember(f"memrelay doctor probes with the word {word}.")
+    try:
+        found = case.client.recall(word, mode="keyword", limit=1, min_relevance=None).results
+    finally:
+        case.client.forget(stored.id)
+    if [memory.id for memory in found] != [stored.id]:
+        return problem("A memory was stored, but not found.", "relayer doctor")
+    return ok("a memory was stored, found and forgotten")

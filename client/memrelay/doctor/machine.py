@@ -1,0 +1,73 @@
+"""The checks that need no relayer: the profile, the environment, and what was seen before.
+
+It does not own reading them (`config.py`).
+"""
+
+import os
+import shlex
+from pathlib import Path
+
+from memrelay.config import VARIABLES, SeenFile, Settings, read_profile
+from memrelay.doctor.case import Case
+from memrelay.doctor.findings import Verdict, ok, problem, warning
+from memrelay.errors import ConfigError
+from memrelay.sealed.keys import masked
+
+
+def check_profile(case: Case) -> Verdict:
+    """Tell whether there are settings, private and well-formed."""
+    if case.agent and not case.path.exists():
+        detail = f"There is no profile at {case.path}."
+        return problem(detail, case.agents(f"provision {case.agent}"))
+    try:
+        values = read_profile(case.path, missing_ok=not case.required)
+        chosen = case.path if case.required else None
+        case.settings = Settings.load(chosen, environ=case.overrides, namespace=case.namespace)
+    except ConfigError as error:
+        mended = _mend(case.path) if case.path.exists() else case.command("init URL")
+        return problem(str(error), mended)
+    place = str(case.path) if values else "the environment"
+    account = masked(case.settings.account_id)
+    return ok(f"{place}: key {case.settings.masked_key} of account {account}")
+
+
+def _mend(path: Path) -> str:
+    quoted = shlex.quote(str(path))
+    shared = os.name == "posix" and path.stat().st_mode & 0o077
+    return f"chmod 600 {quoted}" if shared else f"${{EDITOR:-vi}} {quoted}"
+
+
+def check_environment(case: Case) -> Verdict:
+    """Tell which variables win over the profile."""
+    if case.agent:
+        return ok("it does not count for an agent's own profile")
+    try:
+        alone = Settings.load(case.path, environ={})
+    except ConfigError:
+        return ok("it is needed: the profile alone does not suffice")
+    differing = [
+        variable
+        for name, variable in VARIABLES.items()
+        if (value := case.overrides.get(variable))
+        and getattr(Settings.load(case.path, environ={variable: value}), name)
+        != getattr(alone, name)
+    ]
+    if differing:
+        detail = f"The environment overrides the profile: {', '.join(differing)}."
+        return warning(detail, f"unset {' '.join(differing)}")
+    return ok("it does not override the profile")
+
+
+def check_history(case: Case) -> Verdict:
+    """Tell whether this client knows what the relayer showed it before."""
+    path = case.settings.seen_path
+    if path is None:
+        detail = "What the relayer showed is forgotten with each process: nowhere to keep it."
+        return warning(detail, case.command("init URL"))
+    try:
+        case.seen = SeenFile(path).value
+    except ConfigError as error:
+        quoted = shlex.quote(str(path))
+        shared = _mend(path).startswith("chmod")
+        return problem(str(error), _mend(path) if shared else f"mv {quoted} {quoted}.old")
+    return ok(f"grants up to {case.seen.grant_serial}, receipts up to {case.seen.receipt_seq}")

@@ -1,0 +1,193 @@
+"""Why a relayer is not reached, or refuses a key that it gives no reason to: by elimination.
+
+It does not own the checks (`relayer.py`, `key.py`).
+
+- A relayer answers 401 to every request that it does not accept, and says no more. What differs is
+  what else it accepts: the same key without an account, the owner's key, the same key before.
+"""
+
+import shlex
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+import httpx
+
+from memrelay.answers import rfc3339
+from memrelay.client import SyncMemoryClient
+from memrelay.config import Seen, Settings, check_url, is_loopback
+from memrelay.doctor.findings import Verdict, problem
+from memrelay.errors import MemrelayError, NotAuthenticated
+from memrelay.models import KeyInfo
+from memrelay.sealed.grants import read_grant
+from memrelay.sealed.keys import account_id_of, account_text
+from memrelay.sealed.objects import from_base64
+from memrelay.signing import RequestSigner
+
+SIGNED_PATH = "/v1/grants"  # every key may ask for it
+
+
+class Inquiry:
+    """Single requests to a relayer, with all that it answers; nothing is repeated or believed."""
+
+    def __init__(
+        self, settings: Settings, *, clock: Callable[[], float] = time.time, timeout_s: float = 5.0
+    ) -> None:
+        self._identity = settings.identity
+        self._clock = clock
+        self.url = check_url(settings.url, allow_insecure=settings.allow_insecure)
+        self._prefix = self.url.raw_path.decode("ascii").rstrip("/")
+        self._http = httpx.Client(timeout=timeout_s, trust_env=not is_loopback(self.url.host))
+
+    def get(self, path: str) -> httpx.Response:
+        """Return the answer to an unsigned request.
+
+        Raises:
+            httpx.HTTPError: there was none.
+        """
+        return self._http.get(self._target(path))
+
+    def get_signed(self, path: str, account_id: str) -> httpx.Response:
+        """Return the answer to a request signed for an account; empty: whichever the key is in.
+
+        Raises:
+            httpx.HTTPError: there was none.
+        """
+        signer = RequestSigner(
+            self._identity, account_id=account_id, path_prefix=self._prefix, clock=self._clock
+        )
+        return self._http.get(self._target(path), auth=signer)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def _target(self, path: str) -> httpx.URL:
+        return self.url.copy_with(path=self._prefix + path)
+
+
+def unreached(error: httpx.HTTPError, url: httpx.URL) -> Verdict:
+    """Return why there was no answer."""
+    causes = list(_causes(error))
+    host = shlex.quote(url.host)
+    port = url.port or {"http": 80}.get(url.scheme, 443)
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return problem(f"No address is known for the name {url.host}.", f"nslookup {host}")
+    certificate = next((c for c in causes if isinstance(c, ssl.SSLCertVerificationError)), None)
+    if certificate is not None:
+        return problem(
+            f"The certificate of {url.host} does not hold: {certificate.verify_message}.",
+            f"openssl s_client -connect {host}:{port} -servername {host}",
+        )
+    if any(isinstance(cause, ssl.SSLError) for cause in causes):
+        detail = f"Port {port} of {url.host} does not speak TLS; is it http, or another port?"
+        return problem(detail, f"curl -v {_health(url)}")
+    if isinstance(error, httpx.ProxyError):
+        detail = f"The proxy that the environment names does not let through to {url.host}."
+        return problem(detail, "env | grep -i _proxy")
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        detail = f"Nothing listens on port {port} of {url.host}: the relayer is stopped, or the"
+        here = "relayer serve" if is_loopback(url.host) else f"curl -v {_health(url)}"
+        return problem(f"{detail} port is wrong.", here)
+    if isinstance(error, httpx.ConnectTimeout):
+        detail = f"{url.host} lets nobody connect in time: a firewall, or the machine is off."
+        return problem(detail, f"curl -v {_health(url)}")
+    if isinstance(error, httpx.TimeoutException):
+        detail = f"{url.host} accepts connections and does not answer in time: it hangs."
+        return problem(detail, f"curl -v {_health(url)}")
+    return problem(f"The connection to {url.host} breaks.", f"curl -v {_health(url)}")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _health(url: httpx.URL) -> str:
+    return shlex.quote(f"{str(url).rstrip('/')}/health")
+
+
+class Refusal(NamedTuple):
+    """Why a key is refused: a fixed word, and a sentence.
+
+    The word is `clock`, `account`, `expired`, `revoked`, `ungranted`, `unknown account`, or
+    `unclear` when this machine cannot know more.
+    """
+
+    cause: str
+    detail: str
+
+
+def refusal(
+    inquiry: Inquiry,
+    response: httpx.Response,
+    settings: Settings,
+    *,
+    seen: Seen,
+    owner: Settings | None,
+    now: datetime,
+) -> Refusal:
+    """Return why a relayer answered 401 to a request signed for the account of these settings.
+
+    `owner` are the settings of another key of the account, which may be asked about this one.
+
+    Raises:
+        httpx.HTTPError: the relayer went away meanwhile.
+    """
+    if response.headers.get("x-auth-error") == "ERR_TIMESTAMP_OUT_OF_BOUNDS":
+        return Refusal("clock", "The relayer's clock and this machine's are too far apart.")
+    elsewhere = inquiry.get_signed(SIGNED_PATH, account_id="")
+    if elsewhere.is_success:
+        return Refusal(
+            "account",
+            f"This key belongs to the account {_account_of(elsewhere)}, not to"
+            f" {settings.account_id}.",
+        )
+    told = owner and _told_by_owner(owner, settings.identity.public_key.hex(), now)
+    return told or _guess(settings, seen)
+
+
+def _account_of(response: httpx.Response) -> str:
+    try:
+        return read_grant(from_base64(response.json()["grants"][0]["object"], "grant")).account
+    except (ValueError, LookupError, TypeError, MemrelayError):
+        return "of another founder"
+
+
+def _told_by_owner(owner: Settings, public_key: str, now: datetime) -> Refusal | None:
+    try:
+        with SyncMemoryClient.from_settings(owner) as client:
+            listed = client.keys()
+    except NotAuthenticated:
+        detail = "The owner's key is refused, too: this relayer does not know the account."
+        return Refusal("unknown account", detail)
+    except MemrelayError:
+        return None  # whoever it is, it may not list keys
+    for key in listed:
+        if key.public_key == public_key:
+            return _state(key, now)
+    return Refusal("ungranted", "The owner's list has no such key: it was never granted.")
+
+
+def _state(key: KeyInfo, now: datetime) -> Refusal:
+    if key.revoked:
+        return Refusal("revoked", "The owner revoked this key.")
+    if key.expires_at is not None and key.expires_at <= now:
+        return Refusal("expired", f"This key's grant ended at {rfc3339(key.expires_at)}.")
+    detail = "The owner's list has this key as valid: something on the way alters what it sends."
+    return Refusal("unclear", detail)
+
+
+def _guess(settings: Settings, seen: Seen) -> Refusal:
+    if account_text(account_id_of(settings.identity.public_key)) == settings.account_id:
+        detail = "The relayer does not know this account, or its founder's key was revoked."
+        return Refusal("unknown account", detail)
+    if seen.grant_serial:
+        detail = "The relayer accepted this key before: it was revoked, or its grant ended."
+        return Refusal("unclear", detail)
+    detail = "The relayer does not accept this key: never granted, revoked or ended."
+    return Refusal("unclear", detail)

@@ -1,0 +1,69 @@
+"""The checks of the relayer: is it reached, is it one, does its clock agree, is it the pinned one.
+
+It does not own why it is not reached (`refusals.py`) or what it makes of the key (`key.py`).
+"""
+
+import shlex
+from email.utils import parsedate_to_datetime
+
+import httpx
+
+from memrelay.doctor.case import Case
+from memrelay.doctor.findings import Verdict, ok, problem, warning
+from memrelay.errors import UntrustedRelayer
+from memrelay.sealed.keys import masked
+
+CLOCK_SKEW_S_MAX = 300  # beyond it, the relayer refuses every signature
+CLOCK_SKEW_S_WARN = 60
+API_MAJOR = "1"
+
+
+def check_relayer(case: Case) -> Verdict:
+    """Tell whether a relayer answers."""
+    url = case.inquiry.url
+    response = case.inquiry.get("/health")
+    try:
+        status = str(response.raise_for_status().json()["status"])
+    except (httpx.HTTPStatusError, ValueError, LookupError, TypeError):
+        detail = f"Something else than a relayer answers at {url} ({response.status_code})."
+        return problem(detail, f"curl -i {shlex.quote(str(url))}")
+    case.date = response.headers.get("date")
+    return ok(f"{url} answers: {status}")
+
+
+def check_version(case: Case) -> Verdict:
+    """Tell whether the relayer and this client speak the same protocol."""
+    version = case.client.version()
+    api = str(version.get("apiVersion"))
+    if api.partition(".")[0] != API_MAJOR:
+        detail = f"The relayer speaks version {api} of the protocol, this client {API_MAJOR}."
+        return problem(detail, "pip install --upgrade memrelay")
+    return ok(f"relayer {version.get('relayerVersion')}, protocol {api}")
+
+
+def check_clock(case: Case) -> Verdict:
+    """Tell how far this machine's clock is from the relayer's."""
+    try:
+        told = parsedate_to_datetime(case.date or "")
+    except ValueError:
+        return ok("the relayer does not tell its time")
+    skew_s = round(abs((case.now() - told).total_seconds()))
+    detail = f"This machine's clock is {skew_s} s off the relayer's"
+    if skew_s > CLOCK_SKEW_S_MAX:
+        return problem(f"{detail}; {CLOCK_SKEW_S_MAX} are allowed.", case.set_clock())
+    if skew_s > CLOCK_SKEW_S_WARN:
+        return warning(f"{detail}.", case.set_clock())
+    return ok(f"{skew_s} s off the relayer's")
+
+
+def check_identity(case: Case) -> Verdict:
+    """Tell whether the relayer is the one that this client trusts."""
+    pin = case.settings.relayer_key or case.seen.relayer_key
+    try:
+        relayer = case.client.statement().relayer.hex()
+    except UntrustedRelayer as error:
+        if pin is None or error.code != "pin":
+            return problem(str(error), "relayer doctor")
+        detail = f"Another relayer answers than the trusted one, {masked(pin)}."
+        return problem(f"{detail} Trust it only if its operator gives you its KEY.", case.trust())
+    return ok(f"{masked(relayer)}, {'as pinned' if pin else 'pinned now, at first contact'}")

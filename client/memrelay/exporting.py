@@ -1,0 +1,147 @@
+"""Memories as files: a page of Markdown a day, or JSON lines, the same bytes every time.
+
+It does not own the form of a page (`pages.py`) or what people are told (`commands/files.py`).
+
+- The files are readable, so only this user may read them. Each is replaced at once.
+- A page belongs to the day of its memories' event, or else of their storing, in UTC.
+- A page of an earlier export whose memories are all gone is removed: importing the folder must
+  not bring back what was forgotten. Nothing else is ever removed or replaced.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memrelay.answers import rfc3339
+from memrelay.client import SyncMemoryClient
+from memrelay.config import write_private_text
+from memrelay.errors import ConfigError
+from memrelay.importing.found import moment
+from memrelay.importing.records import FIRST_STORED
+from memrelay.models import Memory
+from memrelay.pages import FIELDS, is_page, page
+
+_PAGE_LIMIT = 100
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_ ")
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The records of a namespace, in the order of files; `sealed` ones could not be opened."""
+
+    records: tuple[Record, ...]
+    sealed: int = 0
+
+
+def collect(client: SyncMemoryClient, namespace: str, progress: Callable[[int], None]) -> Collected:
+    """Return all memories of a namespace; `progress` is told the number of each batch."""
+    records: list[Record] = []
+    sealed = 0
+    cursor: str | None = None
+    while True:
+        found = client.list(namespace=namespace, limit=_PAGE_LIMIT, cursor=cursor)
+        opened = [record(memory) for memory in found.memories if memory.text is not None]
+        sealed += len(found.memories) - len(opened)
+        records += opened
+        progress(len(opened))
+        cursor = found.next_cursor
+        if cursor is None:
+            return Collected(tuple(sorted(records, key=_order)), sealed)
+
+
+def record(memory: Memory) -> Record:
+    """Return what is exported of a memory: a draft's fields, its id, and when it was first stored.
+
+    An import notes the latter in the metadata, from where it is taken back.
+    """
+    values = memory.to_json()
+    metadata = dict(memory.metadata or {})
+    first = moment(metadata.get(FIRST_STORED))
+    if first is not None:
+        values["created_at"] = rfc3339(first)
+        del metadata[FIRST_STORED]
+    values["metadata"] = metadata
+    known = {name: values[name] for name in (*FIELDS, "text")}
+    return {name: value for name, value in known.items() if value not in (None, [], {})}
+
+
+def _order(record: Record) -> tuple[str, ...]:
+    # Nothing that another relayer would number otherwise.
+    return (_when(record), record["created_at"], record["kind"], record["text"])
+
+
+def _when(record: Record) -> str:
+    when: str = record.get("event_time") or record["created_at"]
+    return when
+
+
+def json_lines(records: Iterable[Record], *, ascii_only: bool = False) -> str:
+    """Return records as JSON, one a line."""
+    lines = (json.dumps(dict(one), ensure_ascii=ascii_only) for one in records)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def write_lines(path: Path, records: Iterable[Record]) -> None:
+    """Replace a file by records as JSON lines.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    write_private_text(path, json_lines(records))
+
+
+def write_pages(folder: Path, namespace: str, records: Sequence[Record]) -> tuple[int, int]:
+    """Bring a namespace's pages up to date; return how many there are, and how many were removed.
+
+    Raises:
+        ConfigError: a file cannot be written, or one in the way is no page.
+    """
+    days: dict[str, list[Record]] = defaultdict(list)
+    for one in records:
+        days[f"{_when(one)[:10]}.md"].append(one)
+    place = folder / folder_name(namespace)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        old = _pages_in(place)
+        for name, of_day in days.items():
+            text = page(of_day)
+            if name not in old and (place / name).exists():
+                raise ConfigError(f"{place / name} is no page of an export; choose another folder.")
+            if old.get(name) != text:
+                write_private_text(place / name, text)
+        removed = old.keys() - days.keys()
+        for name in removed:
+            (place / name).unlink()
+        with suppress(OSError):
+            place.rmdir()  # only if nothing is left in it
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}.") from error
+    return len(days), len(removed)
+
+
+def _pages_in(place: Path) -> dict[str, str]:
+    found = {}
+    for path in place.glob("????-??-??.md"):
+        with path.open(encoding="utf-8", errors="replace", newline="") as file:
+            text = file.read()
+        if is_page(text):
+            found[path.name] = text
+    return found
+
+
+def folder_name(namespace: str) -> str:
+    """Return a namespace's folder: its name, with what file systems mix up or refuse escaped."""
+    return "".join(
+        char if char in _PLAIN or (char > "\x7f" and char == char.casefold()) else _escaped(char)
+        for char in namespace
+    )
+
+
+def _escaped(char: str) -> str:
+    return "".join(f"%{byte:02x}" for byte in char.encode())

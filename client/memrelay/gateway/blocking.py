@@ -1,0 +1,170 @@
+"""The gateway for callers without asyncio: the same methods, blocking, from any thread.
+
+It does not own what they do (`hooks.py`). One event loop in a daemon thread carries them out.
+
+- A hook waits a little longer than its own deadline and then goes on without an answer.
+"""
+
+import asyncio
+import copy
+import logging
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from memrelay.gateway.events import Context, Injection, Message
+from memrelay.gateway.hooks import Gateway
+from memrelay.gateway.roster import Roster
+from memrelay.gateway.schemas import Tool
+from memrelay.gateway.settings import GatewaySettings
+from memrelay.gateway.tools import DEADLINE_S, ToolAnswer
+
+log = logging.getLogger("memrelay.gateway")
+
+T = TypeVar("T")
+
+_GRACE_S = 2.0  # the loop may be busy with others
+_KEEP_S = 5.0  # that a disk may take to keep a turn
+
+
+class BlockingGateway:
+    """The memory of the agents of one gateway, thread-safe; use it in `with`, or call `close`."""
+
+    def __init__(self, gateway: Gateway, settings: GatewaySettings) -> None:
+        self._gateway = gateway
+        self._settings = settings
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="memrelay-gateway", daemon=True
+        )
+        self._thread.start()
+        self._wait(gateway.__aenter__(), None)
+
+    @classmethod
+    def start(
+        cls,
+        roster: Roster,
+        settings: GatewaySettings | None = None,
+        *,
+        source: str = "gateway",
+        spool_path: Path | None = None,
+        transcripts: Path | None = None,
+    ) -> Self:
+        """Return a running gateway; the arguments are those of `Gateway`.
+
+        Raises:
+            ConfigError: the spool's folder cannot be used.
+        """
+        chosen = settings or GatewaySettings()
+        gateway = Gateway(
+            roster, chosen, source=source, spool_path=spool_path, transcripts=transcripts
+        )
+        return cls(gateway, chosen)
+
+    def with_settings(self, settings: GatewaySettings) -> "BlockingGateway":
+        """Return this gateway with other settings; everything else is shared. Close one of them."""
+        other = copy.copy(self)
+        other._gateway, other._settings = self._gateway.with_settings(settings), settings
+        return other
+
+    def before_prompt_build(self, event: object, ctx: object) -> dict[str, str]:
+        """Return what a turn that begins is to be given, as members of OpenClaw's result."""
+        return self._hook(self._gateway.before_prompt_build(event, ctx), {})
+
+    def recall(self, prompt: str, context: Context) -> Injection:
+        """Return the memories that fit a prompt, framed; never raises, never waits for long."""
+        return self._hook(self._gateway.recall(prompt, context), Injection())
+
+    def agent_end(self, event: object, ctx: object) -> None:
+        """Capture a turn that has ended; it is durable when this returns, and delivered later."""
+        self._hook(self._gateway.agent_end(event, ctx), None)
+
+    def capture(
+        self,
+        messages: Sequence[Message],
+        context: Context,
+        *,
+        occurred_at: datetime | None = None,
+    ) -> None:
+        """Capture the messages of a turn, in the background."""
+
+        def begin() -> None:
+            self._gateway.capture(messages, context, occurred_at=occurred_at)
+
+        try:
+            self._loop.call_soon_threadsafe(begin)
+        except RuntimeError:
+            log.warning("a turn was not captured: the gateway is closed")
+
+    def session_start(self, event: object, ctx: object) -> None:
+        """Note that a session begins, so that its first turn gets the cold-start context."""
+        self._hook(self._gateway.session_start(event, ctx), None)
+
+    def llm_input(self, event: object, ctx: object) -> None:
+        """Note what a model is asked; with a debounce, the turn before it is captured first."""
+        self._hook(self._gateway.llm_input(event, ctx), None)
+
+    def llm_output(self, event: object, ctx: object) -> None:
+        """Note what a model answers; with a debounce, the turn is captured after some silence."""
+        self._hook(self._gateway.llm_output(event, ctx), None)
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools that a model may call."""
+        return self._gateway.tools
+
+    def call_tool(self, name: str, arguments: Mapping[str, object], context: Context) -> ToolAnswer:
+        """Return what a tool answers; what goes wrong is an answer as well."""
+        failed = ToolAnswer.failed("The memory tool failed; go on without it.")
+        call = self._gateway.call_tool(name, arguments, context)
+        return self._hook(call, failed, timeout_s=DEADLINE_S + _GRACE_S)
+
+    def flush(self, timeout_s: float) -> bool:
+        """Deliver what waits, for so long at most; return whether nothing is left."""
+        return self._hook(self._gateway.flush(timeout_s), False, timeout_s=timeout_s + _GRACE_S)
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Deliver what waits, for so long at most, close the connections and end the thread."""
+        if self._loop.is_closed():
+            return
+        self._hook(self._gateway.close(timeout_s), None, timeout_s=timeout_s + _GRACE_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_GRACE_S)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _hook(
+        self, work: Coroutine[Any, Any, T], otherwise: T, *, timeout_s: float | None = None
+    ) -> T:
+        """Return what a hook returns, or something else if it does not in time."""
+        limit_s = self._settings.recall_deadline_s + _KEEP_S if timeout_s is None else timeout_s
+        try:
+            return self._wait(work, limit_s)
+        except Exception as error:
+            log.warning("a hook gave no answer (%s)", type(error).__name__)
+            return otherwise
+
+    def _wait(self, work: Coroutine[Any, Any, T], timeout_s: float | None) -> T:
+        if self._loop.is_closed():
+            work.close()
+            raise RuntimeError("The gateway is closed.")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout_s)
+        except TimeoutError:
+            future.cancel()
+            raise

@@ -1,0 +1,218 @@
+"""Captured turns on their way to the relayer: kept first, delivered after, once.
+
+It does not own which turns are captured (`hooks.py`) or how they are kept (`spool.py`).
+
+- A turn leaves the spool only when the relayer has it, or has refused it for good.
+- The idempotency key is a keyed hash of namespace, session and text: the same window, sent five
+  times or once more after a crash, is captured once, and the key tells nothing of the text.
+- Delivery is tried when a turn is captured, whenever the relayer answers anything, and by a timer.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Self
+
+from memrelay.answers import rfc3339
+from memrelay.client import MemoryClient
+from memrelay.errors import Conflict, NotGranted, ServerError
+from memrelay.gateway.events import encodable
+from memrelay.gateway.outage import CAPTURE, Outages
+from memrelay.gateway.roster import Seat
+from memrelay.gateway.spool import Spool, SpoolKey
+from memrelay.sealed.keys import mac
+
+log = logging.getLogger("memrelay.gateway")
+
+TEXT_BYTES_MAX = 64 * 1024  # of one conversation, as the relayer takes it
+SOURCE_CHARS_MAX = 512
+PAUSE_S, PAUSE_S_MAX = 30.0, 900.0
+# Refusals that say nothing against the turn: a key, a path, a clock or a proxy may be mended.
+_CURABLE = frozenset({401, 403, 404, 408, 421, 425, 426, 429})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapturedTurn:
+    """A turn as it is kept and sent; its time is that of the hook, however late it is sent.
+
+    Other members would need another version of the spool's files.
+    """
+
+    agent: str
+    namespace: str
+    text: str = field(repr=False)
+    source: str
+    occurred_at: str
+    idempotency_key: str
+
+    @classmethod
+    def of(cls, seat: Seat, *, text: str, session: str, source: str, occurred_at: datetime) -> Self:
+        """Return a turn of an agent; a text that is too long keeps its end."""
+        session = encodable(session)
+        text = encodable(text).encode()[-TEXT_BYTES_MAX:].decode(errors="ignore")
+        secret = seat.client.settings.identity.derived("captured turn")
+        parts = (seat.namespace.encode(), session.encode(), text.encode())
+        return cls(
+            agent=seat.agent,
+            namespace=seat.namespace,
+            text=text,
+            source=f"{source}:{session}"[:SOURCE_CHARS_MAX] if session else source,
+            occurred_at=rfc3339(occurred_at),
+            idempotency_key=mac(16, secret, "turn", *parts).hex(),
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return a turn that was kept."""
+        return cls(**json.loads(data))
+
+    def to_bytes(self) -> bytes:
+        """Return the turn as it is kept."""
+        return json.dumps(asdict(self), ensure_ascii=False).encode()
+
+
+@dataclass(eq=False)
+class _Line:
+    """The turns of one key that wait, and the work on them."""
+
+    client: MemoryClient
+    key: SpoolKey
+    task: asyncio.Task[None] | None = None
+    again: bool = False
+    timer: asyncio.TimerHandle | None = None
+    failures: int = 0
+
+
+class Captures:
+    """Keeps captured turns and delivers them, one at a time for each key, oldest first.
+
+    A request that fails is sent once more after `retry_s`; then all wait for `pause_s`, twice as
+    long each time.
+    """
+
+    def __init__(
+        self, spool: Spool, outages: Outages, *, retry_s: float, pause_s: float = PAUSE_S
+    ) -> None:
+        self._spool = spool
+        self._outages = outages
+        self._retry_s = retry_s
+        self._pause_s = pause_s
+        self._lines: dict[str, _Line] = {}
+
+    async def add(self, client: MemoryClient, turn: CapturedTurn) -> None:
+        """Keep a turn; when this returns, it is durable, and its delivery has begun."""
+        line = self._line(client)
+        try:
+            await asyncio.to_thread(self._spool.put, line.key, turn.to_bytes())
+        except RuntimeError:  # the interpreter is ending and begins no thread any more
+            self._spool.put(line.key, turn.to_bytes())
+        self.wake(client)
+
+    def wake(self, client: MemoryClient) -> None:
+        """Try now to deliver what waits for a client's key."""
+        line = self._line(client)
+        line.again = True
+        if line.task is None:
+            if line.timer is not None:
+                line.timer.cancel()
+            line.task = asyncio.create_task(self._work(line))
+
+    async def flush(self) -> bool:
+        """Wait for the work under way; return whether nothing is left to deliver."""
+        tasks = [line.task for line in self._lines.values() if line.task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+        return not any(self._spool.names(line.key) for line in self._lines.values())
+
+    async def close(self) -> None:
+        """Stop all work; what waits on disk stays there."""
+        tasks = [line.task for line in self._lines.values() if line.task is not None]
+        for line in self._lines.values():
+            if line.timer is not None:
+                line.timer.cancel()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _line(self, client: MemoryClient) -> _Line:
+        key = SpoolKey.of(client.settings.identity)
+        line = self._lines.setdefault(key.name, _Line(client, key))
+        line.client = client
+        return line
+
+    async def _work(self, line: _Line) -> None:
+        complete = True
+        try:
+            while line.again:
+                line.again = False
+                complete = await self._deliver(line)
+        finally:
+            line.task = None
+        line.failures = 0 if complete else line.failures + 1
+        if line.failures:
+            # More doublings than that are past the maximum anyway.
+            pause_s = min(self._pause_s * 2 ** min(line.failures - 1, 16), PAUSE_S_MAX)
+            loop = asyncio.get_running_loop()
+            line.timer = loop.call_later(pause_s, self.wake, line.client)
+
+    async def _deliver(self, line: _Line) -> bool:
+        """Send what waits; return whether nothing has to be tried again."""
+        complete, refused = True, 0
+        for name in self._spool.names(line.key):
+            data = self._spool.get(line.key, name)
+            if data is None:
+                continue
+            turn = CapturedTurn.from_bytes(data)
+            place = (line.client.settings.masked_key, turn.agent, CAPTURE)
+            try:
+                await self._send(line.client, turn)
+            except Exception as error:
+                if not is_final(error):
+                    complete = False
+                    self._outages.failed(*place, error)
+                    if not concerns_one_turn(error):
+                        break
+                    continue
+                refused += 1
+            else:
+                self._outages.succeeded(*place)
+            self._spool.remove(name)
+        if refused:
+            log.warning("captured turns were refused for good and dropped (%d)", refused)
+        return complete
+
+    async def _send(self, client: MemoryClient, turn: CapturedTurn) -> None:
+        try:
+            await self._analyze(client, turn)
+        except Exception as error:
+            if is_final(error):
+                raise
+            await asyncio.sleep(self._retry_s)
+            await self._analyze(client, turn)
+
+    async def _analyze(self, client: MemoryClient, turn: CapturedTurn) -> None:
+        # A conflict: it was captured before the relayer's rules of redaction changed.
+        with contextlib.suppress(Conflict):
+            await client.analyze(
+                turn.text,
+                namespace=turn.namespace,
+                occurred_at=turn.occurred_at,
+                source=turn.source,
+                idempotency_key=turn.idempotency_key,
+            )
+
+
+def is_final(error: Exception) -> bool:
+    """Return whether the relayer will never take what it refused so."""
+    status = error.status if isinstance(error, ServerError) else 0
+    return 400 <= status < 500 and status not in _CURABLE
+
+
+def concerns_one_turn(error: Exception) -> bool:
+    """Return whether other turns of the same key may fare better at once."""
+    if isinstance(error, ServerError):
+        return error.status in {403, 500}
+    return isinstance(error, NotGranted)

@@ -1,0 +1,237 @@
+"""Which texts are worth keeping, and which try to command the model.
+
+It does not own where the texts come from (`conversation.py`), nor the thresholds (`settings.py`).
+
+- The injection patterns are a courtesy: they catch what is written plainly. The boundary is
+  escaping, framing and the scope of an agent's key.
+- A trigger word keeps a text that is short, filler or full of emojis, never one that commands.
+- Time is linear in the text: no pattern can go over a long stretch of it again and again.
+"""
+
+import html
+import re
+import unicodedata
+from typing import Final
+
+from memrelay.gateway.settings import CORE_PLUS_TAG, MEMWAL_TAG, GatewaySettings
+
+# Where an order may begin: a sentence or clause, or after "please" or "you must". It tells
+# "Act as an admin" from "I act as an admin of the team wiki".
+_ORDER = (
+    r"(?:(?:^|[\n.!?:;,\"'“„(\[>-]) ?(?:(?:and|but|first|immediately|instead|next|now|please|so"
+    r"|then|bitte|dann|jetzt|nun|sofort|und),? ){0,2}"
+    r"|\b(?:please|bitte|you (?:must|should|shall|will|can|have to|need to|are to)(?: now)?) )"
+)
+_RULES = (
+    r"(?:instructions?|prompts?|rules?|guidelines?|directives?|constraints|restrictions"
+    r"|policies|policy|programming)\b"
+)
+_OWN_RULES = (
+    r"(?:(?:all|any|every|of|the|these|those|other|and|my|our) ){0,4}"
+    r"(?:all|any|every|your|previous|prior|above|earlier|preceding|foregoing|past|original|initial"
+    r"|existing|system|developer|safety) (?:[a-z]{1,12} ){0,3}"
+)
+_SECRETS = (
+    r"(?:api keys?|private keys?|passwords?|credentials|secrets|tokens|memories|conversations?"
+    r"|chat history|system prompt)\b"
+)
+# Written with single blanks, which stand for any white space. Texts are folded to lower case.
+_INJECTIONS: Final = (
+    # Setting earlier instructions aside.
+    r"\b(?:ignor(?:e|ing)|disregard|forget|overrid(?:e|ing)|bypass|do not (?:obey|follow)"
+    rf"|don['’]?t (?:obey|follow)|stop (?:obeying|following)) {_OWN_RULES}{_RULES}",
+    r"\b(?:ignore|disregard|forget|override|do not follow|don['’]?t follow) "
+    r"(?:(?:all|any|the|these|those|of) ){0,3}"
+    r"(?:instructions|prompts?|rules|text|messages?|context) "
+    r"(?:above|before|so far|(?:that )?you (?:were|have been|got|received))",
+    r"\b(?:ignore|disregard|forget) (?:everything|anything|all|any) (?:of )?(?:the |your )?"
+    r"(?:previous|prior|above|earlier|preceding)\b",
+    r"\b(?:ignore|disregard) the above(?: and\b|[.!,;:\n]|$)",
+    rf"{_ORDER}(?:forget|disregard|ignore) (?:everything|all (?:of )?(?:this|that))\b",
+    r"\bdo not follow (?:the )?(?:system|developer)\b",
+    r"\b(?:system|admin|developer|root) override\b",
+    # Another role for the model.
+    rf"{_ORDER}(?:act|behave|respond|answer) as "
+    r"(?:if|though|an?|the|my|root|admin\w*|dan|system)\b",
+    rf"{_ORDER}(?:pretend (?:to be|you are|you['’]re|that you)|role-?play as)\b",
+    r"\byou(?: are|['’]re) (?:now|from now on|no longer) (?:dan\b|free\b|unrestricted|jailbroken"
+    r"|bound by|(?:in )?\w{1,20} mode\b|the (?:system|admin\w*|root|developer|operator|assistant)\b"
+    r"|an? (?!member|part|customer|subscriber|user\b))",
+    r"\bfrom now on,? (?:you (?:are|will be|must|obey|will obey)|ignore|obey|act|pretend)\b",
+    r"\byou (?:have|are|need) (?:no|not|free of|free from) (?:(?:any|more|bound|by|all) ){0,3}"
+    r"(?:restrictions|limitations|rules|filters|guidelines|policies)\b",
+    r"\bjailbr(?:eak|oken)|\bdo anything now\b"
+    r"|\b(?:god|dan|sudo|unrestricted|unfiltered|jailbreak) mode\b",
+    r"\b(?:disable|bypass|remove|circumvent|ignore|turn off|switch off) "
+    r"(?:(?:any|all|of|your|the|its) ){1,3}(?:guardrails|safeguards"
+    r"|(?:safety|content|ethical|moral|security) (?:filters?|restrictions?|guidelines?|protocols?"
+    r"|checks?|rules?|measures?|policy|policies))\b",
+    # Instructions that claim to come from above.
+    r"\b(?:new|real|secret|hidden|system|admin|developer|override) instructions? ?"
+    r"(?::|are|follow|for (?:you|the (?:ai|assistant|model|agent|llm)))",
+    r"(?:^|\n) ?#{0,6} ?(?:system|developer|admin)(?: (?:message|note|notice))? ?: ?"
+    r"(?:you|your|ignore|from now|new|override|act|always|never|the (?:user|assistant))\b",
+    r"\[/?(?:system|assistant|internal|admin|developer|inst)(?: (?:message|note|notice|prompt))?\]",
+    r"</?(?:system|assistant|developer|instructions?|tool_?(?:calls?|use|results?|response)"
+    r"|function_?(?:calls?|results?)|antml:\w{1,30}|invoke|system[_-](?:prompt|message|reminder)"
+    rf"|{MEMWAL_TAG}|{CORE_PLUS_TAG})(?: [^<>]{{0,200}})?/?>",
+    r"<\|[a-z0-9_ ]{1,40}\|>|</?s>|<{2,3}/?(?:sys\b|begin_|end_)|<(?:start|end)_of_turn>",
+    # Getting at the prompt, at secrets, or around the user.
+    r"\b(?:reveal|print|show|repeat|output|leak|dump|display|disclose|expose|recite|quote|tell)"
+    r" (?:[\w'’]{1,12} ){0,4}(?:system prompt|(?:initial|hidden|system|secret) instructions)\b",
+    r"\b(?:your|new) system[ _-]prompt\b|\bsystem[ _-]prompt ?[:=]",
+    r"\b(?:reveal|repeat|print|output) (?:me )?(?:your (?:instructions|prompt|rules|secrets)"
+    r"|(?:everything|all text|the (?:text|words)) above)\b",
+    rf"{_ORDER}(?:send|e-?mail|post|upload|forward|exfiltrate|leak|transmit) "
+    rf"(?:[\w'’-]{{1,20}} ){{0,5}}{_SECRETS}(?: [\w'’-]{{1,20}}){{0,4}} "
+    r"to (?:https?:|[\w.+-]{1,40}@|this |the attack)",
+    rf"{_ORDER}(?:do not|don['’]?t|never) (?:tell|inform|mention (?:this|it) to|reveal this to) "
+    r"(?:the|your) (?:user|human|operator|owner)\b",
+    # Using tools for somebody else.
+    rf"{_ORDER}(?:run|execute|call|invoke|trigger) (?:(?:the|this|that|your|an?|all|any) )?"
+    r"(?:[\w-]{1,30} ){0,2}tools?\b",
+    rf"{_ORDER}(?:run|execute) (?:this|these|the following) (?:[a-z]{{1,12}} ){{0,2}}"
+    r"(?:commands?|code|scripts?|payload)\b",
+    # The same in German, and the commonest order in French, Italian, Portuguese and Spanish.
+    r"\b(?:ignorier\w{0,4}|missacht\w{0,4}|vergiss|vergesst|vergessen sie|umgeh\w{0,3}"
+    r"|befolg\w{0,3} nicht) (?:[a-zäöüß]{1,14} ){0,3}"
+    r"(?:alle[nr]?|deine[nr]?|ihre[nr]?|vorherigen?|bisherigen?|vorigen?|obigen?|früheren?) "
+    r"(?:[a-zäöüß]{1,14} ){0,3}(?:\w{0,8}anweisung(?:en)?|regeln?|vorgaben?|befehle?n?|prompts?"
+    r"|instruktionen|richtlinien)\b",
+    rf"{_ORDER}(?:vergiss|ignoriere?) alles\b",
+    r"\bdu bist (?:jetzt|nun|ab jetzt|ab sofort) (?:dan\b|im \w{1,20}modus|frei von"
+    r"|(?:ein|eine|der|die|kein|keine) (?!teil|mitglied|kunde|kundin))",
+    rf"{_ORDER}(?:verhalte dich|handle|agiere|antworte) (?:als|wie) (?:ein|eine|der|die|ob)\b",
+    r"\b(?:zeig|zeige|verrate|nenne|gib)(?: mir| uns)? (?:dein|deine|deinen|den|die) "
+    r"(?:system-? ?prompt|system-?anweisungen|geheimen anweisungen)\b",
+    rf"{_ORDER}(?:führe?|starte?) (?:[\w'’-]{{1,30}} ){{0,4}}"
+    r"(?:tool|werkzeug|folgenden? befehle?)\b",
+    rf"{_ORDER}sag(?:e|t)? (?:dem|der) (?:nutzer|nutzerin|benutzer|user) nichts\b",
+    r"\bignor(?:a|e|ez|es|ate|ad) (?:[a-zà-ÿ]{1,12} ){0,4}(?:instrucciones|instructions|istruzioni"
+    r"|instruções)\b",
+)
+PATTERNS: Final = tuple(re.compile(pattern.replace(" ", r"\s")) for pattern in _INJECTIONS)
+
+_EMPHASIS = re.compile(r"[*~`]|(?<![^\W_])_|_(?![^\W_])")
+_LINE_BREAK = re.compile(r"[\n\r\v\f\x85\u2028\u2029]")
+
+
+def looks_injected(text: str) -> bool:
+    """Return whether a text reads like an attempt to command the model.
+
+    Spelling tricks do not hide it: letters of other widths, characters of no width, entities,
+    emphasis and white space in between.
+    """
+    plain = folded(text)
+    return any(pattern.search(plain) for pattern in PATTERNS)
+
+
+def folded(text: str) -> str:
+    """Return a text in lower case with single blanks and line breaks and nothing invisible."""
+    plain = unicodedata.normalize("NFKC", html.unescape(text))
+    seen = "".join(char for char in plain if unicodedata.category(char) not in {"Cf", "Mn"})
+    lines = (" ".join(line.split()) for line in _LINE_BREAK.split(_EMPHASIS.sub(" ", seen.lower())))
+    return "\n".join(line for line in lines if line)
+
+
+_MARKUP = re.compile(r"<(?:[a-z!?/][^<>]{0,200}>)", re.IGNORECASE)
+
+
+def is_markup(text: str) -> bool:
+    """Return whether a text is XML, HTML or another system's block rather than words."""
+    return _MARKUP.match(text.lstrip()) is not None
+
+
+_FILLER: Final = frozenset(
+    """
+    ok okay k kk yes yeah yep yup no nope nah sure fine cool nice great good perfect awesome
+    excellent amazing wonderful lovely right alright thanks thank thx ty you very much so a lot
+    many too got it understood agreed exactly absolutely definitely indeed sounds looks all clear
+    please welcome np hi hey hello there morning afternoon evening night bye goodbye cheers lol
+    haha hm hmm ah oh well done continue proceed go on ahead
+    ja jo jep nein nö danke dankeschön vielen dank schön bitte gern gerne gut sehr super klasse
+    prima toll spitze perfekt genau richtig stimmt passt alles klar verstanden einverstanden na
+    hallo moin servus tschüss tschüs guten morgen tag abend nacht weiter mach
+    """.split()
+)
+_WORD = re.compile(r"[^\W_]+")
+
+
+def is_filler(text: str) -> bool:
+    """Return whether a text is nothing but greetings, thanks or assent, in English or German."""
+    return all(word in _FILLER for word in _WORD.findall(text.lower()))
+
+
+_TRIGGERS: Final = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"\b(?:remember|prefer(?:s|red|ences?)?|decided|decision)\b",
+        r"\b(?:merk(?:e|en|t)?|erinner(?:e|n|ung)|bevorzug(?:e|t|en)|lieber|entschieden"
+        r"|beschlossen|entscheidung)\b",
+        r"\bi (?:really |do |don['’]t )?(?:like|love|hate|dislike)\b",
+        r"\bich (?:mag|liebe|hasse|möchte|will)\b",
+        r"\bmy [\w'’-]{1,30}(?: [\w'’-]{1,30}){0,3} (?:is|are)\b",
+        r"\bmein(?:e|er|en)? [\w-]{1,40}(?: [\w-]{1,40}){0,3} (?:ist|sind|heißt|lautet)\b",
+        r"(?<![\w.:/-])(?:\+\d|\(?0\d|\(\d{3}\)|\d{3}[-. ]\d{3}[-. ])"
+        r"(?:[ ()/.-]{0,2}\d){4,13}(?!\w)",
+        r"(?<=[\w+-])@[\w-]{1,63}\.[a-z]{2}",
+    )
+)
+# Pictures of the higher planes, those of the first plane that are drawn in colour by default, and
+# any other sign that a variation selector colours; then skin tones and the tags of flags.
+_PICTURE = (
+    r"(?:[\U0001F000-\U0001F1E5\U0001F200-\U0001FAFF⌚⌛⏩-⏬⏰⏳◽◾☔☕♈-♓♿⚓⚡⚪⚫⚽⚾⛄⛅⛎⛔⛪⛲⛳⛵⛺⛽✅✊✋✨❌❎❓-❕❗➕-➗➰➿"
+    r"⬛⬜⭐⭕]|[\xA9\xAE\u203C-\u3299]\uFE0F)[\uFE0F\U0001F3FB-\U0001F3FF\U000E0020-\U000E007F]*"
+)
+_EMOJI = re.compile(
+    r"[\U0001F1E6-\U0001F1FF]{2}|[0-9#*]\uFE0F?\u20E3"
+    rf"|{_PICTURE}(?:\u200D(?:{_PICTURE}|[\u2190-\u27BF]))*"
+)
+_CODE_OR_HEADING = re.compile(r"^ {0,3}(?:`{3}|~{3}|#{1,6} )", re.MULTILINE)
+
+
+def emoji_count(text: str) -> int:
+    """Return the number of emojis as a reader counts: a family or a flag is one, a digit none."""
+    return sum(1 for _ in _EMOJI.finditer(text))
+
+
+def is_worth_keeping(text: str, settings: GatewaySettings) -> bool:
+    """Return whether a message, already cleaned, is worth capturing."""
+    length = len(text)
+    if length < settings.message_chars_min or 0 < settings.capture_chars_max < length:
+        return False
+    if is_markup(text) or looks_injected(text):
+        return False
+    if not settings.capture_code and _CODE_OR_HEADING.search(text):
+        return False
+    if any(trigger.search(text) for trigger in _TRIGGERS):
+        return True
+    return (
+        length >= settings.capture_chars_min
+        and not is_filler(text)
+        and emoji_count(text) <= settings.capture_emojis_max
+    )
+
+
+_DIRECTIVE = re.compile(
+    r"\[\[ ?(?:reply_to_current|reply_to ?:[^\[\]\n]{0,256}|audio_as_voice) ?\]\]"
+)
+_LOG_LINE = re.compile(
+    r"\s{0,8}(?:\[plugins?\]|\[(?:debug|info|warn|warning|error)\]|(?:debug|info|warning|error):"
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S{0,12} \[?(?:debug|info|warn|warning|error)\b)",
+    re.IGNORECASE,
+)
+_LEAKED = re.compile(r"\s{0,8}\[(?:human|user)\]:", re.IGNORECASE)
+
+
+def without_noise(text: str) -> str:
+    """Return a text without log lines and reply directives.
+
+    Nothing remains of one whose lines mostly begin with `[Human]:`: it is a transcript that leaked
+    into the prompt.
+    """
+    lines = [line for line in _DIRECTIVE.sub("", text).split("\n") if not _LOG_LINE.match(line)]
+    filled = [line for line in lines if line.strip()]
+    if 2 * sum(1 for line in filled if _LEAKED.match(line)) > len(filled):
+        return ""
+    return "\n".join(lines).strip()

@@ -1,0 +1,90 @@
+"""Whose turns are remembered, as which agent, in which namespace.
+
+It does not own what a text is worth (`filters.py`), nor which key an agent has (`roster.py`).
+
+- A run that works on memories itself never leads to recall or capture: memory would feed itself.
+- Two agents never get one name, except where the gateway itself does not tell them apart.
+"""
+
+import re
+from hashlib import blake2s
+
+from memrelay.gateway.events import Context, Turn
+from memrelay.gateway.filters import is_filler
+from memrelay.gateway.settings import GatewaySettings
+
+MAIN_AGENT = "main"
+TRIVIAL = "trivial"  # the one refusal that is about the prompt, not about the run
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_NOT_IN_NAME = re.compile(r"[^a-z0-9_-]+")
+
+
+def run_refusal(context: Context, settings: GatewaySettings) -> str | None:
+    """Return why runs of this sort are left alone, in a fixed word, or None."""
+    trigger = (context.trigger or "").lower()
+    session = _within_agent(context.session_key)
+    if trigger == "memory" or ":memory-capture:" in session:
+        return "memory_run"
+    if settings.skip_cron and (trigger == "cron" or ":cron:" in session):
+        return "cron"
+    if settings.skip_heartbeat and (trigger == "heartbeat" or session.endswith(":heartbeat")):
+        return "heartbeat"
+    if settings.skip_subagents and ":subagent:" in session:
+        return "subagent"
+    return None
+
+
+def recall_refusal(query: str, context: Context, settings: GatewaySettings) -> str | None:
+    """Return why nothing is recalled for a cleaned query, in a fixed word, or None."""
+    if not settings.auto_recall:
+        return "off"
+    if refusal := run_refusal(context, settings):
+        return refusal
+    if len(query) < settings.prompt_chars_min or is_filler(query):
+        return TRIVIAL
+    return None
+
+
+def capture_refusal(turn: Turn, context: Context, settings: GatewaySettings) -> str | None:
+    """Return why a turn is not captured, in a fixed word, or None."""
+    if not settings.auto_capture:
+        return "off"
+    if refusal := run_refusal(context, settings):
+        return refusal
+    if not turn.success:
+        return "failed"
+    if not turn.messages:
+        return "empty"
+    return None
+
+
+def agent_of(context: Context) -> str:
+    """Return the agent's name, `main` if none is given: 1 to 64 of `a-z`, `0-9`, `_` and `-`.
+
+    Letters are lower case, as in OpenClaw. A name with other characters gets a digest, so that it
+    is safe in a path and still its own.
+    """
+    name = context.agent_id
+    if name is None:
+        key = context.session_key or ""
+        if not key.lower().startswith("agent:"):
+            return MAIN_AGENT
+        name = key.split(":", 2)[1]
+    lower = name.strip().lower()
+    if _NAME.fullmatch(lower):
+        return lower
+    stem = _NOT_IN_NAME.sub("-", lower).strip("-_")[:40] or "agent"
+    return f"{stem}-{blake2s(lower.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
+
+
+def namespace_of(context: Context, default: str = "default") -> str:
+    """Return the namespace of an agent without a key of its own: its name, or the default's."""
+    name = agent_of(context)
+    return default if name == MAIN_AGENT else name
+
+
+def _within_agent(session_key: str | None) -> str:
+    """Return `:` and a session key without its `agent:NAME:`; an agent may be called `cron`."""
+    parts = (session_key or "").strip().lower().split(":", 2)
+    return ":" + (parts[-1] if parts[0] == "agent" and len(parts) == 3 else ":".join(parts))

@@ -1,0 +1,284 @@
+"""What happens before and after every turn of an agent: recall, capture, and the tools between.
+
+It does not own any rule about texts (`guards.py`, `conversation.py`, `filters.py`, `framing.py`),
+the delivery of captured turns (`capture.py`) or what the tools do (`tools.py`).
+
+- No hook raises, and none waits for the relayer beyond its deadline.
+- A turn is durable when `agent_end` returns; it is captured after that, by itself.
+"""
+
+import asyncio
+import copy
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from memrelay.gateway.capture import CapturedTurn, Captures
+from memrelay.gateway.conversation import capturable, clean_query, numbered
+from memrelay.gateway.debounce import Debounce, session_of
+from memrelay.gateway.events import Context, Injection, Message, Prompt, Turn, encodable
+from memrelay.gateway.framing import Outcome, cold_start, framed, namespace_instruction
+from memrelay.gateway.guards import TRIVIAL, capture_refusal, recall_refusal
+from memrelay.gateway.outage import RECALL, Outages
+from memrelay.gateway.roster import Roster, Seat
+from memrelay.gateway.schemas import Tool
+from memrelay.gateway.settings import GatewaySettings
+from memrelay.gateway.spool import Spool
+from memrelay.gateway.tools import ToolAnswer, Tools
+from memrelay.models import Memory
+
+log = logging.getLogger("memrelay.gateway")
+
+_SESSIONS_MAX = 1000
+
+
+class Gateway:
+    """The memory of the agents of one gateway; use it in `async with`, or call `close`.
+
+    `source` names the gateway in what is captured. Without `spool_path`, what could not be
+    delivered is lost with the process. `transcripts` is the folder of the gateway's agents.
+    """
+
+    def __init__(
+        self,
+        roster: Roster,
+        settings: GatewaySettings | None = None,
+        *,
+        source: str = "gateway",
+        spool_path: Path | None = None,
+        transcripts: Path | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._roster = roster
+        self._settings = settings or GatewaySettings()
+        self._source = source
+        self._clock = clock
+        self._outages = Outages(monotonic)
+        spool = Spool(
+            spool_path,
+            bytes_max=self._settings.spool_bytes_max,
+            turns_max=self._settings.spool_turns_max,
+        )
+        self._captures = Captures(spool, self._outages, retry_s=self._settings.capture_retry_s)
+        self._debounce = Debounce()
+        self._tools = Tools(source=source, transcripts=transcripts, now=self._now)
+        self._opened: OrderedDict[str, None] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def with_settings(self, settings: GatewaySettings) -> "Gateway":
+        """Return this gateway with other settings; spool, connections and sessions are shared.
+
+        The bounds of the spool and the pause before a retry stay those of the first one.
+        """
+        other = copy.copy(self)
+        other._settings = settings
+        return other
+
+    # Before a turn.
+
+    async def before_prompt_build(self, event: object, ctx: object) -> dict[str, str]:
+        """Return what a turn that begins is to be given, as members of OpenClaw's result."""
+        injection = await self.recall(Prompt.from_json(event).prompt, Context.from_json(ctx))
+        return injection.to_json()
+
+    async def recall(self, prompt: str, context: Context) -> Injection:
+        """Return the memories that fit a prompt, framed; never raises, never waits for long."""
+        try:
+            seat = self._roster.seat(context)
+            query = encodable(clean_query(prompt))
+            refusal = recall_refusal(query, context, self._settings)
+            if seat is None or refusal not in {None, TRIVIAL}:
+                return Injection()
+            opening = self._opens(context)
+            if refusal == TRIVIAL and not opening:
+                return Injection()
+            return await self._recall(seat, None if refusal else query, opening=opening)
+        except Exception as error:
+            log.warning("recall failed (%s): the turn goes on without it", type(error).__name__)
+            return Injection()
+
+    async def _recall(self, seat: Seat, query: str | None, *, opening: bool) -> Injection:
+        settings = self._settings
+        place = (seat.key, seat.agent, RECALL)
+        if self._outages.paused(*place, settings.outage_pause_s):
+            return _told(seat, "failed")
+        try:
+            async with asyncio.timeout(settings.recall_deadline_s):
+                beginning, memories = await asyncio.gather(
+                    self._beginning(seat, opening), self._memories(seat, query)
+                )
+        except Exception as error:
+            self._outages.failed(*place, error)
+            return _told(seat, "failed")
+        self._outages.succeeded(*place)
+        self._captures.wake(seat.client)
+        block = framed(memories, settings, namespace=seat.namespace)
+        parts = [part for part in (beginning, block) if part]
+        return _told(seat, "found" if block else "none", "\n\n".join(parts))
+
+    async def _memories(self, seat: Seat, query: str | None) -> list[Memory]:
+        """Return the memories that fit a query, nearest first, over all of the agent's places."""
+        if query is None:
+            return []
+        settings = self._settings
+        shared = await seat.shared() if settings.recall_shared else ()
+        return await seat.recall(
+            query,
+            namespaces=(seat.namespace, *shared),
+            limit=settings.recall_results_max,
+            min_relevance=settings.relevance_min,
+        )
+
+    async def _beginning(self, seat: Seat, opening: bool) -> str | None:
+        """Return what the first turn of a session is given on top."""
+        if not opening:
+            return None
+        newest, size = await asyncio.gather(
+            seat.client.list(namespace=seat.namespace, limit=self._settings.cold_start_memories),
+            seat.client.stats(namespace=seat.namespace),
+        )
+        return cold_start(newest.memories, size.memory_count, self._settings)
+
+    async def session_start(self, event: object, ctx: object) -> None:
+        """Note that a session begins, so that its first turn gets the cold-start context."""
+        del event  # all that matters is in the context
+        self._opened.pop(session_of(Context.from_json(ctx)), None)
+
+    def _opens(self, context: Context) -> bool:
+        """Return whether this is the first turn of its session that this process sees."""
+        session = session_of(context)
+        if not self._settings.cold_start or session in self._opened:
+            return False
+        self._opened[session] = None
+        while len(self._opened) > _SESSIONS_MAX:
+            self._opened.popitem(last=False)
+        return True
+
+    # After a turn.
+
+    async def agent_end(self, event: object, ctx: object) -> None:
+        """Capture a turn that has ended; it is durable when this returns, and delivered later."""
+        turn, context = Turn.from_json(event), Context.from_json(ctx)
+        if not self._debounce.ended(context):
+            await self._capture(turn, context, self._now())
+
+    def capture(
+        self,
+        messages: Sequence[Message],
+        context: Context,
+        *,
+        occurred_at: datetime | None = None,
+    ) -> None:
+        """Capture the messages of a turn, in the background; needs a running event loop."""
+        turn = Turn(messages=tuple(messages), success=True)
+        self._spawn(self._capture(turn, context, occurred_at or self._now()))
+
+    async def _capture(self, turn: Turn, context: Context, occurred_at: datetime) -> None:
+        settings = self._settings
+        try:
+            seat = self._roster.seat(context)
+            if seat is None or capture_refusal(turn, context, settings) is not None:
+                return
+            messages = capturable(turn.messages, settings)
+            if messages:
+                captured = CapturedTurn.of(
+                    seat,
+                    text=numbered(messages),
+                    session=session_of(context),
+                    source=self._source,
+                    occurred_at=occurred_at,
+                )
+                await self._captures.add(seat.client, captured)
+        except Exception as error:
+            log.warning("a turn was not captured (%s)", type(error).__name__)
+
+    async def llm_input(self, event: object, ctx: object) -> None:
+        """Note what a model is asked; with a debounce, the turn before it is captured first."""
+        if self._settings.debounce_s:
+            self._debounce.asked(event, Context.from_json(ctx))
+
+    async def llm_output(self, event: object, ctx: object) -> None:
+        """Note what a model answers; with a debounce, the turn is captured after some silence."""
+        if self._settings.debounce_s:
+            self._debounce.answered(
+                event,
+                Context.from_json(ctx),
+                silence_s=self._settings.debounce_s,
+                capture=self.capture,
+            )
+
+    # Between.
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools that a model may call."""
+        return self._tools.offered
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, object], context: Context
+    ) -> ToolAnswer:
+        """Return what a tool answers; what goes wrong is an answer as well."""
+        try:
+            seat = self._roster.seat(context)
+            return await self._tools.call(name, arguments, seat)
+        except Exception as error:
+            log.warning("a tool failed (%s)", type(error).__name__)
+            return ToolAnswer.failed("The memory tool failed; go on without it.")
+
+    async def flush(self, timeout_s: float) -> bool:
+        """Deliver what waits, for so long at most; return whether nothing is left."""
+        self._debounce.flush()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._settle()
+                for client in self._roster.clients():
+                    self._captures.wake(client)
+                return await self._captures.flush()
+        except TimeoutError:
+            return False
+
+    async def close(self, timeout_s: float = 5.0) -> None:
+        """Deliver what waits, for so long at most, and close the connections."""
+        await self.flush(timeout_s)
+        await self._settle()
+        await self._captures.close()
+        await self._roster.close()
+
+    async def __aenter__(self) -> Self:
+        for client in self._roster.clients():
+            self._captures.wake(client)  # what an earlier process left behind
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _settle(self) -> None:
+        """Wait until all that was handed over is kept, which takes the disk's time only."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)  # the loop itself keeps no strong reference
+        task.add_done_callback(self._tasks.discard)
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock(), UTC)
+
+
+def _told(seat: Seat, outcome: Outcome, context: str = "") -> Injection:
+    return Injection(
+        prepend_context=context or None,
+        append_system_context=namespace_instruction(seat.namespace, outcome=outcome),
+    )

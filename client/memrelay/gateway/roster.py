@@ -1,0 +1,184 @@
+"""Which client, and which namespace, belongs to the agent of a hook or a tool call.
+
+It does not own what a session key means (`guards.py`) or how profiles are made (`agents/`).
+
+- An agent with a profile of its own uses that profile's key and namespace, never another key.
+- Any other agent works with the main profile, in a namespace of its own and in no other.
+- Profiles are looked at anew when their file changes: a rotated key needs no restart.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from memrelay.client import MemoryClient
+from memrelay.config import (
+    Settings,
+    agent_name,
+    agent_paths,
+    agents_folder,
+    profile_path,
+)
+from memrelay.errors import ConfigError, Invalid
+from memrelay.gateway.events import Context
+from memrelay.gateway.framing import presentable
+from memrelay.gateway.guards import agent_of, namespace_of
+from memrelay.models import Memory
+from memrelay.sealed.keys import normalise_namespace
+
+log = logging.getLogger("memrelay.gateway")
+
+SHARED_NAMESPACES_MAX = 8  # each one is a request before a turn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """An agent's place: its name, the client that holds its key, and its namespace."""
+
+    agent: str
+    client: MemoryClient
+    namespace: str
+
+    @property
+    def key(self) -> str:
+        """The agent's public key, shortened for people."""
+        return self.client.settings.masked_key
+
+    @property
+    def borrows(self) -> bool:
+        """Whether the agent uses the main profile's key for a namespace of its own."""
+        return self.namespace != _namespace(self.client)
+
+    async def shared(self) -> tuple[str, ...]:
+        """Return the other namespaces that were granted to this agent's key by name."""
+        if self.borrows:
+            return ()
+        granted = await self.client.granted() or ()
+        return tuple(name for name in granted if name != self.namespace)[:SHARED_NAMESPACES_MAX]
+
+    async def recall(
+        self, query: str, *, namespaces: Sequence[str], limit: int, min_relevance: float
+    ) -> list[Memory]:
+        """Return the presentable memories that fit a query best, nearest first."""
+        answers = await asyncio.gather(
+            *(
+                self.client.recall(query, namespace=name, limit=limit, min_relevance=min_relevance)
+                for name in namespaces
+            )
+        )
+        found = list(presentable([memory for answer in answers for memory in answer.results]))
+        found.sort(key=lambda memory: 2.0 if memory.distance is None else memory.distance)
+        return found[:limit]
+
+    async def may_use(self, namespace: str) -> bool:
+        """Return whether this agent's tools may reach into a namespace."""
+        if namespace == self.namespace or self.borrows:
+            return namespace == self.namespace
+        granted = await self.client.granted()
+        return granted is None or namespace in granted
+
+
+class Roster:
+    """The agents of one machine: the main profile, and the profiles beside it."""
+
+    def __init__(self, main: Settings | None, folder: Path | None = None) -> None:
+        self._main = _client(main) if main else None
+        self._folder = folder
+        self._own: dict[str, tuple[tuple[int, int], MemoryClient | None]] = {}
+        self._replaced: list[MemoryClient] = []
+
+    @classmethod
+    def load(
+        cls, profile: str | Path | None = None, environ: Mapping[str, str] | None = None
+    ) -> Self:
+        """Return the agents of the main profile (or environment) and of `agents/` beside it.
+
+        Raises:
+            ConfigError: a profile is malformed or readable by others, or there is none at all.
+        """
+        environ = os.environ if environ is None else environ
+        agents = agent_paths(profile, environ)
+        for path in agents.values():
+            Settings.load(path, environ={})
+        try:
+            main = Settings.load(profile, environ=environ)
+        except ConfigError:
+            if not agents or profile_path(profile, environ).exists():
+                raise
+            main = None
+        return cls(main, agents_folder(profile, environ))
+
+    @classmethod
+    def single(cls, settings: Settings) -> Self:
+        """Return a roster where every agent works with the same settings."""
+        return cls(settings)
+
+    def seat(self, context: Context) -> Seat | None:
+        """Return the place of the agent of a call; None when it has no memory here."""
+        name = agent_of(context)
+        found, own = self._look_up(name)
+        if found:
+            return Seat(agent=name, client=own, namespace=_namespace(own)) if own else None
+        if self._main is None:
+            return None
+        try:
+            chosen = normalise_namespace(namespace_of(context, default=_namespace(self._main)))
+        except Invalid:
+            log.warning("an agent's name cannot be a namespace: it has no memory")
+            return None
+        return Seat(agent=name, client=self._main, namespace=chosen)
+
+    def clients(self) -> list[MemoryClient]:
+        """Return the clients of the main profile and of every agent's own."""
+        for path in self._folder.glob("*.json") if self._folder else ():
+            self._look_up(path.stem)
+        own = [client for _, client in self._own.values() if client is not None]
+        return own if self._main is None else [self._main, *own]
+
+    async def close(self) -> None:
+        """Close the connections of all clients."""
+        for client in (*self.clients(), *self._replaced):
+            await client.close()
+
+    def _look_up(self, name: str) -> tuple[bool, MemoryClient | None]:
+        """Return whether an agent has a profile of its own, and its client if that is usable."""
+        if self._folder is None:
+            return False, None
+        try:
+            path = self._folder / f"{agent_name(name)}.json"
+        except ConfigError:
+            return False, None
+        try:
+            status = path.stat()
+        except OSError:
+            # A revoked agent left a mark: it is not served with the owner's key instead.
+            return path.with_name(f"{path.name}.revoked").exists(), None
+        version = (status.st_mtime_ns, status.st_ino)
+        known, client = self._own.get(path.stem, (None, None))
+        if known != version:
+            if client is not None:
+                self._replaced.append(client)  # a capture may still be under way with it
+            client = _own_client(path)
+            self._own[path.stem] = (version, client)
+        return True, client
+
+
+def _own_client(path: Path) -> MemoryClient | None:
+    try:
+        return _client(Settings.load(path, environ={}))
+    except ConfigError:
+        log.warning("an agent's profile cannot be used: it has no memory until that is mended")
+        return None
+
+
+def _client(settings: Settings) -> MemoryClient:
+    # The gateway repeats what is worth repeating itself: a turn must not wait for it.
+    return MemoryClient.from_settings(settings, attempts_max=1)
+
+
+def _namespace(client: MemoryClient) -> str:
+    return normalise_namespace(client.settings.namespace)

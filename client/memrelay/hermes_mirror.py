@@ -1,0 +1,78 @@
+"""What Hermes changes in its own small memory, repeated in ours, in order and in the background.
+
+It does not own when Hermes does so (`hermes.py`). What fails is not tried again: Hermes itself
+still has the entry, and puts it into every prompt.
+"""
+
+import logging
+from collections.abc import Iterator
+from concurrent.futures import Future as Pending
+from concurrent.futures import ThreadPoolExecutor, wait
+
+from memrelay.client import SyncMemoryClient
+from memrelay.errors import MemrelayError
+from memrelay.gateway.events import Context, encodable
+from memrelay.gateway.filters import looks_injected
+from memrelay.gateway.roster import Roster, Seat
+
+log = logging.getLogger("memrelay.hermes")
+
+SOURCE = "hermes:memory"
+_DEADLINE_S = 10.0
+_FOUND_MAX = 20
+
+
+class Mirror:
+    """The mirror of one agent; `context` says whose."""
+
+    def __init__(self, roster: Roster, context: Context) -> None:
+        self._roster = roster
+        self._context = context
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="memrelay-mirror")
+        self._pending: set[Pending[None]] = set()
+
+    def write(self, action: str, content: str, *, old_text: str) -> None:
+        """Begin to repeat a change: `add`, `replace` or `remove`; `old_text` is part of the old."""
+        pending = self._worker.submit(self._write, action, encodable(content), encodable(old_text))
+        self._pending.add(pending)
+        pending.add_done_callback(self._pending.discard)
+
+    def close(self, timeout_s: float) -> None:
+        """Finish what was begun, within a time, and give up the rest."""
+        wait(tuple(self._pending), timeout_s)
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
+    def _write(self, action: str, content: str, old_text: str) -> None:
+        seat = self._roster.seat(self._context)
+        if seat is None:
+            return
+        try:
+            with SyncMemoryClient.from_settings(
+                seat.client.settings, deadline_s=_DEADLINE_S, attempts_max=1
+            ) as client:
+                new = None if action == "remove" else _stored(client, seat, content)
+                for memory_id in _holding(client, seat, old_text):
+                    if memory_id != new:  # stored first: a failure must not lose both
+                        client.forget(memory_id)
+        except MemrelayError as error:
+            log.warning(
+                "a change of Hermes' own memory was not mirrored (%s)", type(error).__name__
+            )
+
+
+def _stored(client: SyncMemoryClient, seat: Seat, content: str) -> str | None:
+    if not content.strip() or looks_injected(content):
+        return None
+    return client.remember(content, namespace=seat.namespace, kind="fact", source=SOURCE).id
+
+
+def _holding(client: SyncMemoryClient, seat: Seat, old_text: str) -> Iterator[str]:
+    """Yield the mirrored memories that hold a text, as Hermes itself looks for its entries."""
+    if not old_text.strip():
+        return
+    found = client.recall(
+        old_text, namespace=seat.namespace, source=SOURCE, limit=_FOUND_MAX, min_relevance=None
+    )
+    for memory in found.results:
+        if old_text in (memory.text or ""):
+            yield memory.id

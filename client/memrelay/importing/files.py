@@ -1,0 +1,224 @@
+"""Which files hold memories, in which format, and reading them.
+
+It does not own the formats themselves (`markdown.py`, `records.py`, `memoryclaw.py`, `pages.py`).
+
+- In a folder that one of the known programs laid out, only that program's memories count: its
+  other files are instructions, skills and logs. In any other folder, every file of a known suffix.
+- Symbolic links inside a folder are skipped: they could lead out of it.
+- A file is named relative to the folder that was given, so that no path of this machine is stored.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from memrelay.errors import ConfigError
+from memrelay.importing import markdown, memoryclaw, records
+from memrelay.importing.found import Fault, Found, checked, source_of
+from memrelay.models import Draft
+from memrelay.pages import is_page, read_page
+
+FORMATS = (
+    "memrelay",
+    "openclaw",
+    "memsearch",
+    "memoryclaw",
+    "mem0",
+    "memwal",
+    "markdown",
+    "text",
+    "jsonl",
+)
+FILE_BYTES_MAX = 64 << 20  # of a file that is read at once: all but JSON lines
+
+_SUFFIXES = {".md", ".markdown", ".txt", ".json", ".jsonl", ".ndjson"}
+_JSON_SUFFIXES = {".json", ".jsonl", ".ndjson"}
+_LAYOUTS = (
+    "MEMORY.md",
+    "USER.md",
+    "memory/**/*.md",
+    ".memsearch/memory/*.md",
+    *(
+        f"{base}{part}"
+        for base in ("", "memoryclaw/")
+        for part in ("episodes/*.md", "semantic/*.*")
+    ),
+)
+_HEAD_CHARS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file to read, and its name relative to what was given."""
+
+    path: Path
+    name: str
+
+
+def find(paths: Iterable[str]) -> list[File]:
+    """Return the files of paths, which are files or folders, in a stable order.
+
+    Raises:
+        ConfigError: a path is not there, or a folder holds no file of memories.
+    """
+    found: dict[Path, File] = {}
+    for text in paths:
+        path = Path(text).expanduser()
+        if path.is_dir():
+            inside = _inside(path)
+            if not inside:
+                raise ConfigError(f"{text} holds no file that could be imported.")
+        elif path.is_file():
+            inside = [File(path, path.name)]
+        else:
+            raise ConfigError(f"There is no file or folder {text}.")
+        for file in inside:
+            found.setdefault(file.path.resolve(), file)
+    return list(found.values())
+
+
+def _inside(folder: Path) -> list[File]:
+    exported = any(is_page(_head(path)) for path in (*folder.glob("*/*.md"), *folder.glob("*.md")))
+    laid_out = [] if exported else [path for name in _LAYOUTS for path in folder.glob(name)]
+    files = [
+        File(path, path.relative_to(folder).as_posix())
+        for path in sorted(set(laid_out or folder.rglob("*")))
+        if _is_known(path) and not _is_aside(path, folder)
+    ]
+    return files
+
+
+def _is_aside(path: Path, folder: Path) -> bool:
+    """Return whether a path is hidden, or leads through a symbolic link."""
+    parts = set(path.relative_to(folder).parts) - {".memsearch"}
+    if any(part.startswith(".") or part == "node_modules" for part in parts):
+        return True
+    return any(one.is_symlink() for one in (path, *path.parents) if folder in one.parents)
+
+
+def _is_known(path: Path) -> bool:
+    return path.suffix.lower() in _SUFFIXES and path.is_file()
+
+
+def _head(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+            return stream.read(_HEAD_CHARS)
+    except OSError:
+        return ""  # reading it for good tells why
+
+
+def format_of(file: File) -> str:
+    """Return the format of a file, from its content and name."""
+    path, head = file.path, _head(file.path)
+    suffix = path.suffix.lower()
+    if suffix == ".json" and path.parent.name == "semantic":
+        return "memoryclaw"
+    if suffix in _JSON_SUFFIXES or (suffix not in _SUFFIXES and _is_json(head)):
+        return records.format_of(_first_record(head))
+    if suffix == ".txt" or suffix not in _SUFFIXES:
+        return "text"
+    return "memrelay" if is_page(head) else _format_of_markdown(path, head)
+
+
+def _is_json(head: str) -> bool:
+    return head.lstrip()[:1] in {"{", "["}
+
+
+def _first_record(head: str) -> dict[str, Any]:
+    # The object that the text begins with, or the first one of the list in it.
+    for start in (head.find("{"), head.find("{", head.find("[") + 1)):
+        try:
+            value, _ = json.JSONDecoder().raw_decode(head, max(0, start))
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and ("text" in value or "memory" in value):
+            return value
+    return {}
+
+
+def _format_of_markdown(path: Path, head: str) -> str:
+    front, _, _ = markdown.front_matter(head)
+    if {"timestamp", "summary"} <= front.keys() or path.parent.name == "semantic":
+        return "memoryclaw"
+    if "<!-- session:" in head:
+        return "memsearch"
+    known = path.name in {"MEMORY.md", "USER.md"} or path.parent.name == "memory"
+    return "openclaw" if known else "markdown"
+
+
+def read(file: File, format: str, *, zone: tzinfo = UTC) -> Iterator[Found]:
+    """Yield what a file holds; a file that cannot be read at all is one fault.
+
+    Times without an offset are those of `zone`.
+    """
+    try:
+        yield from _read(file, format, zone)
+    except OSError as error:
+        yield Fault("1", f"it cannot be read: {error.strerror}")
+    except UnicodeDecodeError:
+        yield Fault("1", "not UTF-8 text")
+    except ValueError as error:
+        yield Fault("1", str(error))
+
+
+def _read(file: File, format: str, zone: tzinfo) -> Iterator[Found]:
+    head = _head(file.path)
+    if format in records.READERS and _is_lines(file.path, head):
+        return records.json_lines(file.path, file.name, format=format, zone=zone)
+    text = _text(file.path)
+    if format in records.READERS:
+        return records.json_list(text, file.name, format=format, zone=zone)
+    if format == "memrelay":
+        return _pages(text, file.name, zone)
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if format == "text":
+        return _paragraphs(text, file.name)
+    if format == "memoryclaw":
+        return _memoryclaw(text, file, zone)
+    daily = PurePosixPath(file.name).stem[:4].isdigit()
+    kind = "episodic" if format == "memsearch" or (format == "openclaw" and daily) else None
+    return markdown.entries(text, file.name, kind=kind, zone=zone)
+
+
+def _is_lines(path: Path, head: str) -> bool:
+    if path.suffix.lower() in _JSON_SUFFIXES - {".json"}:
+        return True
+    first, _, rest = head.partition("\n")
+    try:
+        return isinstance(json.loads(first), dict) and bool(rest.strip())
+    except (ValueError, RecursionError):
+        return False
+
+
+def _text(path: Path) -> str:
+    if path.stat().st_size > FILE_BYTES_MAX:
+        raise ValueError("the file is larger than 64 MiB; split it, or write it as JSON lines")
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        return stream.read()
+
+
+def _pages(text: str, file: str, zone: tzinfo) -> Iterator[Found]:
+    for line, value in read_page(text):
+        yield records.record(value, str(line), file, format="jsonl", zone=zone)
+
+
+def _memoryclaw(text: str, file: File, zone: tzinfo) -> Iterator[Found]:
+    if file.path.suffix.lower() == ".json":
+        return memoryclaw.json_facts(text, file.name)
+    front, _, _ = markdown.front_matter(text)
+    reader = memoryclaw.episode if "timestamp" in front else memoryclaw.facts
+    return reader(text, file.name, zone=zone)
+
+
+def _paragraphs(text: str, file: str) -> Iterator[Found]:
+    number = 1
+    for paragraph in re.split(r"\n[^\S\n]*\n", text):
+        if paragraph.strip():
+            line = number + len(paragraph[: -len(paragraph.lstrip())].split("\n")) - 1
+            yield checked(str(line), Draft(text=paragraph.strip(), source=source_of(file)))
+        number += paragraph.count("\n") + 2

@@ -1,0 +1,157 @@
+"""What a reader finds in a file: memories to be stored, and places that hold none.
+
+It does not own the formats of files, nor the relayer's limits, which it only foretells.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, tzinfo
+from typing import Any
+
+from memrelay.models import KINDS, Draft
+
+TEXT_BYTES_MAX = 1 << 20
+TAGS_MAX, TAG_CHARS_MAX = 32, 128
+SOURCE_CHARS_MAX = 512
+METADATA_ENTRIES_MAX, METADATA_BYTES_MAX = 64, 8 << 10
+_WORDS = {
+    "kind": KINDS,
+    "importance": ("vital", "standard", "trivial"),
+    "confidence": ("high", "medium", "low"),
+}
+_FIELDS = frozenset(item.name for item in fields(Draft))
+_TEXTS = _FIELDS - {"tags", "metadata"}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A memory to be stored, and where in its file it stood: a line, or `#` and a number."""
+
+    place: str
+    draft: Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A place that holds no memory that could be stored; the reason quotes nothing of it.
+
+    `expired` marks what is no error: a memory whose time is over.
+    """
+
+    place: str
+    reason: str
+    expired: bool = False
+
+
+Found = Entry | Fault
+
+
+def checked(place: str, draft: Draft) -> Found:
+    """Return a draft as an entry, or as a fault if a relayer would refuse it."""
+    fault = _fault(draft)
+    if fault is not None:
+        return Fault(place, fault)
+    expires = moment(draft.expires_at)
+    if expires is not None and expires <= datetime.now(UTC):
+        return Fault(place, "it has expired", expired=True)
+    return Entry(place, draft)
+
+
+def _fault(draft: Draft) -> str | None:
+    if not draft.text.strip():
+        return "the text is empty"
+    if _has_surrogate(draft):
+        return "it holds half a character"
+    if len(draft.text.encode()) > TEXT_BYTES_MAX:
+        return "the text is longer than 1 MiB"
+    for name, words in _WORDS.items():
+        if getattr(draft, name) not in {None, *words}:
+            return f"{name} is none of {', '.join(words)}"
+    tags, metadata = draft.tags or (), draft.metadata or {}
+    if len(tags) > TAGS_MAX or any(not 0 < len(tag) <= TAG_CHARS_MAX for tag in tags):
+        return "there are more than 32 tags, or one is empty or longer than 128 characters"
+    if draft.source is not None and not 0 < len(draft.source) <= SOURCE_CHARS_MAX:
+        return "the source is empty or longer than 512 characters"
+    if not all(isinstance(value, str) for value in metadata.values()):
+        return "metadata has a value that is no text"
+    size = len(json.dumps(dict(metadata), ensure_ascii=False).encode())
+    if len(metadata) > METADATA_ENTRIES_MAX or size > METADATA_BYTES_MAX:
+        return "metadata has more than 64 entries or 8 KiB"
+    for name in ("event_time", "expires_at"):
+        value = getattr(draft, name)
+        if value is not None and moment(value) is None:
+            return f"{name} is no time"
+    return None
+
+
+def _has_surrogate(draft: Draft) -> bool:
+    # JSON can write one half of a pair, which is no text and has no UTF-8.
+    values = (draft.text, draft.source, draft.namespace, draft.tags, draft.metadata)
+    try:
+        json.dumps(values, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def moment(value: object, zone: tzinfo | None = None) -> datetime | None:
+    """Return the time that a text or value stands for, None if it stands for none.
+
+    A day is its midnight. A time without an offset is one of `zone`; without a zone, none.
+    """
+    try:
+        time = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).strip())
+        time = time.replace(tzinfo=zone) if time.utcoffset() is None else time
+        # The first and the last year do not survive a change of time zone.
+        return time if time.utcoffset() is not None and 1 < time.year < 9999 else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def draft_of(value: object) -> Draft:
+    """Return the draft in a JSON object with a draft's fields; others are left out.
+
+    Raises:
+        ValueError: it is no object with a text, or a field has another type.
+    """
+    if not isinstance(value, dict) or not isinstance(value.get("text"), str):
+        raise ValueError("not an object with a text")
+    known = {name: part for name, part in value.items() if name in _FIELDS and part is not None}
+    for name in known.keys() & _TEXTS:
+        if not isinstance(known[name], str):
+            raise ValueError(f"{name} is text")
+    tags, metadata = known.get("tags"), known.get("metadata")
+    if tags is not None:
+        if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+            raise ValueError("tags is a list of texts")
+        known["tags"] = tuple(tags)
+    if metadata is not None and not isinstance(metadata, dict):
+        raise ValueError("metadata is an object")
+    return Draft(**known)
+
+
+def unknown_fields(value: Mapping[str, Any]) -> set[str]:
+    """Return the members of a JSON object that no draft has."""
+    return value.keys() - _FIELDS
+
+
+def tags_of(words: Iterable[object]) -> tuple[str, ...] | None:
+    """Return words of another program as tags, within the limits; None for none."""
+    texts = (str(word).strip()[:TAG_CHARS_MAX].strip() for word in words)
+    return tuple(dict.fromkeys(filter(None, texts)))[:TAGS_MAX] or None
+
+
+def metadata_of(values: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return what another program noted as metadata: texts as they are, the rest as JSON."""
+    return {
+        str(name): value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in values.items()
+        if value not in (None, "", [], {})
+    } or None
+
+
+def source_of(file: str, part: str | None = None) -> str:
+    """Return the source of an imported memory: its file, and the part of it if it has a name."""
+    source = f"import:{file}" + (f"#{part}" if part else "")
+    return source[:SOURCE_CHARS_MAX]

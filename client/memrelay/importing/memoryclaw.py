@@ -1,0 +1,103 @@
+"""Memories of MemoryClaw: an episode a file, and lists of facts about people, projects and tastes.
+
+It does not own its raw logs, skills and working memory, which are no memories yet or no longer.
+
+- `episodes/*.md`: front matter `timestamp`, `tags`, `summary`, `participants`, `confidence` and,
+  when consolidated from a log, `source`; the text below begins with `**Details:**`.
+- `semantic/*.md`: bullets `entity: value`, or an entity with its fields nested under it. Those of
+  `_pending.md` wait for review and end in `(confidence: …, source: …, added: …)`.
+- `semantic/*.json`: an object, or an object of objects, with an entity for each member.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import tzinfo
+from pathlib import PurePosixPath
+from typing import Any
+
+from memrelay.importing.found import Found, checked, metadata_of, moment, source_of, tags_of
+from memrelay.importing.markdown import blocks, front_matter
+from memrelay.models import Draft
+
+_NOTE = re.compile(r"\s?\(confidence: (\w+)(?:, source: ([^,)]*))?(?:, added: ([^,)]*))?\)")
+_LEVELS = ("high", "medium", "low")
+
+
+def episode(text: str, file: str, *, zone: tzinfo) -> Iterator[Found]:
+    """Yield the one memory of an episode file."""
+    front, lines, _ = front_matter(text)
+    body = "\n".join(lines).strip().removeprefix("**Details:**").strip()
+    tags = front.get("tags")
+    notes = {"participants": front.get("participants"), "log": front.get("source")}
+    if isinstance(notes["participants"], list):
+        notes["participants"] = ", ".join(map(str, notes["participants"]))
+    draft = Draft(
+        text=f"{front.get('summary') or ''}\n{body}".strip(),
+        kind="episodic",
+        tags=tags_of(tags if isinstance(tags, list) else ()),
+        source=source_of(file),
+        event_time=moment(front.get("timestamp"), zone),
+        metadata=metadata_of(notes),
+        confidence=_level(front.get("confidence")),
+    )
+    yield checked("1", draft)
+
+
+def facts(text: str, file: str, *, zone: tzinfo) -> Iterator[Found]:
+    """Yield the facts of a semantic file in Markdown."""
+    topic = _topic(file)
+    for block in blocks(text.split("\n")):
+        note = _NOTE.search(block.text)
+        told = block.text if note is None else _NOTE.sub("", block.text)
+        level, log, added = note.groups() if note else (None, None, None)
+        draft = Draft(
+            text=f"{topic}: {told}" if topic else told,
+            kind=_kind(file),
+            tags=tags_of([topic]),
+            source=source_of(file),
+            event_time=moment(added, zone),
+            metadata=metadata_of({"log": log}),
+            confidence=_level(level),
+        )
+        yield checked(str(block.line), draft)
+
+
+def json_facts(text: str, file: str) -> Iterator[Found]:
+    """Yield the facts of a semantic file in JSON.
+
+    Raises:
+        ValueError: it is not a JSON object.
+    """
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    for number, (name, told) in enumerate(value.items(), 1):
+        draft = Draft(
+            text=f"{_topic(file)}: {name}: {_told(told)}",
+            kind=_kind(file),
+            tags=tags_of([_topic(file)]),
+            source=source_of(file, name),
+        )
+        yield checked(f"#{number}", draft)
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_told(part)}" for name, part in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_told, value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _topic(file: str) -> str:
+    stem = PurePosixPath(file).stem
+    return "" if stem.startswith("_") else stem.replace("_", " ").replace("-", " ").capitalize()
+
+
+def _kind(file: str) -> str:
+    return "preference" if PurePosixPath(file).stem.startswith("preference") else "semantic"
+
+
+def _level(value: object) -> str | None:
+    return str(value) if value in _LEVELS else None

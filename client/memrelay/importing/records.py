@@ -1,0 +1,153 @@
+"""Memories in JSON: lists and lines of objects, as memrelay, mem0 and MemWal write them.
+
+It does not own Markdown (`markdown.py`) or MemoryClaw's files (`memoryclaw.py`).
+
+- memrelay: an object with a draft's fields; an export adds `id` and `created_at`.
+- mem0: `memory` is the text; `id`, `created_at`, `categories`, `metadata`, `user_id`, `agent_id`,
+  `run_id`, `expiration_date`, in a list or under `results`.
+- MemWal: `text` and `blob_id`, from a recall also `distance` and `created_at`, under `results`.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, tzinfo
+from pathlib import Path
+from typing import Any
+
+from memrelay.importing.found import (
+    METADATA_ENTRIES_MAX,
+    Fault,
+    Found,
+    checked,
+    draft_of,
+    metadata_of,
+    moment,
+    source_of,
+    tags_of,
+)
+from memrelay.models import Draft
+
+LINE_BYTES_MAX = 8 << 20  # a text of 1 MiB, written in escapes
+FIRST_STORED = "memrelay_created_at"  # the metadata that keeps an exported `created_at`
+_LISTS = ("results", "memories")
+_MEM0_NOTES = ("user_id", "agent_id", "run_id", "app_id", "actor_id")
+
+Reader = Callable[[dict[str, Any], str, tzinfo], Draft]
+
+
+def json_lines(path: Path, file: str, *, format: str, zone: tzinfo) -> Iterator[Found]:
+    """Yield the memories of a file with one JSON object a line, however long it is."""
+    with path.open("rb") as stream:
+        number = 0
+        while line := stream.readline(LINE_BYTES_MAX + 1):
+            number += 1
+            if len(line) > LINE_BYTES_MAX:
+                yield Fault(str(number), "the line is longer than 8 MiB; the rest was not read")
+                return
+            if line.strip(b"\xef\xbb\xbf\r\n\t "):
+                yield _line(line, str(number), file, format, zone)
+
+
+def _line(line: bytes, place: str, file: str, format: str, zone: tzinfo) -> Found:
+    try:
+        value = json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return Fault(place, "not JSON")
+    return record(value, place, file, format=format, zone=zone)
+
+
+def json_list(text: str, file: str, *, format: str, zone: tzinfo) -> Iterator[Found]:
+    """Yield the memories of a JSON list, or of the list in an answer.
+
+    Raises:
+        ValueError: the text is not JSON, or holds no list of memories.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("not JSON") from None
+    if isinstance(value, dict):
+        value = next((value[name] for name in _LISTS if name in value), [value])
+    if not isinstance(value, list):
+        raise ValueError("no list of memories")
+    for number, entry in enumerate(value, 1):
+        yield record(entry, f"#{number}", file, format=format, zone=zone)
+
+
+def record(value: object, place: str, file: str, *, format: str, zone: tzinfo) -> Found:
+    """Return the memory of one JSON object of a format; with `jsonl`, the object tells itself."""
+    if not isinstance(value, dict):
+        return Fault(place, "not an object")
+    try:
+        told = format_of(value) if format == "jsonl" else format
+        return checked(place, READERS[told](value, file, zone))
+    except ValueError as error:
+        return Fault(place, str(error))
+
+
+def format_of(value: Mapping[str, Any]) -> str:
+    """Return which program writes such objects: mem0, memwal, or jsonl for a draft's fields."""
+    if isinstance(value.get("memory"), str):
+        return "mem0"
+    return "memwal" if "blob_id" in value and "kind" not in value else "jsonl"
+
+
+def _mem0(value: dict[str, Any], file: str, zone: tzinfo) -> Draft:
+    if not isinstance(value.get("memory"), str):
+        raise ValueError("not an object with a memory")
+    noted = value.get("metadata")
+    notes = {name: value.get(name) for name in _MEM0_NOTES}
+    categories = value.get("categories")
+    return Draft(
+        text=value["memory"],
+        tags=tags_of(categories if isinstance(categories, list) else ()),
+        source=source_of(file),
+        event_time=moment(value.get("created_at"), zone),
+        expires_at=moment(value.get("expiration_date"), zone),
+        metadata=metadata_of(
+            {**(noted if isinstance(noted, dict) else {}), **notes, "mem0_id": value.get("id")}
+        ),
+    )
+
+
+def _memwal(value: dict[str, Any], file: str, zone: tzinfo) -> Draft:
+    if not isinstance(value.get("text"), str):
+        raise ValueError("not an object with a text")
+    return Draft(
+        text=value["text"],
+        source=source_of(file),
+        event_time=moment(value.get("created_at"), zone),
+        metadata=metadata_of({"memwal_blob_id": value.get("blob_id")}),
+    )
+
+
+def _own(value: dict[str, Any], file: str, zone: tzinfo) -> Draft:
+    draft = draft_of(value)
+    metadata = {
+        name: part if isinstance(part, str) else json.dumps(part, ensure_ascii=False)
+        for name, part in (draft.metadata or {}).items()
+    }
+    created_at = value.get("created_at")
+    # No relayer can be told when a memory was first stored, so it is kept beside it.
+    if isinstance(created_at, str) and moment(created_at) and len(metadata) < METADATA_ENTRIES_MAX:
+        metadata.setdefault(FIRST_STORED, created_at)
+    exported = "id" in value
+    return replace(
+        draft,
+        source=draft.source if draft.source or exported else source_of(file),
+        event_time=_given(draft.event_time, "event_time", zone),
+        expires_at=_given(draft.expires_at, "expires_at", zone),
+        metadata=metadata or None,
+        idempotency_key=None,
+    )
+
+
+def _given(value: object, name: str, zone: tzinfo) -> datetime | None:
+    time = moment(value, zone)
+    if value is not None and time is None:
+        raise ValueError(f"{name} is no time")
+    return time
+
+
+READERS: Mapping[str, Reader] = {"mem0": _mem0, "memwal": _memwal, "jsonl": _own}

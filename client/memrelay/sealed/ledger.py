@@ -1,0 +1,265 @@
+"""The grants and revocations of one account, judged as a whole, and the keys they give.
+
+It does not own the objects' bytes (`grants.py`, `objects.py`) or requests.
+
+- It believes no relayer: every right follows from signatures that lead back to the founder, whose
+  key hashes to the account id.
+- Objects are judged in the order of their serials, each against those before it; one that is not
+  valid stops everything.
+- An account's history never gets shorter: `Keyring` users remember the highest serial and epoch.
+
+Source: SPEC.md §4.1, §4.2.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from memrelay.errors import Invalid, NotGranted, UntrustedGrant
+from memrelay.sealed.grants import CHAIN_GRANTS_MAX, Grant, Revocation, open_grant, read_grant
+from memrelay.sealed.keys import (
+    Identity,
+    NamespaceKey,
+    Root,
+    account_id_of,
+    account_text,
+    normalise_namespace,
+    public_key_bytes,
+)
+from memrelay.sealed.objects import integer, read_object, sign_object, text_of
+
+_ISSUING_ROLES = frozenset({"owner", "custodian"})
+
+
+def issue_revocation(
+    issuer: Identity, *, account: bytes, serial: int, recipient: bytes, created_ms: int
+) -> bytes:
+    """Return a signed object that withdraws every earlier grant of `recipient`."""
+    payload = {
+        "account": account_text(account),
+        "serial": serial,
+        "issuer": issuer.public_key.hex(),
+        "recipient": recipient.hex(),
+        "created": created_ms,
+    }
+    return sign_object("revoke", payload, issuer)
+
+
+def read_revocation(data: bytes) -> Revocation:
+    """Return a revocation whose signature verifies under the issuer that it names.
+
+    Raises:
+        UntrustedGrant: the failed check.
+    """
+    try:
+        value = read_object("revoke", data, signer="issuer")
+        return Revocation(
+            account=text_of(value["account"]),
+            serial=integer(value["serial"], least=1),
+            issuer=public_key_bytes(value["issuer"]),
+            recipient=public_key_bytes(value["recipient"]),
+            created_ms=integer(value["created"]),
+        )
+    except Invalid as error:
+        raise UntrustedGrant(error.code, f"A revocation: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Authority:
+    """One right to issue: the role it comes from and its distance from the founder, in grants."""
+
+    role: str
+    depth: int
+
+
+class Ledger:
+    """The valid grants and revocations of one account, as far as this key may see them."""
+
+    def __init__(self, account: bytes) -> None:
+        self._account = account
+        self._grants: list[tuple[Grant, int]] = []  # with the length of the shortest chain
+        self._revocations: list[Revocation] = []
+        self.serial = 0
+        self.complete = True  # whether every serial from 1 on was seen
+
+    @classmethod
+    def of(cls, account: bytes, objects: Iterable[tuple[str, bytes]]) -> "Ledger":
+        """Return the ledger of (kind, signed object) pairs, in any order.
+
+        Raises:
+            UntrustedGrant: the first check that failed.
+        """
+        read: dict[str, Callable[[bytes], Grant | Revocation]] = {
+            "grant": read_grant,
+            "revoke": read_revocation,
+        }
+        entries: list[Grant | Revocation] = []
+        for kind, data in objects:
+            if kind not in read:
+                raise UntrustedGrant("kind", "A grant has an unknown kind.")
+            entries.append(read[kind](data))
+        ledger = cls(account)
+        for entry in sorted(entries, key=lambda entry: entry.serial):
+            ledger.add(entry)
+        return ledger
+
+    def add(self, entry: Grant | Revocation) -> None:
+        """Judge and keep the next object; serials rise.
+
+        Raises:
+            UntrustedGrant: `account`, `serial`, `issuer`, `chain` or `role`: the failed rule.
+        """
+        if entry.account != account_text(self._account):
+            raise UntrustedGrant("account", "A grant is of another account.")
+        if entry.serial <= self.serial:
+            raise UntrustedGrant("serial", "Two grants have the same serial.")
+        if isinstance(entry, Grant):
+            self._grants.append((entry, self._judge_grant(entry)))
+        else:
+            self._judge_revocation(entry)
+            self._revocations.append(entry)
+        self.complete = self.complete and entry.serial == self.serial + 1
+        self.serial = entry.serial
+
+    def _judge_grant(self, grant: Grant) -> int:
+        authorities = list(self._authorities(grant))
+        if not authorities:
+            raise UntrustedGrant("issuer", "A grant's issuer had no right to issue it.")
+        if grant.role == "custodian":
+            authorities = [entry for entry in authorities if entry.role == "owner"]
+            if not authorities:
+                raise UntrustedGrant("role", "Only an owner makes a custodian.")
+        depth = 1 + min(entry.depth for entry in authorities)
+        if depth > CHAIN_GRANTS_MAX:
+            raise UntrustedGrant("chain", "A chain of issuers is at most 4 grants long.")
+        return depth
+
+    def _judge_revocation(self, revocation: Revocation) -> None:
+        roles = {entry.role for entry in self._authorities(revocation)}
+        if not roles:
+            raise UntrustedGrant("issuer", "A revocation's issuer had no right to revoke.")
+        if "owner" not in roles and self._is_owner(revocation.recipient, revocation.created_ms):
+            raise UntrustedGrant("role", "A custodian revokes no owner.")
+        if self._founder(revocation.recipient) and not self._founder(revocation.issuer):
+            raise UntrustedGrant("role", "Only the founder revokes the founder.")
+
+    def _authorities(self, entry: Grant | Revocation) -> Iterator[_Authority]:
+        if self._founder(entry.issuer):
+            yield _Authority("owner", 0)
+        for grant, depth in self._grants:
+            if (
+                grant.recipient == entry.issuer
+                and grant.role in _ISSUING_ROLES
+                and not self._withdrawn(grant)
+                and not grant.expired(entry.created_ms)
+            ):
+                yield _Authority(grant.role, depth)
+
+    def _founder(self, public_key: bytes) -> bool:
+        return account_id_of(public_key) == self._account
+
+    def _is_owner(self, public_key: bytes, at_ms: int) -> bool:
+        held = self.held_by(public_key, at_ms)
+        return self._founder(public_key) or any(grant.role == "owner" for grant in held)
+
+    def _withdrawn(self, grant: Grant) -> bool:
+        return any(
+            entry.recipient == grant.recipient and entry.serial > grant.serial
+            for entry in self._revocations
+        )
+
+    def held_by(self, public_key: bytes, at_ms: int) -> list[Grant]:
+        """Return the grants that count for a key at this time."""
+        return [
+            grant
+            for grant, _ in self._grants
+            if grant.recipient == public_key
+            and not self._withdrawn(grant)
+            and not grant.expired(at_ms)
+        ]
+
+    def revoked(self, public_key: bytes) -> bool:
+        """Return whether a key was ever withdrawn."""
+        return any(entry.recipient == public_key for entry in self._revocations)
+
+    def managed_by(self, relayer: bytes, at_ms: int) -> bool:
+        """Return whether this relayer is a custodian of the account."""
+        return any(grant.role == "custodian" for grant in self.held_by(relayer, at_ms))
+
+    def keyring(self, identity: Identity, at_ms: int) -> "Keyring":
+        """Return the keys that `identity` holds at this time.
+
+        Raises:
+            UntrustedGrant: a grant to `identity` does not open or holds another key.
+        """
+        keyring = Keyring(self._account)
+        for grant in self.held_by(identity.public_key, at_ms):
+            keyring.roles.add(grant.role)
+            for key in open_grant(grant, identity):
+                keyring.add(key)
+        return keyring
+
+
+class Keyring:
+    """The keys that one identity holds: roots by epoch, namespace keys by name and epoch."""
+
+    def __init__(self, account: bytes) -> None:
+        self._account = account
+        self._roots: dict[int, Root] = {}
+        self._named: dict[tuple[str, int], NamespaceKey] = {}
+        self.roles: set[str] = set()
+
+    def add(self, key: Root | NamespaceKey) -> None:
+        """Keep a key.
+
+        Raises:
+            UntrustedGrant: `keys`, when two grants give different keys for the same place.
+        """
+        if isinstance(key, Root):
+            known: Root | NamespaceKey = self._roots.setdefault(key.epoch, key)
+        else:
+            known = self._named.setdefault((key.name, key.epoch), key)
+        if known != key:
+            raise UntrustedGrant("keys", "Two grants give different keys for the same epoch.")
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch of any key, 0 without one."""
+        return max((*self._roots, *(epoch for _, epoch in self._named)), default=0)
+
+    @property
+    def whole_account(self) -> bool:
+        """Whether the identity holds a root."""
+        return bool(self._roots)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The namespaces of named keys; a root opens any other as well."""
+        return tuple(sorted({name for name, _ in self._named}))
+
+    def roots(self) -> tuple[Root, ...]:
+        """Return the roots of every live epoch, oldest first.
+
+        Raises:
+            NotGranted: this identity holds none.
+        """
+        if not self._roots:
+            raise NotGranted("This key does not hold the whole account.")
+        return tuple(root for _, root in sorted(self._roots.items()))
+
+    def namespace_keys(self, namespace: str) -> tuple[NamespaceKey, ...]:
+        """Return the keys of a namespace in every live epoch, oldest first.
+
+        Raises:
+            NotGranted: no grant covers it.
+        """
+        name = normalise_namespace(namespace)
+        keys = {
+            epoch: root.namespace_key(self._account, name) for epoch, root in self._roots.items()
+        }
+        keys |= {epoch: key for (held, epoch), key in self._named.items() if held == name}
+        if not keys:
+            raise NotGranted(f"This key holds no grant for the namespace {name!r}.")
+        return tuple(key for _, key in sorted(keys.items()))
+
+    def __repr__(self) -> str:
+        return f"Keyring(roots={sorted(self._roots)}, names={self.names})"

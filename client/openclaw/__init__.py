@@ -1,0 +1,1 @@
+"""The files of the plugin for OpenClaw: JavaScript, which Python only copies."""

@@ -1,0 +1,107 @@
+/**
+ * memrelay for OpenClaw: hands hooks and tool calls to `memrelay gateway`, which holds the keys.
+ *
+ * It does not own what is remembered or recalled (the gateway), nor the connection (`link.js`).
+ *
+ * - A hook fails open: without the gateway, a turn goes on as if this plugin were not there.
+ * - Of a conversation, only what the user and the assistant said is handed over.
+ */
+
+import { readFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { join } from "node:path";
+
+import { Link } from "./link.js";
+
+const TOOLS = read("tools.json");
+const TOOL_MS = 12_000; // a little more than the gateway gives itself
+const CONVERSATION_CHARS_MAX = 512 * 1024; // in a line of at most 2 MiB, whatever the encoding
+
+export default {
+  id: "memrelay",
+  name: "memrelay",
+  description: "Long-term memory that nobody else can read",
+
+  /** @param {object} api OpenClaw's plugin API */
+  register(api) {
+    // OpenClaw itself reads `dreaming`: whether to load memory-core beside this plugin.
+    const { endpoint = defaultEndpoint(), dreaming: _, ...settings } = api.pluginConfig ?? {};
+    const hello = { plugin: read("package.json").version, settings };
+    const link = new Link({ endpoint, hello, logger: api.logger });
+    const handOver = (method, pick) => (event, ctx) =>
+      link.call(method, { event: pick(event), ctx: contextOf(ctx) });
+
+    api.on("before_prompt_build", handOver("before_prompt_build", promptOf));
+    api.on("agent_end", handOver("agent_end", turnOf));
+    api.on("session_start", handOver("session_start", () => ({})));
+    for (const [name, pick] of [["llm_input", askedOf], ["llm_output", answeredOf]]) {
+      const forward = handOver(name, pick);
+      api.on(name, (event, ctx) => (link.welcome.debounce ? forward(event, ctx) : undefined));
+    }
+    api.on("gateway_stop", () => link.close());
+    for (const tool of TOOLS) {
+      // A factory, so that each call knows the agent and the session it belongs to.
+      api.registerTool((ctx) => toolFor(tool, contextOf(ctx), link), { name: tool.name });
+    }
+  },
+};
+
+function read(name) {
+  return JSON.parse(readFileSync(new URL(name, import.meta.url), "utf8"));
+}
+
+function defaultEndpoint() {
+  const base = process.env.XDG_CONFIG_HOME || join(homedir(), ".config");
+  return join(base, "memrelay", "gateway.json");
+}
+
+function contextOf({ agentId, sessionKey, sessionId, runId, trigger } = {}) {
+  return { agentId, sessionKey, sessionId, runId, trigger };
+}
+
+function promptOf({ prompt, currentUserMessage }) {
+  // `prompt` may repeat the history; what the user said now makes the better query.
+  return { prompt: String(currentUserMessage ?? prompt ?? "").toWellFormed() };
+}
+
+function turnOf({ success, messages }) {
+  const spoken = [];
+  let chars = 0;
+  for (const message of (messages ?? []).toReversed()) {
+    const content = textOf(message);
+    chars += content.length;
+    if (chars > CONVERSATION_CHARS_MAX) break;
+    if (content) spoken.unshift({ role: message.role, content });
+  }
+  return { success, messages: spoken };
+}
+
+function textOf({ role, content }) {
+  if (role !== "user" && role !== "assistant") return "";
+  const blocks = typeof content === "string" ? [{ type: "text", text: content }] : (content ?? []);
+  const texts = blocks.filter(({ type }) => type === "text").map(({ text }) => text);
+  return texts.join("\n").toWellFormed();
+}
+
+function askedOf({ prompt }) {
+  return { prompt };
+}
+
+function answeredOf({ assistantTexts }) {
+  return { assistantTexts };
+}
+
+function toolFor(tool, ctx, link) {
+  return {
+    ...tool,
+    label: tool.name,
+    async execute(_id, args) {
+      const answer = await link.call("call_tool", { name: tool.name, arguments: args, ctx }, TOOL_MS);
+      const { text, details } = answer ?? {
+        text: "The memory is out of reach now. Go on without it, and say so if it matters.",
+        details: { error: "unavailable" },
+      };
+      return { content: [{ type: "text", text }], details };
+    },
+  };
+}

@@ -1,0 +1,133 @@
+/**
+ * The line to `memrelay gateway`: JSON-RPC 2.0, one object a line, over a local socket.
+ *
+ * It does not own what is asked (`index.js`).
+ *
+ * - A call never throws and never outlasts its deadline.
+ * - While the gateway is away, calls answer `undefined` at once, and one warning is logged.
+ */
+
+import { readFileSync } from "node:fs";
+import { connect } from "node:net";
+
+const HELLO_MS = 1_000;
+const PAUSE_MS_MIN = 1_000; // after a failure; doubled with each further one
+const PAUSE_MS_MAX = 30_000;
+const LINE_CHARS_MAX = 2 * 1024 * 1024;
+
+/** A connection that is opened when it is first needed, and again after it broke. */
+export class Link {
+  /** What the gateway said about itself when it was last reached. */
+  welcome = { hook_deadline_ms: 0, debounce: false };
+
+  #opening;
+  #socket;
+  #waiting = new Map();
+  #lastId = 0;
+  #pauseMs = 0;
+  #retryAt = 0;
+
+  /**
+   * @param {object} options
+   * @param {string} options.endpoint file that the gateway writes: where it listens, and the token
+   * @param {object} options.hello what the gateway is told besides the token
+   * @param {{info: (text: string) => void, warn: (text: string) => void}} options.logger
+   */
+  constructor({ endpoint, hello, logger }) {
+    Object.assign(this, { endpoint, hello, logger });
+  }
+
+  /**
+   * Return what a method answers, or undefined if that does not come in time.
+   *
+   * @param {string} method
+   * @param {object} params
+   * @param {number} [deadlineMs] instead of the one for hooks, which the gateway names
+   */
+  async call(method, params, deadlineMs) {
+    if (performance.now() < this.#retryAt) return undefined;
+    try {
+      await (this.#opening ??= this.#open());
+      const result = await this.#ask(method, params, deadlineMs ?? this.welcome.hook_deadline_ms);
+      this.#noteSuccess();
+      return result;
+    } catch (error) {
+      this.#noteFailure(error);
+      return undefined;
+    }
+  }
+
+  /** Close the connection; a later call opens it again. */
+  close() {
+    this.#opening = undefined;
+    this.#socket?.destroy();
+    this.#failAll("the connection closed");
+  }
+
+  async #open() {
+    const { socket: path, port, token } = JSON.parse(readFileSync(this.endpoint, "utf8"));
+    const socket = connect(path ? { path } : { port, host: "127.0.0.1" });
+    this.#socket = socket;
+    let rest = "";
+    socket.setEncoding("utf8");
+    socket.on("data", (text) => {
+      const lines = (rest + text).split("\n");
+      rest = lines.pop();
+      for (const line of lines) this.#receive(line);
+      if (rest.length > LINE_CHARS_MAX) socket.destroy();
+    });
+    socket.on("error", ({ code }) => socket === this.#socket && this.#failAll(code));
+    socket.on("close", () => socket === this.#socket && this.close());
+    // A connection that waits for nothing must not keep a one-shot process alive.
+    socket.unref();
+    this.welcome = await this.#ask("hello", { ...this.hello, token }, HELLO_MS);
+  }
+
+  #ask(method, params, deadlineMs) {
+    const id = ++this.#lastId;
+    return new Promise((resolve, reject) => {
+      const settle = (how, value) => {
+        clearTimeout(timer);
+        this.#waiting.delete(id);
+        how(value);
+      };
+      const fail = (error) => settle(reject, error);
+      const timer = setTimeout(() => fail(new Error("no answer in time")), deadlineMs);
+      this.#waiting.set(id, { answer: (result) => settle(resolve, result), fail });
+      this.#socket.write(`${JSON.stringify({ jsonrpc: "2.0", id, method, params })}\n`);
+    });
+  }
+
+  #receive(line) {
+    let message;
+    try {
+      message = JSON.parse(line);
+    } catch {
+      return this.close(); // something else listens there
+    }
+    const waiting = this.#waiting.get(message.id);
+    if (message.error) waiting?.fail(new Error(message.error.message));
+    else waiting?.answer(message.result);
+  }
+
+  #failAll(why) {
+    for (const { fail } of this.#waiting.values()) fail(new Error(why));
+  }
+
+  #noteSuccess() {
+    if (this.#pauseMs) this.logger.info("memrelay: the gateway answers again.");
+    this.#pauseMs = 0;
+  }
+
+  #noteFailure(error) {
+    if (!this.#pauseMs) {
+      const why = error.code ?? error.message;
+      this.logger.warn(
+        `memrelay: turns go on without memory; is \`memrelay gateway\` running? (${why})`,
+      );
+    }
+    this.#pauseMs = Math.min(Math.max(2 * this.#pauseMs, PAUSE_MS_MIN), PAUSE_MS_MAX);
+    this.#retryAt = performance.now() + this.#pauseMs;
+    this.close();
+  }
+}

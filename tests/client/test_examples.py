@@ -1,0 +1,164 @@
+"""Every program of `client/examples`, run as its user runs it, against a real relayer."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from memrelay import Settings, SyncMemoryClient
+from memrelay.config import write_private
+from tests.conftest import database_copy
+from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, ToolCall, openai_server
+from tests.processes import RunningRelayer, running_relayer
+
+EXAMPLES = Path(__file__).parents[2] / "client" / "examples"
+FACT = "I prefer green tea over coffee in the morning."
+QUESTION = "What do I prefer to drink in the morning?"
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest_asyncio.fixture(scope="module")
+async def relayer(
+    tmp_path_factory: pytest.TempPathFactory, model_dir: Path, postgres: Any, template: str
+) -> AsyncIterator[RunningRelayer]:
+    folder = tmp_path_factory.mktemp("relayer")
+    async with database_copy(postgres, template) as database:
+        with running_relayer(folder, model_dir, database_url=database.url) as process:
+            yield process
+
+
+@pytest.fixture
+def profile(relayer: RunningRelayer, tmp_path: Path) -> Path:
+    account = SyncMemoryClient.create_account(relayer.url)
+    settings = Settings(
+        url=relayer.url, account_id=account.account_id, private_key=account.private_key
+    )
+    path = tmp_path / "profile.json"
+    write_private(path, settings.profile())
+    return path
+
+
+@pytest.fixture
+def server() -> Iterator[OpenAIServer]:
+    with openai_server() as running:
+        yield running
+
+
+@pytest.fixture
+def run(profile: Path, server: OpenAIServer) -> Run:
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MEMRELAY_", "OPENAI_"))
+    } | {
+        "MEMRELAY_PROFILE": str(profile),
+        "OPENAI_BASE_URL": server.base_url,
+        "OPENAI_API_KEY": API_KEY,
+        "OPENAI_MODEL": CHAT_MODEL,
+    }
+
+    def run(
+        name: str, *arguments: str, said: str = "", **more: str
+    ) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments]
+        return subprocess.run(
+            command,
+            env=environment | more,
+            input=said,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+def output(done: "subprocess.CompletedProcess[str]") -> str:
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def memories(profile: Path) -> list[str]:
+    with SyncMemoryClient.from_profile(profile) as memory:
+        return [str(one.text) for one in memory.list().memories]
+
+
+def test_quickstart_finds_by_meaning(run: Run) -> None:
+    assert re.fullmatch(
+        r"Anna prefers green tea over coffee\.  \(distance 0\.\d\d\)\n",
+        output(run("quickstart.py")),
+    )
+
+
+def test_standup_keeps_notes_newest_first(run: Run) -> None:
+    output(run("standup.py", "Moved", "staging."))
+    lines = output(run("standup.py", "Fixed the login.")).splitlines()
+    assert [line.split("  ")[1] for line in lines] == ["Fixed the login.", "Moved staging."]
+    assert output(run("standup.py")).splitlines() == lines
+
+
+def test_standup_tells_what_is_wrong_in_one_line(run: Run, tmp_path: Path) -> None:
+    done = run("standup.py", "A secret.", MEMRELAY_PROFILE=str(tmp_path / "none.json"))
+    assert done.returncode == 1
+    assert done.stderr.startswith("standup: There is no profile")
+    assert len(done.stderr.splitlines()) == 1
+    assert "secret" not in done.stderr
+
+
+def test_two_agents_share_one_namespace_only(run: Run, profile: Path) -> None:
+    known, refused = output(run("two_agents.py")).splitlines()
+    assert known == "The coder knows: The report is due on Friday."
+    assert refused.startswith("The coder may not: ")
+    assert "214" not in refused
+    with SyncMemoryClient.from_profile(profile) as owner:
+        labelled = [key for key in owner.keys() if key.label]  # noqa: SIM118 - no mapping
+    assert [key.revoked for key in labelled] == [True, True]
+
+
+def test_chat_remembers_in_the_next_chat(run: Run, server: OpenAIServer, profile: Path) -> None:
+    server.script(Step(content="Noted, with thanks."), Step(content="Green tea."))
+    assert output(run("chat.py", said=f"{FACT}\n")) == "Noted, with thanks.\n"
+    assert memories(profile) == [FACT]
+    assert output(run("chat.py", said=f"{QUESTION}\n")) == "Green tea.\n"
+    first, second = (request.json["messages"] for request in server.received)
+    assert first[-1]["content"] == FACT
+    assert FACT in second[-1]["content"]
+
+
+def test_chat_goes_on_without_a_relayer(run: Run, server: OpenAIServer, profile: Path) -> None:
+    server.script(Step(content="Green tea."))
+    done = run("chat.py", said=f"{QUESTION}\n", MEMRELAY_URL="http://127.0.0.1:9")
+    assert (done.returncode, done.stdout) == (0, "Green tea.\n")
+    assert QUESTION not in done.stderr
+
+
+def test_agent_loop_recalls_calls_tools_and_captures(
+    run: Run, server: OpenAIServer, profile: Path
+) -> None:
+    search = ToolCall("memory_search", {"query": "tea in the morning"})
+    server.script(
+        Step(content="Noted, with thanks."), Step(calls=(search,)), Step(content="Green tea.")
+    )
+    assert output(run("agent_loop.py", said=f"{FACT}\n")) == "Noted, with thanks.\n"
+    assert memories(profile) == [FACT]
+    assert output(run("agent_loop.py", said=f"{QUESTION}\n")) == "Green tea.\n"
+    asked, answered = (request.json["messages"] for request in server.received[1:])
+    assert FACT in asked[-1]["content"]
+    assert "memory" in asked[0]["content"]
+    assert answered[-1]["role"] == "tool"
+    assert FACT in answered[-1]["content"]
+
+
+def test_each_example_is_listed_and_short() -> None:
+    listed = re.findall(r"^\| \[(\w+\.py)\]\(\1\)", (EXAMPLES / "README.md").read_text(), re.M)
+    programs = sorted(EXAMPLES.glob("*.py"))
+    assert sorted(listed) == [program.name for program in programs]
+    assert all(len(program.read_text().splitlines()) <= 60 for program in programs)

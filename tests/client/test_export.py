@@ -1,0 +1,252 @@
+"""Exporting from a real relayer, and bringing it back."""
+
+import json
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from memrelay import SyncMemoryClient
+from memrelay.cli import EXIT_OK, EXIT_USAGE, main
+from memrelay.exporting import folder_name, record, write_pages
+from memrelay.models import Draft, Memory
+from memrelay.pages import read_page
+
+EXPIRES = datetime(2100, 1, 1, tzinfo=UTC)
+DRAFTS = [
+    Draft(text="Anna prefers green tea."),
+    Draft(
+        text="The release was moved.\n\n---\nid: no id of anything\n---\n\nA second half.\n",
+        kind="decision",
+        tags=("release", "Zürich"),
+        source="chat:7",
+        event_time=datetime(2026, 5, 4, 9, 30, 0, 123000, tzinfo=UTC),
+        metadata={"session": "3d2f", "empty": "", "created_at": "yesterday"},
+        importance="vital",
+        confidence="low",
+        expires_at=EXPIRES,
+    ),
+    Draft(
+        text="Max moved to Bremen.",
+        kind="event",
+        event_time=datetime(2026, 5, 4, 8, tzinfo=UTC),
+    ),
+    Draft(text="A note of the team.", namespace="Team/red"),
+]
+
+
+@pytest.fixture
+def accounts(shared_relayer, tmp_path, capsys):
+    """Makes profiles of accounts of this test's own."""
+
+    def make(name: str) -> str:
+        path = tmp_path / name / "profile.json"
+        assert main(["init", shared_relayer.url, "--profile", str(path)], {}) == EXIT_OK
+        capsys.readouterr()
+        return str(path)
+
+    return make
+
+
+@pytest.fixture
+def profile(accounts):
+    """The profile of an account that has some memories."""
+    path = accounts("first")
+    with SyncMemoryClient.from_profile(path) as memory:
+        memory.remember_many(DRAFTS)
+    return path
+
+
+def run(capsys, *argv: str) -> dict:
+    assert main([*argv, "--json"], {}) == EXIT_OK
+    result: dict = json.loads(capsys.readouterr().out)
+    return result
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def lines(capsys, profile: str, *argv: str) -> list[dict]:
+    assert main(["export", "--format", "jsonl", "--profile", profile, *argv], {}) == EXIT_OK
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def nameless(records: list[dict]) -> list[dict]:
+    return [{name: part for name, part in one.items() if name != "id"} for one in records]
+
+
+def test_pages_are_dated_readable_and_the_same_every_time(profile, tmp_path, capsys):
+    """capability 3.7: an export is dated Markdown that changes only where a memory does."""
+    folder = tmp_path / "memories"
+    argv = ("export", "--all-namespaces", "--out", str(folder), "--profile", profile)
+    result = run(capsys, *argv)
+    assert (result["memories"], result["pages"], result["removed"]) == (4, 3, 0)
+    first = files(folder)
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    assert set(first) == {
+        "default/2026-05-04.md",
+        f"default/{today}.md",
+        f"%54eam%2fred/{today}.md",
+    }
+    page = first["default/2026-05-04.md"].decode()
+    records = [record for _, record in read_page(page)]
+    assert [record["text"] for record in records] == [DRAFTS[2].text, DRAFTS[1].text]
+    assert records[1]["tags"] == ["release", "Zürich"]
+    assert records[1]["expires_at"] == "2100-01-01T00:00:00.000Z"
+    assert '\nevent_time: "2026-05-04T09:30:00.123Z"\nkind: "decision"\n' in page
+    assert '\ntags: ["release", "Zürich"]\nsource: "chat:7"\nimportance: "vital"\n' in page
+    times = {path: path.stat().st_mtime_ns for path in folder.rglob("*.md")}
+    run(capsys, *argv)
+    assert files(folder) == first
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.md")} == times
+
+
+def test_exported_files_are_for_this_user_only(profile, tmp_path, capsys):
+    folder = tmp_path / "new" / "memories"
+    run(capsys, "export", "--out", str(folder), "--profile", profile)
+    file = tmp_path / "lines" / "all.jsonl"
+    run(capsys, "export", "--format", "jsonl", "--out", str(file), "--profile", profile)
+    paths = [folder, file, file.parent, *folder.rglob("*")]
+    modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in paths}
+    assert modes == {(True, 0o700), (False, 0o600)}
+    assert not [path for path in folder.rglob("*") if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("format", ["markdown", "jsonl"])
+def test_importing_an_export_again_changes_nothing(profile, tmp_path, capsys, format):
+    out = tmp_path / ("pages" if format == "markdown" else "all.jsonl")
+    argv = ("--all-namespaces", "--profile", profile)
+    run(capsys, "export", "--format", format, "--out", str(out), *argv)
+    before = lines(capsys, profile, "--all-namespaces")
+    result = run(capsys, "import", str(out), "--profile", profile)
+    assert (result["stored"], result["known"], result["failed"]) == (0, 4, 0)
+    assert lines(capsys, profile, "--all-namespaces") == before
+    assert [file["format"] for file in result["files"]] == (
+        ["memrelay"] * 3 if format == "markdown" else ["jsonl"]
+    )
+
+
+@pytest.mark.parametrize("format", ["markdown", "jsonl"])
+def test_an_export_brings_everything_to_another_account(
+    profile, accounts, tmp_path, capsys, format
+):
+    second = accounts("second")
+    out, again = tmp_path / "out.jsonl", tmp_path / "again.jsonl"
+    everything = ("--format", format, "--all-namespaces")
+    run(capsys, "export", *everything, "--out", str(out), "--profile", profile)
+    result = run(capsys, "import", str(out), "--profile", second)
+    assert (result["stored"], result["known"], result["failed"]) == (4, 0, 0)
+    # Also when the memories were first stored is kept, though the second relayer cannot be told.
+    original = lines(capsys, profile, "--all-namespaces")
+    copy = lines(capsys, second, "--all-namespaces")
+    assert nameless(copy) == nameless(original)
+    assert {one["id"] for one in copy}.isdisjoint(one["id"] for one in original)
+    run(capsys, "export", *everything, "--out", str(again), "--profile", second)
+    if format == "markdown":
+        assert files(again).keys() == files(out).keys()
+
+
+def test_an_export_can_be_imported_into_one_namespace(profile, tmp_path, capsys):
+    out = tmp_path / "all.jsonl"
+    argv = ("--format", "jsonl", "--all-namespaces", "--out", str(out))
+    run(capsys, "export", *argv, "--profile", profile)
+    run(capsys, "import", str(out), "--profile", profile, "--namespace", "copy")
+    copied = lines(capsys, profile, "--namespace", "copy")
+    assert {one["namespace"] for one in copied} == {"copy"}
+    assert sorted(one["text"] for one in copied) == sorted(draft.text for draft in DRAFTS)
+
+
+def test_what_was_forgotten_leaves_the_pages(profile, tmp_path, capsys):
+    folder = tmp_path / "memories"
+    argv = ("export", "--out", str(folder), "--profile", profile)
+    run(capsys, *argv)
+    note = folder / "default" / "2026-05-03.md"
+    note.write_text("- a note of the user's own\n")
+    for one in lines(capsys, profile):
+        if one.get("event_time"):
+            run(capsys, "forget", one["id"], "--profile", profile)
+    result = run(capsys, *argv)
+    assert (result["pages"], result["removed"]) == (1, 1)
+    assert not (folder / "default" / "2026-05-04.md").exists()
+    assert note.read_text() == "- a note of the user's own\n"
+
+
+def test_an_edited_page_is_imported_as_a_new_memory(profile, tmp_path, capsys):
+    folder = tmp_path / "memories"
+    run(capsys, "export", "--out", str(folder), "--profile", profile)
+    page = folder / "default" / "2026-05-04.md"
+    page.write_text(page.read_text().replace("Max moved to Bremen.", "Max moved to Hamburg."))
+    result = run(capsys, "import", str(folder), "--profile", profile)
+    assert (result["stored"], result["known"]) == (1, 2)
+    texts = {one["text"]: one for one in lines(capsys, profile)}
+    assert texts["Max moved to Hamburg."]["event_time"] == "2026-05-04T08:00:00.000Z"
+    assert texts["Max moved to Hamburg."]["kind"] == "event"
+
+
+def test_a_file_that_is_no_page_is_not_replaced(profile, tmp_path, capsys):
+    note = tmp_path / "notes" / "default" / "2026-05-04.md"
+    note.parent.mkdir(parents=True)
+    note.write_text("- a note of the user's own\n")
+    argv = ["export", "--out", str(tmp_path / "notes"), "--profile", profile]
+    assert main(argv, {}) == EXIT_USAGE
+    assert "choose another folder" in capsys.readouterr().err
+    assert note.read_text() == "- a note of the user's own\n"
+
+
+def test_lines_can_be_remembered_as_they_are(profile, accounts, tmp_path, capsys):
+    second, out = accounts("second"), tmp_path / "all.jsonl"
+    run(capsys, "export", "--format", "jsonl", "--out", str(out), "--profile", profile)
+    argv = ["remember", "--jsonl", str(out), "--profile", second, "--json"]
+    assert main(argv, {}) == EXIT_OK
+    printed, err = capsys.readouterr()
+    assert json.loads(printed)["total"] == 3
+    assert "left out: created_at, id." in err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["--out", "-"],
+        ["--format", "jsonl", "--json"],
+        ["--format", "jsonl", "--all-namespaces", "--namespace", "team"],
+    ],
+)
+def test_what_makes_no_sense_is_a_usage_error(argv, capsys):
+    assert main(["export", *argv], {}) == EXIT_USAGE
+    assert capsys.readouterr().out == ""
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path, profile, capsys):
+    (tmp_path / "file").write_text("in the way")
+    argv = ["export", "--out", str(tmp_path / "file"), "--profile", profile]
+    assert main(argv, {}) == EXIT_USAGE
+    assert "cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "A", "con\\x", "%41", "ß:ä"])
+def test_a_namespace_is_one_folder_whatever_its_name(tmp_path, name):
+    assert folder_name(name) not in {"", ".", ".."}
+    assert set(folder_name(name)).isdisjoint("/\\:.")
+    assert folder_name(name) != folder_name(name.swapcase()) or name.swapcase() == name
+    record = {"id": "0" * 36, "created_at": "2026-05-04T00:00:00.000Z", "text": "a"}
+    assert write_pages(tmp_path / "out", name, [record]) == (1, 0)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [folder_name(name)]
+    assert write_pages(tmp_path / "out", name, []) == (0, 1)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_memory_keeps_when_it_was_first_stored():
+    now = datetime(2026, 5, 4, tzinfo=UTC)
+    first = now - timedelta(days=900)
+    metadata = {"memrelay_created_at": first.isoformat(), "a": "b"}
+    memory = Memory(id="1", namespace="x", text="t", created_at=now, metadata=metadata)
+    assert record(memory)["created_at"] == "2023-11-16T00:00:00.000Z"
+    assert record(memory)["metadata"] == {"a": "b"}
+    metadata = {"memrelay_created_at": "once"}
+    odd = Memory(id="1", namespace="x", text="t", created_at=now, metadata=metadata)
+    assert record(odd)["created_at"] == "2026-05-04T00:00:00.000Z"
+    assert record(odd)["metadata"] == metadata

@@ -1,0 +1,130 @@
+"""Capture by silence: when a turn counts as over, and what is captured of it."""
+
+import asyncio
+from collections.abc import Sequence
+
+from memrelay.gateway import Context, Message
+from memrelay.gateway.debounce import Debounce
+
+FIRST = Context(session_id="s1", run_id="r1")
+SECOND = Context(session_id="s1", run_id="r2")
+LONG_S = 60.0
+
+
+class Scene:
+    """A debounce, and what it captured."""
+
+    def __init__(self) -> None:
+        self.debounce = Debounce()
+        self.captured: list[list[str]] = []
+        self.done = asyncio.Event()
+
+    def capture(self, messages: Sequence[Message], context: Context) -> None:
+        self.captured.append([f"{message.role}: {message.text}" for message in messages])
+        self.done.set()
+
+    def asked(self, prompt: str, context: Context = FIRST) -> None:
+        self.debounce.asked({"prompt": prompt}, context)
+
+    def answered(self, *texts: object, context: Context = FIRST, silence_s: float = LONG_S) -> None:
+        event = {"assistantTexts": list(texts)}
+        self.debounce.answered(event, context, silence_s=silence_s, capture=self.capture)
+
+
+async def test_each_answer_begins_the_silence_anew() -> None:
+    """capability 2.3: silence captures a turn, and each answer begins it anew."""
+    scene = Scene()
+    scene.asked("one?")
+    for number in range(6):
+        scene.answered(f"answer {number}", silence_s=1.2)
+        await asyncio.sleep(0.3)  # all of them together last longer than the silence
+    await asyncio.wait_for(scene.done.wait(), 30)
+    assert scene.captured == [["user: one?", *(f"assistant: answer {n}" for n in range(6))]]
+
+
+async def test_the_next_question_captures_the_turn_before() -> None:
+    """capability 2.4: a new question while a turn waits captures that turn first."""
+    scene = Scene()
+    scene.asked("one?")
+    scene.answered("first")
+    scene.asked("one, with what a tool said?")  # the same run goes on
+    assert scene.captured == []
+    scene.asked("two?", SECOND)
+    assert scene.captured == [["user: one?", "assistant: first"]]
+    scene.answered("second", context=SECOND)
+    scene.debounce.flush()
+    assert scene.captured[1:] == [["user: two?", "assistant: second"]]
+
+
+async def test_without_runs_each_question_is_a_turn() -> None:
+    scene, nameless = Scene(), Context(session_id="s1")
+    scene.asked("one?", nameless)
+    scene.answered("first", context=nameless)
+    scene.asked("two?", nameless)
+    assert scene.captured == [["user: one?", "assistant: first"]]
+
+
+async def test_the_end_of_a_run_takes_over_what_waits() -> None:
+    """capability 2.5: whether silence has captured a turn decides what its end captures."""
+    scene = Scene()
+    scene.asked("one?")
+    scene.answered("first")
+    assert not scene.debounce.ended(FIRST)  # the hook is to capture all of it
+    scene.answered("late")
+    scene.debounce.flush()
+    assert scene.captured == []
+
+
+async def test_the_end_of_a_captured_run_adds_only_the_rest() -> None:
+    scene = Scene()
+    scene.asked("one?")
+    scene.answered("first")
+    scene.debounce.flush()
+    scene.answered("second")
+    assert scene.debounce.ended(FIRST)
+    assert scene.captured == [
+        ["user: one?", "assistant: first"],
+        ["user: one?", "assistant: second"],
+    ]
+    assert not scene.debounce.ended(FIRST)
+
+
+async def test_sessions_do_not_disturb_each_other() -> None:
+    scene, other = Scene(), Context(session_id="s2", run_id="r9")
+    scene.asked("one?")
+    scene.answered("first")
+    scene.asked("elsewhere?", other)
+    assert scene.captured == []
+    assert not scene.debounce.ended(other)
+    scene.debounce.flush()
+    assert scene.captured == [["user: one?", "assistant: first"]]
+
+
+async def test_sessions_are_named_by_the_event_too() -> None:
+    scene = Scene()
+    event = {"sessionId": "s1", "runId": "r1", "prompt": "one?", "assistantTexts": ["first"]}
+    scene.debounce.answered(event, Context(), silence_s=LONG_S, capture=scene.capture)
+    assert not scene.debounce.ended(FIRST)
+    scene.debounce.flush()
+    assert scene.captured == []
+
+
+async def test_odd_answers_are_no_text() -> None:
+    scene = Scene()
+    scene.answered(None, 7, "", "  ", ["x"])
+    scene.debounce.answered(
+        {"assistantTexts": "letters"}, FIRST, silence_s=LONG_S, capture=scene.capture
+    )
+    scene.debounce.flush()
+    assert scene.captured == []
+
+
+async def test_the_oldest_of_many_sessions_is_captured_early() -> None:
+    scene = Scene()
+    for number in range(300):
+        context = Context(session_id=f"s{number}")
+        scene.answered(f"answer {number}", context=context)
+    assert scene.captured[0] == ["assistant: answer 0"]
+    assert len(scene.captured) == 44
+    scene.debounce.flush()
+    assert len(scene.captured) == 300

@@ -1,0 +1,251 @@
+"""Which key and namespace an agent of a gateway gets, from real profiles on disk."""
+
+import json
+import os
+from pathlib import Path
+from uuid import UUID
+
+import asyncpg
+import pytest
+from nacl import bindings
+from nacl.exceptions import CryptoError
+
+from memrelay import MemoryClient, Settings
+from memrelay.errors import ConfigError, Invalid
+from memrelay.gateway import Context, Gateway, Roster
+from memrelay.sealed.envelope import _HEADER, MEMORY, Place, open_envelope
+from memrelay.sealed.keys import NamespaceKey, account_bytes
+from tests.client.gateway_scene import (
+    PATIENT,
+    TEA,
+    agent_settings,
+    conversation,
+    founded,
+    texts_of,
+    write_profile,
+)
+from tests.processes import RunningRelayer
+
+MAIN = Context(session_key="agent:main:main")
+CODER = Context(session_key="agent:coder:main")
+RESEARCHER = Context(agent_id="researcher")
+ASKED = {"prompt": "Do I prefer green tea or coffee in the morning?"}
+
+
+def settings(number: int, namespace: str = "default") -> Settings:
+    """Settings of nobody that a relayer knows."""
+    return Settings(
+        url="http://127.0.0.1:9",
+        account_id=f"0x{'1' * 64}",
+        private_key=f"{number:064x}",
+        namespace=namespace,
+    )
+
+
+class Home:
+    """A folder of profiles."""
+
+    def __init__(self, folder: Path) -> None:
+        self.profile = folder / "profile.json"
+        self.agents = folder / "agents"
+        write_profile(self.profile, settings(1, "home"))
+        write_profile(self.agents / "coder.json", settings(2, "code"))
+
+    def load(self, **environ: str) -> Roster:
+        return Roster.load(self.profile, environ=environ)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def key_of(roster: Roster, context: Context) -> tuple[str, str] | None:
+    """The private key and namespace of an agent's seat."""
+    seat = roster.seat(context)
+    return seat and (seat.client.settings.private_key, seat.namespace)
+
+
+async def test_each_agent_has_its_own_place(home: Home) -> None:
+    """capability 2.9: agents are apart by key or namespace without configuration."""
+    roster = home.load()
+    assert key_of(roster, MAIN) == (f"{1:064x}", "home")
+    assert key_of(roster, Context()) == (f"{1:064x}", "home")
+    assert key_of(roster, Context(session_key="main:0f1e")) == (f"{1:064x}", "home")
+    assert key_of(roster, CODER) == (f"{2:064x}", "code")
+    assert key_of(roster, Context(agent_id="CODER")) == (f"{2:064x}", "code")
+    assert key_of(roster, RESEARCHER) == (f"{1:064x}", "researcher")
+    seats = [roster.seat(context) for context in (MAIN, CODER, RESEARCHER)]
+    assert [seat.borrows for seat in seats if seat] == [False, False, True]
+    assert len(roster.clients()) == 2
+    await roster.close()
+
+
+async def test_one_client_serves_all_calls(home: Home) -> None:
+    roster = home.load()
+    seats = [roster.seat(context) for context in (CODER, CODER, MAIN, RESEARCHER)]
+    coder, again, main, borrower = [seat.client for seat in seats if seat]
+    assert coder is again
+    assert main is borrower
+    await roster.close()
+
+
+@pytest.mark.parametrize(
+    "name", ["../../profile", "..", "a/b", "/etc/x", "coder.json", "x\x00y", "CON:", "é" * 99]
+)
+async def test_no_name_leads_to_another_file(home: Home, name: str) -> None:
+    write_profile(home.agents / "sub" / "b.json", settings(3, "stolen"))
+    roster = home.load()
+    for context in (Context(agent_id=name), Context(session_key=f"agent:{name}:main")):
+        found = key_of(roster, context)
+        assert found is not None
+        assert found[0] == f"{1:064x}"
+    await roster.close()
+
+
+async def test_the_environment_is_the_main_agents_alone(home: Home) -> None:
+    roster = home.load(MEMRELAY_PRIVATE_KEY=f"{9:064x}", MEMRELAY_NAMESPACE="env")
+    assert key_of(roster, MAIN) == (f"{9:064x}", "env")
+    assert key_of(roster, CODER) == (f"{2:064x}", "code")
+    await roster.close()
+
+
+async def test_a_replaced_profile_is_used_at_once(home: Home) -> None:
+    roster = home.load()
+    assert key_of(roster, CODER) == (f"{2:064x}", "code")
+    fresh = home.agents / "new"
+    write_profile(fresh, settings(4, "code"))
+    os.replace(fresh, home.agents / "coder.json")
+    assert key_of(roster, CODER) == (f"{4:064x}", "code")
+    write_profile(home.agents / "late.json", settings(5, "late"))
+    assert key_of(roster, Context(agent_id="late")) == (f"{5:064x}", "late")
+    await roster.close()
+
+
+@pytest.mark.parametrize("fault", ["readable", "malformed", "short key"])
+async def test_a_broken_profile_never_falls_back(
+    home: Home, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = home.agents / "coder.json"
+    working = home.load()
+    if fault == "readable":
+        path.chmod(0o644)
+        os.utime(path, ns=(1, 1))
+    else:
+        written = (
+            '{"private_key": "77aa'
+            if fault == "malformed"
+            else json.dumps(
+                {"url": "http://127.0.0.1:9", "account_id": f"0x{'1' * 64}", "private_key": "77aa"}
+            )
+        )
+        path.write_text(written)
+        os.utime(path, ns=(1, 1))
+    for _ in range(3):
+        assert working.seat(CODER) is None
+    assert len(caplog.records) == 1
+    assert "77aa" not in caplog.text
+    with pytest.raises(ConfigError):
+        home.load()
+    await working.close()
+
+
+async def test_a_revoked_agent_does_not_get_the_main_key(home: Home) -> None:
+    roster = home.load()
+    (home.agents / "coder.json").rename(home.agents / "coder.json.revoked")
+    assert roster.seat(CODER) is None
+    assert key_of(roster, RESEARCHER) == (f"{1:064x}", "researcher")
+    await roster.close()
+
+
+async def test_agents_alone_are_enough(home: Home) -> None:
+    home.profile.unlink()
+    roster = home.load()
+    assert key_of(roster, CODER) == (f"{2:064x}", "code")
+    assert roster.seat(MAIN) is None
+    await roster.close()
+
+
+async def test_a_broken_main_profile_is_an_error(home: Home) -> None:
+    home.profile.write_text("{")
+    with pytest.raises(ConfigError, match="malformed"):
+        home.load()
+
+
+async def test_nothing_at_all_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        Roster.load(environ={"XDG_CONFIG_HOME": str(tmp_path)})
+
+
+async def test_one_profile_for_all_agents() -> None:
+    roster = Roster.single(settings(7))
+    assert key_of(roster, MAIN) == (f"{7:064x}", "default")
+    assert key_of(roster, CODER) == (f"{7:064x}", "coder")
+    await roster.close()
+
+
+async def test_namespaces_of_a_key(shared_relayer: RunningRelayer) -> None:
+    owner = await founded(shared_relayer.url)
+    coder = await agent_settings(owner, "coder", "team", "news")
+    whole, named = Roster.single(owner), Roster.single(coder)
+    owners, coders = whole.seat(MAIN), named.seat(MAIN)
+    borrowed = whole.seat(CODER)
+    assert owners is not None
+    assert coders is not None
+    assert borrowed is not None
+    assert await owners.shared() == ()  # every other agent's would be among them
+    assert set(await coders.shared()) == {"team", "news"}
+    assert await borrowed.shared() == ()
+    for seat, allowed in ((owners, "any"), (coders, "team"), (borrowed, "coder")):
+        assert await seat.may_use(allowed)
+    for seat, refused in ((coders, "any"), (borrowed, "default"), (borrowed, "team")):
+        assert not await seat.may_use(refused)
+    await whole.close()
+    await named.close()
+
+
+async def keys_of(settings: Settings) -> list[NamespaceKey]:
+    """Every namespace key that an agent holds."""
+    async with MemoryClient.from_settings(settings) as client:
+        keyring = await client._run(client._session.keyring())
+        return [key for name in keyring.names for key in keyring.namespace_keys(name)]
+
+
+async def test_an_agents_key_opens_only_its_own(
+    shared_relayer: RunningRelayer, tmp_path: Path
+) -> None:
+    """capability 0.35: with a key per agent, another agent's stored bytes do not decrypt."""
+    owner = await founded(shared_relayer.url)
+    agents = {name: await agent_settings(owner, name) for name in ("researcher", "coder")}
+    write_profile(tmp_path / "profile.json", owner)
+    for name, one in agents.items():
+        write_profile(tmp_path / "agents" / f"{name}.json", one)
+    roster = Roster.load(tmp_path / "profile.json", environ={})
+    ctx = {"agentId": "researcher", "sessionId": "s"}
+    async with Gateway(roster, PATIENT) as gateway:
+        await gateway.agent_end(conversation(TEA), ctx)
+        assert await gateway.flush(30)
+        own = await gateway.before_prompt_build(ASKED, ctx)
+        assert "green tea" in own["prependContext"]
+        for other in ({"agentId": "coder"}, {"agentId": "main"}, {"agentId": "third"}):
+            answer = await gateway.before_prompt_build(ASKED, {**ctx, **other})
+            assert "prependContext" not in answer
+    assert await texts_of(agents["researcher"]) == [TEA]
+    async with MemoryClient.from_settings(agents["researcher"]) as client:
+        [memory] = (await client.list()).memories
+    account = account_bytes(owner.account_id)
+    connection = await asyncpg.connect(shared_relayer.environment["RELAYER_DATABASE_URL"])
+    rows = await connection.fetch("SELECT bytes FROM blobs WHERE account_id = $1", account)
+    await connection.close()
+    [envelope] = [row["bytes"] for row in rows if UUID(memory.id).bytes in row["bytes"]]
+    place = Place(account=account, type=MEMORY, memory=UUID(memory.id), revision=1)
+    [researchers], [coders] = [await keys_of(one) for one in agents.values()]
+    assert TEA.encode() in open_envelope(place, researchers, envelope)
+    with pytest.raises(Invalid, match="key_id"):
+        open_envelope(place, coders, envelope)
+    # Also not without the check of the key's id, which an attacker would leave out.
+    header, sealed = envelope[: _HEADER.size], envelope[_HEADER.size :]
+    with pytest.raises(CryptoError):
+        bindings.crypto_aead_xchacha20poly1305_ietf_decrypt(
+            sealed, header, header[-24:], coders.subkey("seal")
+        )

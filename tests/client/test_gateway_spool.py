@@ -1,0 +1,181 @@
+"""The spool: what waits on disk is sealed, bounded, whole, and only its owner's."""
+
+import json
+import logging
+import os
+import shutil
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from memrelay.errors import ConfigError
+from memrelay.gateway.spool import Spool, SpoolKey
+from memrelay.sealed.keys import Identity
+
+KEY = SpoolKey.of(Identity(bytes(range(32))))
+OTHER = SpoolKey.of(Identity(bytes(range(1, 33))))
+MARKED = b"the marked words of a turn"
+
+
+def spool_in(folder: Path | None, *, bytes_max: int = 1 << 20, turns_max: int = 100) -> Spool:
+    return Spool(folder, bytes_max=bytes_max, turns_max=turns_max)
+
+
+def turns(spool: Spool, key: SpoolKey = KEY) -> list[bytes | None]:
+    return [spool.get(key, name) for name in spool.names(key)]
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_a_turn_waits_until_it_is_removed(tmp_path: Path, on_disk: bool) -> None:
+    spool = spool_in(tmp_path / "spool" if on_disk else None)
+    for number in range(3):
+        spool.put(KEY, b"turn %d" % number)
+    assert turns(spool) == [b"turn 0", b"turn 1", b"turn 2"]
+    assert (spool_in(tmp_path / "spool").names(KEY) == spool.names(KEY)) is on_disk
+    first = spool.names(KEY)[0]
+    spool.remove(first)
+    spool.remove(first)
+    assert len(spool.names(KEY)) == 2
+    assert spool.get(KEY, first) is None
+
+
+def test_nothing_on_disk_is_readable(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    spool_in(folder).put(KEY, MARKED)
+    [path] = folder.iterdir()
+    data = path.read_bytes()
+    assert not [n for n in range(len(MARKED) - 4) if MARKED[n : n + 4] in data]
+    assert KEY.secret not in data
+    assert Identity(bytes(range(32))).public_key.hex()[:16] not in path.name
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert data[0] == 1
+    assert len(data) % 256 == 1 + 24 + 16  # padded: the length of a turn does not show
+
+
+def test_an_open_folder_is_closed(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    folder.mkdir(mode=0o755)
+    spool_in(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_each_key_sees_its_own_turns_only(tmp_path: Path) -> None:
+    spool = spool_in(tmp_path)
+    spool.put(KEY, MARKED)
+    [name] = spool.names(KEY)
+    assert spool.names(OTHER) == []
+    assert spool.get(OTHER, name) is None
+    assert KEY.name != OTHER.name
+    assert "secret" not in repr(KEY)
+
+
+def test_the_oldest_turns_give_way(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    spool = spool_in(tmp_path, turns_max=3)
+    for number in range(6):
+        spool.put(KEY, b"turn %d" % number)
+    assert turns(spool) == [b"turn 3", b"turn 4", b"turn 5"]
+    assert len(caplog.records) == 1
+    assert "full" in caplog.text
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_bytes_are_bounded_over_all_keys(tmp_path: Path, on_disk: bool) -> None:
+    spool = spool_in(tmp_path if on_disk else None, bytes_max=3000)
+    for key in (KEY, OTHER) * 10:
+        spool.put(key, b"x" * 900)
+    assert len(spool.names(KEY) + spool.names(OTHER)) == 2
+    if on_disk:
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 3000
+
+
+def test_the_newest_turn_always_stays() -> None:
+    spool = spool_in(None, bytes_max=0, turns_max=0)
+    spool.put(KEY, MARKED)
+    assert turns(spool) == [MARKED]
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "version", "renamed", "other key"])
+def test_damaged_files_are_set_aside(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = spool_in(tmp_path)
+    spool.put(KEY, MARKED)
+    [path] = tmp_path.iterdir()
+    data = bytearray(path.read_bytes())
+    if damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "cut":
+        path.write_bytes(data[:-1])
+    elif damage == "flipped":
+        data[100] ^= 1
+        path.write_bytes(data)
+    elif damage == "version":
+        data[0] = 2
+        path.write_bytes(data)
+    elif damage == "renamed":
+        path.rename(path.with_name("0" + path.name[1:]))
+    else:
+        path.rename(path.with_name(path.name.replace(KEY.name, OTHER.name)))
+    spool.put(KEY, b"the next turn")
+    found = turns(spool, OTHER) + turns(spool, KEY)
+    assert [turn for turn in found if turn is not None] == [b"the next turn"]
+    assert len(spool.names(KEY) + spool.names(OTHER)) == 1
+    assert len(list(tmp_path.glob("*.damaged"))) == 1
+    assert "damaged" in caplog.text
+
+
+def test_damaged_and_half_written_files_count(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"000000000000000{number}-{KEY.name}-{'0' * 16}.part").write_bytes(b"x")
+        (tmp_path / f"000000000000000{number}-{KEY.name}-{'1' * 16}.damaged").write_bytes(b"x")
+    spool = spool_in(tmp_path, turns_max=2)
+    spool.put(KEY, MARKED)
+    assert turns(spool) == [MARKED]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_other_files_are_left_alone(tmp_path: Path) -> None:
+    foreign = ["notes.txt", ".hidden", "1-2-3.turn", f"{'0' * 16}-{KEY.name}-{'0' * 16}.turn.bak"]
+    for name in foreign:
+        (tmp_path / name).write_text("mine")
+    spool = spool_in(tmp_path, turns_max=1)
+    for _ in range(3):
+        spool.put(KEY, MARKED)
+    assert turns(spool) == [MARKED]
+    assert all((tmp_path / name).read_text() == "mine" for name in foreign)
+
+
+def test_a_link_is_not_followed_out_of_the_folder(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"somebody else's")
+    folder = tmp_path / "spool"
+    spool = spool_in(folder)
+    os.symlink(outside, folder / f"{'0' * 16}-{KEY.name}-{'0' * 16}.turn")
+    assert [turn for turn in turns(spool) if turn is not None] == []
+    assert outside.read_bytes() == b"somebody else's"
+
+
+def test_a_disk_that_fails_costs_no_turn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "spool"
+    spool = spool_in(folder)
+    shutil.rmtree(folder)
+    spool.put(KEY, MARKED)
+    assert turns(spool) == [MARKED]
+    [record] = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "FileNotFoundError" in record.getMessage()
+
+
+def test_a_file_in_the_folders_place_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "spool").write_text("")
+    with pytest.raises(ConfigError, match="spool cannot be used"):
+        spool_in(tmp_path / "spool")
+
+
+def test_many_threads_may_put(tmp_path: Path) -> None:
+    spool = spool_in(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: spool.put(KEY, json.dumps(n).encode()), range(40)))
+    assert sorted(json.loads(turn or b"-1") for turn in turns(spool)) == list(range(40))

@@ -1,0 +1,158 @@
+"""The plugin in a process that lives long: gateways that go away, hang, refuse, and come back.
+
+`make test-openclaw` runs this file with the Node that it installs; OpenClaw itself is not needed.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client.conftest import shared_relayer  # noqa: F401 - a fixture
+from tests.client.gateway_process import Machine, machine_of, running_gateway, wait_for
+from tests.client.gateway_scene import TEA
+from tests.processes import RunningRelayer
+
+HOST = Path(__file__).parent / "host.mjs"
+AWAY = "turns go on without memory"
+ANNA = {"agentId": "anna", "sessionKey": "agent:anna:main", "sessionId": "s", "runId": "r"}
+ASKED = {"prompt": "…", "currentUserMessage": "Do I prefer green tea or coffee in the morning?"}
+
+
+class Host:
+    """The plugin, called as OpenClaw calls it."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        self.logged: list[str] = []
+
+    def call(self, **call: Any) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(call) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        self.logged += answer["logged"]
+        return answer["result"]
+
+    def recall(self) -> Any:
+        return self.call(hook="before_prompt_build", event=ASKED, ctx=ANNA)
+
+    def search(self) -> str:
+        answer = self.call(tool="memory_search", event={"query": "green tea"}, ctx=ANNA)
+        return str(answer["content"][0]["text"])
+
+    def until_it_is_back(self) -> None:
+        """Ask until the gateway is tried again and answers."""
+        for _ in range(400):
+            if self.recall() is not None:
+                return
+            time.sleep(0.1)
+        pytest.fail("the plugin does not come back")
+
+
+@contextmanager
+def hosted(machine: Machine, **config: Any) -> Iterator[Host]:
+    plugin = str(resources.files("memrelay.openclaw_plugin").joinpath("index.js"))
+    endpoint = str(machine.profiles / "gateway.json")
+    values = {"endpoint": endpoint, "recallDeadlineS": 5, "dreaming": {"enabled": False}, **config}
+    path = f"{os.environ['OPENCLAW_PROGRAMS']}:{os.environ['PATH']}"
+    with subprocess.Popen(
+        ["node", str(HOST), plugin, json.dumps(values)],
+        env={**os.environ, "PATH": path},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield Host(process)
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(timeout=30) == 0  # an open connection keeps nobody from ending
+
+
+@pytest.fixture
+def machine(shared_relayer: RunningRelayer, tmp_path: Path) -> Machine:  # noqa: F811
+    return machine_of(tmp_path, shared_relayer)
+
+
+def test_hooks_and_tools_reach_the_gateway(machine: Machine) -> None:
+    said = [
+        {"role": "user", "content": [{"type": "text", "text": TEA}, {"type": "image"}]},
+        {"role": "toolResult", "content": "I prefer what a tool says."},
+        {"role": "assistant", "content": "Good choice \ud83c."},
+    ]
+    with running_gateway(machine), hosted(machine) as host:
+        host.call(hook="agent_end", event={"success": True, "messages": said}, ctx=ANNA)
+        wait_for(machine, "anna", TEA)
+        assert "green tea" in host.recall()["prependContext"]
+        assert "green tea" in host.search()
+        bob = {**ANNA, "agentId": "bob", "sessionKey": "agent:bob:main"}
+        others = host.call(tool="memory_search", event={"query": "green tea"}, ctx=bob)
+        assert "No memory fits" in others["content"][0]["text"]
+    assert machine.texts("anna") == [TEA]
+    assert host.logged == []
+
+
+def test_an_outage_is_told_once_and_ends(machine: Machine) -> None:
+    with hosted(machine) as host:
+        assert [host.recall(), host.recall()] == [None, None]
+        assert "out of reach" in host.search()
+        with running_gateway(machine):
+            host.until_it_is_back()
+            assert "No memory fits" in host.search()
+        assert host.recall() is None
+        with running_gateway(machine):
+            host.until_it_is_back()
+    levels = [line.partition(":")[0] for line in host.logged]
+    assert levels == ["warn", "info", "warn", "info"]
+    assert AWAY in host.logged[0]
+
+
+def test_a_gateway_that_hangs_is_left_alone(machine: Machine) -> None:
+    with running_gateway(machine) as gateway, hosted(machine, recallDeadlineS=0.5) as host:
+        host.until_it_is_back()
+        gateway.process.send_signal(signal.SIGSTOP)
+        try:
+            assert [host.recall() for _ in range(3)] == [None] * 3
+        finally:
+            gateway.process.send_signal(signal.SIGCONT)
+        host.until_it_is_back()
+    warnings = [line for line in host.logged if AWAY in line]
+    assert len(warnings) == 1
+    assert "no answer in time" in warnings[0]
+
+
+def test_settings_that_the_gateway_refuses_are_named(machine: Machine) -> None:
+    with running_gateway(machine), hosted(machine, recallResultsMax=99) as host:
+        assert host.recall() is None
+    assert "recall_results_max" in host.logged[0]
+
+
+def test_what_is_no_gateway_does_no_harm(machine: Machine) -> None:
+    (machine.profiles / "gateway.json").write_text("no json")
+    with hosted(machine) as host:
+        assert host.recall() is None
+    assert AWAY in host.logged[0]
+
+
+def test_with_a_debounce_silence_captures(machine: Machine) -> None:
+    """Only then are the events of each model call handed over."""
+    with running_gateway(machine), hosted(machine, debounceS=0.1) as host:
+        host.recall()
+        host.call(hook="llm_input", event={"prompt": TEA}, ctx=ANNA)
+        host.call(hook="llm_output", event={"assistantTexts": ["Good choice."]}, ctx=ANNA)
+        wait_for(machine, "anna", TEA)
+    with running_gateway(machine), hosted(machine) as host:
+        host.recall()
+        event = {"prompt": "I prefer window seats on long flights."}
+        assert host.call(hook="llm_input", event=event, ctx=ANNA) is None
+        assert host.call(hook="llm_output", event={"assistantTexts": ["So."]}, ctx=ANNA) is None
+    assert machine.texts("anna") == [TEA]
