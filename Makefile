@@ -84,7 +84,6 @@ requirements: .venv/.dev
 	$(COMPILE) -o $(REQUIREMENTS)/runtime.txt $(REQUIREMENTS)/runtime.in pyproject.toml client/pyproject.toml
 	$(COMPILE) -o $(REQUIREMENTS)/dev.txt $(REQUIREMENTS)/dev.in
 	$(COMPILE) -o $(REQUIREMENTS)/hermes.txt $(REQUIREMENTS)/hermes.in client/pyproject.toml
-	$(COMPILE) --no-deps -o $(REQUIREMENTS)/memwal-next.txt $(REQUIREMENTS)/memwal-next.in
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

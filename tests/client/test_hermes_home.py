@@ -12,8 +12,8 @@ import pytest
 from memrelay.cli import main
 from memrelay.config import write_private
 from memrelay.errors import ConfigError
-from memrelay.hermes_home import HermesSettings, home_path, save_settings
-from memrelay.hermes_yaml import Choice, NotEditable
+from memrelay.hermes.choice import Choice, NotEditable
+from memrelay.hermes.home import HermesSettings, home_path, save_settings
 
 PROFILE = {"url": "http://127.0.0.1:9", "account_id": "0x" + "ab" * 32, "private_key": "07" * 32}
 CONFIG = "# mine\nmodel:\n  default: x  # the fast one\n\nmemory:\n  memory_enabled: true\n"

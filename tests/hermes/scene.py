@@ -17,7 +17,7 @@ from memrelay import Settings, SyncMemoryClient
 from memrelay.config import write_private
 from memrelay.gateway.capture import CapturedTurn
 from memrelay.gateway.spool import Spool, SpoolKey
-from memrelay.hermes_home import Configuration, save_settings, write_plugin
+from memrelay.hermes.home import Configuration, save_settings, write_plugin
 
 HERE = Path(__file__).parent
 WAIT_S = 120

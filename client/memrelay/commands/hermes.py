@@ -1,6 +1,6 @@
 """The commands hermes install and uninstall.
 
-It does not own what a Hermes home needs (`hermes_home.py`).
+It does not own what a Hermes home needs (`hermes/`).
 """
 
 import shlex
@@ -15,7 +15,8 @@ from memrelay.commands.shell import Shell, warn
 from memrelay.config import agent_name, profile_path
 from memrelay.errors import ConfigError
 from memrelay.gateway.guards import MAIN_AGENT
-from memrelay.hermes_home import (
+from memrelay.hermes.choice import NotEditable
+from memrelay.hermes.home import (
     FRAGMENT,
     PROVIDER,
     Configuration,
@@ -29,9 +30,10 @@ from memrelay.hermes_home import (
     settings_say,
     write_plugin,
 )
-from memrelay.hermes_yaml import NotEditable
 
-_CHECK = "import importlib.util as u; print(bool(u.find_spec('pip'))); import memrelay.hermes"
+_CHECK = (
+    "import importlib.util as u; print(bool(u.find_spec('pip'))); import memrelay.hermes.provider"
+)
 
 
 def register(add: Adder) -> None:

@@ -1,6 +1,6 @@
 """What a Hermes home has of ours: the provider's folder, its settings, and that it is chosen.
 
-It does not own what the provider does (`hermes.py`), how the choice is written (`hermes_yaml.py`)
+It does not own what the provider does (`provider.py`), how the choice is written (`choice.py`)
 or asking the user (`commands/hermes.py`).
 
 - Nothing here holds a key: the settings name a profile, which does.
@@ -18,14 +18,14 @@ from memrelay import __version__
 from memrelay.config import agent_name, agent_path, profile_path, write_private, write_private_text
 from memrelay.errors import ConfigError
 from memrelay.gateway.settings import GatewaySettings
-from memrelay.hermes_yaml import Choice, NotEditable
+from memrelay.hermes.choice import Choice, NotEditable
 
 PROVIDER = "memrelay"
 FRAGMENT = f"memory:\n  provider: {PROVIDER}\n"
 
 _PLUGIN = {
     "__init__.py": '"""Hermes finds this by the word register_memory_provider, and calls it."""\n'
-    "from memrelay.hermes import register  # noqa: F401\n",
+    "from memrelay.hermes.provider import register  # noqa: F401\n",
     "plugin.yaml": f"name: {PROVIDER}\nversion: {__version__}\nkind: exclusive\n"
     'description: "Long-term memory that nobody else can read: end-to-end sealed, self-hosted."\n'
     f"pip_dependencies:\n  - {PROVIDER}\n",

@@ -1,6 +1,6 @@
 """What Hermes changes in its own small memory, repeated in ours, in order and in the background.
 
-It does not own when Hermes does so (`hermes.py`). What fails is not tried again: Hermes itself
+It does not own when Hermes does so (`provider.py`). What fails is not tried again: Hermes itself
 still has the entry, and puts it into every prompt.
 """
 

@@ -1,7 +1,7 @@
 """The memory provider of Hermes Agent: recall before each turn, capture after it, and tools.
 
-It does not own what is recalled or kept (`gateway/`), what lies in a Hermes home (`hermes_home.py`)
-or the mirror of Hermes' own memory (`hermes_mirror.py`). It runs inside Hermes, 0.19 or later.
+It does not own what is recalled or kept (`gateway/`), what lies in a Hermes home (`home.py`)
+or the mirror of Hermes' own memory (`mirror.py`). It runs inside Hermes, 0.19 or later.
 
 - No method waits for the relayer beyond a deadline. A captured turn is on disk at once, so that
   Hermes may end, or forget a provider, without a word.
@@ -30,9 +30,9 @@ from memrelay.gateway.events import ASSISTANT, read_messages
 from memrelay.gateway.framing import SKILL, namespace_instruction
 from memrelay.gateway.roster import Seat
 from memrelay.gateway.schemas import FORGET, GET, SEARCH, STORE
-from memrelay.hermes_conversation import Conversation
-from memrelay.hermes_home import PROVIDER, HermesSettings, identity_of, save_settings
-from memrelay.hermes_mirror import Mirror
+from memrelay.hermes.conversation import Conversation
+from memrelay.hermes.home import PROVIDER, HermesSettings, identity_of, save_settings
+from memrelay.hermes.mirror import Mirror
 
 log = logging.getLogger("memrelay.hermes")
 
@@ -129,7 +129,7 @@ class MemrelayProvider(MemoryProvider):
         self._memory = _enter(self, settings)
         self._mirror = Mirror(self._memory.roster, self._context())
         # The first turn should not pay for the first connection.
-        threading.Thread(target=self.queue_prefetch, args=(_WARM_UP,), daemon=True).start()
+        threading.Thread(target=self._warm_up, daemon=True).start()
 
     def get_config_schema(self) -> list[dict[str, Any]]:
         """Return what `hermes memory setup` asks for."""
@@ -184,9 +184,7 @@ class MemrelayProvider(MemoryProvider):
         return injection.prepend_context or ""
 
     def queue_prefetch(self, query: str, *, session_id: str = "") -> None:
-        """Keep connection and keys ready for the next turn, which recalls for its own words."""
-        if self._memory is not None:
-            self._memory.gateway.recall(query, self._context(session_id or "warm-up"))
+        """Do nothing: a turn recalls for its own words, which nobody knows before it begins."""
 
     # After a turn.
 
@@ -284,6 +282,10 @@ class MemrelayProvider(MemoryProvider):
         return json.dumps({member: answer.text}, ensure_ascii=False)
 
     # Within.
+
+    def _warm_up(self) -> None:
+        if self._memory is not None:
+            self._memory.gateway.recall(_WARM_UP, self._context("warm-up"))
 
     def _writes(self) -> bool:
         return self._memory is not None and not self._run

@@ -1,6 +1,6 @@
 """What was said in a session of Hermes, as far as it was heard, so that it is captured once.
 
-It does not own what is worth capturing (`gateway/`) or when (`hermes.py`). A turn goes with those
+It does not own what is worth capturing (`gateway/`) or when (`provider.py`). A turn goes with those
 before it: "yes, the second one" says something only then.
 """
 

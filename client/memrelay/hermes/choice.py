@@ -1,6 +1,6 @@
 """The line of Hermes' `config.yaml` that chooses the memory provider.
 
-It does not own the file (`hermes_home.py`). One line is set, and all others stay, with comments and
+It does not own the file (`home.py`). One line is set, and all others stay, with comments and
 order; a text that is not plain enough for that is refused rather than misread.
 """
 
