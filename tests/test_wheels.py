@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of commands of an environment with both wheels and their pinned dependencies."""
     folder = tmp_path_factory.mktemp("wheels")
     for project in (ROOT, ROOT / "client"):
+        # What an earlier build left there would be packed again, long after it was removed.
+        shutil.rmtree(project / "build", ignore_errors=True)
         run(
             sys.executable,
             "-m",
