@@ -2,6 +2,8 @@
 
 Not here: verifying what is stored (`check.py`). A refused client is told nothing; whoever runs the
 relayer may ask here how a key stands.
+
+- Nothing is made, migrated or mended: a mistyped folder is told, not filled.
 """
 
 import shutil
@@ -9,9 +11,10 @@ import sys
 from typing import Any
 
 from relayer import app, provision
-from relayer.clock import rfc3339, utc_now
+from relayer.clock import Clock, rfc3339, utc_now
 from relayer.database import accounts as statements
 from relayer.database.check import database_clock
+from relayer.database.migrate import head
 from relayer.embedding import model
 from relayer.errors import RelayerError
 from relayer.identity import IdentityError
@@ -21,7 +24,7 @@ from relayer.sealed.keys import account_text
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import open_receipt
 from relayer.settings import Settings, SettingsError
-from relayer.storage import Storage, opened
+from relayer.storage import NotInstalled, Storage, as_found
 
 Finding = dict[str, Any]
 DISK_BYTES_MIN = 1 << 30
@@ -29,7 +32,7 @@ CLOCK_SKEW_S_MAX = 30  # nonces live by the database's clock, signatures by this
 ACCOUNTS_MAX = 100  # whose newest receipt is looked at
 
 
-async def examine(settings: Settings, key: str = "") -> list[Finding]:
+async def examine(settings: Settings, key: str = "", *, clock: Clock = utc_now) -> list[Finding]:
     """One finding per thing that can be wrong: `{check, ok, detail, do}`.
 
     `key` is the beginning of a public key to look up.
@@ -38,7 +41,7 @@ async def examine(settings: Settings, key: str = "") -> list[Finding]:
         _python(),
         _disk(settings),
         _model(settings),
-        *await _storage(settings, key),
+        *await _storage(settings, key, clock),
         _embedder(settings),
         _server(settings),
     ]
@@ -54,10 +57,8 @@ def _python() -> Finding:
 
 
 def _disk(settings: Settings) -> Finding:
-    folder = (
-        settings.data_dir if settings.data_dir.exists() else settings.data_dir.absolute().parent
-    )
-    free = shutil.disk_usage(folder).free
+    folder = settings.data_dir.absolute()
+    free = shutil.disk_usage(next(f for f in (folder, *folder.parents) if f.exists())).free
     detail = f"{free / 2**30:.1f} GiB free"
     return _finding("disk", free >= DISK_BYTES_MIN, detail, "make room for the data folder")
 
@@ -71,24 +72,27 @@ def _model(settings: Settings) -> Finding:
     return _finding("model", complete or not needed, detail, "relayer model fetch")
 
 
-async def _storage(settings: Settings, key: str) -> list[Finding]:
+async def _storage(settings: Settings, key: str, clock: Clock) -> list[Finding]:
+    do = "read the message; then relayer serve"
     try:
-        async with opened(settings) as storage:
+        async with as_found(settings, clock) as storage:
             found = [
-                _finding("database", True, "migrated and answering"),
-                await _clock(storage),
+                _finding("database", True, f"schema {head()}, answering"),
+                await _clock(storage, clock),
                 await _identity(storage),
             ]
-            return [*found, await _key(storage, key)] if key else found
+            return [*found, await _key(storage, key, clock)] if key else found
+    except NotInstalled as error:
+        message, do = str(error), error.do
     except RelayerError as error:
         message = error.message
     except (SettingsError, IdentityError, PostgresError) as error:
         message = str(error)
-    return [_finding("database", False, message, "read the message; then relayer serve")]
+    return [_finding("database", False, message, do)]
 
 
-async def _clock(storage: Storage) -> Finding:
-    told, now = await database_clock(storage.database), utc_now()
+async def _clock(storage: Storage, clock: Clock) -> Finding:
+    told, now = await database_clock(storage.database), clock()
     skew_s = abs((now - told).total_seconds())
     detail = f"{rfc3339(now)}, {skew_s:.0f} s off the database's"
     return _finding("clock", skew_s <= CLOCK_SKEW_S_MAX, detail, "sudo timedatectl set-ntp true")
@@ -120,7 +124,7 @@ async def _identity(storage: Storage) -> Finding:
     )
 
 
-async def _key(storage: Storage, beginning: str) -> Finding:
+async def _key(storage: Storage, beginning: str, clock: Clock) -> Finding:
     """What is known of a key, for a client that was refused."""
     add = "memrelay keys add --namespace NAME"  # which the owner of the account types
     rows = await statements.keys_beginning(storage.database, beginning.lower())
@@ -130,7 +134,7 @@ async def _key(storage: Storage, beginning: str) -> Finding:
     account, public_key = rows[0]["account_id"], rows[0]["public_key"].hex()
     keys = await provision.list_keys(storage, account)
     entry = next(entry for entry in keys if entry["public_key"] == public_key)
-    ended = entry["expires_at"] is not None and entry["expires_at"] <= str(rfc3339(utc_now()))
+    ended = entry["expires_at"] is not None and entry["expires_at"] <= str(rfc3339(clock()))
     state = "revoked" if entry["revoked"] else "expired" if ended else "valid"
     until = f" until {entry['expires_at']}" if entry["expires_at"] else ""
     scope = "the whole account" if entry["namespaces"] is None else ", ".join(entry["namespaces"])

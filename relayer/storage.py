@@ -15,7 +15,7 @@ from relayer.accounts import Accounts
 from relayer.blobs import BlobStore, FolderStore, PostgresStore
 from relayer.clock import Clock, utc_now
 from relayer.custody import Custody
-from relayer.database.migrate import migrate
+from relayer.database.migrate import head, migrate, revision
 from relayer.database.pool import Database
 from relayer.identity import load_identity
 from relayer.namespaces import Namespaces
@@ -39,20 +39,67 @@ class Storage:
     custody: Custody
 
 
+class NotInstalled(Exception):
+    """There is no installation here that this release can use; `do` says what makes one."""
+
+    def __init__(self, message: str, do: str) -> None:
+        super().__init__(message)
+        self.do = do
+
+
 @asynccontextmanager
 async def opened(settings: Settings, clock: Clock = utc_now) -> AsyncIterator[Storage]:
     """Storage on a migrated database; the embedded server is started and stopped with it."""
     # The embedded server drops root and must still walk through; what is inside is closed.
     mode = 0o711 if os.geteuid() == 0 else 0o700
     settings.data_dir.mkdir(mode=mode, parents=True, exist_ok=True)
-    identity = load_identity(Path(settings.key_file or settings.data_dir / "relayer.key"))
+    identity = load_identity(_key_path(settings))
     async with _connect_args(settings) as (connect_args, url):
         await migrate(connect_args, url)
-        database = await Database.connect(connect_args, connections=settings.database_connections)
-        try:
-            yield storage_on(settings, connect_args, database, identity, clock)
-        finally:
-            await database.close()
+        async with _connected(settings, connect_args, identity, clock) as storage:
+            yield storage
+
+
+@asynccontextmanager
+async def as_found(settings: Settings, clock: Clock = utc_now) -> AsyncIterator[Storage]:
+    """Storage on what is there, to examine it: nothing is made, and nothing migrated.
+
+    Raises:
+        NotInstalled: something is missing, or the schema is not this release's.
+    """
+    cluster = [] if settings.database_url else [settings.data_dir / "postgres" / "cluster"]
+    for path in (settings.data_dir, _key_path(settings), *cluster):
+        if not path.exists():
+            raise NotInstalled(
+                f"no installation here: there is no {path}",
+                "name the right --data-dir and --key-file; relayer serve makes a new installation",
+            )
+    identity = load_identity(_key_path(settings))
+    async with _connect_args(settings) as (connect_args, _):
+        present, needed = await revision(connect_args), head()
+        if present != needed:
+            newer = present is not None and present > needed
+            raise NotInstalled(
+                f"its schema is {present or 'not there yet'}, this release needs {needed}",
+                "install the newer release" if newer else "relayer serve (it migrates)",
+            )
+        async with _connected(settings, connect_args, identity, clock) as storage:
+            yield storage
+
+
+def _key_path(settings: Settings) -> Path:
+    return Path(settings.key_file or settings.data_dir / "relayer.key")
+
+
+@asynccontextmanager
+async def _connected(
+    settings: Settings, connect_args: dict[str, Any], identity: Identity, clock: Clock
+) -> AsyncIterator[Storage]:
+    database = await Database.connect(connect_args, connections=settings.database_connections)
+    try:
+        yield storage_on(settings, connect_args, database, identity, clock)
+    finally:
+        await database.close()
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ _MESSAGE_FIELDS = {
     "system": {"role", "content", "name"},
     "user": {"role", "content", "name"},
     "assistant": {"role", "content", "name", "refusal", "tool_calls", "audio"},
-    "tool": {"role", "content", "tool_call_id"},
+    "tool": {"role", "content", "tool_call_id", "name"},  # the name is of an older API, and taken
 }
 _BLOCKS = {
     "user": {"text": str, "image_url": dict, "input_audio": dict, "file": dict},

@@ -2,17 +2,30 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 
 from relayer import doctor, provision
 from relayer.clock import utc_now
+from relayer.database.migrate import head
+from relayer.identity import load_identity
 from relayer.sealed.keys import account_text, parse_namespace
 from relayer.settings import Settings
 from relayer.storage import Storage, opened
+from tests.conftest import TestDatabase
 
 ADD = "memrelay keys add --namespace NAME"
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Those of an installation: there is a key beside the database."""
+    load_identity(settings.data_dir / "relayer.key")
+    return settings
 
 
 async def finding(settings: Settings, check: str, key: str = "") -> dict[str, Any]:
@@ -112,6 +125,19 @@ async def test_the_clock_is_compared_with_the_databases(settings: Settings) -> N
     assert found["detail"].endswith("Z, 0 s off the database's")
 
 
+@pytest.mark.parametrize("minutes", [5, -5])
+async def test_a_clock_that_is_off_the_databases_is_told(settings: Settings, minutes: int) -> None:
+    found = {
+        f["check"]: f
+        for f in await doctor.examine(
+            settings, clock=lambda: utc_now() + timedelta(minutes=minutes)
+        )
+    }["clock"]
+    assert not found["ok"]
+    assert found["detail"].endswith("300 s off the database's")
+    assert found["do"] == "sudo timedatectl set-ntp true"
+
+
 async def test_the_relayers_own_key_is_told(settings: Settings) -> None:
     async with opened(settings) as storage:
         own = storage.identity.public_key.hex()
@@ -128,6 +154,86 @@ async def test_another_relayer_on_the_same_database_is_told(
     assert not found["ok"]
     assert "1 of 1 accounts were last written by another key" in found["detail"]
     assert found["do"].startswith("put the old key file back")
+
+
+def everything_in(folder: Path) -> set[Path]:
+    return set(folder.rglob("*"))
+
+
+@pytest.mark.parametrize("missing", ["data", "data/relayer.key", "data/postgres/cluster"])
+async def test_a_mistyped_folder_is_told_and_not_filled(tmp_path: Path, missing: str) -> None:
+    """With each part of an installation that is looked for, up to the missing one."""
+    data = tmp_path / "far" / "data"
+    if missing != "data":
+        data.mkdir(mode=0o700, parents=True)
+    if missing == "data/postgres/cluster":
+        load_identity(data / "relayer.key")
+    before = everything_in(tmp_path)
+    found = {f["check"]: f for f in await doctor.examine(Settings(data_dir=data))}
+    expected = f"no installation here: there is no {tmp_path / 'far' / missing}"
+    assert (found["database"]["ok"], found["database"]["detail"]) == (False, expected)
+    assert "--data-dir" in found["database"]["do"]
+    assert not {"clock", "identity", "key"} & set(found)
+    assert everything_in(tmp_path) == before
+
+
+async def test_a_missing_key_beside_a_database_elsewhere_is_told(
+    settings: Settings, fresh_database: TestDatabase
+) -> None:
+    (settings.data_dir / "relayer.key").unlink()
+    found = await finding(settings, "database")
+    assert (found["ok"], found["detail"][:20]) == (False, "no installation here")
+    assert not (settings.data_dir / "relayer.key").exists()
+
+
+async def test_the_schema_is_told(settings: Settings) -> None:
+    found = await finding(settings, "database")
+    assert (found["ok"], found["detail"]) == (True, f"schema {head()}, answering")
+
+
+@pytest.mark.parametrize(("present", "do"), [("0000", "relayer serve"), ("9999", "install")])
+async def test_another_schema_is_told_and_left(
+    settings: Settings, fresh_database: TestDatabase, present: str, do: str
+) -> None:
+    connection = await asyncpg.connect(**fresh_database.connect_args)
+    try:
+        await connection.execute("UPDATE alembic_version SET version_num = $1", present)
+        found = await finding(settings, "database")
+        assert await connection.fetchval("SELECT version_num FROM alembic_version") == present
+    finally:
+        await connection.close()
+    expected = f"its schema is {present}, this release needs {head()}"
+    assert (found["ok"], found["detail"]) == (False, expected)
+    assert found["do"].startswith(do)
+
+
+async def test_an_empty_database_stays_empty(
+    settings: Settings, fresh_database: TestDatabase
+) -> None:
+    connection = await asyncpg.connect(**fresh_database.connect_args)
+    try:
+        await connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        found = await finding(settings, "database")
+        tables = await connection.fetchval(
+            "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace"
+        )
+    finally:
+        await connection.close()
+    assert (found["ok"], tables) == (False, 0)
+    assert found["detail"].startswith("its schema is not there yet")
+
+
+async def test_a_database_that_refuses_is_told(
+    settings: Settings, fresh_database: TestDatabase
+) -> None:
+    url = urlsplit(fresh_database.url)
+    wrong = [
+        url._replace(path="/no_such_database"),
+        url._replace(netloc="memrelay:wrong@"),
+    ]
+    for other in wrong:
+        found = await finding(replace(settings, database_url=other.geturl()), "database")
+        assert found["detail"].startswith("the database refuses us: Invalid")
 
 
 async def test_a_database_that_is_away_hides_the_rest(settings: Settings) -> None:

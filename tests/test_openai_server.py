@@ -121,6 +121,7 @@ def test_stream_that_hangs_has_sent_what_came_before(server: OpenAIServer, clien
         ({"messages": [{"role": "system", "content": [{"type": "image_url"}]}]}, 400),
         ({"messages": [{**USER, "refusal": "no"}]}, 400),
         ({"messages": [USER, CALLING, ANSWERED], "tools": [TOOL]}, 200),
+        ({"messages": [USER, CALLING, {**ANSWERED, "name": "look"}], "tools": [TOOL]}, 200),
         ({"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]}, 200),
         ({"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False}, 200),
         ({"stream": True, "store": False, "reasoning_effort": "low"}, 200),

@@ -53,8 +53,11 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         return _exit_code(error)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read the output has enough; nothing may complain about it at exit.
+    except OSError as error:
+        # Whoever reads from a broken pipe has enough; a full disk is worth a word.
+        if not isinstance(error, BrokenPipeError):
+            warn(f"{error.filename or 'The output'}: {error.strerror or type(error).__name__}.")
+        # What could not be written is not tried again at exit, which would complain once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     return EXIT_OK

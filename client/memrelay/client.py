@@ -201,8 +201,10 @@ class MemoryClient(_Client):
 
     async def close(self) -> None:
         """Save what was seen and close the connections."""
-        self._session.save()
-        await self._http.aclose()
+        try:
+            self._session.save()
+        finally:
+            await self._http.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -321,8 +323,10 @@ class SyncMemoryClient(_Client):
 
     def close(self) -> None:
         """Save what was seen and close the connections."""
-        self._session.save()
-        self._http.close()
+        try:
+            self._session.save()
+        finally:
+            self._http.close()
 
     def __enter__(self) -> Self:
         return self

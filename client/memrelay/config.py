@@ -11,9 +11,11 @@ import json
 import os
 import re
 import stat
+import sys
 import tempfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ from memrelay.sealed.keys import (
     normalise_namespace,
     public_key_bytes,
 )
+
+if sys.platform != "win32":
+    import fcntl
 
 CUSTODIES = ("auto", "sealed", "managed")
 VARIABLES = {
@@ -288,7 +293,7 @@ def write_private_text(path: Path, text: str) -> None:
         ConfigError: the folder cannot be written.
     """
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         # mkstemp makes the file with mode 0600.
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
@@ -302,6 +307,49 @@ def write_private_text(path: Path, text: str) -> None:
             raise
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder and its missing parents, which only this user may enter.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    # pathlib would make the parents with the mode that everything else gets.
+    for place in (*reversed(folder.parents), folder):
+        place.mkdir(mode=0o700, exist_ok=True)
+
+
+@contextmanager
+def locked(path: Path, *, otherwise: str = "") -> Iterator[None]:
+    """Hold what one process at a time holds; `path` is its file, which is empty and stays.
+
+    While another process holds it, wait; or raise an error that says `otherwise`.
+    Windows has no such lock: there, nothing keeps another process away.
+
+    Raises:
+        ConfigError: the file cannot be made or locked.
+    """
+    try:
+        make_private_folder(path.parent)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
+    try:
+        _take(descriptor, path, otherwise)
+        yield
+    finally:
+        os.close(descriptor)  # which also ends the lock, as the process's own end does
+
+
+def _take(descriptor: int, path: Path, otherwise: str) -> None:
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if otherwise else 0))
+        except BlockingIOError:
+            raise ConfigError(otherwise) from None
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be locked: {error.strerror}.") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -364,8 +412,9 @@ class SeenFile:
         """
         if self._path is None or self.value == self._saved:
             return
-        self.value = self.value.merged(self._read())
-        write_private(
-            self._path, {item.name: getattr(self.value, item.name) for item in fields(Seen)}
-        )
+        with locked(self._path.with_name(f".{self._path.name}.lock")):
+            self.value = self.value.merged(self._read())
+            write_private(
+                self._path, {item.name: getattr(self.value, item.name) for item in fields(Seen)}
+            )
         self._saved = self.value

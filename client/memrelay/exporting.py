@@ -5,10 +5,13 @@ It does not own the form of a page (`pages.py`) or what people are told (`comman
 - The files are readable, so only this user may read them. Each is replaced at once.
 - A page belongs to the day of its memories' event, or else of their storing, in UTC.
 - A page of an earlier export whose memories are all gone is removed: importing the folder must
-  not bring back what was forgotten. Nothing else is ever removed or replaced.
+  not bring back what was forgotten. Nothing else is ever removed or replaced. So a folder belongs
+  to one account, which a file in it names.
 """
 
+import hashlib
 import json
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -23,10 +26,11 @@ from memrelay.errors import ConfigError
 from memrelay.importing.found import moment
 from memrelay.importing.records import FIRST_STORED
 from memrelay.models import Memory
-from memrelay.pages import FIELDS, is_page, page
+from memrelay.pages import FIELDS, MARKER, is_page, page
 
 _PAGE_LIMIT = 100
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_ ")
+_NAME_BYTES_MAX = 200  # file systems take 255
 
 Record = Mapping[str, Any]
 
@@ -88,12 +92,41 @@ def json_lines(records: Iterable[Record], *, ascii_only: bool = False) -> str:
 
 
 def write_lines(path: Path, records: Iterable[Record]) -> None:
-    """Replace a file by records as JSON lines.
+    """Replace a file by records as JSON lines; where a link leads, not the link.
 
     Raises:
-        ConfigError: it cannot be written.
+        ConfigError: it cannot be written, or is a folder or a device.
     """
-    write_private_text(path, json_lines(records))
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise ConfigError(f"{path} is no file; choose another name, or - for standard output.")
+    write_private_text(target, json_lines(records))
+
+
+def claim(folder: Path, account_id: str) -> None:
+    """Make a folder the export of an account, unless it is that already.
+
+    Raises:
+        ConfigError: it has pages of another account or of nobody knows whom, or cannot be written.
+    """
+    try:
+        owner = _owner(folder)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}.") from error
+    if owner is None:
+        write_private_text(folder / MARKER, f"{account_id}\n")
+    elif owner != account_id:
+        raise ConfigError(
+            f"{folder} has pages of another account, or lacks the {MARKER} that says whose they "
+            "are; choose another folder."
+        )
+
+
+def _owner(folder: Path) -> str | None:
+    try:
+        return (folder / MARKER).read_text(encoding="utf-8", errors="replace").strip()
+    except FileNotFoundError:
+        return "" if any(_pages_in(place) for place in folder.glob("*/")) else None
 
 
 def write_pages(folder: Path, namespace: str, records: Sequence[Record]) -> tuple[int, int]:
@@ -127,7 +160,7 @@ def write_pages(folder: Path, namespace: str, records: Sequence[Record]) -> tupl
 
 def _pages_in(place: Path) -> dict[str, str]:
     found = {}
-    for path in place.glob("????-??-??.md"):
+    for path in filter(Path.is_file, place.glob("????-??-??.md")):
         with path.open(encoding="utf-8", errors="replace", newline="") as file:
             text = file.read()
         if is_page(text):
@@ -136,11 +169,18 @@ def _pages_in(place: Path) -> dict[str, str]:
 
 
 def folder_name(namespace: str) -> str:
-    """Return a namespace's folder: its name, with what file systems mix up or refuse escaped."""
-    return "".join(
+    """Return a namespace's folder: its name, with what file systems mix up or refuse escaped.
+
+    A name too long for them is cut, and told from others by a hash behind `~`.
+    """
+    name = "".join(
         char if char in _PLAIN or (char > "\x7f" and char == char.casefold()) else _escaped(char)
         for char in namespace
     )
+    if len(name.encode()) <= _NAME_BYTES_MAX:
+        return name
+    digest = hashlib.blake2b(namespace.encode(), digest_size=16).hexdigest()
+    return f"{name.encode()[: _NAME_BYTES_MAX - 33].decode(errors='ignore')}~{digest}"
 
 
 def _escaped(char: str) -> str:

@@ -12,12 +12,21 @@ import atexit
 import os
 import threading
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 from openai import AsyncOpenAI, AsyncStream, BaseModel, OpenAI, Stream
 from openai.resources.chat import AsyncChat, AsyncCompletions, Chat, Completions
@@ -36,6 +45,7 @@ _FINAL = {"stop", "length"}  # how an answer ends that is one
 _ASIDE = {"system", "developer"}  # roles that do not answer the user
 # Not every server sends what the API promises, and the openai package does not insist.
 _INCOMPLETE = (AttributeError, IndexError, TypeError)
+_FLUSH_S = 5.0
 _TURNS_MAX = 256  # whose memories are kept for the further steps of a tool loop
 
 _session: ContextVar[tuple[str, str | None] | None] = ContextVar("memrelay_session", default=None)
@@ -60,17 +70,18 @@ def with_memory(
         ConfigError: there is no profile, or something in it is malformed.
     """
     spool_path = profile_path(profile, os.environ).parent / "spool"
-    gateway = Gateway(Roster.load(profile), settings, source="openai", spool_path=spool_path)
+    roster, chosen = Roster.load(profile), settings or GatewaySettings()
+    gateway = Gateway(roster, chosen, source="openai", spool_path=spool_path)
     conversation = (session or uuid.uuid4().hex, agent)
-
-    def start() -> BlockingGateway:
-        blocking = BlockingGateway(gateway, settings or GatewaySettings())
-        atexit.register(blocking.close)  # a script may end without a word
-        return blocking
-
     if isinstance(client, AsyncOpenAI):
-        return _attached(client.copy(), _Memory(lambda: gateway, conversation))
-    return _attached(client.copy(), _Memory(start, conversation))
+        return _attached(client.copy(), _Memory(_Shared(lambda: gateway), conversation))
+    keys = frozenset(one.settings for one in roster.clients())
+    with _lock:
+        shared = _running.setdefault(
+            (spool_path, chosen, keys),
+            _Shared(lambda: BlockingGateway(gateway, chosen)),
+        )
+        return _attached(client.copy(), _Memory(shared, conversation))
 
 
 @contextmanager
@@ -146,30 +157,73 @@ class _Turn:
         return (*self.messages, Message(ASSISTANT, text))
 
 
+@dataclass(eq=False)
+class _Shared(Generic[G]):
+    """A gateway, which begins with its first use, and the clients that use it.
+
+    Not every client is closed, and a gateway for each would leave its thread behind.
+    """
+
+    start: Callable[[], G]
+    begun: G | None = None
+    users: "WeakSet[OpenAI | AsyncOpenAI]" = field(default_factory=WeakSet)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def gateway(self) -> G:
+        """The gateway itself."""
+        with self.lock:  # not sooner: a server that forks after the set-up would lose the thread
+            if self.begun is None:
+                self.begun = self.start()
+            return self.begun
+
+    def unused(self) -> bool:
+        """Return whether all clients are closed; copies may share one connection."""
+        return all(user.is_closed() for user in list(self.users))
+
+
+_running: dict[Hashable, _Shared[BlockingGateway]] = {}
+_lock = threading.Lock()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Deliver what was captured last: a script may end without a word."""
+    for shared in list(_running.values()):
+        if shared.begun is not None:
+            shared.begun.close()
+
+
+def _forget_begun() -> None:
+    for key in [key for key, shared in _running.items() if shared.begun is not None]:
+        del _running[key]
+
+
+if hasattr(os, "register_at_fork"):  # the threads of what has begun stay with the parent
+    os.register_at_fork(after_in_child=_forget_begun)
+
+
 class _Memory(Generic[G]):
     """A gateway, and what all calls of one client have in common."""
 
-    def __init__(self, start: Callable[[], G], conversation: tuple[str, str | None]) -> None:
-        self._start = start
-        self._gateway: G | None = None
+    def __init__(self, shared: _Shared[G], conversation: tuple[str, str | None]) -> None:
+        self.shared = shared
         self._conversation = conversation
         self._injections: dict[tuple[Context, str], Injection] = {}
         self._lock = threading.Lock()
 
     @property
     def gateway(self) -> G:
-        """The gateway; it begins with its first use."""
-        with self._lock:  # not sooner: a server that forks after the set-up would lose the thread
-            if self._gateway is None:
-                self._gateway = self._start()
-            return self._gateway
+        """The gateway."""
+        return self.shared.gateway
 
     def turn(self, options: dict[str, Any]) -> _Turn | None:
         """Return the turn of a call; None if there is nothing to do around it."""
-        if _off.get() or not isinstance(options.get("messages"), Iterable):
-            return None
+        given = options.get("messages")
+        if _off.get() or isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+            return None  # what is no list of messages, the call itself refuses
         # An iterator can be read once only, so the call gets the list as well.
-        given = options["messages"] = list(options["messages"])
+        given = options["messages"] = list(given)
         members = [_members(message) for message in given]
         roles = [message.get("role") for message in members]
         if USER not in roles:
@@ -282,7 +336,7 @@ class _Completions(Completions):
 
     def _remembering(self, call: Callable[..., Any], options: dict[str, Any]) -> Any:
         memory = self._memory
-        turn = memory.turn(options)
+        turn = None if self._client.is_closed() else memory.turn(options)
         if turn is None:
             return call(**options)
         if turn.begins:
@@ -309,7 +363,7 @@ class _AsyncCompletions(AsyncCompletions):
 
     async def _remembering(self, call: Callable[..., Any], options: dict[str, Any]) -> Any:
         memory = self._memory
-        turn = memory.turn(options)
+        turn = None if self._client.is_closed() else memory.turn(options)
         if turn is None:
             return await call(**options)
         if turn.begins:
@@ -331,6 +385,7 @@ def _attached(client: C, memory: _Memory[Any]) -> C:
         return _attached(copy(**options), memory)
 
     # An instance's own members come before the cached properties and the methods of its class.
+    memory.shared.users.add(client)
     own = vars(client)
     own.update(copy=copied, with_options=copied)
     if isinstance(client, AsyncOpenAI):
@@ -345,9 +400,14 @@ def _attached(client: C, memory: _Memory[Any]) -> C:
 
 def _closing(memory: _Memory[BlockingGateway], close: Callable[[], None]) -> Callable[[], None]:
     def closed() -> None:
-        atexit.unregister(memory.gateway.close)
-        memory.gateway.close()
         close()
+        shared = memory.shared
+        with _lock:
+            last = shared.unused()
+            for key in [key for key, value in _running.items() if last and value is shared]:
+                del _running[key]
+        if shared.begun is not None:
+            shared.begun.close() if last else shared.begun.flush(_FLUSH_S)
 
     return closed
 
@@ -356,8 +416,11 @@ def _closing_async(
     memory: _Memory[Gateway], close: Callable[[], Awaitable[None]]
 ) -> Callable[[], Awaitable[None]]:
     async def closed() -> None:
-        await memory.gateway.close()
         await close()
+        if memory.shared.unused():
+            await memory.gateway.close()
+        else:
+            await memory.gateway.flush(_FLUSH_S)
 
     return closed
 

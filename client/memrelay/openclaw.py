@@ -23,6 +23,18 @@ from memrelay.errors import ConfigError
 
 PLUGIN_ID = "memrelay"
 ENTRY = ("plugins", "entries", PLUGIN_ID)
+_SHAPE: dict[tuple[str, ...], type] = {
+    ("plugins",): dict,
+    ("plugins", "allow"): list,
+    ("plugins", "deny"): list,
+    ("plugins", "load"): dict,
+    ("plugins", "load", "paths"): list,
+    ("plugins", "slots"): dict,
+    ("plugins", "entries"): dict,
+    ("tools",): dict,
+    ("tools", "allow"): list,
+    ("tools", "alsoAllow"): list,
+}
 _ALLOWING = {"*", "group:plugins", PLUGIN_ID}
 
 
@@ -59,6 +71,7 @@ class Configuration:
         try:
             self._text = self.path.read_bytes().decode()
             values = json.loads(self._text, object_pairs_hook=_unique)
+            _json(values).encode()  # half a character could be read, and not be written again
         except FileNotFoundError:
             raise ConfigError(
                 f"OpenClaw has no configuration at {path}; run `openclaw onboard`, or name its "
@@ -76,6 +89,11 @@ class Configuration:
         Raises:
             ConfigError: the user has switched plugins off, or this one.
         """
+        for path, kind in _SHAPE.items():
+            *steps, last = path
+            parent = _at(self.values, tuple(steps))
+            if isinstance(parent, dict) and not isinstance(parent.get(last, kind()), kind):
+                raise NotEditable(f"{self.path} has something unexpected at {'.'.join(path)}.")
         plugins = _part(self.values, "plugins")
         if plugins.get("enabled") is False:
             raise ConfigError(
@@ -115,6 +133,8 @@ class Configuration:
         status = self.path.stat()
         if status.st_uid != os.getuid():
             raise ConfigError(f"{self.path} belongs to another user.")
+        if self.path.read_bytes() != self._text.encode():
+            raise ConfigError(f"{self.path} was changed meanwhile; run this again.")
         backup = self.path.with_name(f"{self.path.name}.before-{PLUGIN_ID}")
         write_private_text(backup, self._text)
         write_private_text(self.path, text)

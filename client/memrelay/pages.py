@@ -10,8 +10,10 @@ It does not own which memories stand on which page (`exporting.py`), or storing 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, pairwise, takewhile
 from typing import Any
 
+MARKER = ".memrelay-export"  # the file that makes a folder one of pages, and says whose they are
 FIELDS = (
     "id",
     "namespace",
@@ -29,7 +31,7 @@ FIELDS = (
 _EDGE = "---"
 _EDGE_LIKE = re.compile(r"^(\\*---[^\S\n]*)$", re.MULTILINE)
 _ESCAPED = re.compile(r"^\\(\\*---[^\S\n]*)$", re.MULTILINE)
-_HEAD = re.compile(rf'{_EDGE}\r?\nid: "[0-9a-f-]{{36}}"')
+_HEAD = re.compile(rf'\ufeff?{_EDGE}\r?\nid: "[0-9a-f-]{{36}}"')
 _MEMBER = re.compile(rf"({'|'.join(FIELDS)}):\s*(.*)")
 
 
@@ -53,36 +55,45 @@ def is_page(head: str) -> bool:
     return _HEAD.match(head) is not None
 
 
-def read_page(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_page(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the memories of a page, each with the number of its first line.
 
-    A record has a `text` and the fields that were given; a value that is no JSON is a text.
+    `lines` keep their ends. A record has a `text` and the fields that were given; a value that is
+    no JSON is a text.
     """
-    if text.startswith(f"{_EDGE}\r\n"):
-        text = text.replace("\r\n", "\n")  # an editor or git changed every line
-    lines = text.split("\n")
-    starts = [number for number in range(len(lines) - 1) if _starts(lines, number)]
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
-        yield start + 1, _record(lines[start + 1 : end])
+    start, block = 0, list[str]()
+    for number, (line, following) in enumerate(pairwise(chain(_alike(lines), [""])), 1):
+        if line.rstrip() == _EDGE and _MEMBER.match(following):
+            if start:
+                block[-1] = block[-1].removesuffix("\n")  # of the empty line between two
+                yield start, _record(block)
+            start, block = number, []
+        elif start:
+            block.append(line)
+    if start:
+        yield start, _record(block)
 
 
-def _starts(lines: list[str], number: int) -> bool:
-    return lines[number].rstrip() == _EDGE and _MEMBER.match(lines[number + 1]) is not None
+def _alike(lines: Iterable[str]) -> Iterator[str]:
+    changed = None
+    for line in lines:
+        if changed is None:
+            changed = line.endswith("\r\n")  # an editor or git changed every line
+        yield f"{line[:-2]}\n" if changed and line.endswith("\r\n") else line
 
 
 def _record(lines: list[str]) -> dict[str, Any]:
-    record: dict[str, Any] = {}
-    while lines and (member := _MEMBER.match(lines[0])):
-        record[member[1]] = _value(member[2].strip())
-        lines = lines[1:]
-    if lines and lines[0].rstrip() == _EDGE:
-        lines = lines[1:]
-    text = "\n".join(lines).removeprefix("\n").removesuffix("\n")
+    fields = list(takewhile(bool, map(_MEMBER.match, lines)))
+    record = {member[1]: _value(member[2].strip()) for member in fields if member}
+    rest = lines[len(fields) :]
+    if rest and rest[0].rstrip() == _EDGE:
+        rest = rest[1:]
+    text = "".join(rest).removeprefix("\n").removesuffix("\n")
     return {**record, "text": _ESCAPED.sub(r"\1", text)}
 
 
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

@@ -11,6 +11,7 @@ Source: SPEC.md §4, §5, §6.
 """
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from urllib.parse import urlencode
 
 from memrelay.config import SeenFile, Settings
 from memrelay.errors import (
+    ConfigError,
     Invalid,
     Misdirected,
     NotAllowed,
@@ -36,6 +38,8 @@ from memrelay.sealed.receipts import Receipt, read_receipt
 from memrelay.sealed.statement import Statement, read_statement
 from memrelay.sealed.unlock import REUSE_MS_MAX, Unlock, build_unlock
 from memrelay.signing import UNLOCK_HEADER
+
+log = logging.getLogger("memrelay")
 
 GRANTS_AGE_MS_MAX = 600_000
 _HEADERS_MAX = 64
@@ -88,6 +92,7 @@ class Session:
         self._clock = clock
         self.monotonic = monotonic
         self._saved_s = monotonic()
+        self._unsaved = False
         self._statement: Statement | None = None
         self._ledger: Ledger | None = None
         self._keyring: Keyring | None = None
@@ -329,8 +334,19 @@ class Session:
             self.save()
 
     def save(self) -> None:
-        """Write what was seen to its file, if it has one."""
-        self._seen.save()
+        """Write what was seen to its file, if it has one; a disk that fails costs no request.
+
+        Raises:
+            ConfigError: the file was damaged meanwhile, or others may read it.
+        """
+        try:
+            self._seen.save()
+        except ConfigError as error:
+            if not isinstance(error.__cause__, OSError):
+                raise
+            if not self._unsaved:
+                log.warning("what was verified cannot be kept on disk; it counts until the end")
+            self._unsaved = True
         self._saved_s = self.monotonic()
 
 

@@ -15,6 +15,7 @@ import { Link } from "./link.js";
 
 const TOOLS = read("tools.json");
 const TOOL_MS = 12_000; // a little more than the gateway gives itself
+const LATE_TURNS_MAX = 20; // kept in memory only; on disk they would lie readable
 const CONVERSATION_CHARS_MAX = 512 * 1024; // in a line of at most 2 MiB, whatever the encoding
 
 export default {
@@ -28,11 +29,26 @@ export default {
     const { endpoint = defaultEndpoint(), dreaming: _, ...settings } = api.pluginConfig ?? {};
     const hello = { plugin: read("package.json").version, settings };
     const link = new Link({ endpoint, hello, logger: api.logger });
-    const handOver = (method, pick) => (event, ctx) =>
-      link.call(method, { event: pick(event), ctx: contextOf(ctx) });
+    const late = []; // turns that ended while the gateway was away
+    const handOver = (method, pick) => async (event, ctx) => {
+      const answer = await link.call(method, { event: pick(event), ctx: contextOf(ctx) });
+      if (answer !== undefined) handOverLate();
+      return answer ?? undefined;
+    };
+    const handOverTurn = async (turn) => {
+      const taken = (await link.call("agent_end", turn)) !== undefined;
+      if (!taken) late.push(turn);
+      if (late.length > LATE_TURNS_MAX) late.shift();
+      return taken;
+    };
+    const handOverLate = async () => {
+      while (late.length && (await handOverTurn(late.shift())));
+    };
 
     api.on("before_prompt_build", handOver("before_prompt_build", promptOf));
-    api.on("agent_end", handOver("agent_end", turnOf));
+    api.on("agent_end", async (event, ctx) => {
+      if (await handOverTurn({ event: turnOf(event), ctx: contextOf(ctx) })) handOverLate();
+    });
     api.on("session_start", handOver("session_start", () => ({})));
     for (const [name, pick] of [["llm_input", askedOf], ["llm_output", answeredOf]]) {
       const forward = handOver(name, pick);
@@ -55,13 +71,15 @@ function defaultEndpoint() {
   return join(base, "memrelay", "gateway.json");
 }
 
-function contextOf({ agentId, sessionKey, sessionId, runId, trigger } = {}) {
-  return { agentId, sessionKey, sessionId, runId, trigger };
+function contextOf({ agentId, sessionKey, sessionId, runId, trigger, inputProvenance } = {}) {
+  const origin = inputProvenance && { kind: inputProvenance.kind };
+  return { agentId, sessionKey, sessionId, runId, trigger, inputProvenance: origin };
 }
 
 function promptOf({ prompt, currentUserMessage }) {
   // `prompt` may repeat the history; what the user said now makes the better query.
-  return { prompt: String(currentUserMessage ?? prompt ?? "").toWellFormed() };
+  const text = String(currentUserMessage ?? prompt ?? "");
+  return { prompt: text.slice(0, CONVERSATION_CHARS_MAX).toWellFormed() };
 }
 
 function turnOf({ success, messages }) {
@@ -76,15 +94,18 @@ function turnOf({ success, messages }) {
   return { success, messages: spoken };
 }
 
-function textOf({ role, content }) {
+function textOf(message) {
+  const { role, content } = Object(message);
   if (role !== "user" && role !== "assistant") return "";
-  const blocks = typeof content === "string" ? [{ type: "text", text: content }] : (content ?? []);
-  const texts = blocks.filter(({ type }) => type === "text").map(({ text }) => text);
+  const blocks = Array.isArray(content) ? content : [{ type: "text", text: content }];
+  const texts = blocks
+    .filter((block) => block?.type === "text" && typeof block.text === "string")
+    .map(({ text }) => text);
   return texts.join("\n").toWellFormed();
 }
 
 function askedOf({ prompt }) {
-  return { prompt };
+  return { prompt: String(prompt ?? "").slice(-CONVERSATION_CHARS_MAX).toWellFormed() };
 }
 
 function answeredOf({ assistantTexts }) {
@@ -96,7 +117,7 @@ function toolFor(tool, ctx, link) {
     ...tool,
     label: tool.name,
     async execute(_id, args) {
-      const answer = await link.call("call_tool", { name: tool.name, arguments: args, ctx }, TOOL_MS);
+      const answer = await link.call("call_tool", { name: tool.name, arguments: args ?? {}, ctx }, TOOL_MS);
       const { text, details } = answer ?? {
         text: "The memory is out of reach now. Go on without it, and say so if it matters.",
         details: { error: "unavailable" },

@@ -4,6 +4,7 @@
  * It does not own what is asked (`index.js`).
  *
  * - A call never throws and never outlasts its deadline.
+ * - Nothing is handed over before the other end has shown that it knows the endpoint file.
  * - While the gateway is away, calls answer `undefined` at once, and one warning is logged.
  */
 
@@ -38,7 +39,7 @@ export class Link {
   }
 
   /**
-   * Return what a method answers, or undefined if that does not come in time.
+   * Return what a method answers, which is never undefined, or undefined if it did not in time.
    *
    * @param {string} method
    * @param {object} params
@@ -65,7 +66,8 @@ export class Link {
   }
 
   async #open() {
-    const { socket: path, port, token } = JSON.parse(readFileSync(this.endpoint, "utf8"));
+    const { socket: path, port, token, proof } = parsed(readFileSync(this.endpoint, "utf8"));
+    if (!token || !proof) throw new Error("its endpoint file is damaged");
     const socket = connect(path ? { path } : { port, host: "127.0.0.1" });
     this.#socket = socket;
     let rest = "";
@@ -80,7 +82,9 @@ export class Link {
     socket.on("close", () => socket === this.#socket && this.close());
     // A connection that waits for nothing must not keep a one-shot process alive.
     socket.unref();
-    this.welcome = await this.#ask("hello", { ...this.hello, token }, HELLO_MS);
+    const welcome = await this.#ask("hello", { ...this.hello, token }, HELLO_MS);
+    if (welcome?.proof !== proof) throw new Error("something else listens there");
+    this.welcome = welcome;
   }
 
   #ask(method, params, deadlineMs) {
@@ -99,15 +103,10 @@ export class Link {
   }
 
   #receive(line) {
-    let message;
-    try {
-      message = JSON.parse(line);
-    } catch {
-      return this.close(); // something else listens there
-    }
-    const waiting = this.#waiting.get(message.id);
-    if (message.error) waiting?.fail(new Error(message.error.message));
-    else waiting?.answer(message.result);
+    const { id, error, result = null } = parsed(line);
+    const waiting = this.#waiting.get(id);
+    if (error) waiting?.fail(new Error(error.message));
+    else waiting?.answer(result);
   }
 
   #failAll(why) {
@@ -120,6 +119,7 @@ export class Link {
   }
 
   #noteFailure(error) {
+    if (performance.now() < this.#retryAt) return; // a call that failed with another one
     if (!this.#pauseMs) {
       const why = error.code ?? error.message;
       this.logger.warn(
@@ -129,5 +129,14 @@ export class Link {
     this.#pauseMs = Math.min(Math.max(2 * this.#pauseMs, PAUSE_MS_MIN), PAUSE_MS_MAX);
     this.#retryAt = performance.now() + this.#pauseMs;
     this.close();
+  }
+}
+
+/** Return the object that a text is in JSON, or an empty one. */
+function parsed(text) {
+  try {
+    return Object(JSON.parse(text));
+  } catch {
+    return {}; // an error of the parser would quote the text, such as a token, in the log
   }
 }

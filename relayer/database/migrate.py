@@ -10,11 +10,12 @@ from typing import Any, Final
 import asyncpg
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
 
 import relayer
 from relayer.database import queue
 from relayer.database.pool import translated
-from relayer.postgres.embedded import check_server
+from relayer.postgres.embedded import PostgresError, check_server
 
 LOCK: Final = 7236411
 
@@ -37,12 +38,48 @@ async def migrate(connect_args: dict[str, Any], url: str) -> None:
         await connection.close()
 
 
+async def revision(connect_args: dict[str, Any]) -> str | None:
+    """The number of the last revision that a database has; None before the first.
+
+    Raises:
+        Unavailable: nobody answers.
+        PostgresError: it lets this user in nowhere, or not into that database.
+    """
+    try:
+        with translated():
+            connection = await asyncpg.connect(**connect_args)
+    except (
+        asyncpg.InvalidAuthorizationSpecificationError,
+        asyncpg.InvalidCatalogNameError,
+    ) as error:
+        raise PostgresError(f"the database refuses us: {type(error).__name__}") from None
+    try:
+        if await connection.fetchval("SELECT to_regclass('alembic_version')") is None:
+            return None
+        found: str | None = await connection.fetchval("SELECT version_num FROM alembic_version")
+        return found
+    finally:
+        await connection.close()
+
+
+def head() -> str:
+    """The number of the last revision that this release knows."""
+    newest = ScriptDirectory.from_config(_config()).get_current_head()
+    assert newest is not None
+    return newest
+
+
 def _upgrade(url: str) -> None:
+    config = _config()
+    config.attributes["url"] = url
+    command.upgrade(config, "head")
+
+
+def _config() -> Config:
     config = Config()
     config.set_main_option("script_location", str(folder()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
-    config.attributes["url"] = url
-    command.upgrade(config, "head")
+    return config
 
 
 def folder() -> Path:

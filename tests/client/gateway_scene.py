@@ -52,6 +52,7 @@ class Network:
         self.port = 0
         self.silent = False
         self.breaks = 0  # so many connections are broken at their first byte
+        self.answer = b""  # what every request gets instead of the relayer's answer
         self.connections_seen = 0
 
     @property
@@ -96,6 +97,13 @@ class Network:
             if self.silent:
                 await reader.read()
                 return
+            if self.answer:
+                await _read_request(reader)
+                writer.write(self.answer)
+                await writer.drain()
+                writer.write_eof()
+                await reader.read()  # the last word is the other side's: nothing may be lost
+                return
             there = await asyncio.open_connection(self._target.hostname, self._target.port)
             self._connections.add(there[1])
             with suppress(OSError):
@@ -103,6 +111,18 @@ class Network:
         finally:
             self._tasks.discard(task)
             writer.transport.abort()
+
+
+async def _read_request(reader: asyncio.StreamReader) -> None:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+    length = [line.partition(":")[2] for line in head.splitlines() if line.startswith("content-l")]
+    await reader.readexactly(int(length[0]) if length else 0)
+
+
+def refusal(status: int, body: str, kind: str = "text/html") -> bytes:
+    """An HTTP answer as it stands on the wire."""
+    head = f"HTTP/1.1 {status} No\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n"
+    return f"{head}connection: close\r\n\r\n{body}".encode()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Event, Thread
 from uuid import UUID
 
@@ -25,11 +26,12 @@ from nacl.exceptions import CryptoError
 from memrelay import SyncMemoryClient
 from memrelay.agents.provision import Agents
 from memrelay.agents.shares import Wish
-from memrelay.cli import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, main
+from memrelay.cli import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, build_parser, main
 from memrelay.config import Settings, write_private
 from memrelay.errors import Invalid, NotAllowed, NotAuthenticated, NotFound, NotGranted
 from memrelay.gateway.events import Context
 from memrelay.gateway.roster import Roster
+from memrelay.gateway.spool import Spool, SpoolKey
 from memrelay.sealed.envelope import _HEADER, MEMORY, Place, open_envelope
 from memrelay.sealed.keys import account_bytes
 from tests.conftest import database_copy
@@ -245,6 +247,59 @@ def test_more_is_granted_to_the_same_key(machine):
     assert len(grants(machine, before["public_key"])) == 3
 
 
+def test_a_later_end_is_granted_and_the_one_that_holds_is_told(machine):
+    before = machine.provision("coder", "--expires", "2100-01-01T00:00:00Z")
+    for almost in ("2100-01-01T00:00:00Z", "2100-01-02T00:00:00Z"):
+        kept = machine.provision("coder", "--expires", almost)
+        assert (kept["state"], kept["grants"]) == ("kept", before["grants"])
+    assert len(grants(machine, before["public_key"])) == 1
+    shown = machine.run("agents", "provision", "coder", "--expires", "2100-01-03T00:00:00Z")
+    assert "extended" in shown
+    assert "until 2100-01-03T00:00:00.000Z" in shown
+    (listed,) = machine.json("agents", "list")["agents"]
+    assert listed["grants"][0]["expires_at"] == "2100-01-03T00:00:00.000Z"
+    assert listed["public_key"] == before["public_key"]
+    assert machine.provision("coder")["state"] == "kept", "and without options it stays"
+
+
+def test_a_stronger_role_is_told_as_it_is(machine):
+    machine.provision("coder", "--role", "reader")
+    assert machine.provision("coder", "--role", "writer")["grants"][0]["role"] == "writer"
+
+
+@pytest.mark.parametrize(
+    ("argv", "namespace"),
+    [
+        (["coder", "researcher", "--shared", "researcher"], "default"),
+        (["coder", "--shared", "coder"], "default"),
+        (["researcher", "coder"], "coder"),
+    ],
+)
+def test_an_agent_does_not_share_its_own_namespace_unasked(machine, argv, namespace):
+    machine.environ["MEMRELAY_NAMESPACE"] = namespace
+    machine.run("agents", "provision", *argv, code=EXIT_USAGE)
+    assert "Choose another name" in machine.err
+    assert len(machine.keys()) == 1
+    assert not machine.folder.exists()
+
+
+def test_a_new_agent_is_not_called_like_what_others_share(machine):
+    machine.provision("coder", "--shared", "team", "--shared", "default")
+    machine.run("agents", "provision", "team", code=EXIT_USAGE)
+    assert "Choose another name" in machine.err
+    assert not list(machine.folder.glob("team*"))
+    assert machine.provision("main")["state"] == "created", "which is the default namespace's"
+    machine.provision("researcher")
+    assert (
+        machine.provision(
+            "coder", "--shared", "team", "--shared", "default", "--shared", "researcher"
+        )["state"]
+        == "extended"
+    ), "as it is asked for"
+    machine.run("agents", "revoke", "researcher")
+    assert machine.provision("researcher")["state"] == "created", "it was there before"
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -298,7 +353,7 @@ def test_two_keys_of_one_name_are_not_guessed(machine):
 def test_a_label_gives_no_other_agents_namespace(machine):
     machine.run("keys", "add", "--namespace", "researcher", "--label", "coder")
     machine.run("agents", "rotate", "coder", code=EXIT_FAILED)
-    assert not list(machine.folder.glob("*"))
+    assert not list(machine.folder.glob("coder*"))
     assert len(machine.live("coder")) == 1
 
 
@@ -365,7 +420,7 @@ def test_a_key_revoked_elsewhere_is_never_granted_again(machine):
 def test_unknown_agents(machine):
     machine.run("agents", "revoke", "nobody", code=EXIT_NOT_FOUND)
     machine.run("agents", "rotate", "nobody", code=EXIT_NOT_FOUND)
-    assert not machine.folder.exists()
+    assert not list(machine.folder.glob("nobody*"))
 
 
 def test_the_founder_is_no_agent_whatever_its_label(server, tmp_path, capsys):
@@ -444,7 +499,7 @@ def test_a_damaged_pending_file_is_named_without_its_content(machine):
 def test_expired_grants_are_given_anew(machine):
     past = datetime(2026, 1, 1, tzinfo=UTC)
     with machine.client() as owner:
-        agent = Agents(owner, machine.folder).provision("coder", Wish(expires_at=past))
+        (agent,) = Agents(owner, machine.folder).provision(["coder"], Wish(expires_at=past))
     (listed,) = machine.json("agents", "list")["agents"]
     assert (listed["state"], listed["grants"]) == ("expired", [])
     machine.run("agents", "rotate", "coder", code=EXIT_FAILED)
@@ -453,6 +508,138 @@ def test_expired_grants_are_given_anew(machine):
     assert again["state"] == "extended"
     assert again["public_key"] == agent.public_key
     machine.run("remember", "alive again", "--agent", "coder")
+
+
+def expired(machine: Machine, name: str) -> str:
+    """Provision an agent whose grant has ended by this clock, whatever the relayer's says."""
+    with machine.client() as owner:
+        past = datetime(2026, 1, 1, tzinfo=UTC)
+        (agent,) = Agents(owner, machine.folder).provision([name], Wish(expires_at=past))
+    return agent.public_key
+
+
+def test_what_this_clock_calls_expired_is_revoked_all_the_same(machine):
+    key = expired(machine, "coder")
+    assert machine.live("coder") == [key]
+    machine.run("agents", "revoke", "coder")
+    assert machine.live("coder") == []
+
+
+def test_a_rotation_revokes_an_old_key_that_this_clock_calls_expired(machine):
+    old = expired(machine, "coder")
+    settings = machine.settings("coder").profile()
+    machine.run("agents", "rotate", "coder", "--expires", "30d", code=EXIT_FAILED)
+    # A rotation that began before the end and was interrupted before it reached the relayer.
+    profile = settings | {"private_key": "07" * 32}
+    share = {"role": "writer", "namespaces": ["coder"], "expires_at": None}
+    plan = {"profile": profile, "grants": [share], "replaces": old}
+    write_private(machine.folder / "coder.json.pending", plan)
+    agent = machine.json("agents", "rotate", "coder")
+    assert agent["state"] == "rotated"
+    assert machine.live("coder") == [agent["public_key"]] != [old]
+
+
+@pytest.fixture
+def strange(machine):
+    """A machine with profiles beside its agents that are none of them."""
+    machine.provision("coder")
+    good = json.loads((machine.folder / "coder.json").read_text())
+    contents = {
+        "foreign": json.dumps(good | {"account_id": "0x" + "ab" * 32}),
+        "torn": '{"private_key": "' + "07" * 32,
+        "empty": "{}",
+        "wrong": json.dumps(good | {"account_id": 5}),
+        "owner": machine.profile.read_text(),
+        "shown": json.dumps(good),
+    }
+    for name, text in contents.items():
+        path = machine.folder / f"{name}.json"
+        path.write_text(text)
+        path.chmod(0o644 if name == "shown" else 0o600)
+    return machine
+
+
+def test_strange_profiles_are_left_out_of_the_list_with_one_warning(strange):
+    found = strange.json("agents", "list")["agents"]
+    assert [agent["name"] for agent in found] == ["coder"]
+    assert found[0]["state"] == "active"
+    assert strange.err.count("\n") == 1
+    for name in ("foreign", "torn", "empty", "wrong", "shown"):
+        assert str(strange.folder / f"{name}.json") in strange.err
+    assert "owner holds the whole account" in strange.err
+    assert not KEY.search(strange.err)
+    assert strange.settings("coder").private_key not in strange.err
+
+
+def test_strange_profiles_are_in_nobody_elses_way(strange):
+    assert strange.provision("coder", "--shared", "team")["state"] == "extended"
+    assert strange.provision("researcher")["state"] == "created"
+    strange.json("agents", "rotate", "coder")
+    strange.json("agents", "revoke", "coder")
+
+
+@pytest.mark.parametrize("name", ["foreign", "torn", "empty", "wrong", "shown"])
+def test_a_strange_profile_is_not_used_and_not_touched(strange, name):
+    before = (strange.folder / f"{name}.json").read_bytes()
+    for command in ("provision", "rotate", "revoke"):
+        strange.run("agents", command, name, code=EXIT_USAGE)
+        assert f"{name}.json" in strange.err
+    assert (strange.folder / f"{name}.json").read_bytes() == before
+    assert strange.live(name) == []
+
+
+def test_messages_name_commands_that_reach_the_same_agents(machine):
+    out = str(machine.profile.with_name("else where"))
+    where = ["--out", out, "--profile", str(machine.profile)]
+    machine.run("agents", "provision", "coder", "--shared", "team", *where)
+
+    def told(*argv: str) -> list[str]:
+        machine.run("agents", *argv, *where, code=EXIT_FAILED)
+        return shlex.split(machine.err.split("`")[1])
+
+    rotate = ["memrelay", "agents", "rotate", "coder", *where]
+    assert told("provision", "coder", "--shared", "news") == rotate
+    Path(out, "coder.json").unlink()
+    assert told("provision", "coder") == rotate
+    assert main(rotate[1:], machine.environ) == 0
+    machine.run("keys", "add", "--namespace", "coder", "--label", "coder")
+    Path(out, "coder.json").unlink()
+    assert told("rotate", "coder") == ["memrelay", "agents", "revoke", "coder", *where]
+    assert told("rotate", "coder")
+    machine.run("recall", "x", "--agent", "x", "--profile", where[3], code=EXIT_USAGE)
+    command = ["memrelay", "agents", "provision", "x", "--profile", where[3]]
+    assert shlex.split(machine.err.split("`")[1]) == command
+
+
+def test_an_agents_profile_pins_the_relayer_also_if_the_owners_does_not(machine):
+    values = json.loads(machine.profile.read_text())
+    pinned = values.pop("relayer_key")
+    write_private(machine.profile, values)
+    machine.run("agents", "provision", "coder")
+    assert machine.settings("coder").relayer_key == pinned
+
+
+def test_counting_again_counts_the_same(machine):
+    machine.run("agents", "provision", "coder")
+    machine.run("remember", "a", "--agent", "coder")
+    for _ in range(2):
+        (agent,) = machine.json("agents", "list", "--count")["agents"]
+        assert agent["written"] == 1
+
+
+def test_turns_that_wait_for_an_old_key_wait_for_the_new_one(machine):
+    machine.run("agents", "provision", "coder", "researcher")
+    folder = machine.profile.with_name("spool")
+    spool = Spool(folder, bytes_max=1 << 20, turns_max=9)
+    for _ in range(3):
+        spool.put(SpoolKey.of(machine.settings("coder").identity), b"a secret plan")
+    machine.run("agents", "rotate", "researcher")
+    assert machine.err == ""
+    machine.run("agents", "rotate", "coder")
+    assert machine.err.count("3 captured turns") == machine.err.count("\n") == 1
+    key = SpoolKey.of(machine.settings("coder").identity)
+    assert [spool.get(key, name) for name in spool.names(key)] == [b"a secret plan"] * 3
+    assert len(list(folder.iterdir())) == 3
 
 
 def test_the_list_says_who_holds_what_and_wrote_how_much(machine):
@@ -593,8 +780,14 @@ def test_configuration_for_gateways_is_commands_that_exist(machine):
         shown = machine.run("agents", "provision", "coder", "--for", target)
         commands = [line for line in shown.splitlines() if not line.startswith("#")]
         assert commands
-        assert all(shlex.split(line)[0] == "memrelay" for line in commands)
-        assert all(str(machine.profile) in shlex.split(line) for line in commands)
+        for line in commands:
+            program, *argv = shlex.split(line)
+            assert program == "memrelay"
+            assert build_parser().parse_args(argv).profile == str(machine.profile)
+    shown = machine.run("agents", "provision", "coder", "--for", "mcp")
+    server = json.loads(shown)["mcpServers"]["memrelay"]
+    assert server["command"] == "memrelay"
+    assert build_parser().parse_args(server["args"]).agent == "coder"
 
 
 def test_configuration_for_an_environment(machine, tmp_path):
@@ -620,10 +813,11 @@ class Breakpoint(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, upstream: str, path: str, *, after: bool) -> None:
+    def __init__(self, upstream: str, path: str, *, after: bool, method: str) -> None:
         super().__init__(("127.0.0.1", 0), Passage)
-        self.upstream, self.path, self.after = upstream, path, after
+        self.upstream, self.path, self.after, self.method = upstream, path, after, method
         self.reached, self.released = Event(), Event()
+        self.requests: SimpleQueue[tuple[str, str]] = SimpleQueue()
 
     @property
     def url(self) -> str:
@@ -641,7 +835,9 @@ class Passage(BaseHTTPRequestHandler):
 
     def _pass(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        point, here = self.server, self.path == self.server.path and self.command == "POST"
+        point = self.server
+        point.requests.put((self.command, self.path))
+        here = (self.command, self.path) == (point.method, point.path)
         stops = here and not point.reached.is_set()
         if stops and not point.after:
             return point.stop()
@@ -665,8 +861,10 @@ class Passage(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def breakpoint_at(upstream: str, path: str, *, after: bool) -> Iterator[Breakpoint]:
-    with Breakpoint(upstream, path, after=after) as point:
+def breakpoint_at(
+    upstream: str, path: str, *, after: bool, method: str = "POST"
+) -> Iterator[Breakpoint]:
+    with Breakpoint(upstream, path, after=after, method=method) as point:
         thread = Thread(target=point.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
@@ -692,7 +890,7 @@ def test_a_provisioning_killed_at_the_grant_is_finished_by_the_next(machine, aft
     with breakpoint_at(machine.url, "/v1/grants", after=after) as point:
         machine.environ["MEMRELAY_URL"] = point.url
         killed_at(machine, point, "agents", "provision", "coder", "--shared", "team")
-        (pending,) = machine.folder.iterdir()
+        (pending,) = machine.folder.glob("coder*")
         assert stat.S_IMODE(pending.stat().st_mode) == 0o600
         planned = json.loads(pending.read_text())["profile"]["private_key"]
         assert len(machine.keys("coder")) == after
@@ -734,6 +932,62 @@ def test_a_rotation_killed_anywhere_is_finished_by_the_next(machine, path, after
         machine.run("remember", "alive", "--agent", "coder")
 
 
+def test_two_at_once_make_one_key(machine):
+    with breakpoint_at(machine.url, "/v1/keys", after=True, method="GET") as point:
+        machine.environ["MEMRELAY_URL"] = point.url
+        argv = ("agents", "provision", "coder", "--shared", "team")
+        with machine.process(*argv) as one:
+            # It has seen that there is no plan, and has not made its own.
+            assert point.reached.wait(COMMAND_S_MAX)
+            while not point.requests.empty():
+                point.requests.get()
+            with machine.process(*argv) as other:
+                point.requests.get(timeout=COMMAND_S_MAX)
+                point.released.set()
+        assert (one.returncode, other.returncode) == (0, 0)
+        assert machine.live("coder") == [machine.settings("coder").public_key]
+        assert len(machine.keys("coder")) == 1
+        assert len(grants(machine, machine.settings("coder").public_key)) == 1
+
+
+def test_what_is_there_is_looked_up_once_for_all(machine):
+    names = ("a1", "b2", "c3")
+    machine.run("agents", "provision", *names)
+    with breakpoint_at(machine.url, "", after=False) as point:
+        machine.environ["MEMRELAY_URL"] = point.url
+        asked = []
+        for chosen in (names[:1], names):
+            machine.run("agents", "provision", *chosen)
+            asked.append([point.requests.get() for _ in range(point.requests.qsize())])
+    assert asked[0] == asked[1]
+    assert ("GET", "/v1/grants") in asked[0]
+
+
+def test_a_plan_whose_key_was_revoked_is_dropped(machine):
+    with breakpoint_at(machine.url, "/v1/grants", after=True) as point:
+        machine.environ["MEMRELAY_URL"] = point.url
+        killed_at(machine, point, "agents", "provision", "coder")
+    machine.environ.pop("MEMRELAY_URL")
+    (planned,) = machine.live("coder")
+    machine.run("keys", "revoke", planned)
+    agent = machine.provision("coder")
+    assert machine.live("coder") == [agent["public_key"]] != [planned]
+    assert len(grants(machine, planned)) == 1
+    assert not list(machine.folder.glob("*.pending"))
+
+
+def test_revoking_ends_what_a_killed_rotation_left_under_another_label(machine):
+    path = machine.folder / "coder.json"
+    machine.run("keys", "add", "--namespace", "coder", "--label", "laptop", "--out", str(path))
+    (old,) = machine.live("laptop")
+    with breakpoint_at(machine.url, "/v1/revocations", after=False) as point:
+        machine.environ["MEMRELAY_URL"] = point.url
+        killed_at(machine, point, "agents", "rotate", "coder")
+        assert machine.live("laptop") == [old]
+        machine.run("agents", "revoke", "coder")
+        assert machine.live("laptop") == machine.live("coder") == []
+
+
 def test_revoking_ends_what_a_killed_rotation_left(machine):
     machine.run("agents", "provision", "coder")
     with breakpoint_at(machine.url, "/v1/revocations", after=False) as point:
@@ -747,6 +1001,6 @@ def test_revoking_ends_what_a_killed_rotation_left(machine):
 
 def test_from_python(machine):
     with machine.client() as owner:
-        agent = Agents(owner, machine.folder).provision("Coder", Wish(shared=("team",)))
+        (agent,) = Agents(owner, machine.folder).provision(["Coder"], Wish(shared=("team",)))
     assert agent.name == "coder"
     assert machine.settings("coder").public_key == agent.public_key

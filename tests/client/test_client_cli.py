@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +12,9 @@ import pytest
 
 from memrelay import __version__
 from memrelay.cli import EXIT_FAILED, EXIT_USAGE, build_parser, main
-from memrelay.commands.lines import ProgressLine, read_drafts
 from memrelay.commands.shell import text_of
 from memrelay.config import read_profile, write_private
 from memrelay.errors import ConfigError
-from memrelay.models import Draft
 
 KEY = "07" * 32
 RELAYER = "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
@@ -53,6 +53,9 @@ COMMANDS = [
     ["gateway"],
     ["openclaw", "install"],
     ["openclaw", "uninstall"],
+    ["hermes", "install"],
+    ["hermes", "uninstall"],
+    ["mcp"],
     ["keys", "list"],
     ["keys", "add"],
     ["keys", "revoke"],
@@ -112,8 +115,6 @@ def test_wrong_arguments_are_usage_errors(argv, capsys):
         ["recall", "x"],
         ["keys", "add", "--profile", "PROFILE"],
         ["keys", "add", "--profile", "PROFILE", "--namespace", "a", "--whole-account"],
-        ["remember", "x", "--jsonl", "-", "--profile", "PROFILE"],
-        ["remember", "--jsonl", "/nonexistent.jsonl", "--profile", "PROFILE"],
         ["recall", "x", "--namespace", "\u00a0", "--profile", "PROFILE"],
         ["get", "../x", "--profile", "PROFILE", "--namespace", "a"],
         ["init"],
@@ -169,69 +170,41 @@ def test_text_comes_from_arguments_or_standard_input(monkeypatch):
         text_of([])
 
 
-def test_lines_become_drafts_with_one_warning():
-    warnings = []
-    lines = [
-        '{"text": "a", "id": 7, "lang": "en"}\n',
-        "\n",
-        '{"text": "b", "namespace": "team", "tags": ["x"], "metadata": {"k": "v"}, "id": 8}\n',
-        '{"text": "c", "event_time": "2026-05-04T00:00:00Z", "kind": "event", "source": null}',
-    ]
-    assert read_drafts(lines, warnings.append) == [
-        Draft(text="a"),
-        Draft(text="b", namespace="team", tags=("x",), metadata={"k": "v"}),
-        Draft(text="c", event_time="2026-05-04T00:00:00Z", kind="event"),
-    ]
-    assert warnings == ["Unknown fields were left out: id, lang."]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "text",
-        "[]",
-        '"text"',
-        "{}",
-        '{"text": 5}',
-        '{"text": null}',
-        '{"text": "a", "tags": "b"}',
-        '{"text": "a", "tags": [1]}',
-        '{"text": "a", "metadata": []}',
-        '{"text": "a", "kind": 1}',
-        '{"text": "a", "event_time": 5}',
-    ],
-)
-def test_a_wrong_line_is_named_without_its_text(line):
-    with pytest.raises(ConfigError, match=r"^Line 2") as caught:
-        read_drafts(['{"text": "fine"}', line], warn=pytest.fail)
-    assert "fine" not in str(caught.value)
-
-
-def test_a_file_with_a_wrong_line_sends_nothing(profile, tmp_path, capsys):
-    path = tmp_path / "lines.jsonl"
-    path.write_text('{"text": "a"}\nwrong\n')
-    assert main(["remember", "--jsonl", str(path), "--profile", profile], {}) == EXIT_USAGE
-    assert capsys.readouterr().err == "memrelay: Line 2 is not JSON.\n"
-
-
-def test_progress_is_told_at_most_once_a_second_and_at_the_end():
-    stream, now = io.StringIO(), [0.0]
-    progress = ProgressLine(stream, monotonic=lambda: now[0])
-    for done, when in ((20, 0.5), (40, 0.9), (60, 1.6), (80, 2.0), (100, 2.0)):
-        now[0] = when
-        progress(done, 100)
-    assert stream.getvalue().splitlines() == [
-        "20 of 100 stored, 40 a second",
-        "60 of 100 stored, 38 a second",
-        "100 of 100 stored, 50 a second",
-    ]
-
-
 def test_the_module_runs_like_the_command():
     done = subprocess.run(
         [sys.executable, "-m", "memrelay", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout == f"memrelay {__version__}\n"
+
+
+def test_json_on_a_terminal_steers_nothing():
+    value = "Grüße \x9b31m \u202e 🍵"
+    program = (
+        "from argparse import Namespace\n"
+        "from memrelay.commands.shell import Shell\n"
+        f"Shell(Namespace(json=True), {{}}).show({value!r}, ())\n"
+    )
+    argv = [sys.executable, "-X", "utf8", "-c", program]
+    ours, theirs = pty.openpty()
+    subprocess.run(argv, stdout=theirs, check=True)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as terminal:
+        shown = terminal.readline()
+    assert shown.isascii()
+    assert b"\x1b" not in shown
+    assert json.loads(shown) == value
+    piped = subprocess.run(argv, capture_output=True, check=True).stdout.decode()
+    assert json.loads(piped) == value
+    assert "Grüße" in piped, "a program is given the text as it is"
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_full_disk_is_one_line_and_exit_code_1(profile, form):
+    argv = [sys.executable, "-m", "memrelay", "trust", RELAYER, "--profile", profile, *form]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == EXIT_FAILED
+    assert done.stderr == "memrelay: The output: No space left on device.\n"
 
 
 def test_nobody_there_is_exit_code_1(profile, capsys, monkeypatch):

@@ -3,6 +3,8 @@
 import json
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -11,6 +13,7 @@ from memrelay.config import (
     SeenFile,
     Settings,
     is_loopback,
+    locked,
     profile_path,
     read_profile,
     write_private,
@@ -151,11 +154,8 @@ def test_settings_hide_the_private_key():
     """capability 0.41: at most a masked preview is ever shown."""
     settings = Settings(**PROFILE)
     assert KEY not in repr(settings)
-    shown = settings.masked_key
-    assert (shown[:4], shown[-4:], len(shown) < 12) in [
-        (key[:4], key[-4:], True) for key in (KEY, settings.identity.public_key.hex())
-    ]
-    assert settings.masked_key not in {KEY, settings.identity.public_key.hex()}
+    public = settings.identity.public_key.hex()
+    assert settings.masked_key == f"{public[:4]}…{public[-4:]}"
 
 
 def test_private_files_are_replaced_at_once_and_stay_private(tmp_path):
@@ -165,6 +165,14 @@ def test_private_files_are_replaced_at_once_and_stay_private(tmp_path):
     assert json.loads(path.read_text()) == {"a": 2}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert os.listdir(path.parent) == ["p.json"]
+
+
+def test_every_folder_that_is_made_is_the_users_alone(tmp_path):
+    path = tmp_path / "one" / "two" / "three" / "p.json"
+    tmp_path.chmod(0o755)
+    write_private(path, {})
+    modes = [stat.S_IMODE(folder.stat().st_mode) for folder in path.parents[:4]]
+    assert modes == [0o700, 0o700, 0o700, 0o755], "and those that were there stay as they are"
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
@@ -184,6 +192,53 @@ def test_what_was_seen_only_rises(tmp_path):
     assert (seen.relayer_key, seen.grant_serial, seen.epoch, seen.sealed) == ("ab" * 32, 5, 2, True)
     assert (seen.receipt_seq, seen.receipt_head) == (4, "bb")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+COUNTING = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from memrelay.config import SeenFile
+
+path, member = Path(sys.argv[1]), sys.argv[2]
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(200):
+    file = SeenFile(path)  # which knows only what the file says
+    if getattr(file.value, member) != number:
+        sys.exit(f"{member} fell back")
+    file.value = replace(file.value, **{member: number + 1})
+    file.save()
+"""
+
+
+def test_what_was_seen_only_rises_when_processes_share_the_file(tmp_path):
+    path = tmp_path / "seen.json"
+    members = ("grant_serial", "epoch")
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", COUNTING, str(path), member],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for member in members
+    ]
+    for process in processes:
+        process.stdout.readline()
+    for process in processes:
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+    for process in processes:
+        process.communicate()
+    assert [process.returncode for process in processes] == [0, 0]
+    seen = SeenFile(path).value
+    assert (seen.grant_serial, seen.epoch) == (200, 200)
+
+
+def test_a_lock_that_cannot_be_made_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written"), locked(tmp_path / "file" / "lock"):
+        pass
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"relayer_key": null}', "7"])

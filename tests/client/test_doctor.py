@@ -16,6 +16,7 @@ from itertools import count
 from pathlib import Path
 from threading import Thread
 
+import asyncpg
 import pytest
 import pytest_asyncio
 from click.testing import CliRunner
@@ -36,7 +37,7 @@ from tests.processes import running_relayer
 HOUR_S = 3600
 STORAGE_BYTES_MAX = 64 * 1024
 SHELL = {"chmod", "curl", "env", "export", "kill", "ls", "mv", "nslookup", "openssl", "pip", "rm"}
-SHELL |= {"sudo", "unset", "${EDITOR:-vi}"}
+SHELL |= {"python", "sudo", "unset", "uv", "${EDITOR:-vi}"}
 DEPENDENT = ["relayer", "version", "clock", "identity", "key", "grants", "namespace", "custody"]
 DEPENDENT += ["storage", "search"]
 
@@ -122,7 +123,7 @@ def check_command(finding: Finding) -> None:
         # Options that do not exist are refused before the help is shown.
         assert CliRunner().invoke(relayer_main, [*arguments, "--help"]).exit_code == 0
     else:
-        assert program in SHELL
+        assert program.rpartition("/")[2] in SHELL
 
 
 def states(found: dict[str, Finding], state: str) -> list[str]:
@@ -164,7 +165,7 @@ def test_a_healthy_machine(user: Machine, capsys) -> None:
     """capability 0.45: the profile and the relayer's health are examined, and well."""
     found = user.examine()
     assert (states(found, PROBLEM), states(found, WARNING)) == ([], [])
-    assert states(found, SKIPPED) == ["openclaw", "gateway"]
+    assert states(found, SKIPPED) == ["hermes", "openclaw", "gateway"]
     assert "probe" not in found
     capsys.readouterr()
     assert user.run("doctor") == EXIT_OK
@@ -277,8 +278,9 @@ def test_commands_name_the_profile_that_was_given(user: Machine) -> None:
     assert the_problem(found, "profile").command.startswith("memrelay init URL --profile ")
 
 
-def test_a_malformed_agents_name_is_a_wrong_argument(user: Machine, capsys) -> None:
-    assert user.run("doctor", "--agent", "../x") == EXIT_USAGE
+@pytest.mark.parametrize("option", [("--agent", "../x"), ("--namespace", "x" * 200)])
+def test_a_malformed_name_is_a_wrong_argument(user: Machine, option) -> None:
+    assert user.run("doctor", *option) == EXIT_USAGE
 
 
 # The environment
@@ -296,6 +298,41 @@ def test_a_variable_that_wins_over_the_profile(user: Machine) -> None:
 def test_a_variable_that_says_the_same_does_not(user: Machine) -> None:
     user.environ["MEMRELAY_NAMESPACE"] = "default"
     assert user.examine()["environment"].state == OK
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("MEMRELAY_CUSTODY", "none"),
+        ("MEMRELAY_PRIVATE_KEY", "5e5e"),
+        ("MEMRELAY_NAMESPACE", "x" * 200),
+        ("MEMRELAY_URL", "ftp://example.org"),
+        ("MEMRELAY_RELAYER_KEY", "12"),
+        ("MEMRELAY_ACCOUNT_ID", "0x12"),
+        ("MEMRELAY_ALLOW_INSECURE", "perhaps"),
+    ],
+)
+def test_a_variable_that_spoils_a_profile(user: Machine, variable: str, value: str) -> None:
+    user.environ |= {"MEMRELAY_CUSTODY": "auto", variable: value}
+    found = the_problem(user.examine(), "profile")
+    assert found.detail.endswith(f" The profile is well: {variable} is wrong.")
+    assert value not in found.detail
+    assert found.command == f"unset {variable}"
+    del user.environ[variable]
+    assert user.examine()["profile"].state == OK
+
+
+def test_variables_that_spoil_a_profile_are_all_named(user: Machine) -> None:
+    user.environ |= {"MEMRELAY_URL": "x", "MEMRELAY_CUSTODY": "x", "MEMRELAY_NAMESPACE": "x"}
+    found = the_problem(user.examine(), "profile")
+    assert found.command == "unset MEMRELAY_URL MEMRELAY_CUSTODY"
+
+
+def test_a_wrong_profile_is_not_blamed_on_a_variable(user: Machine) -> None:
+    user.write(custody="none")
+    user.environ["MEMRELAY_NAMESPACE"] = "x" * 200
+    found = the_problem(user.examine(), "profile")
+    assert found.command == f"${{EDITOR:-vi}} {user.profile}"
 
 
 def test_the_environment_alone_is_enough(user: Machine) -> None:
@@ -672,7 +709,44 @@ def test_a_relayer_without_an_embedder(machine: Machine, small_relayer) -> None:
     assert found["search"].command == "relayer doctor"
 
 
+async def test_a_memory_that_cannot_be_opened(user: Machine, shared_relayer) -> None:
+    with SyncMemoryClient.from_settings(Settings.load(user.profile, environ={})) as client:
+        client.remember("The memrelay doctor opens memories.")
+        account = bytes.fromhex(client.settings.account_id[2:])
+    connection = await asyncpg.connect(shared_relayer.environment["RELAYER_DATABASE_URL"])
+    try:
+        damage = """UPDATE blobs b SET bytes = $2 FROM memories m WHERE m.account_id = $1
+            AND b.account_id = m.account_id AND b.blob_id = m.blob_id"""
+        assert await connection.execute(damage, account, b"damaged") == "UPDATE 1"
+    finally:
+        await connection.close()
+    found = user.examine()
+    assert (found["search"].state, states(found, PROBLEM)) == (WARNING, [])
+    assert found["search"].detail == "1 memories could not be opened."
+    assert found["search"].command == "relayer check"
+
+
 # Gateways
+
+
+@pytest.mark.parametrize("agent", [None, "coder"])
+def test_commands_on_what_serves_all_name_the_profile_and_no_agent(user: Machine, agent) -> None:
+    user.add_key("coder", "coder")
+    path = user.profile.rename(user.folder / "my profile.json")
+    options = {"profile": str(path)} | ({"agent": agent} if agent else {})
+    found = user.examine(**options)
+    told = f"agents that need one have `memrelay gateway --profile '{path}'`"
+    assert found["gateway"].detail.endswith(told)
+    openclaw(user, "{}")
+    told = f"`memrelay openclaw install --profile '{path}'` sets it up"
+    assert user.examine(**options)["openclaw"].detail.endswith(told)
+    openclaw(user, '{"plugins": {"slots": {"memory": "memrelay"}}}')
+    spooled(user, ".turn", HOUR_S)
+    found = user.examine(**options)
+    assert states(found, PROBLEM) == ["openclaw", "gateway"]
+    assert found["openclaw"].command == f"memrelay openclaw install --profile '{path}'"
+    assert found["gateway"].command == f"memrelay gateway --profile '{path}'"
+    assert found["spool"].command == f"memrelay gateway --profile '{path}'"
 
 
 @contextmanager
@@ -816,3 +890,99 @@ def test_an_openclaw_that_cannot_use_memrelay(user: Machine, text: str, named: s
     found = user.examine()
     assert states(found, PROBLEM) == ["openclaw", "gateway"]
     assert named in found["openclaw"].detail
+
+
+# Hermes
+
+
+@pytest.fixture
+def hermes(user: Machine) -> Machine:
+    """A machine with a Hermes whose Python has memrelay, and that is set up."""
+    (user.home / ".hermes").mkdir()
+    user.environ["PATH"] = str(user.home / "bin")
+    user_python(user, "echo True")
+    assert user.run("hermes", "install", "--yes") == EXIT_OK
+    assert user.examine()["hermes"] == Finding(
+        check="hermes", state=OK, detail=str(user.home / ".hermes")
+    )
+    return user
+
+
+def user_python(machine: Machine, script: str) -> Path:
+    """The command hermes, and what stands in for the Python beside it."""
+    folder = machine.home / "bin"
+    folder.mkdir(exist_ok=True)
+    for name, text in (
+        ("hermes", "#!/usr/bin/env python3\n"),
+        ("python", f"#!/bin/sh\n{script}\n"),
+    ):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    return folder / "python"
+
+
+def test_a_hermes_that_does_not_use_memrelay(user: Machine) -> None:
+    (user.home / ".hermes").mkdir()
+    (user.home / ".hermes" / "config.yaml").write_text("memory:\n  provider: mem0\n")
+    found = user.examine()["hermes"]
+    assert (found.state, found.command) == (SKIPPED, None)
+    assert found.detail.endswith("`memrelay hermes install` sets it up")
+
+
+def test_a_hermes_that_has_chosen_another_provider(hermes: Machine) -> None:
+    (hermes.home / ".hermes" / "config.yaml").write_text("memory:\n  provider: mem0\n")
+    found = the_problem(hermes.examine(), "hermes")
+    assert "has not chosen it" in found.detail
+    assert found.command == "memrelay hermes install"
+    path = hermes.profile.rename(hermes.folder / "my profile.json")
+    found = hermes.examine(profile=str(path))["hermes"]
+    assert found.command == f"memrelay hermes install --profile '{path}'"
+
+
+def test_a_hermes_whose_provider_is_of_another_version(hermes: Machine) -> None:
+    (hermes.home / ".hermes" / "plugins" / "memrelay" / "plugin.yaml").write_text("name: x\n")
+    assert "or another version's" in the_problem(hermes.examine(), "hermes").detail
+    assert hermes.run("hermes", "install", "--yes") == EXIT_OK
+    assert hermes.examine()["hermes"].state == OK
+
+
+def test_a_hermes_whose_configuration_is_not_plain(hermes: Machine) -> None:
+    path = hermes.home / ".hermes" / "config.yaml"
+    path.write_text("memory: {provider: memrelay}\n")
+    found = hermes.examine()["hermes"]
+    assert (found.state, found.command) == (WARNING, f"${{EDITOR:-vi}} {path}")
+
+
+def test_a_hermes_with_wrong_settings(hermes: Machine) -> None:
+    path = hermes.home / ".hermes" / "memrelay.json"
+    path.write_text('{"colour": "red"}')
+    found = the_problem(hermes.examine(), "hermes")
+    assert "colour" in found.detail
+    assert found.command == f"${{EDITOR:-vi}} {path}"
+
+
+def test_a_hermes_whose_profile_is_gone(hermes: Machine) -> None:
+    path = hermes.home / ".hermes" / "memrelay.json"
+    path.write_text(json.dumps({"profile": str(hermes.home / "gone.json")}))
+    found = the_problem(hermes.examine(), "hermes")
+    assert found.detail.endswith("gone.json, which is not there.")
+    assert hermes.run("hermes", "install", "--yes") == EXIT_OK
+    assert hermes.examine()["hermes"].state == OK
+
+
+def test_a_hermes_whose_python_lacks_memrelay(hermes: Machine) -> None:
+    python = user_python(hermes, "echo True; exit 1")
+    found = the_problem(hermes.examine(), "hermes")
+    assert found.command == f"{python} -m pip install memrelay"
+    user_python(hermes, "echo False; exit 1")
+    found = the_problem(hermes.examine(), "hermes")
+    assert found.command == f"uv pip install --python {python} memrelay"
+
+
+def test_a_hermes_whose_python_is_not_found_or_does_not_run(hermes: Machine) -> None:
+    user_python(hermes, "").write_bytes(b"\x7fELF no program")
+    found = hermes.examine()["hermes"]
+    assert (found.state, "did not run" in found.detail) == (WARNING, True)
+    (hermes.home / "bin" / "hermes").unlink()
+    found = hermes.examine()["hermes"]
+    assert (found.state, "not on the PATH" in found.detail) == (WARNING, True)

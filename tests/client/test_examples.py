@@ -1,5 +1,6 @@
 """Every program of `client/examples`, run as its user runs it, against a real relayer."""
 
+import json
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ import pytest_asyncio
 from memrelay import Settings, SyncMemoryClient
 from memrelay.config import write_private
 from tests.conftest import database_copy
+from tests.openai_chat import completion
 from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, ToolCall, openai_server
 from tests.processes import RunningRelayer, running_relayer
 
@@ -155,6 +157,23 @@ def test_agent_loop_recalls_calls_tools_and_captures(
     assert "memory" in asked[0]["content"]
     assert answered[-1]["role"] == "tool"
     assert FACT in answered[-1]["content"]
+
+
+@pytest.mark.parametrize("arguments", ["", '{"query": "tea', "[1]", "null", '"tea"'])
+def test_agent_loop_survives_malformed_calls(
+    run: Run, server: OpenAIServer, arguments: str
+) -> None:
+    step = completion(CHAT_MODEL, Step(calls=(ToolCall("memory_search"),)))
+    step["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"] = arguments
+    server.script(Step(body=json.dumps(step).encode()), Step(content="Green tea."))
+    assert output(run("agent_loop.py", said=f"{QUESTION}\n")) == "Green tea.\n"
+    assert "query" in server.received[-1].json["messages"][-1]["content"]
+
+
+def test_agent_loop_ends_when_the_model_does_not(run: Run, server: OpenAIServer) -> None:
+    search = ToolCall("memory_search", {"query": "tea"})
+    server.script(*[Step(calls=(search,))] * 50)
+    assert "stopped" in output(run("agent_loop.py", said=f"{QUESTION}\n"))
 
 
 def test_each_example_is_listed_and_short() -> None:

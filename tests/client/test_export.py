@@ -1,17 +1,25 @@
 """Exporting from a real relayer, and bringing it back."""
 
 import json
+import os
+import pty
 import stat
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 
 from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_OK, EXIT_USAGE, main
+from memrelay.config import Settings
 from memrelay.exporting import folder_name, record, write_pages
 from memrelay.models import Draft, Memory
 from memrelay.pages import read_page
+from memrelay.sealed.keys import Identity
+from memrelay.signing import RequestSigner
 
 EXPIRES = datetime(2100, 1, 1, tzinfo=UTC)
 DRAFTS = [
@@ -40,9 +48,10 @@ DRAFTS = [
 def accounts(shared_relayer, tmp_path, capsys):
     """Makes profiles of accounts of this test's own."""
 
-    def make(name: str) -> str:
+    def make(name: str, *choices: str) -> str:
         path = tmp_path / name / "profile.json"
-        assert main(["init", shared_relayer.url, "--profile", str(path)], {}) == EXIT_OK
+        argv = ["init", shared_relayer.url, "--profile", str(path), *choices]
+        assert main(argv, {}) == EXIT_OK
         capsys.readouterr()
         return str(path)
 
@@ -90,9 +99,10 @@ def test_pages_are_dated_readable_and_the_same_every_time(profile, tmp_path, cap
         "default/2026-05-04.md",
         f"default/{today}.md",
         f"%54eam%2fred/{today}.md",
+        ".memrelay-export",
     }
     page = first["default/2026-05-04.md"].decode()
-    records = [record for _, record in read_page(page)]
+    records = [record for _, record in read_page(page.splitlines(keepends=True))]
     assert [record["text"] for record in records] == [DRAFTS[2].text, DRAFTS[1].text]
     assert records[1]["tags"] == ["release", "Zürich"]
     assert records[1]["expires_at"] == "2100-01-01T00:00:00.000Z"
@@ -110,9 +120,11 @@ def test_exported_files_are_for_this_user_only(profile, tmp_path, capsys):
     file = tmp_path / "lines" / "all.jsonl"
     run(capsys, "export", "--format", "jsonl", "--out", str(file), "--profile", profile)
     paths = [folder, file, file.parent, *folder.rglob("*")]
+    assert folder / ".memrelay-export" in paths
     modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in paths}
     assert modes == {(True, 0o700), (False, 0o600)}
-    assert not [path for path in folder.rglob("*") if path.name.startswith(".")]
+    hidden = {path.name for path in paths if path.name.startswith(".")}
+    assert hidden == {".memrelay-export"}
 
 
 @pytest.mark.parametrize("format", ["markdown", "jsonl"])
@@ -196,14 +208,129 @@ def test_a_file_that_is_no_page_is_not_replaced(profile, tmp_path, capsys):
     assert note.read_text() == "- a note of the user's own\n"
 
 
-def test_lines_can_be_remembered_as_they_are(profile, accounts, tmp_path, capsys):
-    second, out = accounts("second"), tmp_path / "all.jsonl"
-    run(capsys, "export", "--format", "jsonl", "--out", str(out), "--profile", profile)
-    argv = ["remember", "--jsonl", str(out), "--profile", second, "--json"]
-    assert main(argv, {}) == EXIT_OK
-    printed, err = capsys.readouterr()
-    assert json.loads(printed)["total"] == 3
-    assert "left out: created_at, id." in err
+def test_more_memories_than_fit_an_answer_are_all_exported(accounts, tmp_path, capsys):
+    profile = accounts("many")
+    texts = {f"Fact number {n} of many." for n in range(101)}
+    with SyncMemoryClient.from_profile(profile) as memory:
+        memory.remember_many(sorted(texts))
+    exported = [one["text"] for one in lines(capsys, profile)]
+    assert (len(exported), set(exported)) == (101, texts)
+
+
+def test_a_folder_belongs_to_one_account(profile, accounts, tmp_path, capsys):
+    folder = tmp_path / "memories"
+    run(capsys, "export", "--out", str(folder), "--profile", profile)
+    before = files(folder)
+    argv = ["export", "--out", str(folder), "--profile", accounts("second")]
+    assert main(argv, {}) == EXIT_USAGE
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "pages of another account" in err
+    assert files(folder) == before
+
+
+def test_pages_of_nobody_knows_whom_are_not_touched(profile, tmp_path, capsys):
+    folder = tmp_path / "memories"
+    argv = ["export", "--out", str(folder), "--profile", profile]
+    run(capsys, *argv)
+    (folder / ".memrelay-export").unlink()
+    before = files(folder)
+    assert main(argv, {}) == EXIT_USAGE
+    assert "choose another folder" in capsys.readouterr().err
+    assert files(folder) == before
+
+
+def test_lines_replace_files_only(profile, tmp_path, capsys):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "to-pipe").symlink_to("pipe")
+    argv = ["export", "--format", "jsonl", "--profile", profile, "--out"]
+    for name in ("folder", "pipe", "to-pipe"):
+        assert main([*argv, str(tmp_path / name)], {}) == EXIT_USAGE
+        assert "is no file" in capsys.readouterr().err
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert (tmp_path / "to-pipe").is_symlink()
+
+
+def test_lines_go_where_a_link_leads(profile, tmp_path, capsys):
+    target = tmp_path / "elsewhere" / "all.jsonl"
+    target.parent.mkdir()
+    target.write_text("of yesterday")
+    (tmp_path / "link").symlink_to(target)
+    argv = ("export", "--format", "jsonl", "--profile", profile, "--out", str(tmp_path / "link"))
+    assert run(capsys, *argv)["memories"] == 3
+    assert (tmp_path / "link").is_symlink()
+    assert len(target.read_text().splitlines()) == 3
+
+
+def test_other_files_beside_pages_are_no_memories(profile, tmp_path, capsys):
+    folder = tmp_path / "memories"
+    run(capsys, "export", "--out", str(folder), "--profile", profile)
+    (folder / "README.md").write_text("- Who reads this folder, and why.\n")
+    (folder / "default" / "2026-05-03.md").write_text("- a note of the user's own\n")
+    result = run(capsys, "import", str(folder), "--profile", profile)
+    assert (result["stored"], result["known"], result["left_out"]) == (0, 3, 2)
+
+
+@pytest.mark.parametrize("fits", [0, 60], ids=["full", "almost"])
+def test_metadata_that_leaves_no_room_for_a_date_is_imported(accounts, tmp_path, capsys, fits):
+    size = 8192 - len('{"notes":"","more":""}') - fits
+    with SyncMemoryClient.from_profile(accounts("first")) as memory:
+        memory.remember("A fact.", metadata={"notes": "x" * size, "more": ""})
+    out = tmp_path / "all.jsonl"
+    argv = ("--format", "jsonl", "--out", str(out))
+    run(capsys, "export", *argv, "--profile", str(tmp_path / "first" / "profile.json"))
+    second = accounts("second")
+    assert run(capsys, "import", str(out), "--profile", second)["stored"] == 1
+    (one,) = lines(capsys, second)
+    assert one["metadata"] == {"notes": "x" * size, "more": ""}
+    (exported,) = map(json.loads, out.read_text().splitlines())
+    assert (one["created_at"] == exported["created_at"]) is bool(fits)
+
+
+def test_a_page_that_an_editor_marked_is_a_page(profile, tmp_path, capsys):
+    folder = tmp_path / "memories"
+    argv = ("export", "--out", str(folder), "--profile", profile)
+    run(capsys, *argv)
+    before = files(folder)
+    page = folder / "default" / "2026-05-04.md"
+    page.write_bytes(b"\xef\xbb\xbf" + page.read_bytes())
+    assert run(capsys, "import", str(folder), "--profile", profile)["known"] == 3
+    run(capsys, *argv)
+    assert files(folder) == before
+
+
+def test_what_another_client_sealed_is_told_to_be_left_out(accounts, tmp_path, capsys):
+    profile = accounts("managed", "--custody", "managed")
+    with SyncMemoryClient.from_profile(profile) as memory:
+        memory.remember("A fact that can be read.")
+    settings = Settings.load(profile, environ={})
+    signer = RequestSigner(Identity.from_hex(settings.private_key), account_id=settings.account_id)
+    body = {"encrypted_data": "AAAA", "vector": [1.0, 0.0], "namespace": "default"}
+    with httpx.Client(base_url=settings.url, auth=signer) as relayer:
+        assert relayer.post("/api/remember/manual", json=body).status_code == 200
+    assert main(["export", "--out", str(tmp_path / "out"), "--profile", profile], {}) == EXIT_OK
+    out, err = capsys.readouterr()
+    assert out.startswith("1 memories on 1 pages")
+    assert "1 were left out" in err
+
+
+def test_a_terminal_does_not_obey_a_memory(accounts):
+    profile = accounts("steered")
+    text = "A title\u009b2J and \u202eturned\u202c words"
+    with SyncMemoryClient.from_profile(profile) as memory:
+        memory.remember(text)
+    argv = [sys.executable, "-m", "memrelay", "export", "--format", "jsonl", "--profile", profile]
+    controller, terminal = pty.openpty()
+    with open(controller, "rb", buffering=0) as shown:
+        subprocess.run(argv, stdout=terminal, stderr=subprocess.DEVNULL, check=True, timeout=60)
+        printed = shown.read(1 << 16).decode()
+        os.close(terminal)
+    assert "\\u202e" in printed
+    assert printed.isascii()
+    assert json.loads(printed)["text"] == text
+    piped = subprocess.run(argv, capture_output=True, check=True, timeout=60, text=True).stdout
+    assert "\u202e" in piped
 
 
 @pytest.mark.parametrize(
@@ -227,10 +354,15 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path, profile, capsys):
     assert "cannot be written" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["..", ".", "a/b", "A", "con\\x", "%41", "ß:ä"])
+@pytest.mark.parametrize(
+    "name",
+    ["..", ".", "a/b", "A", "con\\x", "%41", "ß:ä", "A" * 128, "\U0001f375" * 128, "ä~" * 64],
+)
 def test_a_namespace_is_one_folder_whatever_its_name(tmp_path, name):
     assert folder_name(name) not in {"", ".", ".."}
     assert set(folder_name(name)).isdisjoint("/\\:.")
+    assert len(folder_name(name).encode()) <= 255
+    assert folder_name(name) != folder_name(f"{name[:-1]}y")
     assert folder_name(name) != folder_name(name.swapcase()) or name.swapcase() == name
     record = {"id": "0" * 36, "created_at": "2026-05-04T00:00:00.000Z", "text": "a"}
     assert write_pages(tmp_path / "out", name, [record]) == (1, 0)

@@ -3,20 +3,17 @@
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from memrelay import Settings
 from memrelay.errors import ConfigError
-from memrelay.gateway import BlockingGateway, Context, Injection, Message, Roster
+from memrelay.gateway import BlockingGateway, Injection, Message, Roster
 from tests.client.gateway_scene import (
     ANNA,
-    CTX,
     PATIENT,
     TEA,
-    conversation,
     founded_blocking,
     texts_of_blocking,
 )
@@ -31,21 +28,15 @@ def test_a_turn_from_one_thread_is_recalled_in_another(
 ) -> None:
     owner = founded_blocking(shared_relayer.url)
     with BlockingGateway.start(Roster.single(owner), PATIENT, source="test") as gateway:
-        gateway.session_start({}, CTX)
-        gateway.llm_input({"prompt": TEA}, CTX)
-        gateway.llm_output({"assistantTexts": ["Noted."]}, CTX)
         gateway.capture([Message("user", TEA)], ANNA)
-        gateway.agent_end(conversation("We decided to move the launch to May."), CTX)
         assert gateway.flush(30)
         with ThreadPoolExecutor(4) as pool:
             injections = list(pool.map(lambda _: gateway.recall(ASKED, ANNA), range(8)))
         assert all("green tea" in (one.prepend_context or "") for one in injections)
-        answer = gateway.before_prompt_build({"prompt": ASKED}, CTX)
-        assert "green tea" in answer["prependContext"]
         found = gateway.call_tool("memory_search", {"query": ASKED}, ANNA)
         assert found.details["count"] == 1
         assert gateway.tools[0].name == "memory_search"
-    assert len(texts_of_blocking(owner)) == 2
+    assert texts_of_blocking(owner) == [TEA]
 
 
 def test_closing_delivers_what_waits(shared_relayer: RunningRelayer) -> None:
@@ -61,9 +52,7 @@ def test_a_closed_gateway_does_no_harm(caplog: pytest.LogCaptureFixture) -> None
     gateway.close(timeout_s=0)
     gateway.close()
     assert gateway.recall(ASKED, ANNA) == Injection()
-    assert gateway.before_prompt_build({"prompt": ASKED}, CTX) == {}
     gateway.capture([Message("user", TEA)], ANNA)
-    gateway.agent_end(conversation(TEA), CTX)
     assert gateway.call_tool("memory_search", {"query": "tea"}, ANNA).is_error
     assert not gateway.flush(1)
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
@@ -91,18 +80,6 @@ def test_an_unusable_spool_is_told_and_leaves_no_thread(tmp_path: Path) -> None:
 def test_what_could_not_be_delivered_stays_on_disk(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     with BlockingGateway.start(Roster.single(NOWHERE), PATIENT, spool_path=spool) as gateway:
-        gateway.agent_end(conversation(TEA), CTX)
+        gateway.capture([Message("user", TEA)], ANNA)
         assert not gateway.flush(5)
     assert len(list(spool.glob("*.turn"))) == 1
-
-
-def test_other_settings_share_everything_else(shared_relayer: RunningRelayer) -> None:
-    owner = founded_blocking(shared_relayer.url)
-    with BlockingGateway.start(Roster.single(owner), PATIENT) as gateway:
-        silent = gateway.with_settings(replace(PATIENT, auto_recall=False, auto_capture=False))
-        silent.capture([Message("user", "I live in Bergen since last spring.")], Context())
-        gateway.capture([Message("user", TEA)], Context())
-        assert silent.flush(30)
-        assert silent.recall(ASKED, ANNA) == Injection()
-        assert gateway.recall(ASKED, ANNA).prepend_context is not None
-    assert texts_of_blocking(owner) == [TEA]

@@ -9,12 +9,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from memrelay import Conflict, MemoryClient, Settings
 from memrelay.gateway import Context, Gateway, GatewaySettings, Roster
-from memrelay.gateway.capture import TEXT_BYTES_MAX, CapturedTurn, Captures
+from memrelay.gateway.capture import TEXT_BYTES_MAX, CapturedTurn, Captures, pause_after
 from memrelay.gateway.conversation import capturable, numbered
 from memrelay.gateway.events import read_messages
 from memrelay.gateway.outage import Outages
@@ -28,12 +29,14 @@ from tests.client.gateway_scene import (
     agent_settings,
     conversation,
     founded,
+    refusal,
     texts_of,
     until,
     write_profile,
 )
 from tests.processes import RunningRelayer
 
+MOVED = "The staging server moved to Frankfurt."
 CAT = "My neighbour's cat is called Othello."
 THEN = datetime(2031, 5, 4, 9, 30, tzinfo=UTC)
 ASKED = {"prompt": "Do I prefer green tea or coffee in the morning?"}
@@ -66,7 +69,7 @@ def waiting(spool: Path) -> int:
 
 
 def turn(
-    settings: Settings, text: str = TEA, *, session: str = "s", **changes: str
+    settings: Settings, text: str = TEA, *, session: str = "s", **changes: Any
 ) -> CapturedTurn:
     client = MemoryClient.from_settings(settings)
     seat = Seat(agent="main", client=client, namespace=settings.namespace)
@@ -74,14 +77,22 @@ def turn(
     return replace(made, **changes)
 
 
-async def delivered(settings: Settings, *turns: CapturedTurn) -> tuple[bool, Spool]:
+def spool_in(folder: Path | None = None) -> Spool:
+    return Spool(folder, bytes_max=1 << 20, turns_max=100)
+
+
+async def delivered(
+    settings: Settings, *turns: CapturedTurn, spool: Spool | None = None, retry_s: float = 0
+) -> tuple[bool, Spool]:
     """Whether turns were all delivered (or given up), and the spool with what is left."""
-    spool = Spool(None, bytes_max=1 << 20, turns_max=100)
-    captures = Captures(spool, Outages(), retry_s=0)
+    spool = spool or spool_in()
+    captures = Captures(spool, Outages(), retry_s=retry_s)
     async with MemoryClient.from_settings(settings, attempts_max=1) as client:
-        for one in turns:
-            await captures.add(client, one)
-        complete = await captures.flush()
+        for one in turns:  # all of them are kept before the first is sent
+            spool.put(SpoolKey.of(settings.identity), one.to_bytes())
+        captures.wake(client)
+        async with asyncio.timeout(30):
+            complete = await captures.flush()
         await captures.close()
     return complete, spool
 
@@ -162,6 +173,22 @@ class TestAway:
             assert network.connections_seen > 1
         assert await texts_of(owner) == [TEA]
 
+    async def test_between_both_there_is_a_pause(self, shared_relayer: RunningRelayer) -> None:
+        """capability 0.31: the second attempt does not follow at once."""
+        owner = await founded(shared_relayer.url)
+        async with Network(shared_relayer.url) as network:
+            network.breaks = 1
+            away = replace(owner, url=network.url)
+            captures = Captures(spool_in(), Outages(), retry_s=3600)
+            async with MemoryClient.from_settings(away, attempts_max=1) as client:
+                await captures.add(client, turn(away))
+                await until(lambda: network.breaks == 0)
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(1):
+                        await captures.flush()
+                await captures.close()
+            assert network.connections_seen == 1
+
     async def test_after_the_second_failure_a_turn_waits(
         self, shared_relayer: RunningRelayer
     ) -> None:
@@ -216,7 +243,7 @@ class TestAway:
 
     async def test_a_timer_delivers_without_any_turn(self, shared_relayer: RunningRelayer) -> None:
         owner = await founded(shared_relayer.url)
-        spool = Spool(None, bytes_max=1 << 20, turns_max=100)
+        spool = spool_in()
         captures = Captures(spool, Outages(), retry_s=0, pause_s=0.2)
         async with Network(shared_relayer.url) as network:
             network.breaks = 2
@@ -310,12 +337,82 @@ class TestRefused:
         assert not complete
         assert len(spool.names(SpoolKey.of(coder.identity))) == 2
 
-    async def test_a_conflict_means_it_was_captured(self, shared_relayer: RunningRelayer) -> None:
+    async def test_a_conflict_means_it_was_captured(
+        self, shared_relayer: RunningRelayer, caplog: pytest.LogCaptureFixture
+    ) -> None:
         owner = await founded(shared_relayer.url)
         same_key = turn(owner, CAT, idempotency_key=turn(owner).idempotency_key)
         complete, _ = await delivered(owner, turn(owner), same_key)
         assert complete
         assert await texts_of(owner) == [TEA]
+        assert not caplog.records  # it is no refusal
+
+    @pytest.mark.parametrize(
+        ("status", "code", "asked"),
+        [
+            # Of a relayer: a full account, a key, a namespace, a fault, an outage.
+            (400, "relayer.other", 3),
+            (401, "auth.rejected", 2),
+            (402, "quota.exceeded", 2),
+            (403, "auth.not_allowed", 2),
+            (413, "something.new", 3),
+            (500, "store.corrupted", 3),
+            (503, "llm.unavailable", 2),
+            # Of something in between, such as a proxy or another service on that port.
+            (200, None, 2),
+            (400, None, 3),
+            (403, None, 3),
+            (405, None, 2),
+            (407, None, 2),
+            (410, None, 2),
+            (413, None, 3),
+            (451, None, 2),
+            (400, "request.bad", 3),
+        ],
+    )
+    async def test_what_may_be_mended_costs_no_turn(
+        self, shared_relayer: RunningRelayer, status: int, code: str | None, asked: int
+    ) -> None:
+        """What concerns one turn (3) or namespace (2) holds up no other, anything else does."""
+        owner = await founded(shared_relayer.url)
+        async with MemoryClient.from_settings(owner) as client:
+            relayer_key = (await client.statement()).relayer.hex()
+        kept = [turn(owner), turn(owner, CAT), turn(owner, MOVED, namespace="other")]
+        async with Network(shared_relayer.url) as network:
+            # Without questions before it, each request is one for a turn.
+            away = replace(owner, url=network.url, custody="managed", relayer_key=relayer_key)
+            network.answer = refusal(status, "<html>No.</html>")
+            if code is not None:
+                body = json.dumps({"error": "No.", "code": code})
+                network.answer = refusal(status, body, "application/json")
+            complete, spool = await delivered(away, *kept)
+            assert (complete, network.connections_seen) == (False, asked)
+        assert len(spool.names(SpoolKey.of(owner.identity))) == 3
+        assert (await delivered(owner, spool=spool))[0]
+        assert sorted(map(str, await texts_of(owner))) == sorted([TEA, CAT])
+        assert await texts_of(owner, "other") == [MOVED]
+
+    @pytest.mark.parametrize(
+        ("status", "code"), [(400, "request.invalid"), (413, "request.too_large")]
+    )
+    async def test_the_relayers_own_word_about_a_turn_is_final(
+        self, shared_relayer: RunningRelayer, status: int, code: str
+    ) -> None:
+        owner = await founded(shared_relayer.url)
+        async with Network(shared_relayer.url) as network:
+            body = json.dumps({"error": "No.", "code": code})
+            network.answer = refusal(status, body, "application/json")
+            away = replace(owner, url=network.url)
+            complete, _ = await delivered(away, turn(away), turn(away, CAT))
+            assert (complete, network.connections_seen) == (True, 2)
+
+    async def test_a_refused_turn_delays_no_other(self, shared_relayer: RunningRelayer) -> None:
+        owner = await founded(shared_relayer.url)
+        coder = await agent_settings(owner, "coder")
+        elsewhere = [turn(coder, f"{CAT} {n}", namespace="secret") for n in range(3)]
+        complete, _ = await delivered(coder, *elsewhere, turn(coder), retry_s=3600)
+        assert not complete
+        assert await texts_of(owner, "coder") == [TEA]
 
     async def test_a_turn_that_is_too_long_keeps_its_end(
         self, shared_relayer: RunningRelayer
@@ -338,6 +435,7 @@ async def test_a_kept_turn_comes_back_as_it_was() -> None:
         idempotency_key="k",
     )
     assert CapturedTurn.from_bytes(kept.to_bytes()) == kept
+    assert not kept.wish
     assert "Grüße" not in repr(kept)
     assert json.loads(kept.to_bytes())["occurred_at"] == "2031-05-04T09:30:00.000Z"
 
@@ -361,3 +459,57 @@ async def test_an_agent_of_no_profile_is_captured_in_its_own_namespace(
         await gateway.agent_end(conversation(TEA), {"sessionKey": "agent:coder:main"})
         assert await gateway.flush(30)
     assert (await texts_of(owner, "coder"), await texts_of(owner)) == ([TEA], [])
+
+
+@pytest.mark.parametrize("later", [{"mood": "glad"}, {"text": None}, [], "text", 7])
+async def test_a_turn_of_another_version_stops_no_other(
+    shared_relayer: RunningRelayer, tmp_path: Path, later: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner = await founded(shared_relayer.url)
+    unreadable = later
+    if isinstance(later, dict):
+        members = {**json.loads(turn(owner).to_bytes()), **later}
+        unreadable = {name: value for name, value in members.items() if value is not None}
+    spool = spool_in(tmp_path)
+    spool.put(SpoolKey.of(owner.identity), json.dumps(unreadable).encode())
+    complete, _ = await delivered(owner, turn(owner), spool=spool)
+    assert complete
+    assert await texts_of(owner) == [TEA]
+    assert len(list(tmp_path.glob("*.damaged"))) == 1
+    assert "damaged" in caplog.text
+
+
+async def test_an_unforeseen_fault_is_told_by_its_kind(caplog: pytest.LogCaptureFixture) -> None:
+    nobody = Settings(url="http://127.0.0.1:9", account_id=f"0x{'1' * 64}", private_key="1" * 64)
+    spool = spool_in()
+    spool.put(SpoolKey.of(nobody.identity), b"[" * 100_000)
+    complete, _ = await delivered(nobody, spool=spool)
+    assert not complete
+    assert [record.getMessage() for record in caplog.records] == [
+        "captured turns could not be delivered (RecursionError)"
+    ]
+
+
+async def test_a_wish_without_facts_is_kept_as_it_is(shared_relayer: RunningRelayer) -> None:
+    owner = await founded(shared_relayer.url)
+    wish = turn(owner, "Locker 17, blue door.", wish=True)
+    for one in (wish, wish, replace(wish, idempotency_key="another")):
+        assert (await delivered(owner, one))[0]
+    assert await texts_of(owner) == ["Locker 17, blue door."]
+    assert (await delivered(owner, turn(owner, "Locker 18, red door.")))[0]
+    assert len(await texts_of(owner)) == 1  # nobody asked for it
+
+
+def test_pauses_double_up_to_a_bound() -> None:
+    pauses = [pause_after(failures, 30.0) for failures in (1, 2, 3, 4, 5, 6, 7, 10_000)]
+    assert pauses == [30, 60, 120, 240, 480, 900, 900, 900]
+
+
+async def test_after_the_end_nothing_is_tried(tmp_path: Path) -> None:
+    nobody = Settings(url="http://127.0.0.1:9", account_id=f"0x{'1' * 64}", private_key="1" * 64)
+    gateway = gateway_of(nobody, tmp_path)
+    await gateway.close(timeout_s=0)
+    before = asyncio.all_tasks()
+    await gateway.agent_end(conversation(TEA), CTX)
+    assert waiting(tmp_path) == 1
+    assert asyncio.all_tasks() == before

@@ -97,6 +97,8 @@ def test_runs_on_memory_itself_are_not_captured(context):
         (session("agent:main:subagent:1f"), "skip_subagents", "subagent"),
         (session("agent:main:subagent:1f:subagent:2e"), "skip_subagents", "subagent"),
         (session("Subagent:1f"), "skip_subagents", "subagent"),
+        (Context(trigger="user", origin="inter_session"), "skip_subagents", "subagent"),
+        (Context(trigger="user", origin="internal_system"), "skip_heartbeat", "heartbeat"),
     ],
 )
 def test_runs_that_no_person_began_are_left_alone_unless_wanted(context, setting, word):
@@ -121,6 +123,23 @@ def test_runs_that_no_person_began_are_left_alone_unless_wanted(context, setting
 )
 def test_names_that_look_like_such_runs_are_ordinary(key):
     assert run_refusal(session(key), MEMWAL) is None
+
+
+@pytest.mark.parametrize(
+    ("provenance", "refusal"),
+    [
+        ({"kind": "inter_session", "sourceTool": "sessions_send"}, "subagent"),
+        ({"kind": "internal_system"}, "heartbeat"),
+        ({"kind": "external_user"}, None),
+        ({"kind": 5}, None),
+        ({}, None),
+        ("inter_session", None),
+        (None, None),
+    ],
+)
+def test_the_origin_of_the_input_is_read_beside_the_trigger(provenance, refusal):
+    context = Context.from_json({"trigger": "user", "inputProvenance": provenance})
+    assert run_refusal(context, MEMWAL) == refusal
 
 
 def test_either_hook_can_be_switched_off_alone():
@@ -184,6 +203,15 @@ def test_the_agents_own_id_counts_more_than_the_session_key():
 )
 def test_two_agents_never_share_a_name(names):
     assert len({agent_of(Context(agent_id=name)) for name in names}) == len(names)
+
+
+def test_an_agent_called_like_the_main_agents_namespace_does_not_share_it():
+    for name in ("default", "team"):
+        own = namespace_of(Context(agent_id=name), default=name)
+        assert re.fullmatch(rf"{name}-[0-9a-f]{{16}}", own)
+        assert namespace_of(session(f"agent:{name}:main"), default=name) == own
+        assert namespace_of(Context(agent_id=name), default="other") == name
+        assert namespace_of(Context(), default=name) == name
 
 
 @pytest.mark.parametrize("key", ["agent:", "agent::x", "agent: :x", "Agent::main"])

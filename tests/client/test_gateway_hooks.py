@@ -127,7 +127,7 @@ class TestRecall:
             assert await gateway.before_prompt_build({"prompt": "tea?"}, CTX) == {}
 
     async def test_without_a_seat_there_is_nothing(
-        self, shared_relayer: RunningRelayer, tmp_path: Path
+        self, shared_relayer: RunningRelayer, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         """capability 1.10: an agent without a store is skipped, silently."""
         coder = await agent_settings(await founded(shared_relayer.url), "coder")
@@ -137,6 +137,7 @@ class TestRecall:
             assert await gateway.before_prompt_build(ASKED, CTX) == {}
             await gateway.agent_end(conversation(TEA), CTX)
             assert "no memory" in (await gateway.call_tool("memory_search", {}, Context())).text
+        assert not caplog.records
 
     async def test_without_embeddings_words_still_find(
         self, tmp_path: Path, model_dir: Path, fresh_database: TestDatabase
@@ -213,7 +214,7 @@ class TestOutage:
         assert "tea" not in caplog.text
         assert owner.private_key not in caplog.text
 
-    async def test_a_relayer_that_hangs_is_asked_once_and_not_again_for_a_while(
+    async def test_a_relayer_that_hangs_is_asked_twice_and_not_again_for_a_while(
         self, shared_relayer: RunningRelayer, caplog: pytest.LogCaptureFixture
     ) -> None:
         now_s = [0.0]
@@ -223,14 +224,60 @@ class TestOutage:
             owner = replace(await founded(shared_relayer.url), url=network.url)
             roster = Roster.single(owner)
             async with Gateway(roster, settings, monotonic=lambda: now_s[0]) as gateway:
-                for connections in (1, 1, 1):
+                for connections in (1, 2, 2, 2):
                     answer = await gateway.before_prompt_build(ASKED, CTX)
                     assert FAILED in answer["appendSystemContext"]
                     assert network.connections_seen == connections
                 now_s[0] = 11.0
-                await gateway.before_prompt_build(ASKED, CTX)
-                assert network.connections_seen == 2
-        assert len(caplog.records) == 1
+                for _ in range(2):
+                    await gateway.before_prompt_build(ASKED, CTX)
+                    assert network.connections_seen == 3
+        # Its own deadline ended the recall, not that of a request.
+        assert [record.args[1] for record in caplog.records if record.args] == ["TimeoutError"]
+
+    async def test_many_late_answers_at_once_do_not_stop_the_next_turn(
+        self, shared_relayer: RunningRelayer
+    ) -> None:
+        owner = await founded(shared_relayer.url)
+        await remember(owner, TEA)
+        hurried = replace(PATIENT, recall_deadline_s=0.3)
+        async with Network(shared_relayer.url) as network:
+            network.silent = True
+            roster = Roster.single(replace(owner, url=network.url))
+            async with Gateway(roster, PATIENT) as gateway:
+                late = gateway.with_settings(hurried)
+                await asyncio.gather(*(late.before_prompt_build(ASKED, CTX) for _ in range(20)))
+                network.silent = False
+                network.cut()
+                assert "prependContext" in await gateway.before_prompt_build(ASKED, CTX)
+
+    async def test_who_has_the_same_key_need_not_try_either(
+        self, shared_relayer: RunningRelayer
+    ) -> None:
+        async with Network(shared_relayer.url) as network:
+            network.breaks = 100
+            owner = replace(await founded(shared_relayer.url), url=network.url)
+            async with Gateway(Roster.single(owner), PATIENT) as gateway:
+                for agent in ("main", "coder", "researcher"):
+                    answer = await gateway.before_prompt_build(ASKED, {"agentId": agent})
+                    assert FAILED in answer["appendSystemContext"]
+            assert network.connections_seen == 1
+
+    async def test_a_disk_that_fails_costs_no_turn(
+        self, shared_relayer: RunningRelayer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        owner = await founded(shared_relayer.url)
+        await remember(owner, TEA)
+        nowhere = Path("/proc/memrelay/profile.seen.json")  # where nobody makes folders
+        async with Gateway(Roster.single(replace(owner, seen_path=nowhere)), PATIENT) as gateway:
+            for _ in range(2):
+                assert "prependContext" in await gateway.before_prompt_build(ASKED, CTX)
+            await gateway.agent_end(conversation("My sister is called Berta Lind."), CTX)
+            assert await gateway.flush(30)
+        assert len(await texts_of(owner)) == 2
+        assert [record.getMessage() for record in caplog.records] == [
+            "what was verified cannot be kept on disk; it counts until the end"
+        ]
 
     async def test_a_recall_is_never_tried_twice(self, shared_relayer: RunningRelayer) -> None:
         async with Network(shared_relayer.url) as network:
@@ -278,6 +325,34 @@ class TestColdStart:
             assert "cello" in (await gateway.before_prompt_build(hello, other))["prependContext"]
             await gateway.session_start({"sessionId": "first"}, CTX)
             assert "cello" in (await gateway.before_prompt_build(hello, CTX))["prependContext"]
+
+    async def test_each_agent_gets_its_own(self, shared_relayer: RunningRelayer) -> None:
+        """capability 2.1: sessions of the same name are told apart by their agents."""
+        owner = await founded(shared_relayer.url)
+        await remember(owner, "Carl plays the cello.")
+        await remember(owner, "Anna moved to Oslo.", namespace="coder")
+        async with Gateway(Roster.single(owner), self.SETTINGS) as gateway:
+            for agent, word in (("main", "cello"), ("coder", "Oslo")):
+                ctx = {"agentId": agent, "sessionId": "same"}
+                answer = await gateway.before_prompt_build({"prompt": "hello"}, ctx)
+                assert word in answer["prependContext"]
+                assert await gateway.before_prompt_build({"prompt": "hello"}, ctx) == {}
+
+    async def test_what_failed_comes_with_the_next_turn(
+        self, shared_relayer: RunningRelayer
+    ) -> None:
+        owner = await founded(shared_relayer.url)
+        await remember(owner, "Carl plays the cello.")
+        settings = replace(self.SETTINGS, outage_pause_s=0)
+        async with Network(shared_relayer.url) as network:
+            network.breaks = 1
+            roster = Roster.single(replace(owner, url=network.url))
+            async with Gateway(roster, settings) as gateway:
+                answer = await gateway.before_prompt_build({"prompt": "hello"}, CTX)
+                assert FAILED in answer["appendSystemContext"]
+                network.breaks = 0
+                answer = await gateway.before_prompt_build({"prompt": "hello"}, CTX)
+                assert "cello" in answer["prependContext"]
 
     async def test_without_memories_there_is_a_hint(self, shared_relayer: RunningRelayer) -> None:
         """capability 2.2: without memories, a hint tells their number and the tool to use."""

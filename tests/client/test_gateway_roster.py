@@ -11,7 +11,7 @@ from nacl import bindings
 from nacl.exceptions import CryptoError
 
 from memrelay import MemoryClient, Settings
-from memrelay.errors import ConfigError, Invalid
+from memrelay.errors import ConfigError, Invalid, NotGranted
 from memrelay.gateway import Context, Gateway, Roster
 from memrelay.sealed.envelope import _HEADER, MEMORY, Place, open_envelope
 from memrelay.sealed.keys import NamespaceKey, account_bytes
@@ -150,6 +150,46 @@ async def test_a_broken_profile_never_falls_back(
     await working.close()
 
 
+async def test_a_profile_is_used_again_when_only_its_mode_is_mended(home: Home) -> None:
+    path = home.agents / "coder.json"
+    roster = home.load()
+    path.chmod(0o644)
+    assert roster.seat(CODER) is None
+    path.chmod(0o600)
+    assert key_of(roster, CODER) == (f"{2:064x}", "code")
+    await roster.close()
+
+
+async def test_every_client_is_closed(home: Home) -> None:
+    roster = home.load()
+    clients = roster.clients()
+    fresh = home.agents / "new"
+    write_profile(fresh, settings(4, "code"))
+    os.replace(fresh, home.agents / "coder.json")
+    clients += [client for client in roster.clients() if client not in clients]
+    assert len(clients) == 3
+    await roster.close()
+    assert all(client._http.is_closed for client in clients)
+
+
+async def test_one_client_that_does_not_close_keeps_none_open(
+    shared_relayer: RunningRelayer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner = await founded(shared_relayer.url)
+    write_profile(tmp_path / "profile.json", owner)
+    write_profile(tmp_path / "agents" / "coder.json", await agent_settings(owner, "coder"))
+    roster = Roster.load(tmp_path / "profile.json", environ={})
+    main, coders = roster.clients()
+    for _ in range(3):  # the last receipts are noted when the client is closed
+        await main.remember(TEA)
+    [seen] = tmp_path.glob("profile.*.seen.json")
+    seen.write_text("{")
+    await roster.close()
+    assert main._http.is_closed
+    assert coders._http.is_closed
+    assert "ConfigError" in caplog.text
+
+
 async def test_a_revoked_agent_does_not_get_the_main_key(home: Home) -> None:
     roster = home.load()
     (home.agents / "coder.json").rename(home.agents / "coder.json.revoked")
@@ -196,12 +236,84 @@ async def test_namespaces_of_a_key(shared_relayer: RunningRelayer) -> None:
     assert await owners.shared() == ()  # every other agent's would be among them
     assert set(await coders.shared()) == {"team", "news"}
     assert await borrowed.shared() == ()
-    for seat, allowed in ((owners, "any"), (coders, "team"), (borrowed, "coder")):
+    for seat, allowed in ((owners, "default"), (coders, "team"), (borrowed, "coder")):
         assert await seat.may_use(allowed)
-    for seat, refused in ((coders, "any"), (borrowed, "default"), (borrowed, "team")):
+    for seat, refused in (
+        (owners, "coder"),
+        (coders, "any"),
+        (borrowed, "default"),
+        (borrowed, "team"),
+    ):
         assert not await seat.may_use(refused)
     await whole.close()
     await named.close()
+
+
+async def remembered(owner: Settings, text: str, namespace: str) -> None:
+    async with MemoryClient.from_settings(owner) as client:
+        stored = await client.remember(text, namespace=namespace)
+        await client.wait([stored.id])
+
+
+async def test_the_nearest_of_all_namespaces_come_first(shared_relayer: RunningRelayer) -> None:
+    owner = await founded(shared_relayer.url)
+    coder = await agent_settings(owner, "coder", "team", "news")
+    await remembered(owner, "Coffee is sold in the shop at the corner.", "coder")
+    await remembered(owner, TEA, "team")
+    await remembered(owner, "Green tea grows in Japan.", "news")
+    roster = Roster.single(coder)
+    seat = roster.seat(MAIN)
+    assert seat is not None
+    names = (seat.namespace, *await seat.shared())
+    query, everything = ASKED["prompt"], 0.0
+    found = await seat.recall(query, namespaces=names, limit=5, min_relevance=everything)
+    distances = [memory.distance for memory in found if memory.distance is not None]
+    assert (len(distances), found[0].text) == (3, TEA)
+    assert distances == sorted(distances)
+    [nearest] = await seat.recall(query, namespaces=names, limit=1, min_relevance=everything)
+    assert nearest.text == TEA
+    await roster.close()
+
+
+async def test_a_shared_namespace_that_fails_costs_only_itself(
+    shared_relayer: RunningRelayer, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner = await founded(shared_relayer.url)
+    coder = await agent_settings(owner, "coder")
+    await remembered(owner, TEA, "coder")
+    roster = Roster.single(coder)
+    seat = roster.seat(MAIN)
+    assert seat is not None
+    for names in (("coder", "secret"), ("coder", "secret", "other")):
+        found = await seat.recall(ASKED["prompt"], namespaces=names, limit=5, min_relevance=0.3)
+        assert [memory.text for memory in found] == [TEA]
+    assert len(caplog.records) == 1
+    assert "NotGranted" in caplog.text
+    with pytest.raises(NotGranted):
+        await seat.recall(
+            ASKED["prompt"], namespaces=("secret", "coder"), limit=5, min_relevance=0.3
+        )
+    await roster.close()
+
+
+async def test_shared_namespaces_beyond_the_bound_are_told(
+    shared_relayer: RunningRelayer, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner = await founded(shared_relayer.url)
+    names = [f"team{number}" for number in range(9)]
+    fitting, many = [
+        await agent_settings(owner, name, *names[:count])
+        for name, count in (("fits", 8), ("many", 9))
+    ]
+    for one, lines in ((fitting, 0), (many, 1)):
+        roster = Roster.single(one)
+        for _ in range(2):
+            seat = roster.seat(MAIN)
+            assert seat is not None
+            assert len(await seat.shared()) == 8
+            assert await seat.may_use("team7")
+        assert len(caplog.records) == lines
+        await roster.close()
 
 
 async def keys_of(settings: Settings) -> list[NamespaceKey]:

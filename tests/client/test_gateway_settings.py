@@ -1,11 +1,75 @@
 """The thresholds of the hooks, their profiles and what is refused."""
 
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 
 import pytest
 
 from memrelay.errors import ConfigError
 from memrelay.gateway.settings import PROFILES, GatewaySettings
+
+DEFAULTS = {
+    "auto_recall": True,
+    "recall_results_max": 5,
+    "relevance_min": 0.3,
+    "prompt_chars_min": 10,
+    "recall_deadline_s": 1.0,
+    "outage_pause_s": 10.0,
+    "recall_shared": True,
+    "injection_tokens_max": 800,
+    "memory_tag": "memwal-memories",
+    "memory_details": False,
+    "cold_start": False,
+    "cold_start_memories": 30,
+    "auto_capture": True,
+    "capture_scope": "window",
+    "capture_messages_max": 10,
+    "message_chars_min": 11,
+    "capture_chars_min": 30,
+    "capture_chars_max": 0,
+    "conversation_chars_min": 0,
+    "capture_emojis_max": 3,
+    "capture_code": True,
+    "capture_noise": True,
+    "require_user_message": False,
+    "capture_retry_s": 2.0,
+    "debounce_s": 0.0,
+    "spool_bytes_max": 16 * 1024 * 1024,
+    "spool_turns_max": 1000,
+    "skip_subagents": True,
+    "skip_cron": True,
+    "skip_heartbeat": True,
+}
+CHANGED = {
+    "memwal": {},
+    "core-plus": {
+        "prompt_chars_min": 5,
+        "memory_tag": "relevant-memories",
+        "memory_details": True,
+        "message_chars_min": 0,
+        "capture_chars_min": 10,
+        "capture_chars_max": 2000,
+        "conversation_chars_min": 20,
+        "capture_code": False,
+        "require_user_message": True,
+    },
+    "memsearch": {
+        "cold_start": True,
+        "capture_scope": "turn",
+        "capture_noise": False,
+        "debounce_s": 5.0,
+    },
+}
+
+
+@pytest.mark.parametrize("name", [item.name for item in fields(GatewaySettings)])
+def test_every_setting_has_its_default(name):
+    value = getattr(GatewaySettings(), name)
+    assert (value, type(value)) == (DEFAULTS[name], type(DEFAULTS[name]))
+
+
+@pytest.mark.parametrize("profile", [*PROFILES])
+def test_a_profile_changes_only_what_it_names(profile):
+    assert asdict(PROFILES[profile]) == DEFAULTS | CHANGED[profile]
 
 
 def test_recall_takes_five_memories_of_relevance_from_three_tenths_on():

@@ -55,11 +55,27 @@ def test_nothing_on_disk_is_readable(tmp_path: Path) -> None:
     assert len(data) % 256 == 1 + 24 + 16  # padded: the length of a turn does not show
 
 
-def test_an_open_folder_is_closed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o701])
+def test_a_folder_that_others_may_read_is_refused_and_stays_as_it_is(
+    tmp_path: Path, mode: int
+) -> None:
     folder = tmp_path / "spool"
-    folder.mkdir(mode=0o755)
-    spool_in(folder)
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.raises(ConfigError, match="chmod 700"):
+        spool_in(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == mode
+
+
+def test_a_folder_that_cannot_be_made_is_no_reason_to_fail(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    spool = spool_in(Path("/proc/memrelay/spool"))  # where nobody makes folders
+    for _ in range(3):
+        spool.put(KEY, MARKED)
+    assert turns(spool) == [MARKED] * 3
+    [record] = caplog.records
+    assert "cannot be written" in record.getMessage()
 
 
 def test_each_key_sees_its_own_turns_only(tmp_path: Path) -> None:
@@ -79,6 +95,105 @@ def test_the_oldest_turns_give_way(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert turns(spool) == [b"turn 3", b"turn 4", b"turn 5"]
     assert len(caplog.records) == 1
     assert "full" in caplog.text
+    spool.close()
+    assert "(3)" in caplog.records[1].getMessage()
+    spool.close()
+    assert len(caplog.records) == 2
+
+
+def in_threads(spool: Spool, count: int) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: spool.put(KEY, b"turn %d" % n), range(count)))
+
+
+def test_a_full_spool_warns_once_and_counts_at_its_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = spool_in(tmp_path, turns_max=3)
+    in_threads(spool, 60)
+    assert len(turns(spool)) == 3
+    assert len(caplog.records) == 1
+    for name in spool.names(KEY):
+        spool.remove(name)
+    spool.put(KEY, MARKED)
+    assert "(57)" in caplog.records[1].getMessage()
+    in_threads(spool, 60)
+    assert len(caplog.records) == 3
+
+
+def test_a_disk_that_fails_warns_once_until_it_works_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "spool"
+    spool = spool_in(folder)
+    for _ in range(2):
+        shutil.rmtree(folder)
+        in_threads(spool, 30)
+        folder.mkdir(mode=0o700)
+        spool.put(KEY, MARKED)
+    assert len(turns(spool)) == 61
+    assert [record.getMessage() for record in caplog.records] == [
+        "the spool cannot be written (FileNotFoundError)"
+    ] * 2
+
+
+@pytest.mark.parametrize("turns_max", [3, 1])
+def test_after_the_clock_was_set_back_the_newest_turn_stays(tmp_path: Path, turns_max: int) -> None:
+    for number in range(3):
+        (tmp_path / f"{9999999999999990 + number}-{OTHER.name}-{'0' * 16}.turn").write_bytes(b"x")
+    spool = spool_in(tmp_path, turns_max=turns_max)
+    spool.put(KEY, MARKED)
+    assert turns(spool) == [MARKED]
+    assert len(list(tmp_path.iterdir())) == turns_max
+
+
+class TestReseal:
+    OLD, NEW = Identity(bytes(range(32))), Identity(bytes(range(1, 33)))
+
+    def put(self, spool: Spool) -> None:
+        for number in range(3):
+            spool.put(KEY, b"turn %d" % number)
+
+    @pytest.mark.parametrize("on_disk", [True, False])
+    def test_turns_wait_for_the_new_key_in_their_order(self, tmp_path: Path, on_disk: bool) -> None:
+        spool = spool_in(tmp_path if on_disk else None, turns_max=3)  # full, and nothing is dropped
+        self.put(spool)
+        assert spool.reseal(self.OLD, self.NEW) == 3
+        assert turns(spool, KEY) == []
+        assert turns(spool, OTHER) == [b"turn 0", b"turn 1", b"turn 2"]
+        assert spool.reseal(self.OLD, self.NEW) == 0
+        assert len(turns(spool, OTHER)) == 3
+
+    def test_other_keys_turns_are_left_alone(self, tmp_path: Path) -> None:
+        third = SpoolKey.of(Identity(bytes(range(2, 34))))
+        spool = spool_in(tmp_path)
+        spool.put(third, MARKED)
+        assert spool.reseal(self.OLD, self.NEW) == 0
+        assert turns(spool, third) == [MARKED]
+
+    def test_a_crash_in_between_doubles_nothing(self, tmp_path: Path) -> None:
+        spool = spool_in(tmp_path)
+        self.put(spool)
+        before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+        spool.reseal(self.OLD, self.NEW)
+        for path, data in before.items():  # as if none of the old files was removed yet
+            path.write_bytes(data)
+        # As if a file was half written, too.
+        renamed = spool.names(OTHER)[0]
+        (tmp_path / renamed).rename((tmp_path / renamed).with_suffix(".part"))
+        assert spool.reseal(self.OLD, self.NEW) == 3
+        assert turns(spool, OTHER) == [b"turn 0", b"turn 1", b"turn 2"]
+        assert len(list(tmp_path.iterdir())) == 3
+
+    def test_a_disk_that_fails_costs_no_turn(self, tmp_path: Path) -> None:
+        spool = spool_in(tmp_path)
+        self.put(spool)
+        [first, *_] = spool.names(KEY)
+        in_the_way = tmp_path / first.replace(KEY.name, OTHER.name)
+        in_the_way.mkdir()
+        with pytest.raises(ConfigError, match="cannot be written"):
+            spool.reseal(self.OLD, self.NEW)
+        assert turns(spool, KEY) == [b"turn 0", b"turn 1", b"turn 2"]
 
 
 @pytest.mark.parametrize("on_disk", [True, False])

@@ -1,5 +1,6 @@
 """Importing: what is read from files, and what becomes of it at a real relayer."""
 
+import io
 import json
 import os
 import signal
@@ -12,11 +13,13 @@ import pytest
 
 from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
+from memrelay.commands.progress import ProgressLine
 from memrelay.errors import ConfigError
-from memrelay.importing.files import File, find, format_of, read
-from memrelay.importing.found import Entry, Fault
+from memrelay.importing.files import FILE_BYTES_MAX, File, find, format_of, read
+from memrelay.importing.found import NESTED, Entry, Fault
 from memrelay.models import Draft
 from memrelay.pages import page, read_page
+from tests.processes import running_relayer
 
 MEMORY_MD = """\
 # MEMORY.md - Long-term memory
@@ -44,11 +47,11 @@ Contacts at the hosting company:
 - Jo Keller answers at night
 - Max
 
-1. The first rule of the lab
-
 | server | city |
 |---|---|
 | staging | Frankfurt |
+
+1. The first rule of the lab
 
 ---
 A last line about `<!-- comments` in the text.
@@ -65,7 +68,7 @@ MEMSEARCH_MD = """\
 - The agent explained both steps.
 
 ### 10:02
-<!-- session:9d2f transcript:C:\\\\sessions\\\\9d2f.jsonl -->
+<!-- session:9d2f  transcript:C:\\\\My sessions\\\\9d2f of Anna.jsonl  -->
 - Anna decided on weekly backups.
 """
 
@@ -95,6 +98,8 @@ source: 2026-04-08_raw.md
 - Recipient: Jo
 - Outcome: sent
 """
+
+STRANGER = {"MEMRELAY_PRIVATE_KEY": "07" * 32}  # a key that the account does not know
 
 MEM0_JSON = {
     "results": [
@@ -126,13 +131,17 @@ def found(path: Path, format: str | None = None, **options):
     """What is read of a file or folder, as `(name, format, what)`."""
     return [
         (file.name, format or format_of(file), what)
-        for file in find([str(path)])
+        for file in find([str(path)])[0]
         for what in read(file, format or format_of(file), **options)
     ]
 
 
 def drafts(path: Path, format: str | None = None, **options) -> list[Draft]:
     return [what.draft for _, _, what in found(path, format, **options) if isinstance(what, Entry)]
+
+
+def lines_of(text: str) -> list[str]:
+    return io.StringIO(text, newline="\n").readlines()
 
 
 def reasons(path: Path, format: str | None = None) -> list[tuple[str, str]]:
@@ -152,20 +161,21 @@ def test_bullets_and_paragraphs_keep_what_belongs_to_them(tmp_path):
         "```sh\n# no heading\n- no bullet\n\nmake deploy\n```",
         "Jo Keller answers at night",
         "Contacts at the hosting company: Max",
-        "The first rule of the lab",
         "| server | city |\n|---|---|\n| staging | Frankfurt |",
+        "The first rule of the lab",
         "A last line about `<!-- comments` in the text.",
     ]
 
 
 def test_headings_become_tags_kinds_and_sources(tmp_path):
     found = drafts(write(tmp_path / "MEMORY.md", MEMORY_MD))
-    assert [draft.tags for draft in found][:6] == [
+    assert [draft.tags for draft in found][:7] == [
         ("Preferences",),
         ("Preferences",),
         ("Projects",),
         ("Projects", "Contacts at the hosting company"),
         ("Projects", "Contacts at the hosting company"),
+        ("Projects",),
         ("Projects",),
     ]
     assert [draft.kind for draft in found][:3] == ["preference", "preference", None]
@@ -190,7 +200,7 @@ def test_a_daily_log_of_memsearch_keeps_its_sessions(tmp_path):
     assert draft.source == "import:.memsearch/memory/2026-05-06.md#8c1e"
     assert draft.metadata == {"session": "8c1e", "turn": "t1", "transcript": "8c1e.jsonl"}
     assert second[2].draft.metadata == draft.metadata
-    assert third[2].draft.metadata == {"session": "9d2f", "transcript": "9d2f.jsonl"}
+    assert third[2].draft.metadata == {"session": "9d2f", "transcript": "9d2f of Anna.jsonl"}
     assert draft.kind == "episodic"
     assert draft.tags is None
 
@@ -213,8 +223,10 @@ def test_a_workspace_of_openclaw_gives_its_memories_only(tmp_path):
         write(tmp_path / other, "- You are an agent, and this is no memory.")
     outside = write(tmp_path.parent / f"{tmp_path.name}-outside/x.md", "- not in the workspace")
     (tmp_path / "memory/linked.md").symlink_to(outside)
-    names = [name for name, _, _ in found(tmp_path)]
-    assert set(names) == {"MEMORY.md", "memory/2026-05-04.md", "memory/2026-05-05-lunch.md"}
+    files, left_out = find([str(tmp_path)])
+    names = {file.name for file in files}
+    assert names == {"MEMORY.md", "memory/2026-05-04.md", "memory/2026-05-05-lunch.md"}
+    assert left_out == 3
     day, session = (draft for draft in drafts(tmp_path) if draft.kind == "episodic")
     assert day.event_time == datetime(2026, 5, 4, tzinfo=UTC)
     assert session.text == "user: where do we eat?\nassistant: at the harbour"
@@ -334,7 +346,11 @@ def test_text_gives_a_memory_a_paragraph(tmp_path):
         ('{"text": "\\ud800"}', "it holds half a character"),
         ('{"text": "a", "event_time": "soon"}', "event_time is no time"),
         ('{"text": "a", "event_time": "0001-01-01T00:00:00Z"}', "event_time is no time"),
+        ('{"text": null}', "not an object with a text"),
+        ('{"text": "a", "kind": 1}', "kind is text"),
         ('{"text": "a", "tags": "b"}', "tags is a list of texts"),
+        ('{"text": "a", "tags": [1]}', "tags is a list of texts"),
+        ('{"text": "a", "metadata": []}', "metadata is an object"),
         ('{"text": "a", "expires_at": "2024-01-01T00:00:00Z"}', "it has expired"),
         ("[" * 100_000, "not JSON"),
     ],
@@ -356,7 +372,7 @@ def test_a_bad_line_is_named_without_its_words(tmp_path, line, reason):
         {"tags": ["x" * 129]},
         {"tags": [str(n) for n in range(33)]},
         {"source": "x" * 513},
-        {"metadata": {"x": "y" * 9000}},
+        {"metadata": {"x": "y" * (8192 - len('{"x":""}') + 1)}},
         {"metadata": {str(n): "" for n in range(65)}},
     ],
     ids=lambda fields: next(iter(fields)),
@@ -378,6 +394,7 @@ def test_a_line_without_end_is_not_read_into_memory(tmp_path):
     [
         ("x.json", b'{"results": [', "not JSON"),
         ("x.json", b'{"results": 5}', "no list of memories"),
+        ("semantic/x.json", b"{", "not JSON"),
         ("x.md", b"- caf\xe9", "not UTF-8 text"),
         ("semantic/x.json", b"[1]", "not an object"),
     ],
@@ -387,6 +404,83 @@ def test_a_file_that_cannot_be_read_is_one_fault(tmp_path, name, content, reason
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
     assert reasons(path) == [("1", reason)]
+
+
+PAGE_OF_TWO = f"""\
+---
+id: "{"0" * 36}"
+metadata: {{"a": VALUE}}
+---
+
+A text
+
+---
+id: "{"1" * 36}"
+---
+
+Another
+"""
+DEEP, DEEPER = "[" * 600 + "]" * 600, "[" * 100_000
+
+
+in_files = pytest.mark.parametrize(
+    ("name", "content", "rest"),
+    [
+        ("notes.md", "---\ntags: VALUE\n---\n- a note of some words\n", ["a note of some words"]),
+        ("dated.md", "---\ndate: VALUE\n---\n- a note of some words\n", ["a note of some words"]),
+        ("2026.md", "---\ntimestamp: VALUE\nsummary: VALUE\n---\nDetails\n", []),
+        ("semantic/x.json", '{"a": {"b": VALUE}}', []),
+        ("page.md", PAGE_OF_TWO, ["Another"]),
+        ("x.jsonl", '{"text": "a", "metadata": {"b": VALUE}}\n{"text": "b"}\n', ["b"]),
+        ("mem0.json", '[{"memory": "a", "created_at": VALUE}]', []),
+    ],
+    ids=["tags", "date", "episode", "semantic", "page", "lines", "mem0"],
+)
+
+
+@pytest.mark.parametrize("value", [DEEP, DEEPER], ids=["deep", "deeper"])
+@in_files
+def test_what_is_nested_too_deeply_is_a_bad_entry(tmp_path, name, content, rest, value):
+    path = write(tmp_path / name, content.replace("VALUE", value))
+    after = write(tmp_path / "z" / "after.txt", "A file after it.")
+    whats = [
+        what for file in find([str(path), str(after)])[0] for what in read(file, format_of(file))
+    ]
+    texts = {what.draft.text for what in whats if isinstance(what, Entry)}
+    assert {"A file after it.", *rest} <= texts
+    deeper = [what for what in whats if isinstance(what, Fault)] if value == DEEPER else []
+    assert all(what.reason in {"not JSON", NESTED, "metadata is an object"} for what in deeper)
+
+
+@in_files
+def test_no_depth_of_nesting_ends_the_reading(tmp_path, name, content, rest):
+    path = tmp_path / name
+    for depth in range(800, 1000):
+        write(path, content.replace("VALUE", "[" * depth + "]" * depth))
+        whats = list(read(File(path, name), format_of(File(path, name))))
+        texts = {what.draft.text for what in whats if isinstance(what, Entry)}
+        assert texts.issuperset(rest)
+        assert whats
+
+
+def test_a_fact_that_is_nested_too_deeply_does_not_stop_the_rest(tmp_path):
+    path = write(tmp_path / "semantic" / "x.json", f'{{"a": 1, "b": {DEEP}, "c": 2}}')
+    assert [draft.text for draft in drafts(path)] == ["X: a: 1", "X: c: 2"]
+    assert reasons(path) == [("#2", NESTED)]
+
+
+def test_a_page_of_any_size_can_be_read(tmp_path):
+    path = tmp_path / "x.md"
+    record = {"id": "00000000-0000-7000-8000-000000000001", "text": ("x" * 1000 + "\n") * 1000}
+    path.write_text(page([record] * 70))
+    assert path.stat().st_size > FILE_BYTES_MAX
+    assert [draft.text for draft in drafts(path)] == [record["text"]] * 70
+
+
+def test_a_line_without_end_of_a_page_is_one_fault(tmp_path):
+    path = write(tmp_path / "x.md", f'---\nid: "{"0" * 36}"\n---\n\n{"x" * (3 << 20)}\n')
+    ((_, reason),) = reasons(path)
+    assert "2 MiB" in reason
 
 
 def test_a_file_too_large_to_be_read_at_once_is_one_fault(tmp_path):
@@ -411,7 +505,7 @@ def test_paths_must_be_there_and_hold_something(tmp_path):
         with pytest.raises(ConfigError):
             find([str(path)])
     file = write(tmp_path / "a.md", "- a")
-    assert find([str(file), str(tmp_path / "a.md")]) == [File(file, "a.md")]
+    assert find([str(file), str(tmp_path / "a.md")]) == ([File(file, "a.md")], 0)
 
 
 # Pages
@@ -433,13 +527,13 @@ def test_paths_must_be_there_and_hold_something(tmp_path):
 def test_every_text_comes_back_from_a_page(text):
     record = {"id": "00000000-0000-7000-8000-000000000001", "kind": "fact", "text": text}
     other = {**record, "text": "another"}
-    back = [value for _, value in read_page(page([record, other, record]))]
+    back = [value for _, value in read_page(lines_of(page([record, other, record])))]
     assert back == [record, other, record]
 
 
 def test_a_page_may_be_edited_by_hand():
     edited = '---\r\nkind: preference\r\ntags: ["a"]\r\n---\r\n\r\nTyped by hand.\r\n'
-    ((line, record),) = read_page(edited)
+    ((line, record),) = read_page(lines_of(edited))
     assert (line, record) == (
         1,
         {"kind": "preference", "tags": ["a"], "text": "Typed by hand."},
@@ -481,7 +575,7 @@ def test_a_workspace_is_imported_once(profile, tmp_path, capsys):
         (".memsearch/memory/2026-05-06.md", "memsearch", 3),
         ("MEMORY.md", "openclaw", 8),
     ]
-    code, result, _ = run(capsys, *argv, "--concurrency", "1")
+    code, result, _ = run(capsys, *argv)
     assert (code, numbers(result)) == (EXIT_OK, (0, 11, 0))
     _, status, _ = run(capsys, "status", "--profile", profile)
     assert [entry["memory_count"] for entry in status["namespaces"]] == [11]
@@ -490,7 +584,7 @@ def test_a_workspace_is_imported_once(profile, tmp_path, capsys):
     assert memory["text"] == "Anna decided on weekly backups."
     assert memory["event_time"] == "2026-05-06T10:02:00.000Z"
     assert memory["source"] == "import:.memsearch/memory/2026-05-06.md#9d2f"
-    assert memory["metadata"] == {"session": "9d2f", "transcript": "9d2f.jsonl"}
+    assert memory["metadata"] == {"session": "9d2f", "transcript": "9d2f of Anna.jsonl"}
 
 
 def test_what_is_imported_can_be_audited_searched_and_deleted(profile, tmp_path, capsys):
@@ -573,7 +667,7 @@ def test_days_of_another_offset_are_stored_as_such(profile, tmp_path, capsys):
 def test_an_import_that_was_killed_is_run_again(profile, tmp_path, capsys):
     lines = [json.dumps({"text": f"Fact {n} of many."}) for n in range(400)]
     path = write(tmp_path / "facts.jsonl", "\n".join(lines))
-    argv = ["import", str(path), "--profile", profile, "--concurrency", "1"]
+    argv = ["import", str(path), "--profile", profile]
     process = subprocess.Popen(
         [sys.executable, "-m", "memrelay", *argv], stderr=subprocess.PIPE, text=True
     )
@@ -596,6 +690,103 @@ def test_a_relayer_that_is_away_is_told_with_how_far_it_got(profile, tmp_path, c
     assert values["url"] != environ["MEMRELAY_URL"]
     assert main(["import", str(path), "--profile", profile], environ) == EXIT_FAILED
     out, err = capsys.readouterr()
-    assert out == ""
-    assert "0 were imported; the same command goes on with the rest." in err
+    assert out == "a.txt (text): 0 stored, 0 known already\n0 stored, 0 known already\n"
+    assert "the same command goes on with the rest." in err
     assert "nobody takes" not in err
+
+
+def test_an_import_that_can_never_go_on_does_not_promise_to(profile, tmp_path, capsys):
+    path = write(tmp_path / "a.txt", "One paragraph that nobody takes.")
+    assert main(["import", str(path), "--profile", profile, "--json"], STRANGER) == EXIT_FAILED
+    out, err = capsys.readouterr()
+    assert numbers(json.loads(out)) == (0, 0, 0)
+    assert "goes on" not in err
+
+
+@pytest.fixture
+def key(profile, tmp_path, capsys):
+    """Makes profiles of keys that hold the namespace `open` only."""
+
+    def make(role: str) -> str:
+        path = str(tmp_path / f"{role}.json")
+        argv = ["keys", "add", "--namespace", "open", "--role", role, "--out", path]
+        assert main([*argv, "--profile", profile], {}) == EXIT_OK
+        capsys.readouterr()
+        return path
+
+    return make
+
+
+def test_a_namespace_that_is_not_granted_does_not_stop_the_rest(key, tmp_path, capsys):
+    lines = [{"text": f"Fact number {n} of the list.", "namespace": "open"} for n in range(45)]
+    for number in (3, 30, 44):
+        lines[number]["namespace"] = "closed"
+    path = write(tmp_path / "facts.jsonl", "\n".join(map(json.dumps, lines)))
+    code, result, err = run(capsys, "import", str(path), "--profile", key("writer"))
+    assert (code, numbers(result)) == (EXIT_FAILED, (42, 0, 3))
+    assert {failure["place"] for failure in result["failures"]} == {"4", "31", "45"}
+    assert "facts.jsonl:4: refused: This key holds no grant for the namespace 'closed'." in err
+    assert "goes on" not in err
+
+
+def test_a_key_that_may_not_write_is_told_once_by_the_relayer(
+    key, shared_relayer, tmp_path, capsys
+):
+    path = write(tmp_path / "facts.txt", "\n\n".join(f"Fact number {n}." for n in range(19)))
+    reader = key("reader")
+    before = shared_relayer.log.read_text().count("/v1/remember")
+    code, result, err = run(capsys, "import", str(path), "--profile", reader)
+    assert (code, numbers(result)) == (EXIT_FAILED, (0, 0, 19))
+    assert err.count("refused") == 19
+    # Once for all of them, and once for the first alone.
+    assert shared_relayer.log.read_text().count("/v1/remember") <= before + 2
+
+
+def test_secrets_that_were_taken_out_are_counted(profile, tmp_path, capsys):
+    text = f"The key is AKIA{'ABCDEFGH' * 2}, the other AKIA{'HGFEDCBA' * 2}.\n\nNo secret at all."
+    argv = ["import", str(write(tmp_path / "a.txt", text)), "--profile", profile]
+    assert main(argv, {}) == EXIT_OK
+    assert "2 stored, 0 known already, 2 secrets redacted\n" in capsys.readouterr().out
+    _, result, _ = run(capsys, *argv)
+    assert (numbers(result), result["redacted"]) == ((0, 2, 0), 0)
+
+
+def test_waiting_in_vain_comes_after_the_totals(fresh_database, model_dir, tmp_path, capsys):
+    nobody = {"RELAYER_EMBEDDING_BASE_URLS": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "none"}
+    path = write(tmp_path / "a.txt", "One paragraph that is never found by meaning.")
+    profile = str(tmp_path / "profile.json")
+    with running_relayer(
+        tmp_path / "data",
+        model_dir,
+        database_url=fresh_database.url,
+        RELAYER_EMBEDDING_MODEL="nothing",
+        **nobody,
+    ) as relayer:
+        assert main(["init", relayer.url, "--profile", profile], {}) == EXIT_OK
+        capsys.readouterr()
+        argv = ["import", str(path), "--profile", profile]
+        code, result, err = run(capsys, *argv, "--wait", "0.5")
+        assert (code, numbers(result)) == (EXIT_FAILED, (1, 0, 0))
+        assert "still under way" in err
+        assert run(capsys, *argv)[:1] == (EXIT_OK,)
+
+
+def test_files_that_were_left_out_are_counted(tmp_path, capsys):
+    write(tmp_path / "MEMORY.md", MEMORY_MD)
+    for other in ("AGENTS.md", "notes/a.txt", "picture.png", ".hidden/b.md"):
+        write(tmp_path / other, "no memory")
+    assert main(["import", str(tmp_path), "--dry-run"], {}) == EXIT_OK
+    assert (
+        capsys.readouterr().err
+        == "memrelay: 2 other files were left out; to import one, name it.\n"
+    )
+    assert run(capsys, "import", str(tmp_path), "--dry-run")[1]["left_out"] == 2
+
+
+def test_progress_is_told_at_most_once_a_second():
+    stream, now = io.StringIO(), [0.0]
+    progress = ProgressLine(stream, "imported", monotonic=lambda: now[0])
+    for done, when in ((20, 0.5), (40, 0.9), (60, 1.6), (80, 2.0)):
+        now[0] = when
+        progress(done)
+    assert stream.getvalue() == "20 imported, 40 a second\n60 imported, 38 a second\n"

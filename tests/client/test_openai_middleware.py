@@ -6,6 +6,7 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -442,8 +443,8 @@ def test_what_could_not_be_delivered_is_delivered_by_the_next_client(
         ask(client, user(FACT))
     profile.write_text(right)
     assert memories(profile) == []
-    with wrapped(OpenAI(base_url=server.base_url, api_key=API_KEY), profile):
-        pass
+    with wrapped(OpenAI(base_url=server.base_url, api_key=API_KEY), profile) as client:
+        ask(client, user(QUESTION))
     assert memories(profile) == [FACT]
 
 
@@ -490,6 +491,67 @@ def test_an_agent_does_not_get_what_another_was_told(
             assert FACT in told(server)[0]["content"]
 
 
+def gateway_threads() -> int:
+    return [thread.name for thread in threading.enumerate()].count("memrelay-gateway")
+
+
+def test_clients_that_nobody_closes_share_one_gateway(
+    server: OpenAIServer, profile: Path, away: Path
+) -> None:
+    before = gateway_threads()
+    model = OpenAI(base_url=server.base_url, api_key=API_KEY)
+    clients = [wrapped(model, profile) for _ in range(5)]
+    other = wrapped(model, away)
+    for client in clients:
+        ask(client, user(QUESTION))
+    assert gateway_threads() == before + 1
+    ask(other, user(QUESTION))
+    quiet = wrapped(model, profile, settings=GatewaySettings(auto_recall=False))
+    ask(quiet, user(QUESTION))
+    assert gateway_threads() == before + 3
+    clients[0].close()  # and with it the connection that they all have
+    assert gateway_threads() == before + 2
+    for client in (other, quiet):
+        client.close()
+    assert gateway_threads() == before
+
+
+def test_a_client_that_is_closed_takes_no_memory_from_others(
+    server: OpenAIServer, original: OpenAI, profile: Path
+) -> None:
+    teach(profile)
+    second = OpenAI(base_url=server.base_url, api_key=API_KEY, max_retries=0)
+    with wrapped(original, profile) as client, wrapped(second, profile) as other:
+        with client.copy(http_client=openai.DefaultHttpxClient()) as copied:
+            ask(copied, user("My dentist is in Elm Street number four."))
+        assert "My dentist is in Elm Street number four." in memories(profile)  # delivered
+        other.close()
+        ask(client, user(QUESTION))
+        assert FACT in told(server)[0]["content"]
+
+
+def test_a_client_that_was_not_used_begins_nothing(original: OpenAI, profile: Path) -> None:
+    before = gateway_threads()
+    begun = []
+    threading.setprofile(lambda *_: begun.append(threading.current_thread().name))
+    try:
+        with wrapped(original, profile):
+            pass
+    finally:
+        threading.setprofile(None)
+    assert "memrelay-gateway" not in begun
+    assert gateway_threads() == before
+
+
+@pytest.mark.parametrize("messages", ["hello", {"role": "user"}, None, 5], ids=str)
+def test_what_is_no_list_of_messages_reaches_the_model_as_it_is(
+    server: OpenAIServer, original: OpenAI, profile: Path, messages: Any
+) -> None:
+    with wrapped(original, profile) as client, pytest.raises(openai.BadRequestError):
+        client.chat.completions.create(model=CHAT_MODEL, messages=messages)
+    assert told(server) == messages
+
+
 def test_no_profile_is_an_error_at_once(original: OpenAI, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no profile"):
         with_memory(original, profile=tmp_path / "missing.json")
@@ -497,10 +559,12 @@ def test_no_profile_is_an_error_at_once(original: OpenAI, tmp_path: Path) -> Non
 
 def test_closing_twice_and_calling_after_is_safe(original: OpenAI, profile: Path) -> None:
     client = wrapped(original, profile)
+    before = gateway_threads()
     client.close()
     client.close()
     with pytest.raises(RuntimeError, match="closed"):
         ask(client, user(QUESTION))
+    assert gateway_threads() == before
 
 
 CALL = f"client.chat.completions.create(model={CHAT_MODEL!r}, messages=[{user(FACT)!r}])\n"
@@ -512,9 +576,23 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
+BEGUN_BEFORE = f"""
+import os
+{CALL.replace(FACT, QUESTION)}
+if os.fork() == 0:
+    client = with_memory(OpenAI(base_url=model.base_url, api_key=model.api_key), profile=profile)
+    {CALL}
+    client.close()
+    os._exit(0)
+os.wait()
+"""
 
 
-@pytest.mark.parametrize("body", [CALL, IN_A_CHILD], ids=["just ends", "forks after the set-up"])
+@pytest.mark.parametrize(
+    "body",
+    [CALL, IN_A_CHILD, BEGUN_BEFORE],
+    ids=["just ends", "forks after the set-up", "forks in the middle"],
+)
 def test_a_script_loses_nothing(
     server: OpenAIServer, profile: Path, tmp_path: Path, body: str
 ) -> None:
@@ -523,7 +601,8 @@ def test_a_script_loses_nothing(
         "from openai import OpenAI\n"
         "from memrelay.openai import with_memory\n"
         f"model = OpenAI(base_url={server.base_url!r}, api_key={API_KEY!r})\n"
-        f"client = with_memory(model, profile={str(profile)!r})\n" + body
+        f"profile = {str(profile)!r}\n"
+        "client = with_memory(model, profile=profile)\n" + body
     )
     subprocess.run([sys.executable, "-W", "error", str(script)], check=True, timeout=60)
     assert memories(profile) == [FACT]

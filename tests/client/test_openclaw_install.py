@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memrelay import Settings
+from memrelay import ConfigError, Settings
 from memrelay.cli import main
 from memrelay.gateway.endpoint import Endpoint
 from memrelay.openclaw import Configuration, config_path
@@ -273,6 +273,19 @@ class TestUninstall:
         assert home.run("uninstall", "--yes") == 0
         assert home.values() == {"plugins": {"load": 5}}
 
+    def test_what_cannot_be_edited_any_more_is_left_and_the_lines_are_shown(
+        self, home: Home, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        home.install()
+        text = "// mine\n" + home.config.read_text()
+        home.write(text)
+        capsys.readouterr()
+        assert home.run("uninstall", "--yes") == 2
+        shown = capsys.readouterr()
+        assert 'plugins.slots.memory: "memrelay"' in shown.out
+        assert "yourself" in shown.err
+        assert home.config.read_text() == text
+
     def test_without_an_install_nothing_happens(self, home: Home) -> None:
         before = home.config.read_bytes()
         assert home.run("uninstall", "--yes") == 0
@@ -296,6 +309,13 @@ class TestPrerequisites:
             "[]",
             '{"$include": "./base.json"}',
             '{"plugins": {"$include": "./plugins.json"}}',
+            '{"name": "\\ud83c"}',
+            '{"plugins": null}',
+            '{"plugins": {"load": {"paths": "/opt"}}}',
+            '{"plugins": {"slots": []}}',
+            '{"plugins": {"entries": null}}',
+            '{"plugins": {"deny": null}}',
+            '{"tools": {"alsoAllow": null}}',
             "",
         ],
     )
@@ -355,7 +375,7 @@ class TestPrerequisites:
         """capability 2.26: install says when the gateway is not running, and how to start it."""
         home.install()
         assert "start it with `memrelay gateway`" in capsys.readouterr().err
-        Endpoint(token="0", socket="/nowhere").write(home.profiles / "gateway.json")
+        Endpoint(token="0", proof="0", socket="/nowhere").write(home.profiles / "gateway.json")
         home.install()
         assert "start it with `memrelay gateway`" in capsys.readouterr().err
 
@@ -417,6 +437,14 @@ class TestWhere:
         assert home.config.is_symlink()
         assert home.run("uninstall", "--yes") == 0
         assert json.loads(real.read_text()) == {"gateway": {"port": 18789}}
+
+
+def test_what_somebody_else_wrote_meanwhile_stays(home: Home) -> None:
+    config = Configuration(home.config)
+    home.write('{"written": "by OpenClaw"}')
+    with pytest.raises(ConfigError, match="changed meanwhile"):
+        config.replace("{}")
+    assert home.values() == {"written": "by OpenClaw"}
 
 
 def test_what_is_missing_can_be_looked_up(home: Home) -> None:

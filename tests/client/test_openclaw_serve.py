@@ -4,11 +4,12 @@ import json
 import socket
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from memrelay import __version__
+from memrelay import TransportError, __version__
 from memrelay.gateway.endpoint import LINE_BYTES_MAX
 from memrelay.gateway.serve import CONNECTIONS_MAX
 from tests.client.gateway_process import (
@@ -170,6 +171,13 @@ class TestWhoMaySpeak:
             assert "error" in line.read()
             assert line.read() is None
 
+    def test_a_caller_tells_nothing_to_what_is_no_gateway(self, gateway: RunningGateway) -> None:
+        """The gateway proves that it wrote the endpoint file: after a kill, its port is free."""
+        assert gateway.endpoint.ask("tools")
+        other = replace(gateway.endpoint, proof="0" * 64)
+        with pytest.raises(TransportError, match="Something else listens"):
+            other.ask("tools")
+
     def test_there_are_only_so_many_connections(self, own_machine: Machine) -> None:
         with running_gateway(own_machine) as gateway:
             lines = [Line(gateway.endpoint) for _ in range(CONNECTIONS_MAX)]
@@ -191,6 +199,7 @@ class TestCalls:
             (b'{"method": 5, "params": {}}\n', -32600),
             (b'{"id": 1, "method": "status"}\n', -32600),
             (b'{"id": 1, "method": "status", "params": []}\n', -32600),
+            (b'{"id": {"x": [1]}, "method": "status"}\n', -32600),
             (b'{"id": 1, "method": "shutdown", "params": {}}\n', -32601),
             (b'{"id": 1, "method": "__init__", "params": {}}\n', -32601),
             (b'{"id": 1, "method": "call_tool", "params": {}}\n', -32602),
@@ -223,6 +232,11 @@ class TestCalls:
         with greeted(gateway) as line, pytest.raises(OSError, match=r"Broken pipe|reset"):
             line.send(b"x" * (8 * LINE_BYTES_MAX))
         assert gateway.logged("a line is longer than")
+
+    def test_a_caller_that_does_not_read_is_let_go(self, gateway: RunningGateway) -> None:
+        calls = 200_000 * b'{"id": 1, "method": "tools", "params": {}}\n'
+        with greeted(gateway) as line, pytest.raises(OSError, match=r"Broken pipe|reset"):
+            line.send(calls)
 
     def test_nothing_of_what_was_said_is_logged(self, gateway: RunningGateway) -> None:
         with greeted(gateway) as line:
@@ -337,6 +351,22 @@ class TestLife:
         assert done.returncode == 2
         assert "running already" in done.stderr
         assert gateway.endpoint.answers()
+
+    def test_two_gateways_never_have_one_profile(self, own_machine: Machine) -> None:
+        """Also when the first one cannot be asked: each would remove what the other wrote."""
+        with running_gateway(own_machine) as gateway:
+            (own_machine.profiles / "gateway.json").unlink()
+            done = own_machine.memrelay("gateway", "--port", "0")
+            assert gateway.process.poll() is None
+        assert done.returncode == 2
+        assert "running already" in done.stderr
+
+    @pytest.mark.parametrize("port", ["65536", "-1"])
+    def test_a_port_that_is_none_is_refused(self, own_machine: Machine, port: str) -> None:
+        done = own_machine.memrelay("gateway", f"--port={port}")
+        assert done.returncode == 2
+        assert "from 0 to 65535" in done.stderr
+        assert done.stderr.count("\n") == 1
 
     def test_a_foreign_socket_is_not_taken_over(self, own_machine: Machine) -> None:
         folder = own_machine.folder / "mine"

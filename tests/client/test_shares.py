@@ -8,6 +8,7 @@ from memrelay.agents.shares import (
     Hold,
     Share,
     Wish,
+    check_apart,
     excess,
     held_by,
     home_of,
@@ -145,6 +146,33 @@ def test_only_what_is_lacking_is_granted():
     want = {"coder": READER, "team": WRITER, "old": Hold("writer", LATER), "news": READER}
     assert missing(held, want) == {"team": WRITER, "news": READER}
     assert missing(held, held) == {}
+
+
+@pytest.mark.parametrize(
+    ("current", "wish", "lacking"),
+    [
+        (SOON, LATER, False),  # a day, within which the same span was given again
+        (SOON, LATER + timedelta(seconds=1), True),
+        (SOON, SOON - timedelta(days=30), False),
+        (SOON, None, True),
+        (None, SOON, False),
+        (None, None, False),
+    ],
+)
+def test_a_later_end_is_lacking(current, wish, lacking):
+    want = {"coder": Hold("writer", wish)}
+    assert missing({"coder": Hold("writer", current)}, want) == (want if lacking else {})
+
+
+@pytest.mark.parametrize("name", ["team", "TEAM", "a"])
+def test_an_agents_own_namespace_is_nobody_elses(name):
+    with pytest.raises(ConfigError, match="Choose another name"):
+        check_apart(name, ["default", "team", "a"])
+
+
+@pytest.mark.parametrize("name", ["main", "tea", "team-a"])
+def test_an_agent_of_another_name_is_apart(name):
+    check_apart(name, ["default", "team", "main"])
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from memrelay import Settings
 from tests.hermes.scene import Scene, scene_of
-from tests.openai_server import API_KEY, CHAT_MODEL, Step, openai_server
+from tests.openai_server import API_KEY, CHAT_MODEL, Step, ToolCall, openai_server
 from tests.processes import RunningRelayer, running_relayer
 
 FACT = "I prefer window seats on long flights."
@@ -81,6 +81,24 @@ def test_a_real_agent_is_given_its_memories(scene: Scene) -> None:
     offered = {tool["function"]["name"] for tool in asked[1]["tools"]}
     assert offered > {"memory_search", "memory_get", "memory_store", "memory_forget"}
     assert FACT in scene.texts()
+
+
+def test_a_real_agent_calls_the_memory_tools(scene: Scene) -> None:
+    scene.install()
+    fact = "The offsite of Team Heron is in Lisbon on 2027-03-14."
+    with openai_server() as model:
+        model.script(
+            Step(calls=(ToolCall("memory_store", {"text": fact}, id="call_1"),)),
+            Step(calls=(ToolCall("memory_search", {"query": "Team Heron"}, id="call_2"),)),
+            Step(content="It is in Lisbon."),
+        )
+        said = "Please look after the offsite of Team Heron."
+        assert "It is in Lisbon." in scene.play(model.base_url, CHAT_MODEL, API_KEY, "one", said)
+        messages = model.received[-1].json["messages"]
+    stored, found = [json.loads(m["content"]) for m in messages if m["role"] == "tool"]
+    assert "Lisbon" in stored["result"]
+    assert "Lisbon" in found["result"]
+    assert fact in scene.texts()
 
 
 def test_shutdown_delivers_what_was_captured(scene: Scene) -> None:

@@ -6,9 +6,11 @@
 import json
 import os
 import signal
+import socketserver
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from memrelay.gateway.endpoint import Endpoint
 from tests.client.conftest import shared_relayer  # noqa: F401 - a fixture
 from tests.client.gateway_process import Machine, machine_of, running_gateway, wait_for
 from tests.client.gateway_scene import TEA
@@ -136,10 +139,80 @@ def test_settings_that_the_gateway_refuses_are_named(machine: Machine) -> None:
     assert "recall_results_max" in host.logged[0]
 
 
-def test_what_is_no_gateway_does_no_harm(machine: Machine) -> None:
-    (machine.profiles / "gateway.json").write_text("no json")
+def test_turns_that_end_meanwhile_are_handed_over_later(machine: Machine) -> None:
+    said = [f"I prefer the number {number} for my shirt." for number in range(10, 32)]
+    with hosted(machine) as host:
+        for text in said:
+            event = {"success": True, "messages": [{"role": "user", "content": text}]}
+            host.call(hook="agent_end", event=event, ctx=ANNA)
+        with running_gateway(machine):
+            host.until_it_is_back()
+            wait_for(machine, "anna", said[-1])
+            assert host.recall()
+    assert sorted(str(text) for text in machine.texts("anna")) == said[2:]  # the last twenty
+
+
+def test_a_gateway_that_restarts_between_calls_is_not_missed(machine: Machine) -> None:
+    with hosted(machine) as host:
+        for _ in range(2):
+            with running_gateway(machine):
+                assert host.recall() is not None
+    assert host.logged == []
+
+
+@pytest.mark.parametrize("message", [None, 5, {"role": "user"}, {"role": "user", "content": {}},
+                                     {"role": "user", "content": [None, {"type": "text"}]}],
+                         ids=str)  # fmt: skip
+def test_strange_messages_are_left_out(machine: Machine, message: Any) -> None:
+    event = {"success": True, "messages": [message, {"role": "user", "content": TEA}]}
+    with running_gateway(machine), hosted(machine) as host:
+        host.call(hook="agent_end", event=event, ctx=ANNA)
+        wait_for(machine, "anna", TEA)
+
+
+def test_what_another_session_sends_is_left_alone(machine: Machine) -> None:
+    provenance = {"kind": "inter_session", "sourceSessionKey": "agent:bob:main"}
+    said = "I prefer window seats on long flights."
+    with running_gateway(machine), hosted(machine) as host:
+        for text, ctx in ((said, {**ANNA, "inputProvenance": provenance}), (TEA, ANNA)):
+            event = {"success": True, "messages": [{"role": "user", "content": text}]}
+            host.call(hook="agent_end", event=event, ctx=ctx)
+        wait_for(machine, "anna", TEA)
+    assert machine.texts("anna") == [TEA]
+
+
+@pytest.mark.parametrize("text", ["zqtoken", '{"token": "zqtoken', "null", '{"token": "zqtoken"}'])
+def test_a_damaged_endpoint_file_does_no_harm(machine: Machine, text: str) -> None:
+    (machine.profiles / "gateway.json").write_text(text)
     with hosted(machine) as host:
         assert host.recall() is None
+    assert AWAY in host.logged[0]
+    assert "zqtoken" not in host.logged[0]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["null", "[]", "5", "HTTP/1.1 400", '{"id": 1, "result": null}', '{"id": 1, "result": {}}',
+     '{"id": 1, "result": {"proof": "zq", "hook_deadline_ms": 9000}}', '{"id": 1, "error": 5}'],
+)  # fmt: skip
+def test_what_listens_in_the_gateways_place_gets_nothing(machine: Machine, answer: str) -> None:
+    """After a gateway was killed, its port is anybody's."""
+    said = []
+
+    class Squatter(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            said.append(self.rfile.readline())
+            self.wfile.write(answer.encode() + b"\n")
+            said.extend(self.rfile)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Squatter) as server:
+        port = server.server_address[1]
+        Endpoint(token="t", proof="p", port=port).write(machine.profiles / "gateway.json")
+        with ThreadPoolExecutor() as threads, hosted(machine) as host:
+            handled = threads.submit(server.handle_request)
+            assert host.recall() is None
+            handled.result()
+    assert [json.loads(line)["method"] for line in said] == ["hello"]
     assert AWAY in host.logged[0]
 
 

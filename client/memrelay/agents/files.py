@@ -8,7 +8,8 @@ It does not own what is in a profile (`config.py`) or carrying plans out (`provi
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from memrelay.config import (
     Settings,
     agent_name,
     agent_paths_in,
+    locked,
     read_private,
     read_profile,
     write_private,
@@ -46,6 +48,14 @@ class AgentFiles:
         self._folder = folder
         self._account_id = account_id
 
+    def locked(self) -> AbstractContextManager[None]:
+        """Return what one process at a time is in; whoever begins a plan must be.
+
+        Raises:
+            ConfigError: the folder cannot be written.
+        """
+        return locked(self._folder / ".lock")
+
     def path(self, name: str) -> Path:
         """Return the path of an agent's profile."""
         return self._folder / f"{agent_name(name)}.json"
@@ -65,12 +75,18 @@ class AgentFiles:
         path = self.path(name)
         return self._own(read_profile(path, missing_ok=False), path) if path.exists() else None
 
-    def profiles(self) -> Iterator[tuple[str, Settings]]:
-        """Yield the names and settings of all profiles."""
+    def profiles(self) -> tuple[dict[str, str], list[str]]:
+        """Return the names of all agents by public key, and what is wrong with other profiles."""
+        names: dict[str, str] = {}
+        faults: list[str] = []
         for name in agent_paths_in(self._folder):
-            settings = self.settings(name)
-            if settings is not None:
-                yield name, settings
+            try:
+                settings = self.settings(name)
+            except ConfigError as error:
+                faults.append(str(error))
+            else:
+                names |= {settings.public_key: name} if settings else {}
+        return names, faults
 
     def plan(self, name: str) -> Plan | None:
         """Return what was begun for an agent and not finished.
@@ -116,7 +132,12 @@ class AgentFiles:
         self.path(name).unlink(missing_ok=True)
 
     def _own(self, values: Mapping[str, Any], path: Path) -> Settings:
-        settings = Settings(**values)
+        try:
+            settings = Settings(**values)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+        except (TypeError, AttributeError):
+            raise ConfigError(f"{path} is no whole profile.") from None
         if settings.account_id != self._account_id:
             raise ConfigError(f"{path} belongs to another account.")
         return settings

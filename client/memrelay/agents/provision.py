@@ -5,13 +5,17 @@ It does not own what an agent shall hold (`shares.py`), its files (`files.py`), 
 
 - A new key is on disk before the relayer hears of it, with all that is to be done for it. Whoever
   comes next finishes that first, so a crash at any point neither doubles nor loses a key.
+- One process at a time makes, replaces or takes back the keys in a folder.
 - What a key holds is read from signed grants that lead back to the founder. The relayer's own list
   of keys tells labels only.
 - A key that was revoked is never granted anything again.
 """
 
+import shlex
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +24,7 @@ from memrelay.agents.shares import (
     Held,
     Share,
     Wish,
+    check_apart,
     excess,
     held_by,
     home_of,
@@ -32,7 +37,7 @@ from memrelay.client import SyncMemoryClient
 from memrelay.config import Settings, agent_name
 from memrelay.errors import ConfigError, MemrelayError, NotFound, NotGranted
 from memrelay.models import KeyInfo
-from memrelay.sealed.keys import Identity
+from memrelay.sealed.keys import Identity, normalise_namespace
 from memrelay.sealed.ledger import Ledger
 
 
@@ -53,40 +58,48 @@ class Agent(Answer):
 
 
 class Agents:
-    """The agents of one account, administered with an owner's key; profiles lie in `folder`."""
+    """The agents of one account, administered with an owner's key; profiles lie in `folder`.
 
-    def __init__(self, client: SyncMemoryClient, folder: Path) -> None:
+    `options` are those of a command line that gets there, for the commands that messages name.
+    """
+
+    def __init__(self, client: SyncMemoryClient, folder: Path, options: Sequence[str] = ()) -> None:
         self._client = client
         self._files = AgentFiles(folder, client.settings.account_id)
+        self._options = options
+        self._known: Ledger | None = None
 
-    def provision(self, name: str, wish: Wish) -> Agent:
-        """Return an agent that has a key of its own and holds what is wished.
+    def provision(self, names: Sequence[str], wish: Wish) -> list[Agent]:
+        """Return agents that have a key of their own each and hold what is wished.
 
         Raises:
-            MemrelayError: it holds more than is wished, or its profile is lost.
+            ConfigError: an agent's own namespace would be shared by that.
+            MemrelayError: one holds more than is wished, or its profile is lost.
         """
-        name = agent_name(name)
+        for name in names:
+            main = normalise_namespace(self._client.settings.namespace)
+            check_apart(agent_name(name), {main, *(wish.shared or ())})
+        with self._alone():
+            return [self._provision(agent_name(name), wish) for name in names]
+
+    def _provision(self, name: str, wish: Wish) -> Agent:
         finished = self._resume(name)
         ledger, settings = self._ledger(), self._files.settings(name)
         if settings is None or ledger.revoked(settings.identity.public_key):
-            if self._labelled(name, live_in=ledger):
-                raise MemrelayError(
-                    f"{name} has a key, but no profile at {self._files.path(name)}: put it back, "
-                    f"or replace the key with `memrelay agents rotate {name}`."
-                )
+            self._check_new(name, ledger)
             return self._carry_out(name, self._plan(name, wanted(name, wish, {})))
         held = _held(name, ledger, settings.public_key)
         want = wanted(name, wish, held)
         if too_much := excess(held, want):
             raise MemrelayError(
                 f"{name} holds more than that in {', '.join(too_much)}. Only a new key can hold "
-                f"less: `memrelay agents rotate {name}` with the same options."
+                f"less: {self._command('rotate', name)} with the same options."
             )
-        shares = shares_of(missing(held, want))
-        for share in shares:
+        lacking = missing(held, want)
+        for share in shares_of(lacking):
             self._grant(name, settings, share)
-        state = finished or ("extended" if shares else "kept")
-        return self._agent(name, state, settings, want | held)
+        state = finished or ("extended" if lacking else "kept")
+        return self._agent(name, state, settings, held | lacking)
 
     def rotate(self, name: str, wish: Wish) -> Agent:
         """Return an agent with a new key that holds the same, or what is wished; the old one ends.
@@ -96,6 +109,10 @@ class Agents:
             MemrelayError: it holds nothing any more, or several keys have its name.
         """
         name = agent_name(name)
+        with self._alone():
+            return self._rotate(name, wish)
+
+    def _rotate(self, name: str, wish: Wish) -> Agent:
         finished = self._resume(name)
         ledger, settings = self._ledger(), self._files.settings(name)
         old = settings.public_key if settings else self._only_labelled(name, ledger)
@@ -103,7 +120,7 @@ class Agents:
         # A relayer's labels are not to be trusted with another agent's namespaces.
         if home_of(name) not in held:
             raise MemrelayError(
-                f"{name} holds nothing any more; `memrelay agents provision {name}` grants it anew."
+                f"{name} holds nothing any more; {self._command('provision', name)} grants it anew."
             )
         if settings and finished and wish == Wish():
             return self._agent(name, finished, settings, held)
@@ -116,42 +133,61 @@ class Agents:
             NotFound: there is no such agent.
         """
         name = agent_name(name)
-        ledger, plan, settings = self._ledger(), self._files.plan(name), self._files.settings(name)
+        with self._alone():
+            return self._revoke(name)
+
+    def _revoke(self, name: str) -> Agent:
+        plan, settings = self._files.plan(name), self._files.settings(name)
         labelled = self._labelled(name)
         own = [found.public_key for found in (plan and plan.settings, settings) if found]
         keys = [*labelled, *([plan.replaces] if plan and plan.replaces else []), *own]
         if not keys:
             raise _unknown(name)
         for key in dict.fromkeys(keys):
-            if _held(name, ledger, key):
-                self._client.revoke_key(key)
+            self._withdraw(name, key)
         self._files.revoke(name, keys[-1])
         return Agent(name=name, state="revoked", public_key=keys[-1])
 
-    def listed(self, *, count: bool = False) -> tuple[Agent, ...]:
-        """Return all agents, also those whose key has ended.
+    def identity(self, name: str) -> Identity | None:
+        """Return the key in an agent's profile, None without one.
+
+        Raises:
+            ConfigError: the profile is malformed, readable by others or of another account.
+        """
+        settings = self._files.settings(name)
+        return settings.identity if settings else None
+
+    def listed(self, *, warn: Callable[[str], None], count: bool = False) -> list[Agent]:
+        """Return all agents, also those whose key has ended; one warning tells what is left out.
 
         `count` also counts what each wrote and nobody erased, from the account's signed history.
         """
-        ledger = self._ledger()
+        ledger, infos = self._fetched(), self._client.keys()
         counts = self._count() if count else None
-        names = {settings.public_key: name for name, settings in self._files.profiles()}
-        infos, found = self._client.keys(), []
+        names, faults = self._files.profiles()
+        found = []
         for key in infos:
             name = names.get(key.public_key) or _agent_label(key)
-            if name is not None:
+            if name is None:
+                continue
+            try:
                 held = _held(name, ledger, key.public_key)
-                ended = "revoked" if key.revoked else "expired"
-                agent = Agent(
-                    name=name,
-                    state="active" if held else ended,
-                    public_key=key.public_key,
-                    grants=shares_of(held),
-                    profile=str(self._files.path(name)) if key.public_key in names else None,
-                    written=None if counts is None else counts[key.public_key],
-                )
-                found.append(agent)
-        return tuple(found)
+            except MemrelayError as error:
+                faults.append(str(error))
+                continue
+            ended = "revoked" if key.revoked else "expired"
+            agent = Agent(
+                name=name,
+                state="active" if held else ended,
+                public_key=key.public_key,
+                grants=shares_of(held),
+                profile=str(self._files.path(name)) if key.public_key in names else None,
+                written=None if counts is None else counts[key.public_key],
+            )
+            found.append(agent)
+        if faults:
+            warn(f"Left out: {' '.join(faults)}")
+        return found
 
     def _count(self) -> Counter[str]:
         """Count the memories of each key, following the receipts from the first one on."""
@@ -168,24 +204,54 @@ class Agents:
                         writers.pop(memory_id, None)
         return Counter(writers.values())
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes away; what is known of the account holds meanwhile."""
+        self._fetched()  # Only for an owner a folder is made.
+        with self._files.locked():
+            try:
+                yield
+            finally:
+                self._known = None
+
     def _ledger(self) -> Ledger:
+        self._known = self._known or self._fetched()
+        return self._known
+
+    def _fetched(self) -> Ledger:
         ledger = self._client.grants()
         own = ledger.held_by(self._client.settings.identity.public_key, _now_ms())
         if not any(grant.role == "owner" for grant in own):
             raise NotGranted("Only an owner's key administers agents; name its profile.")
         return ledger
 
-    def _labelled(self, name: str, live_in: Ledger | None = None) -> list[str]:
-        """Return the keys that the relayer lists under an agent's name, or the live ones only."""
+    def _command(self, action: str, name: str) -> str:
+        return f"`{shlex.join(['memrelay', 'agents', action, name, *self._options])}`"
+
+    def _check_new(self, name: str, ledger: Ledger) -> None:
+        """Check that no key of this name is in use, and that nobody holds its namespace yet."""
         infos = self._client.keys()
-        keys = [info.public_key for info in infos if _agent_label(info) == name]
-        return [key for key in keys if live_in is None or _held(name, live_in, key)]
+        agents = [(_agent_label(info), info) for info in infos]
+        own = [info.public_key for label, info in agents if label == name]
+        if any(_held(name, ledger, key) for key in own):
+            raise MemrelayError(
+                f"{name} has a key, but no profile at {self._files.path(name)}: put it back, "
+                f"or replace the key with {self._command('rotate', name)}."
+            )
+        others = (info for label, info in agents if label and not info.revoked)
+        if not own:
+            check_apart(name, {held for info in others for held in info.namespaces or ()})
+
+    def _labelled(self, name: str) -> list[str]:
+        """Return the keys that the relayer lists under an agent's name."""
+        infos = self._client.keys()
+        return [info.public_key for info in infos if _agent_label(info) == name]
 
     def _only_labelled(self, name: str, ledger: Ledger) -> str:
-        keys = self._labelled(name, live_in=ledger)
+        keys = [key for key in self._labelled(name) if _held(name, ledger, key)]
         if len(keys) > 1:
             raise MemrelayError(
-                f"Several keys are called {name}; `memrelay agents revoke {name}` ends them all."
+                f"Several keys are called {name}; {self._command('revoke', name)} ends them all."
             )
         if not keys:
             raise _unknown(name)
@@ -229,11 +295,10 @@ class Agents:
             if not set(share.namespaces) <= set(granted):
                 self._grant(name, plan.settings, share)
         self._files.keep(name, plan.settings)
-        ledger = self._ledger()
-        if plan.replaces and _held(name, ledger, plan.replaces):
-            self._client.revoke_key(plan.replaces)
+        if plan.replaces:
+            self._withdraw(name, plan.replaces)
         self._files.finish(name)
-        held = _held(name, ledger, plan.settings.public_key)
+        held = _held(name, self._ledger(), plan.settings.public_key)
         return self._agent(name, plan.state, plan.settings, held)
 
     def _grant(self, name: str, settings: Settings, share: Share) -> None:
@@ -244,14 +309,25 @@ class Agents:
             identity=settings.identity,
             expires=share.expires_at,
         )
+        self._known = None
+
+    def _withdraw(self, name: str, public_key: str) -> None:
+        """Revoke a key unless that was done; also one whose grants ended by this clock.
+
+        The relayer's clock may differ, and it may take the key still.
+        """
+        if _held(name, self._ledger(), public_key, at_ms=0):
+            self._client.revoke_key(public_key)
+            self._known = None
 
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def _held(name: str, ledger: Ledger, public_key: str) -> Held:
-    return held_by(name, ledger.held_by(bytes.fromhex(public_key), _now_ms()))
+def _held(name: str, ledger: Ledger, public_key: str, at_ms: int | None = None) -> Held:
+    at_ms = _now_ms() if at_ms is None else at_ms
+    return held_by(name, ledger.held_by(bytes.fromhex(public_key), at_ms))
 
 
 def _agent_label(key: KeyInfo) -> str | None:

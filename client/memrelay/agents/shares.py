@@ -8,7 +8,7 @@ It does not own keys, files or requests (`files.py`, `provision.py`).
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from memrelay.answers import Answer
 from memrelay.config import agent_name
@@ -18,6 +18,7 @@ from memrelay.sealed.keys import normalise_namespace
 
 ROLES = ("reader", "writer")  # the weaker first
 MAIN_AGENT, MAIN_NAMESPACE = "main", "default"
+_RENEWAL = timedelta(days=1)  # so that the same span, given again a little later, grants nothing
 
 Held = dict[str, "Hold"]  # by namespace
 
@@ -79,6 +80,20 @@ def home_of(name: str) -> str:
     return MAIN_NAMESPACE if name == MAIN_AGENT else name
 
 
+def check_apart(name: str, others: Iterable[str]) -> None:
+    """Check that an agent's own namespace is not also one that others use.
+
+    Raises:
+        ConfigError: it is, or the name is malformed. `main` is the default namespace by intention.
+    """
+    home = home_of(name)
+    if home in others and name != MAIN_AGENT:
+        raise ConfigError(
+            f"The namespace {home} is shared, or your own profile's: an agent called {name} would "
+            "share all that it remembers. Choose another name."
+        )
+
+
 def held_by(name: str, grants: Iterable[Grant]) -> Held:
     """Return what grants to one key give together.
 
@@ -136,12 +151,20 @@ def excess(held: Held, want: Held) -> list[str]:
 
 
 def missing(held: Held, want: Held) -> Held:
-    """Return what is wanted and not held, or only in a weaker role."""
+    """Return what is wanted and not held, or only in a weaker role or a day shorter."""
     return {
         name: hold
         for name, hold in want.items()
-        if name not in held or ROLES.index(held[name].role) < ROLES.index(hold.role)
+        if name not in held
+        or ROLES.index(held[name].role) < ROLES.index(hold.role)
+        or _renews(hold, held[name].expires_at)
     }
+
+
+def _renews(hold: Hold, end: datetime | None) -> bool:
+    if end is None:
+        return False
+    return hold.expires_at is None or hold.expires_at - end > _RENEWAL
 
 
 def shares_of(held: Held) -> tuple[Share, ...]:

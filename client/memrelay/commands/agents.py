@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.agents.provision import Agent, Agents
-from memrelay.agents.shares import ROLES, Wish, home_of
+from memrelay.agents.shares import ROLES, Wish
 from memrelay.answers import rfc3339
+from memrelay.client import SyncMemoryClient
 from memrelay.commands.parsers import Adder, later
 from memrelay.commands.shell import Shell, warn
 from memrelay.config import VARIABLES, Settings, agent_name, agents_folder, profile_path
 from memrelay.errors import ConfigError
-from memrelay.sealed.keys import masked
+from memrelay.gateway.settings import GatewaySettings
+from memrelay.gateway.spool import Spool
+from memrelay.sealed.keys import Identity, masked
 
 TARGETS = ("openclaw", "hermes", "mcp", "env", "json")
 
@@ -74,8 +77,6 @@ def provision(shell: Shell) -> None:
     """Give agents keys of their own, for a namespace each and the shared ones."""
     args = shell.args
     names = list(dict.fromkeys(map(agent_name, args.name)))
-    for name in names:
-        home_of(name)
     if args.target == "env" and len(names) > 1:
         raise ConfigError("An environment is one agent's: name one for `--for env`.")
     if args.target == "openclaw" and args.out:
@@ -83,8 +84,7 @@ def provision(shell: Shell) -> None:
     if args.show_keys and not (args.json or args.target == "json"):
         raise ConfigError("--show-keys goes with --json or `--for json`.")
     with shell.client() as client:
-        agents = Agents(client, _folder(shell))
-        done = [agents.provision(name, _wish(shell)) for name in names]
+        done = _agents(shell, client).provision(names, _wish(shell))
     value: dict[str, Any] = {"agents": [_json(agent, show=args.show_keys) for agent in done]}
     if args.target in {None, "json"}:
         lines = [json.dumps(value, indent=2)] if args.target else map(_line, done)
@@ -101,24 +101,45 @@ def provision(shell: Shell) -> None:
 def list_agents(shell: Shell) -> None:
     """Show the agents of the account, also those whose key has ended."""
     with shell.client() as client:
-        found = Agents(client, _folder(shell)).listed(count=shell.args.count)
+        found = _agents(shell, client).listed(warn=warn, count=shell.args.count)
     shell.show({"agents": [agent.to_json() for agent in found]}, map(_line, found))
 
 
 def rotate(shell: Shell) -> None:
     """Give an agent a new key that holds the same, or what is asked; the old one is revoked."""
     with shell.client() as client:
-        agent = Agents(client, _folder(shell)).rotate(shell.args.name, _wish(shell))
+        agents = _agents(shell, client)
+        old = agents.identity(shell.args.name)
+        agent = agents.rotate(shell.args.name, _wish(shell))
+        new = agents.identity(shell.args.name)
+    if old and new and old.public_key != new.public_key:
+        _hand_over(shell, old, new)
     shell.show(agent.to_json(), [_line(agent)])
 
 
 def revoke(shell: Shell) -> None:
     """Withdraw an agent's key and delete its profile."""
     with shell.client() as client:
-        agent = Agents(client, _folder(shell)).revoke(shell.args.name)
+        agent = _agents(shell, client).revoke(shell.args.name)
     shell.show(
         agent.to_json(), [_line(agent), "It still opens copies of what it could read before."]
     )
+
+
+def _hand_over(shell: Shell, old: Identity, new: Identity) -> None:
+    """Seal for the new key what a gateway captured and could not deliver with the old one."""
+    folder = profile_path(shell.args.profile, shell.environ).with_name("spool")
+    if folder.is_dir():
+        bounds = GatewaySettings()
+        spool = Spool(folder, bytes_max=bounds.spool_bytes_max, turns_max=bounds.spool_turns_max)
+        if count := spool.reseal(old, new):
+            warn(f"{count} captured turns that waited for the old key wait for the new one now.")
+
+
+def _agents(shell: Shell, client: SyncMemoryClient) -> Agents:
+    given = (("--out", shell.args.out), ("--profile", shell.args.profile))
+    options = [word for name, value in given if value for word in (name, value)]
+    return Agents(client, _folder(shell), options)
 
 
 def _folder(shell: Shell) -> Path:

@@ -15,17 +15,25 @@ from typing import Any
 
 from memrelay.answers import rfc3339
 from memrelay.client import MemoryClient, SyncMemoryClient
-from memrelay.commands.lines import ProgressLine
 from memrelay.commands.parsers import Adder
+from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell, warn
-from memrelay.errors import ConfigError, MemrelayError
-from memrelay.exporting import Collected, collect, json_lines, write_lines, write_pages
+from memrelay.errors import (
+    ConfigError,
+    MemrelayError,
+    QuotaExceeded,
+    RateLimited,
+    TransportError,
+    Unavailable,
+)
+from memrelay.exporting import Collected, claim, collect, json_lines, write_lines, write_pages
 from memrelay.importing.files import FORMATS, File, find
 from memrelay.importing.found import moment
 from memrelay.importing.storing import Item, Storing, Tally, items
 
 _DEADLINE_S = 300.0  # rate limits count minutes, and a long import sits some of them out
 _SHOWN_CHARS = 100
+_PASSING = (TransportError, RateLimited, QuotaExceeded, Unavailable)
 
 _FORMATS = """\
 formats:
@@ -65,7 +73,6 @@ def _add_import(parser: ArgumentParser) -> None:
         metavar="±HH:MM",
         help="of days and times that have none (+00:00)",
     )
-    parser.add_argument("--concurrency", type=int, default=4, help="requests at once (4)")
     parser.add_argument(
         "--wait",
         type=float,
@@ -100,14 +107,15 @@ def _offset(text: str) -> tzinfo:
 def import_files(shell: Shell) -> None:
     """Store the memories in files of memrelay, OpenClaw, memsearch, MemoryClaw, mem0, MemWal …"""
     args = shell.args
-    imported = _Import(shell, find(args.path))
+    files, left_out = find(args.path)
+    imported = _Import(shell, files, left_out)
     if args.dry_run:
         for item in imported.items():
             if args.verbose and not args.json:
                 shell.show(None, [_first_line(item)])
+        imported.show()
     else:
         asyncio.run(imported.store())
-    imported.show()
     failed = imported.total("failed")
     if failed:
         raise MemrelayError(f"{failed} could not be imported; they are named above.")
@@ -116,9 +124,10 @@ def import_files(shell: Shell) -> None:
 class _Import:
     """One run of `import`: its files, how they fared, and what is told of it."""
 
-    def __init__(self, shell: Shell, files: Sequence[File]) -> None:
+    def __init__(self, shell: Shell, files: Sequence[File], left_out: int) -> None:
         self._shell = shell
         self._files = files
+        self._left_out = left_out
         self._tallies: list[Tally] = []
         self._failures: list[dict[str, str]] = []
 
@@ -129,9 +138,9 @@ class _Import:
         return items(self._files, self._tallies, self._failed, format=format, zone=args.utc_offset)
 
     async def store(self) -> None:
-        """Store the entries of the files."""
+        """Store the entries of the files, and show how they fared, also if it ends early."""
         args = self._shell.args
-        progress = ProgressLine(sys.stderr, done="imported")
+        progress = ProgressLine(sys.stderr, "imported")
         async with MemoryClient.from_settings(
             self._shell.settings(), deadline_s=_DEADLINE_S
         ) as client:
@@ -139,10 +148,12 @@ class _Import:
                 client, namespace=args.namespace, failed=self._failed, keep_ids=bool(args.wait)
             )
             try:
-                await storing.run(self.items(), concurrency=args.concurrency, progress=progress)
-            except MemrelayError:
-                warn(f"{storing.done} were imported; the same command goes on with the rest.")
+                await storing.run(self.items(), progress=progress)
+            except _PASSING:
+                warn("The import broke off; the same command goes on with the rest.")
                 raise
+            finally:
+                self.show()
             if args.wait:
                 await client.wait(dict.fromkeys(storing.ids), timeout_s=args.wait)
 
@@ -164,17 +175,20 @@ class _Import:
         ]
         totals = {name: self.total(name) for name in ("entries", *_OUTCOMES)}
         end = "; nothing was stored" if dry_run else ""
+        if self._left_out:
+            warn(f"{self._left_out} other files were left out; to import one, name it.")
         value = {
             "dry_run": dry_run,
             **totals,
+            "left_out": self._left_out,
             "files": [tally.to_json() for tally in self._tallies],
             "failures": self._failures,
         }
         self._shell.show(value, [*lines, f"{_numbers(totals, counted)}{end}"])
 
 
-_OUTCOMES = ("stored", "known", "expired", "failed")
-_WORDS = {"entries": "found", "known": "known already"}
+_OUTCOMES = ("stored", "known", "expired", "failed", "redacted")
+_WORDS = {"entries": "found", "known": "known already", "redacted": "secrets redacted"}
 
 
 def _numbers(values: dict[str, Any], names: Sequence[str]) -> str:
@@ -207,9 +221,10 @@ def export(shell: Shell) -> None:
         raise ConfigError("Lines on standard output leave no room for --json; use --out FILE.")
     with shell.client() as client:
         names = _names(client) if args.all_namespaces else [client.settings.namespace]
-        progress = _counting(ProgressLine(sys.stderr, done="exported"))
+        progress = _counting(ProgressLine(sys.stderr, "exported"))
         found = {name: collect(client, name, progress) for name in names}
-    _write(shell, out, found)
+        account_id = client.settings.account_id
+    _write(shell, out, account_id, found)
     sealed = sum(one.sealed for one in found.values())
     if sealed:
         warn(f"{sealed} were left out: another client sealed them under a key of its own.")
@@ -221,7 +236,7 @@ def _counting(progress: ProgressLine) -> Callable[[int], None]:
     def count(more: int) -> None:
         nonlocal done
         done += more
-        progress(done, None)
+        progress(done)
 
     return count
 
@@ -230,7 +245,7 @@ def _names(client: SyncMemoryClient) -> list[str]:
     return sorted({info.name for info in client.namespaces()})
 
 
-def _write(shell: Shell, out: str, found: dict[str, Collected]) -> None:
+def _write(shell: Shell, out: str, account_id: str, found: dict[str, Collected]) -> None:
     records = [record for one in found.values() for record in one.records]
     if out == "-":
         # A terminal must not obey what a memory says.
@@ -241,6 +256,7 @@ def _write(shell: Shell, out: str, found: dict[str, Collected]) -> None:
     if shell.args.format == "jsonl":
         write_lines(path, records)
         return shell.show(value, [f"{len(records)} memories in {path}"])
+    claim(path, account_id)
     written = [write_pages(path, name, one.records) for name, one in found.items()]
     value |= {"pages": sum(n for n, _ in written), "removed": sum(n for _, n in written)}
     gone = f", {value['removed']} old ones removed" if value["removed"] else ""

@@ -5,7 +5,6 @@ It does not own what the process answers (`gateway/serve.py`).
 
 import asyncio
 import logging
-import secrets
 import signal
 import sys
 import tomllib
@@ -16,7 +15,7 @@ from typing import Any
 
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
-from memrelay.config import profile_path
+from memrelay.config import locked, profile_path
 from memrelay.errors import ConfigError, TransportError
 from memrelay.gateway.endpoint import Endpoint, checked_socket, default_socket, endpoint_path
 from memrelay.gateway.hooks import Gateway
@@ -55,7 +54,10 @@ def gateway(shell: Shell) -> None:
     if shell.args.action == "status":
         _status(shell)
     else:
-        asyncio.run(_run(shell))
+        found = endpoint_path(shell.args.profile, shell.environ)
+        running = "A gateway is running already; see `memrelay gateway status`."
+        with locked(found.with_name(f".{found.name}.lock"), otherwise=running):
+            asyncio.run(_run(shell, found))
 
 
 def settings_table(
@@ -86,12 +88,8 @@ def settings_path(profile: str | Path | None, environ: Mapping[str, str]) -> Pat
     return profile_path(profile, environ).with_name("gateway.toml")
 
 
-async def _run(shell: Shell) -> None:
+async def _run(shell: Shell, found: Path) -> None:
     args, environ = shell.args, shell.environ
-    found = endpoint_path(args.profile, environ)
-    running = Endpoint.read(found)
-    if running is not None and running.answers():
-        raise ConfigError("A gateway is running already; see `memrelay gateway status`.")
     socket = checked_socket(Path(args.socket)) if args.socket else None
     if socket is None and args.port is None:
         socket = default_socket(args.profile, environ)
@@ -111,7 +109,7 @@ async def _run(shell: Shell) -> None:
 
     settings = GatewaySettings.of(base)
     async with Gateway(roster, settings, source=_SOURCE, spool_path=spool) as hooks:
-        server = Server(hooks, roster, token=secrets.token_hex(32), base=base)
+        server = Server(hooks, roster, base=base)
         await server.run(found, socket=socket, port=args.port, ready=ready, stop=stop)
 
 

@@ -3,9 +3,6 @@
 It does not own what a Hermes home needs (`hermes/`).
 """
 
-import shlex
-import shutil
-import subprocess
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
@@ -30,10 +27,7 @@ from memrelay.hermes.home import (
     settings_say,
     write_plugin,
 )
-
-_CHECK = (
-    "import importlib.util as u; print(bool(u.find_spec('pip'))); import memrelay.hermes.provider"
-)
+from memrelay.hermes.interpreter import interpreter, lacking
 
 
 def register(add: Adder) -> None:
@@ -137,35 +131,15 @@ def _tell(
 
 def _check_python(shell: Shell) -> bool | None:
     """Return whether Hermes can import the provider; None if its Python was not found."""
-    python = _python_of_hermes(shell)
+    python = interpreter(shell.environ)
     if python is None:
         warn("The command hermes was not found: make sure that memrelay is installed beside it.")
         return None
     try:
-        done = subprocess.run(  # noqa: S603 - the user's own Hermes
-            [str(python), "-c", _CHECK], capture_output=True, text=True, timeout=60, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        warn(f"{python} did not run: make sure that memrelay is installed there.")
+        command = lacking(python)
+    except ConfigError as error:
+        warn(str(error))
         return None
-    if done.returncode:
-        where = shlex.quote(str(python))
-        has_pip = done.stdout.strip() == "True"
-        pip = f"{where} -m pip install" if has_pip else f"uv pip install --python {where}"
-        warn(f"Hermes cannot import memrelay yet; run `{pip} memrelay`.")
-    return not done.returncode
-
-
-def _python_of_hermes(shell: Shell) -> Path | None:
-    """Return the interpreter that the command hermes names in its first line, or lies beside."""
-    program = shutil.which("hermes", path=shell.environ.get("PATH"))
-    if program is None:
-        return None
-    script = Path(program).resolve()
-    with script.open("rb") as file:
-        first = file.readline(1024).decode(errors="replace").strip()
-    named = Path(first.removeprefix("#!").strip()) if "python" in first else script
-    for path in (named, script.with_name("python")):
-        if path.name.startswith("python") and path.exists():
-            return path
-    return None
+    if command:
+        warn(f"Hermes cannot import memrelay yet; run `{command}`.")
+    return command is None

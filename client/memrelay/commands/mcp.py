@@ -33,7 +33,9 @@ def mcp(shell: Shell) -> None:
     try:
         from memrelay.mcp.serve import own_token, serve_http, serve_stdio  # noqa: PLC0415
         from memrelay.mcp.server import build  # noqa: PLC0415
-    except ImportError:
+    except ImportError as error:
+        if (error.name or "memrelay").partition(".")[0] == "memrelay":
+            raise  # ours is broken, and installing the extra would not mend it
         raise ConfigError('MCP needs an extra: pip install "memrelay[mcp]"') from None
     # The libraries' log lines quote what they were sent; ours do not.
     logging.basicConfig(level=logging.CRITICAL, format="memrelay: %(message)s")

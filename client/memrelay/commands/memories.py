@@ -3,19 +3,12 @@
 It does not own exit codes (`cli.py`) or the commands on accounts and keys (`account.py`).
 """
 
-import asyncio
-import sys
 from argparse import ArgumentParser
 
-from memrelay.client import MemoryClient
-from memrelay.commands.lines import ProgressLine, read_drafts
 from memrelay.commands.parsers import Adder, pair
 from memrelay.commands.shell import Shell, text_of, warn
-from memrelay.errors import ConfigError
-from memrelay.models import KINDS, Memory, Remembered
+from memrelay.models import KINDS, Memory
 from memrelay.sealed.keys import masked
-
-_LINES_DEADLINE_S = 300.0  # rate limits count minutes, and a long file sits some of them out
 
 
 def register(add: Adder) -> None:
@@ -31,10 +24,6 @@ def register(add: Adder) -> None:
 
 def _add_remember(parser: ArgumentParser) -> None:
     parser.add_argument("text", nargs="*", help="the text (else standard input)")
-    parser.add_argument(
-        "--jsonl", metavar="FILE", help="one JSON object with a text per line, or -"
-    )
-    parser.add_argument("--concurrency", type=int, default=4, help="requests at once (4)")
     parser.add_argument("--kind", choices=KINDS)
     parser.add_argument("--tag", action="append", metavar="TAG", help="may be repeated")
     parser.add_argument("--source")
@@ -85,10 +74,8 @@ def _add_list(parser: ArgumentParser) -> None:
 
 
 def remember(shell: Shell) -> None:
-    """Store one memory, or one for each line of a file."""
+    """Store one memory; `import` stores those of files."""
     args = shell.args
-    if args.jsonl is not None:
-        return _remember_lines(shell)
     with shell.client() as client:
         result = client.remember(
             text_of(args.text),
@@ -107,43 +94,6 @@ def remember(shell: Shell) -> None:
             value["status"] = client.wait([result.id], timeout_s=args.wait)[0].status
     known = " (known already)" if result.duplicate else ""
     shell.show(value, [f"{result.id}  {value['status']}{known}"])
-
-
-def _remember_lines(shell: Shell) -> None:
-    args = shell.args
-    if args.text:
-        raise ConfigError("Give either a text or --jsonl.")
-    if args.jsonl == "-":
-        drafts = read_drafts(sys.stdin, warn)
-    else:
-        try:
-            with open(args.jsonl, encoding="utf-8-sig") as file:
-                drafts = read_drafts(file, warn)
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{args.jsonl} cannot be read as UTF-8 text.") from error
-
-    async def store() -> tuple[tuple[Remembered, ...], dict[str, str]]:
-        async with MemoryClient.from_settings(
-            shell.settings(), deadline_s=_LINES_DEADLINE_S
-        ) as client:
-            results = await client.remember_many(
-                drafts, progress=ProgressLine(sys.stderr), concurrency=args.concurrency
-            )
-            if not args.wait:
-                return results, {}
-            ids = dict.fromkeys(result.id for result in results)
-            states = await client.wait(ids, timeout_s=args.wait)
-            return results, {state.id: state.status for state in states}
-
-    results, states = asyncio.run(store())
-    entries = [
-        result.to_json() | {"status": states.get(result.id, result.status)} for result in results
-    ]
-    duplicates = sum(result.duplicate for result in results)
-    shell.show(
-        {"results": entries, "total": len(entries)},
-        [f"{len(results) - duplicates} stored, {duplicates} known already"],
-    )
 
 
 def recall(shell: Shell) -> None:

@@ -73,8 +73,13 @@ def install(shell: Shell) -> None:
 
 def uninstall(shell: Shell) -> None:
     """Take out of OpenClaw's configuration what install put there."""
-    config, record = Configuration(_config(shell)), _record(shell)
-    changes = record.read(config.path)
+    path, record = _config(shell), _record(shell)
+    changes = record.read(path.resolve())
+    try:
+        config = Configuration(path)
+    except NotEditable as error:
+        shell.show([str(change) for change in changes], [f"  {change}" for change in changes])
+        raise ConfigError(f"{error} Take the lines above out of it yourself.") from None
     backup = None
     if _agreed(shell, config, changes) and changes:
         backup = config.replace(config.without(changes))
@@ -127,6 +132,7 @@ def check_openclaw(shell: Shell) -> None:
             env=dict(shell.environ),
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=60,
             check=False,
         ).stdout

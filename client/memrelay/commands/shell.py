@@ -5,6 +5,7 @@ the HTTP API's field names; everything else goes to standard error.
 """
 
 import json
+import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,9 +46,9 @@ class Shell:
             return profile_path(self.args.profile, self.environ)
         path = agent_path(agent, self.args.profile, self.environ)
         if not path.exists():
-            raise ConfigError(
-                f"There is no profile at {path}; make one with `memrelay agents provision {agent}`."
-            )
+            owner = ["--profile", self.args.profile] if self.args.profile else []
+            command = shlex.join(["memrelay", "agents", "provision", agent, *owner])
+            raise ConfigError(f"There is no profile at {path}; make one with `{command}`.")
         return path
 
     def client(self) -> SyncMemoryClient:
@@ -57,7 +58,8 @@ class Shell:
     def show(self, value: Any, lines: Iterable[str]) -> None:
         """Print a value as JSON with `--json`, else the lines made for people."""
         if self.args.json:
-            readable = (sys.stdout.encoding or "").lower().startswith("utf")
+            # JSON may hold control characters as they are, and a terminal would obey them.
+            readable = not sys.stdout.isatty() and (sys.stdout.encoding or "").lower()[:3] == "utf"
             print(json.dumps(value, ensure_ascii=not readable, indent=2))
             return
         for line in lines:

@@ -1,7 +1,10 @@
 """What is examined: one profile with its relayer, and the commands that would mend it.
 
-It does not own the checks. Commands name the profile or agent that was given, so that they mend
-the one that was examined.
+It does not own the checks.
+
+- A fact is looked up when a check first asks for it, in whatever order; what goes wrong then is
+  raised anew for each that asks.
+- Commands name the profile or agent that was given, so that they mend the one that was examined.
 """
 
 import shlex
@@ -12,27 +15,24 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 
+import httpx
+
 from memrelay.client import SyncMemoryClient
-from memrelay.config import VARIABLES, Seen, Settings, agent_path, profile_path
+from memrelay.config import VARIABLES, Seen, SeenFile, Settings, agent_path, profile_path
 from memrelay.doctor.refusals import Inquiry
-from memrelay.errors import ConfigError, MemrelayError
+from memrelay.errors import ConfigError, Invalid, MemrelayError
 from memrelay.sealed.grants import Grant
+from memrelay.sealed.keys import normalise_namespace
 
 _SET_CLOCK = {"darwin": "sudo sntp -sS time.apple.com", "win32": "w32tm /resync"}
 
 
 class Case:
-    """The profile that a command with these options would use, and what the checks found so far.
+    """The profile that a command with these options would use, and the facts about it.
 
     Raises:
-        ConfigError: the agent's name is malformed.
+        ConfigError: the agent's name or the namespace is malformed.
     """
-
-    settings: Settings  # from the check of the profile on
-    seen = Seen()  # from the check of the history on
-    date: str | None  # the relayer's own time, from the check of the relayer on
-    held: list[Grant]  # this key's grants, from the check of the grants on
-    gateway_wanted = False  # whether a program here is set up to use the gateway
 
     def __init__(
         self,
@@ -54,9 +54,33 @@ class Case:
         self.namespace = namespace
         self.clock = clock
         self._timeout_s = timeout_s
-        main = f" --profile {shlex.quote(profile)}" if profile else ""
-        self._options = main + (f" --agent {agent}" if agent else "")
-        self._owner_options = main if agent else ""
+        self._main_options = f" --profile {shlex.quote(profile)}" if profile else ""
+        self._options = self._main_options + (f" --agent {agent}" if agent else "")
+        self._owner_options = self._main_options if agent else ""
+        if namespace is not None:
+            _check_namespace(namespace)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings of the profile and what overrides it."""
+        chosen = self.path if self.required else None
+        return Settings.load(chosen, environ=self.overrides, namespace=self.namespace)
+
+    @cached_property
+    def seen(self) -> Seen:
+        """What this client saw of the relayer before."""
+        return SeenFile(self.settings.seen_path).value
+
+    @cached_property
+    def health(self) -> httpx.Response:
+        """The relayer's answer on how it is."""
+        return self.inquiry.get("/health")
+
+    @cached_property
+    def held(self) -> list[Grant]:
+        """The grants of this key that count now and lead back to the founder."""
+        public_key = self.settings.identity.public_key
+        return self.client.grants().held_by(public_key, int(self.clock() * 1000))
 
     @cached_property
     def inquiry(self) -> Inquiry:
@@ -97,6 +121,10 @@ class Case:
         """A command of this program, for the profile that is examined."""
         return f"memrelay {text}{self._options}"
 
+    def local(self, text: str) -> str:
+        """A command on what serves all agents here; it takes no agent's name."""
+        return f"memrelay {text}{self._main_options}"
+
     def correct(self, name: str, value: str) -> str:
         """What gives a setting another value, in the place where it came from."""
         if self.overrides.get(VARIABLES[name]) or not self.path.exists():
@@ -131,3 +159,10 @@ class Case:
     def set_clock(self) -> str:
         """What sets this machine's clock."""
         return _SET_CLOCK.get(sys.platform, "sudo timedatectl set-ntp true")
+
+
+def _check_namespace(name: str) -> None:
+    try:
+        normalise_namespace(name)
+    except Invalid as error:
+        raise ConfigError(str(error)) from None

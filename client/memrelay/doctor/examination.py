@@ -34,6 +34,7 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "custody": (key.check_custody, ("grants",)),
     "storage": (key.check_storage, ("grants",)),
     "search": (key.check_search, ("namespace", "custody")),
+    "hermes": (gateways.check_hermes, ()),
     "openclaw": (gateways.check_openclaw, ()),
     "gateway": (gateways.check_gateway, ()),
     "spool": (gateways.check_spool, ()),

@@ -1,6 +1,6 @@
-"""The checks of what remembers for agents here: who is to use a gateway, the gateway, its spool.
+"""The checks of what remembers for agents here: Hermes, OpenClaw, the gateway and its spool.
 
-It does not own what these need (`openclaw.py`, `gateway/`).
+It does not own what these need (`hermes/`, `openclaw.py`, `gateway/`).
 """
 
 import re
@@ -12,6 +12,8 @@ from memrelay.doctor.case import Case
 from memrelay.doctor.findings import Verdict, ok, problem, skipped, warning
 from memrelay.errors import ConfigError, TransportError
 from memrelay.gateway.endpoint import Endpoint, endpoint_path
+from memrelay.hermes import home as hermes
+from memrelay.hermes.interpreter import interpreter, lacking
 from memrelay.openclaw import PLUGIN_ID, Configuration, config_path
 
 WAITING_S_WARN = 600  # a gateway that reaches its relayer delivers at once
@@ -19,38 +21,95 @@ _SWITCHES = ("recall", "capture")
 _TURN = re.compile(r"(\d{13})-.*\.turn")
 
 
+def check_hermes(case: Case) -> Verdict:
+    """Tell whether a Hermes that is to use the provider is set up for it."""
+    try:
+        home = hermes.home_path(None, case.environ)
+    except ConfigError:
+        return skipped("there is no Hermes here")
+    install = case.local("hermes install")
+    installed = hermes.plugin_path(home).exists()
+    try:
+        chosen = hermes.Configuration(home).provider == hermes.PROVIDER
+    except ConfigError as error:
+        # What is not written in plain lines may still say the right thing.
+        edit = f"${{EDITOR:-vi}} {shlex.quote(str(home / 'config.yaml'))}"
+        return warning(f"{error} See that memory.provider is memrelay.", edit)
+    if not (installed or chosen):
+        return skipped(f"Hermes does not use memrelay: `{install}` sets it up")
+    if not chosen:
+        return problem("Hermes has the provider, but has not chosen it.", install)
+    if not hermes.plugin_is_written(home):
+        return problem(
+            "The provider's files for Hermes are missing, or another version's.", install
+        )
+    return _hermes_profile(case, home) or _hermes_python(case) or ok(str(home))
+
+
+def _hermes_profile(case: Case, home: Path) -> Verdict | None:
+    try:
+        settings = hermes.HermesSettings.load(home)
+    except ConfigError as error:
+        path = shlex.quote(str(hermes.settings_path(home)))
+        return problem(str(error), f"${{EDITOR:-vi}} {path}")
+    used = settings.used_profile(hermes.identity_of(home), case.environ)
+    if settings.profile and not used.exists():
+        detail = f"Hermes is to use the profile {used}, which is not there."
+        return problem(detail, case.local("hermes install"))
+    return None
+
+
+def _hermes_python(case: Case) -> Verdict | None:
+    python = interpreter(case.environ)
+    if python is None:
+        detail = "The command hermes is not on the PATH: which Python runs it was not found."
+        return warning(detail, "ls ~/.local/bin")
+    try:
+        command = lacking(python)
+    except ConfigError as error:
+        return warning(str(error), f"ls -l {shlex.quote(str(python))}")
+    detail = f"The Python of Hermes, {python}, cannot import memrelay."
+    return problem(detail, command) if command else None
+
+
 def check_openclaw(case: Case) -> Verdict:
     """Tell whether an OpenClaw that is to use the plugin is set up for it."""
     path = config_path(case.environ)
+    install = case.local("openclaw install")
     if not path.exists():
         return skipped("there is no OpenClaw here")
-    if f'"{PLUGIN_ID}"' not in path.read_text(encoding="utf-8", errors="replace"):
-        return skipped("OpenClaw does not use memrelay: `memrelay openclaw install` sets it up")
-    case.gateway_wanted = True
+    if not _openclaw_uses_us(case):
+        return skipped(f"OpenClaw does not use memrelay: `{install}` sets it up")
     # The same place that the installation writes to.
     plugin = case.main_path.absolute().with_name("openclaw-plugin")
     try:
         missing = Configuration(path).missing(plugin=plugin, endpoint=_endpoint_path(case))
     except ConfigError as error:
-        return problem(str(error), "memrelay openclaw install")
+        return problem(str(error), install)
     if missing or not plugin.is_dir():
         places = ", ".join(".".join(change.path) for change in missing) or str(plugin)
-        return problem(f"OpenClaw's set-up lacks {places}.", "memrelay openclaw install")
+        return problem(f"OpenClaw's set-up lacks {places}.", install)
     return ok(str(path))
+
+
+def _openclaw_uses_us(case: Case) -> bool:
+    path = config_path(case.environ)
+    return path.exists() and f'"{PLUGIN_ID}"' in path.read_text(encoding="utf-8", errors="replace")
 
 
 def check_gateway(case: Case) -> Verdict:
     """Tell whether the local gateway runs, and what it reaches."""
     path = _endpoint_path(case)
+    start = case.local("gateway")
     endpoint = Endpoint.read(path)
     if endpoint is None:
-        if case.gateway_wanted:
-            return problem("No gateway runs, and OpenClaw needs one.", "memrelay gateway")
-        return skipped("none runs here: agents that need one have `memrelay gateway`")
+        if _openclaw_uses_us(case):
+            return problem("No gateway runs, and OpenClaw needs one.", start)
+        return skipped(f"none runs here: agents that need one have `{start}`")
     try:
         status = endpoint.ask("status")
     except TransportError:
-        return problem("A gateway was started, but does not answer.", "memrelay gateway")
+        return problem("A gateway was started, but does not answer.", start)
     except ConfigError:
         detail = f"Another gateway answers than the one that wrote {path}."
         return problem(detail, f"rm {shlex.quote(str(path))}")
@@ -60,7 +119,7 @@ def check_gateway(case: Case) -> Verdict:
     away = [key["key"] for key in status["keys"] if not key["healthy"]]
     if away:
         detail = f"The gateway does not reach the relayer of {', '.join(away)}."
-        return warning(detail, "memrelay gateway status")
+        return warning(detail, case.local("gateway status"))
     settings = status["settings"]
     recall, capture = ("on" if settings[f"auto_{what}"] else "off" for what in _SWITCHES)
     keys = ", ".join(key["key"] for key in status["keys"])
@@ -81,7 +140,7 @@ def check_spool(case: Case) -> Verdict:
     detail = f"{len(began)} captured turns wait for the relayer, the oldest for {age_s} s"
     if age_s < WAITING_S_WARN:
         return ok(detail)
-    return warning(f"{detail}.", "memrelay gateway")
+    return warning(f"{detail}.", case.local("gateway"))
 
 
 def _files(folder: Path) -> list[Path]:

@@ -5,9 +5,10 @@ It does not own reading them (`config.py`).
 
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
-from memrelay.config import VARIABLES, SeenFile, Settings, read_profile
+from memrelay.config import VARIABLES, Settings, read_profile
 from memrelay.doctor.case import Case
 from memrelay.doctor.findings import Verdict, ok, problem, warning
 from memrelay.errors import ConfigError
@@ -21,14 +22,32 @@ def check_profile(case: Case) -> Verdict:
         return problem(detail, case.agents(f"provision {case.agent}"))
     try:
         values = read_profile(case.path, missing_ok=not case.required)
-        chosen = case.path if case.required else None
-        case.settings = Settings.load(chosen, environ=case.overrides, namespace=case.namespace)
+        account = masked(case.settings.account_id)
     except ConfigError as error:
+        if wrong := _wrong_variables(case):
+            detail = f"{error} The profile is well: {' or '.join(wrong)} is wrong."
+            return problem(detail, f"unset {' '.join(wrong)}")
         mended = _mend(case.path) if case.path.exists() else case.command("init URL")
         return problem(str(error), mended)
     place = str(case.path) if values else "the environment"
-    account = masked(case.settings.account_id)
     return ok(f"{place}: key {case.settings.masked_key} of account {account}")
+
+
+def _wrong_variables(case: Case) -> list[str]:
+    """Return the variables that spoil a profile which is well without them."""
+    if not _loads(case.path, {}):
+        return []
+    given = {name: value for name in VARIABLES.values() if (value := case.overrides.get(name))}
+    alone = [name for name, value in given.items() if not _loads(case.path, {name: value})]
+    return alone or list(given)
+
+
+def _loads(path: Path, environ: Mapping[str, str]) -> bool:
+    try:
+        Settings.load(path, environ=environ)
+    except ConfigError:
+        return False
+    return True
 
 
 def _mend(path: Path) -> str:
@@ -65,9 +84,9 @@ def check_history(case: Case) -> Verdict:
         detail = "What the relayer showed is forgotten with each process: nowhere to keep it."
         return warning(detail, case.command("init URL"))
     try:
-        case.seen = SeenFile(path).value
+        seen = case.seen
     except ConfigError as error:
         quoted = shlex.quote(str(path))
         shared = _mend(path).startswith("chmod")
         return problem(str(error), _mend(path) if shared else f"mv {quoted} {quoted}.old")
-    return ok(f"grants up to {case.seen.grant_serial}, receipts up to {case.seen.receipt_seq}")
+    return ok(f"grants up to {seen.grant_serial}, receipts up to {seen.receipt_seq}")

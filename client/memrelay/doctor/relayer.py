@@ -21,13 +21,12 @@ API_MAJOR = "1"
 def check_relayer(case: Case) -> Verdict:
     """Tell whether a relayer answers."""
     url = case.inquiry.url
-    response = case.inquiry.get("/health")
+    response = case.health
     try:
         status = str(response.raise_for_status().json()["status"])
     except (httpx.HTTPStatusError, ValueError, LookupError, TypeError):
         detail = f"Something else than a relayer answers at {url} ({response.status_code})."
         return problem(detail, f"curl -i {shlex.quote(str(url))}")
-    case.date = response.headers.get("date")
     return ok(f"{url} answers: {status}")
 
 
@@ -44,7 +43,7 @@ def check_version(case: Case) -> Verdict:
 def check_clock(case: Case) -> Verdict:
     """Tell how far this machine's clock is from the relayer's."""
     try:
-        told = parsedate_to_datetime(case.date or "")
+        told = parsedate_to_datetime(case.health.headers.get("date", ""))
     except ValueError:
         return ok("the relayer does not tell its time")
     skew_s = round(abs((case.now() - told).total_seconds()))

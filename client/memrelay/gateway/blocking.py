@@ -6,7 +6,6 @@ It does not own what they do (`hooks.py`). One event loop in a daemon thread car
 """
 
 import asyncio
-import copy
 import logging
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
@@ -20,14 +19,14 @@ from memrelay.gateway.hooks import Gateway
 from memrelay.gateway.roster import Roster
 from memrelay.gateway.schemas import Tool
 from memrelay.gateway.settings import GatewaySettings
-from memrelay.gateway.tools import DEADLINE_S, ToolAnswer
+from memrelay.gateway.tool_answers import ToolAnswer
+from memrelay.gateway.tools import DEADLINE_S
 
 log = logging.getLogger("memrelay.gateway")
 
 T = TypeVar("T")
 
 _GRACE_S = 2.0  # the loop may be busy with others
-_KEEP_S = 5.0  # that a disk may take to keep a turn
 
 
 class BlockingGateway:
@@ -64,23 +63,10 @@ class BlockingGateway:
         )
         return cls(gateway, chosen)
 
-    def with_settings(self, settings: GatewaySettings) -> "BlockingGateway":
-        """Return this gateway with other settings; everything else is shared. Close one of them."""
-        other = copy.copy(self)
-        other._gateway, other._settings = self._gateway.with_settings(settings), settings
-        return other
-
-    def before_prompt_build(self, event: object, ctx: object) -> dict[str, str]:
-        """Return what a turn that begins is to be given, as members of OpenClaw's result."""
-        return self._hook(self._gateway.before_prompt_build(event, ctx), {})
-
     def recall(self, prompt: str, context: Context) -> Injection:
         """Return the memories that fit a prompt, framed; never raises, never waits for long."""
-        return self._hook(self._gateway.recall(prompt, context), Injection())
-
-    def agent_end(self, event: object, ctx: object) -> None:
-        """Capture a turn that has ended; it is durable when this returns, and delivered later."""
-        self._hook(self._gateway.agent_end(event, ctx), None)
+        limit_s = self._settings.recall_deadline_s + _GRACE_S
+        return self._hook(self._gateway.recall(prompt, context), Injection(), limit_s)
 
     def capture(
         self,
@@ -99,18 +85,6 @@ class BlockingGateway:
         except RuntimeError:
             log.warning("a turn was not captured: the gateway is closed")
 
-    def session_start(self, event: object, ctx: object) -> None:
-        """Note that a session begins, so that its first turn gets the cold-start context."""
-        self._hook(self._gateway.session_start(event, ctx), None)
-
-    def llm_input(self, event: object, ctx: object) -> None:
-        """Note what a model is asked; with a debounce, the turn before it is captured first."""
-        self._hook(self._gateway.llm_input(event, ctx), None)
-
-    def llm_output(self, event: object, ctx: object) -> None:
-        """Note what a model answers; with a debounce, the turn is captured after some silence."""
-        self._hook(self._gateway.llm_output(event, ctx), None)
-
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools that a model may call."""
@@ -120,17 +94,17 @@ class BlockingGateway:
         """Return what a tool answers; what goes wrong is an answer as well."""
         failed = ToolAnswer.failed("The memory tool failed; go on without it.")
         call = self._gateway.call_tool(name, arguments, context)
-        return self._hook(call, failed, timeout_s=DEADLINE_S + _GRACE_S)
+        return self._hook(call, failed, DEADLINE_S + _GRACE_S)
 
     def flush(self, timeout_s: float) -> bool:
         """Deliver what waits, for so long at most; return whether nothing is left."""
-        return self._hook(self._gateway.flush(timeout_s), False, timeout_s=timeout_s + _GRACE_S)
+        return self._hook(self._gateway.flush(timeout_s), False, timeout_s + _GRACE_S)
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Deliver what waits, for so long at most, close the connections and end the thread."""
         if self._loop.is_closed():
             return
-        self._hook(self._gateway.close(timeout_s), None, timeout_s=timeout_s + _GRACE_S)
+        self._hook(self._gateway.close(timeout_s), None, timeout_s + _GRACE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_GRACE_S)
         if not self._thread.is_alive():
@@ -147,13 +121,10 @@ class BlockingGateway:
     ) -> None:
         self.close()
 
-    def _hook(
-        self, work: Coroutine[Any, Any, T], otherwise: T, *, timeout_s: float | None = None
-    ) -> T:
+    def _hook(self, work: Coroutine[Any, Any, T], otherwise: T, timeout_s: float) -> T:
         """Return what a hook returns, or something else if it does not in time."""
-        limit_s = self._settings.recall_deadline_s + _KEEP_S if timeout_s is None else timeout_s
         try:
-            return self._wait(work, limit_s)
+            return self._wait(work, timeout_s)
         except Exception as error:
             log.warning("a hook gave no answer (%s)", type(error).__name__)
             return otherwise

@@ -9,7 +9,6 @@ It does not own which turns are captured (`hooks.py`) or how they are kept (`spo
 """
 
 import asyncio
-import contextlib
 import json
 import logging
 from dataclasses import asdict, dataclass, field
@@ -18,27 +17,32 @@ from typing import Self
 
 from memrelay.answers import rfc3339
 from memrelay.client import MemoryClient
-from memrelay.errors import Conflict, NotGranted, ServerError
+from memrelay.errors import Conflict, NotAllowed, NotGranted, ServerError
 from memrelay.gateway.events import encodable
+from memrelay.gateway.framing import one_line
 from memrelay.gateway.outage import CAPTURE, Outages
 from memrelay.gateway.roster import Seat
 from memrelay.gateway.spool import Spool, SpoolKey
+from memrelay.models import Analysis, Remembered
 from memrelay.sealed.keys import mac
 
 log = logging.getLogger("memrelay.gateway")
 
 TEXT_BYTES_MAX = 64 * 1024  # of one conversation, as the relayer takes it
 SOURCE_CHARS_MAX = 512
+_KNOWN_MAX = 5  # nearest memories that are compared with a wish
 PAUSE_S, PAUSE_S_MAX = 30.0, 900.0
-# Refusals that say nothing against the turn: a key, a path, a clock or a proxy may be mended.
-_CURABLE = frozenset({401, 403, 404, 408, 421, 425, 426, 429})
+# Only the relayer's own word about a turn is final: a proxy's, a full account's, a key's is not.
+_FINAL = frozenset({"request.invalid", "request.too_large", "namespace.invalid"})
+_OF_ONE_TURN = frozenset({400, 403, 413, 422, 500})
 
 
 @dataclass(frozen=True, kw_only=True)
 class CapturedTurn:
     """A turn as it is kept and sent; its time is that of the hook, however late it is sent.
 
-    Other members would need another version of the spool's files.
+    A `wish` is a text that somebody asked to keep: without any fact in it, it is kept as it is.
+    Files of other members are set aside as damaged by a version that does not know them.
     """
 
     agent: str
@@ -47,6 +51,7 @@ class CapturedTurn:
     source: str
     occurred_at: str
     idempotency_key: str
+    wish: bool = False
 
     @classmethod
     def of(cls, seat: Seat, *, text: str, session: str, source: str, occurred_at: datetime) -> Self:
@@ -90,7 +95,7 @@ class Captures:
     """Keeps captured turns and delivers them, one at a time for each key, oldest first.
 
     A request that fails is sent once more after `retry_s`; then all wait for `pause_s`, twice as
-    long each time.
+    long each time. What is refused to one turn, or to one namespace, holds up nothing else.
     """
 
     def __init__(
@@ -101,6 +106,7 @@ class Captures:
         self._retry_s = retry_s
         self._pause_s = pause_s
         self._lines: dict[str, _Line] = {}
+        self._closed = False
 
     async def add(self, client: MemoryClient, turn: CapturedTurn) -> None:
         """Keep a turn; when this returns, it is durable, and its delivery has begun."""
@@ -113,6 +119,8 @@ class Captures:
 
     def wake(self, client: MemoryClient) -> None:
         """Try now to deliver what waits for a client's key."""
+        if self._closed:
+            return
         line = self._line(client)
         line.again = True
         if line.task is None:
@@ -129,6 +137,7 @@ class Captures:
 
     async def close(self) -> None:
         """Stop all work; what waits on disk stays there."""
+        self._closed = True
         tasks = [line.task for line in self._lines.values() if line.task is not None]
         for line in self._lines.values():
             if line.timer is not None:
@@ -136,6 +145,7 @@ class Captures:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._spool.close()
 
     def _line(self, client: MemoryClient) -> _Line:
         key = SpoolKey.of(client.settings.identity)
@@ -149,31 +159,39 @@ class Captures:
             while line.again:
                 line.again = False
                 complete = await self._deliver(line)
+        except Exception as error:
+            log.warning("captured turns could not be delivered (%s)", type(error).__name__)
+            complete = False
         finally:
             line.task = None
         line.failures = 0 if complete else line.failures + 1
-        if line.failures:
-            # More doublings than that are past the maximum anyway.
-            pause_s = min(self._pause_s * 2 ** min(line.failures - 1, 16), PAUSE_S_MAX)
+        if line.failures and not self._closed:
+            pause_s = pause_after(line.failures, self._pause_s)
             loop = asyncio.get_running_loop()
             line.timer = loop.call_later(pause_s, self.wake, line.client)
 
     async def _deliver(self, line: _Line) -> bool:
         """Send what waits; return whether nothing has to be tried again."""
         complete, refused = True, 0
+        closed: set[str] = set()
         for name in self._spool.names(line.key):
-            data = self._spool.get(line.key, name)
-            if data is None:
+            turn = self._read(line.key, name)
+            if turn is None:
                 continue
-            turn = CapturedTurn.from_bytes(data)
+            if turn.namespace in closed:
+                complete = False
+                continue
             place = (line.client.settings.masked_key, turn.agent, CAPTURE)
+            began_s = self._outages.now_s()
             try:
                 await self._send(line.client, turn)
             except Exception as error:
                 if not is_final(error):
                     complete = False
-                    self._outages.failed(*place, error)
-                    if not concerns_one_turn(error):
+                    self._outages.failed(*place, error, began_s=began_s)
+                    if concerns_one_namespace(error):
+                        closed.add(turn.namespace)
+                    elif not concerns_one_turn(error):
                         break
                     continue
                 refused += 1
@@ -184,35 +202,75 @@ class Captures:
             log.warning("captured turns were refused for good and dropped (%d)", refused)
         return complete
 
+    def _read(self, key: SpoolKey, name: str) -> CapturedTurn | None:
+        data = self._spool.get(key, name)
+        try:
+            return None if data is None else CapturedTurn.from_bytes(data)
+        except (TypeError, ValueError):
+            self._spool.set_aside(name)
+            return None
+
     async def _send(self, client: MemoryClient, turn: CapturedTurn) -> None:
         try:
-            await self._analyze(client, turn)
+            await sent(client, turn)
         except Exception as error:
-            if is_final(error):
+            if is_final(error) or concerns_one_turn(error) or concerns_one_namespace(error):
                 raise
             await asyncio.sleep(self._retry_s)
-            await self._analyze(client, turn)
+            await sent(client, turn)
 
-    async def _analyze(self, client: MemoryClient, turn: CapturedTurn) -> None:
-        # A conflict: it was captured before the relayer's rules of redaction changed.
-        with contextlib.suppress(Conflict):
-            await client.analyze(
-                turn.text,
-                namespace=turn.namespace,
-                occurred_at=turn.occurred_at,
-                source=turn.source,
-                idempotency_key=turn.idempotency_key,
-            )
+
+async def sent(client: MemoryClient, turn: CapturedTurn) -> Analysis | Remembered | None:
+    """Send a turn and return what it became: facts, a wish kept as it is, or nothing new (None).
+
+    Raises:
+        MemrelayError: it was not taken.
+    """
+    try:
+        analysis = await client.analyze(
+            turn.text,
+            namespace=turn.namespace,
+            occurred_at=turn.occurred_at,
+            source=turn.source,
+            idempotency_key=turn.idempotency_key,
+        )
+    except Conflict:
+        return None  # it was captured before the relayer's rules of redaction changed
+    if not turn.wish or analysis.fact_count or analysis.episode_id is not None:
+        return analysis
+    if await _knows(client, turn):
+        return None
+    return await client.remember(
+        turn.text,
+        namespace=turn.namespace,
+        source=turn.source,
+        idempotency_key=turn.idempotency_key,
+    )
+
+
+async def _knows(client: MemoryClient, turn: CapturedTurn) -> bool:
+    recalled = await client.recall(turn.text, namespace=turn.namespace, limit=_KNOWN_MAX)
+    return any(one_line(memory.text or "") == one_line(turn.text) for memory in recalled.results)
+
+
+def pause_after(failures: int, first_s: float) -> float:
+    """Return how long to wait after so many failures in a row: twice as long each time."""
+    # More doublings than that are past the maximum anyway.
+    return min(first_s * 2.0 ** min(failures - 1, 16), PAUSE_S_MAX)
 
 
 def is_final(error: Exception) -> bool:
     """Return whether the relayer will never take what it refused so."""
-    status = error.status if isinstance(error, ServerError) else 0
-    return 400 <= status < 500 and status not in _CURABLE
+    return isinstance(error, ServerError) and error.status < 500 and error.code in _FINAL
+
+
+def concerns_one_namespace(error: Exception) -> bool:
+    """Return whether turns of the same namespace would be refused alike, and others not."""
+    if isinstance(error, NotAllowed):
+        return not error.code.startswith("http.")  # a proxy knows nothing of namespaces
+    return isinstance(error, NotGranted)
 
 
 def concerns_one_turn(error: Exception) -> bool:
     """Return whether other turns of the same key may fare better at once."""
-    if isinstance(error, ServerError):
-        return error.status in {403, 500}
-    return isinstance(error, NotGranted)
+    return isinstance(error, ServerError) and error.status in _OF_ONE_TURN

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from memrelay.gateway.events import ASSISTANT, USER, Message
-from memrelay.gateway.filters import is_worth_keeping, without_noise
+from memrelay.gateway.filters import has_fitting_length, is_worth_keeping, without_noise
 from memrelay.gateway.settings import (
     COLD_START_TAG,
     CORE_PLUS_TAG,
@@ -22,6 +22,8 @@ from memrelay.gateway.settings import (
 
 QUERY_CHARS_MAX = 2000  # a question is shorter; what follows it is material, and costs time
 CONVERSATION_BYTES_MAX = 60_000  # the relayer reads 64 KiB; numbers and roles come on top
+_INDENT = "\N{NO-BREAK SPACE} "
+_FENCES = ("```", "~~~")
 
 _OWN_BLOCK = re.compile(
     rf"<\s{{0,4}}(?P<end>/?)\s{{0,4}}(?:{MEMWAL_TAG}|{CORE_PLUS_TAG}|{COLD_START_TAG})\b[^<>]*>",
@@ -35,10 +37,14 @@ _CONTEXT_MARK = "⟦openclaw:ctx⟧"
 _CONTEXT_HEADER: Final = re.compile(
     rf".{{1,200}} {_CONTEXT_MARK}|[A-Z][^\n()]{{0,80}} \((?:untrusted|metadata)[^\n()]{{0,80}}\):"
 )
+_IN_HEADERS = (_CONTEXT_MARK, "(untrusted", "(metadata")  # no header without one of them
 _GATEWAY_LINE: Final = re.compile(
-    r"System: .*|Context:|Current message:|\[Replying to: .*\]|\[message_id: [^\]]*\]"
+    r"^[^\S\n]*(?:"
+    r"System: .*|Context:|Current message:|\[Replying to: .*\]|\[message_id: [^\]\n]*\]"
     r"|Delivery: .*`message` tool.*|Active goal: .*update_goal.*"
     r"|OpenClaw runtime (?:context|event)\b.*|This context is runtime-generated\b.*"
+    r")[^\S\n]*(?:\n|\Z)",
+    re.MULTILINE,
 )
 _STAMP: Final = re.compile(
     r"^ {0,4}\[[^\[\]\n]{0,120}\d{4}-\d\d-\d\d[T ]\d\d:\d\d[^\[\]\n]{0,40}\] {0,4}", re.MULTILINE
@@ -61,73 +67,89 @@ def clean_query(text: str) -> str:
 def cleaned(text: str) -> str:
     """Return a user's message without what a gateway put around it, line breaks kept."""
     outside = _outside(strip_injected(text.replace("\r\n", "\n")), _GATEWAY_BLOCK)
-    lines = _without_context(outside.split("\n"))
-    written = (line for line in lines if not _GATEWAY_LINE.fullmatch(line.strip()))
-    return _STAMP.sub("", "\n".join(written)).strip()
+    if any(mark in outside for mark in _IN_HEADERS):
+        outside = "\n".join(_without_context(outside.split("\n")))
+    return _STAMP.sub("", _GATEWAY_LINE.sub("", outside)).strip()
 
 
 def capturable(messages: Sequence[Message], settings: GatewaySettings) -> tuple[Message, ...]:
     """Return the messages of a turn's end that are worth capturing, cleaned, oldest first.
 
-    None when too little is left. Together they fit one request: if need be, long ones are cut.
+    None when too little is left. Long ones are cut so that all fit one request, before any rule
+    spends time on them.
     """
-    spoken = [message for message in map(_spoken, messages) if message.text]
-    if settings.capture_scope == "turn":
-        spoken = _last_turn(spoken)
-    kept = []
-    for message in spoken[-settings.capture_messages_max :]:
-        text = message.text if settings.capture_noise else without_noise(message.text)
-        if is_worth_keeping(text, settings):
-            kept.append(replace(message, text=text))
+    said = _window(messages, settings)
+    if not settings.capture_noise:
+        said = [replace(message, text=without_noise(message.text)) for message in said]
+    said = [message for message in said if has_fitting_length(message.text, settings)]
+    texts = _cut_to_fit([message.text for message in said])
+    kept = tuple(
+        replace(message, text=text)
+        for message, text in zip(said, texts, strict=True)
+        if is_worth_keeping(text, settings)
+    )
     if settings.require_user_message and not any(message.role == USER for message in kept):
         return ()
     if sum(len(message.text) for message in kept) < settings.conversation_chars_min:
         return ()
-    return _cut_to_fit(kept)
+    return kept
 
 
 def numbered(messages: Sequence[Message]) -> str:
     """Return messages as the numbered list that the relayer reads, with their roles.
 
-    A blank line only stands between messages, so that no text passes for another message.
+    No text passes for another message: blank lines only stand between messages, and a line within
+    one is indented, so that no role at its beginning counts.
     """
+    texts = _cut_to_fit([_in_one_part(message.text) for message in messages])
     return "\n\n".join(
-        f"{number}. {message.role}: {_without_blank_lines(message.text)}"
-        for number, message in enumerate(messages, 1)
+        f"{number}. {message.role}: {text}"
+        for number, (message, text) in enumerate(zip(messages, texts, strict=True), 1)
     )
 
 
-def _spoken(message: Message) -> Message:
-    """Return a message's own words, none for roles that do not speak.
+def _window(messages: Sequence[Message], settings: GatewaySettings) -> list[Message]:
+    """Return the last messages with words of their own, as many as may be captured, cleaned.
 
-    What could not be sent anyway is cut off here, before rules spend time on it.
+    It goes back from the end, and not further than it must: sessions get long.
     """
-    text = ""
+    found = list[Message]()
+    for message in reversed(messages):
+        text = _own_words(message)
+        if not text:
+            continue
+        found.append(replace(message, text=text))
+        begins_turn = settings.capture_scope == "turn" and message.role == USER
+        if begins_turn or len(found) == settings.capture_messages_max:
+            break
+    return found[::-1]
+
+
+def _own_words(message: Message) -> str:
+    """Return a message's own words, none for roles that do not speak."""
     if message.role == USER:
-        text = cleaned(message.text)
-    elif message.role == ASSISTANT:
-        text = strip_injected(message.text)
-    return replace(message, text=text[:CONVERSATION_BYTES_MAX])
+        return cleaned(message.text)
+    return strip_injected(message.text) if message.role == ASSISTANT else ""
 
 
-def _last_turn(spoken: list[Message]) -> list[Message]:
-    """Return the last message of the user and the answers to it."""
-    for index in range(len(spoken) - 1, -1, -1):
-        if spoken[index].role == USER:
-            return spoken[index:]
-    return spoken
+def _cut_to_fit(texts: Sequence[str]) -> list[str]:
+    """Return texts, those over an equal share cut to it if all of them are too long."""
+    encoded = [text.encode("utf-8", "replace") for text in texts]
+    if sum(map(len, encoded)) <= CONVERSATION_BYTES_MAX:
+        return list(texts)
+    share = CONVERSATION_BYTES_MAX // len(encoded)
+    return [text[:share].decode("utf-8", "ignore") for text in encoded]
 
 
-def _cut_to_fit(kept: Sequence[Message]) -> tuple[Message, ...]:
-    """Return messages, those over an equal share cut to it if all of them are too long."""
-    texts = [message.text.encode("utf-8", "replace") for message in kept]
-    if sum(map(len, texts)) <= CONVERSATION_BYTES_MAX:
-        return tuple(kept)
-    share = CONVERSATION_BYTES_MAX // len(texts)
-    return tuple(
-        replace(message, text=text[:share].decode("utf-8", "ignore"))
-        for message, text in zip(kept, texts, strict=True)
-    )
+def _in_one_part(text: str) -> str:
+    """Return a text without blank lines, and with all lines but the first one indented.
+
+    The relayer passes over blanks before a role, but not over a no-break blank. A fence stays at
+    the margin: it has to be seen as one.
+    """
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    later = (line if line.lstrip().startswith(_FENCES) else _INDENT + line for line in lines[1:])
+    return "\n".join([*lines[:1], *later])
 
 
 def _outside(text: str, marks: re.Pattern[str]) -> str:
@@ -162,7 +184,3 @@ def _without_context(lines: list[str]) -> list[str]:
         elif bare == ends_at:
             ends_at = None
     return kept
-
-
-def _without_blank_lines(text: str) -> str:
-    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip())

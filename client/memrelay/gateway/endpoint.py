@@ -4,6 +4,8 @@ It does not own what the gateway answers (`serve.py`).
 
 - The endpoint file, which only this user can read, holds the address and the token. A gateway
   writes it when it begins to listen and removes it when it ends.
+- Both sides show that they know the file: a caller the token, the gateway the proof. After a
+  gateway was killed, somebody else may listen on its port.
 - JSON-RPC 2.0, one object a line: a web page cannot be made to speak it.
 """
 
@@ -11,11 +13,11 @@ import json
 import os
 import socket as sockets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from memrelay.config import profile_path, read_private, write_private
+from memrelay.config import make_private_folder, profile_path, read_private, write_private
 from memrelay.errors import ConfigError, TransportError
 
 LOOPBACK = "127.0.0.1"
@@ -25,9 +27,10 @@ _SOCKET_PATH_BYTES_MAX = 100  # the shortest limit among systems is 103
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """An address of this machine, a socket's path or a port, and the token to show there."""
+    """An address of this machine, a socket's path or a port, and what both sides show there."""
 
-    token: str
+    token: str = field(repr=False)
+    proof: str = field(repr=False)
     socket: str | None = None
     port: int | None = None
 
@@ -43,13 +46,13 @@ class Endpoint:
             return None
         try:
             values = json.loads(data)
-            return cls(token=values["token"], socket=values["socket"], port=values["port"])
+            return cls(**{item.name: values[item.name] for item in fields(cls)})
         except (ValueError, KeyError, TypeError):
             raise ConfigError(f"{path} is damaged; remove it.") from None
 
     def write(self, path: Path) -> None:
         """Write the endpoint file."""
-        write_private(path, {"socket": self.socket, "port": self.port, "token": self.token})
+        write_private(path, asdict(self))
 
     def answers(self) -> bool:
         """Return whether anybody listens there."""
@@ -78,6 +81,8 @@ class Endpoint:
                     answer = json.loads(file.readline(LINE_BYTES_MAX))
                     if "error" in answer:
                         raise ConfigError(answer["error"]["message"])
+                    if name == "hello" and answer["result"]["proof"] != self.proof:
+                        raise TransportError("Something else listens where the gateway did.")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise TransportError("The gateway does not answer.") from error
         return answer["result"]
@@ -121,7 +126,7 @@ def checked_socket(path: Path) -> Path:
     if len(os.fsencode(path)) > _SOCKET_PATH_BYTES_MAX:
         raise ConfigError(f"{path} is too long for a socket: name another --socket, or use --port.")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         status = path.parent.stat()
     except OSError as error:
         raise ConfigError(f"{path.parent} cannot be used: {error.strerror}.") from error

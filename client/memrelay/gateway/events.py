@@ -20,17 +20,20 @@ class Context:
     session_id: str | None = None
     run_id: str | None = None
     trigger: str | None = None
+    origin: str | None = None  # of the input: `external_user`, `inter_session`, `internal_system`
 
     @classmethod
     def from_json(cls, value: object) -> Self:
         """Return the context of a gateway's `ctx`."""
         found = value if isinstance(value, Mapping) else {}
+        provenance = found.get("inputProvenance")
         return cls(
             agent_id=_text(found.get("agentId")),
             session_key=_text(found.get("sessionKey")),
             session_id=_text(found.get("sessionId")),
             run_id=_text(found.get("runId")),
             trigger=_text(found.get("trigger")),
+            origin=_text(provenance.get("kind")) if isinstance(provenance, Mapping) else None,
         )
 
 
@@ -47,7 +50,6 @@ class Prompt:
     """A turn that is about to begin."""
 
     prompt: str
-    messages: tuple[Message, ...] = ()
 
     @classmethod
     def from_json(cls, value: object) -> Self:
@@ -59,7 +61,7 @@ class Prompt:
         found = value if isinstance(value, Mapping) else {}
         written = found.get("currentUserMessage")
         prompt = _text(written if isinstance(written, str) else found.get("prompt"))
-        return cls(prompt=prompt or "", messages=read_messages(found.get("messages")))
+        return cls(prompt=prompt or "")
 
 
 @dataclass(frozen=True, kw_only=True)

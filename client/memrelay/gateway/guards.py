@@ -3,7 +3,8 @@
 It does not own what a text is worth (`filters.py`), nor which key an agent has (`roster.py`).
 
 - A run that works on memories itself never leads to recall or capture: memory would feed itself.
-- Two agents never get one name, except where the gateway itself does not tell them apart.
+- Two agents do not get one name or one namespace by accident, except where the gateway itself does
+  not tell them apart. Names with a digest can be chosen on purpose: who names agents is trusted.
 """
 
 import re
@@ -28,9 +29,12 @@ def run_refusal(context: Context, settings: GatewaySettings) -> str | None:
         return "memory_run"
     if settings.skip_cron and (trigger == "cron" or ":cron:" in session):
         return "cron"
-    if settings.skip_heartbeat and (trigger == "heartbeat" or session.endswith(":heartbeat")):
+    if settings.skip_heartbeat and (
+        "heartbeat" in {trigger, session.rpartition(":")[2]} or context.origin == "internal_system"
+    ):
         return "heartbeat"
-    if settings.skip_subagents and ":subagent:" in session:
+    # What another session sends, such as a sub-agent that has finished, arrives as a user's input.
+    if settings.skip_subagents and (":subagent:" in session or context.origin == "inter_session"):
         return "subagent"
     return None
 
@@ -72,16 +76,23 @@ def agent_of(context: Context) -> str:
             return MAIN_AGENT
         name = key.split(":", 2)[1]
     lower = name.strip().lower()
-    if _NAME.fullmatch(lower):
-        return lower
-    stem = _NOT_IN_NAME.sub("-", lower).strip("-_")[:40] or "agent"
-    return f"{stem}-{blake2s(lower.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
+    return lower if _NAME.fullmatch(lower) else _distinct(lower)
 
 
 def namespace_of(context: Context, default: str = "default") -> str:
-    """Return the namespace of an agent without a key of its own: its name, or the default's."""
+    """Return the namespace of an agent without a key of its own: its name, or the main agent's.
+
+    An agent that is called like the main agent's namespace gets another one than that.
+    """
     name = agent_of(context)
-    return default if name == MAIN_AGENT else name
+    if name == MAIN_AGENT:
+        return default
+    return _distinct(name) if name == default else name
+
+
+def _distinct(name: str) -> str:
+    stem = _NOT_IN_NAME.sub("-", name).strip("-_")[:40] or "agent"
+    return f"{stem}-{blake2s(name.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
 
 def _within_agent(session_key: str | None) -> str:

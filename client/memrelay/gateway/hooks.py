@@ -11,7 +11,6 @@ import asyncio
 import copy
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,19 +21,25 @@ from memrelay.gateway.capture import CapturedTurn, Captures
 from memrelay.gateway.conversation import capturable, clean_query, numbered
 from memrelay.gateway.debounce import Debounce, session_of
 from memrelay.gateway.events import Context, Injection, Message, Prompt, Turn, encodable
-from memrelay.gateway.framing import Outcome, cold_start, framed, namespace_instruction
-from memrelay.gateway.guards import TRIVIAL, capture_refusal, recall_refusal
+from memrelay.gateway.framing import (
+    Outcome,
+    cold_start,
+    framed,
+    memory_chars_max,
+    namespace_instruction,
+)
+from memrelay.gateway.guards import TRIVIAL, agent_of, capture_refusal, recall_refusal
 from memrelay.gateway.outage import RECALL, Outages
 from memrelay.gateway.roster import Roster, Seat
 from memrelay.gateway.schemas import Tool
+from memrelay.gateway.sessions import Session, Sessions
 from memrelay.gateway.settings import GatewaySettings
 from memrelay.gateway.spool import Spool
-from memrelay.gateway.tools import ToolAnswer, Tools
+from memrelay.gateway.tool_answers import ToolAnswer
+from memrelay.gateway.tools import Tools
 from memrelay.models import Memory
 
 log = logging.getLogger("memrelay.gateway")
-
-_SESSIONS_MAX = 1000
 
 
 class Gateway:
@@ -67,8 +72,8 @@ class Gateway:
         )
         self._captures = Captures(spool, self._outages, retry_s=self._settings.capture_retry_s)
         self._debounce = Debounce()
-        self._tools = Tools(source=source, transcripts=transcripts, now=self._now)
-        self._opened: OrderedDict[str, None] = OrderedDict()
+        self._tools = Tools(self._captures, source=source, transcripts=transcripts, now=self._now)
+        self._sessions = Sessions()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def with_settings(self, settings: GatewaySettings) -> "Gateway":
@@ -95,37 +100,43 @@ class Gateway:
             refusal = recall_refusal(query, context, self._settings)
             if seat is None or refusal not in {None, TRIVIAL}:
                 return Injection()
-            opening = self._opens(context)
+            session = (seat.agent, session_of(context))
+            opening = self._settings.cold_start and not self._sessions.began(session)
             if refusal == TRIVIAL and not opening:
                 return Injection()
-            return await self._recall(seat, None if refusal else query, opening=opening)
+            return await self._recall(
+                seat, None if refusal else query, opens=session if opening else None
+            )
         except Exception as error:
             log.warning("recall failed (%s): the turn goes on without it", type(error).__name__)
             return Injection()
 
-    async def _recall(self, seat: Seat, query: str | None, *, opening: bool) -> Injection:
+    async def _recall(self, seat: Seat, query: str | None, *, opens: Session | None) -> Injection:
         settings = self._settings
         place = (seat.key, seat.agent, RECALL)
         if self._outages.paused(*place, settings.outage_pause_s):
             return _told(seat, "failed")
+        began_s = self._outages.now_s()
         try:
             async with asyncio.timeout(settings.recall_deadline_s):
                 beginning, memories = await asyncio.gather(
-                    self._beginning(seat, opening), self._memories(seat, query)
+                    self._beginning(seat, opens is not None), self._memories(seat, query)
                 )
         except Exception as error:
-            self._outages.failed(*place, error)
+            self._outages.failed(*place, error, began_s=began_s)
             return _told(seat, "failed")
         self._outages.succeeded(*place)
+        if opens is not None:
+            self._sessions.begin(opens)
         self._captures.wake(seat.client)
         block = framed(memories, settings, namespace=seat.namespace)
         parts = [part for part in (beginning, block) if part]
         return _told(seat, "found" if block else "none", "\n\n".join(parts))
 
-    async def _memories(self, seat: Seat, query: str | None) -> list[Memory]:
+    async def _memories(self, seat: Seat, query: str | None) -> tuple[Memory, ...]:
         """Return the memories that fit a query, nearest first, over all of the agent's places."""
         if query is None:
-            return []
+            return ()
         settings = self._settings
         shared = await seat.shared() if settings.recall_shared else ()
         return await seat.recall(
@@ -133,6 +144,7 @@ class Gateway:
             namespaces=(seat.namespace, *shared),
             limit=settings.recall_results_max,
             min_relevance=settings.relevance_min,
+            chars_max=memory_chars_max(settings),
         )
 
     async def _beginning(self, seat: Seat, opening: bool) -> str | None:
@@ -148,17 +160,8 @@ class Gateway:
     async def session_start(self, event: object, ctx: object) -> None:
         """Note that a session begins, so that its first turn gets the cold-start context."""
         del event  # all that matters is in the context
-        self._opened.pop(session_of(Context.from_json(ctx)), None)
-
-    def _opens(self, context: Context) -> bool:
-        """Return whether this is the first turn of its session that this process sees."""
-        session = session_of(context)
-        if not self._settings.cold_start or session in self._opened:
-            return False
-        self._opened[session] = None
-        while len(self._opened) > _SESSIONS_MAX:
-            self._opened.popitem(last=False)
-        return True
+        context = Context.from_json(ctx)
+        self._sessions.forget((agent_of(context), session_of(context)))
 
     # After a turn.
 

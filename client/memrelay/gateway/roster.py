@@ -4,6 +4,7 @@ It does not own what a session key means (`guards.py`) or how profiles are made 
 
 - An agent with a profile of its own uses that profile's key and namespace, never another key.
 - Any other agent works with the main profile, in a namespace of its own and in no other.
+- No agent reaches a namespace that was not granted to its key by name, the owner's neither.
 - Profiles are looked at anew when their file changes: a rotated key needs no restart.
 """
 
@@ -11,7 +12,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -23,7 +24,7 @@ from memrelay.config import (
     agents_folder,
     profile_path,
 )
-from memrelay.errors import ConfigError, Invalid
+from memrelay.errors import ConfigError, Invalid, MemrelayError
 from memrelay.gateway.events import Context
 from memrelay.gateway.framing import presentable
 from memrelay.gateway.guards import agent_of, namespace_of
@@ -37,11 +38,15 @@ SHARED_NAMESPACES_MAX = 8  # each one is a request before a turn
 
 @dataclass(frozen=True, kw_only=True)
 class Seat:
-    """An agent's place: its name, the client that holds its key, and its namespace."""
+    """An agent's place: its name, the client that holds its key, and its namespace.
+
+    `told` are the keys whose shared namespaces were complained about, so that it happens once.
+    """
 
     agent: str
     client: MemoryClient
     namespace: str
+    told: set[tuple[str, str]] = field(default_factory=set, repr=False)
 
     @property
     def key(self) -> str:
@@ -55,31 +60,60 @@ class Seat:
 
     async def shared(self) -> tuple[str, ...]:
         """Return the other namespaces that were granted to this agent's key by name."""
-        if self.borrows:
-            return ()
-        granted = await self.client.granted() or ()
-        return tuple(name for name in granted if name != self.namespace)[:SHARED_NAMESPACES_MAX]
+        others = await self._granted()
+        if len(others) > SHARED_NAMESPACES_MAX:
+            text = "only %d of %d shared namespaces are searched (key %s)"
+            self._tell("many", text, SHARED_NAMESPACES_MAX, len(others), self.key)
+        return others[:SHARED_NAMESPACES_MAX]
 
     async def recall(
-        self, query: str, *, namespaces: Sequence[str], limit: int, min_relevance: float
-    ) -> list[Memory]:
-        """Return the presentable memories that fit a query best, nearest first."""
+        self,
+        query: str,
+        *,
+        namespaces: Sequence[str],
+        limit: int,
+        min_relevance: float,
+        chars_max: int | None,
+    ) -> tuple[Memory, ...]:
+        """Return the presentable memories that fit a query best, nearest first.
+
+        Their texts are cut to `chars_max` characters: what is not shown needs no examination.
+
+        Raises:
+            MemrelayError: the first of the namespaces failed; without another one, it goes on.
+        """
         answers = await asyncio.gather(
             *(
                 self.client.recall(query, namespace=name, limit=limit, min_relevance=min_relevance)
                 for name in namespaces
-            )
+            ),
+            return_exceptions=True,
         )
-        found = list(presentable([memory for answer in answers for memory in answer.results]))
+        found: list[Memory] = []
+        for number, answer in enumerate(answers):
+            if not isinstance(answer, BaseException):
+                found += answer.results
+            elif number == 0:
+                raise answer
+            else:
+                text = "a shared namespace could not be searched (%s, key %s)"
+                self._tell("failed", text, type(answer).__name__, self.key)
         found.sort(key=lambda memory: 2.0 if memory.distance is None else memory.distance)
-        return found[:limit]
+        return presentable(found, limit=limit, chars_max=chars_max)
 
     async def may_use(self, namespace: str) -> bool:
         """Return whether this agent's tools may reach into a namespace."""
-        if namespace == self.namespace or self.borrows:
-            return namespace == self.namespace
-        granted = await self.client.granted()
-        return granted is None or namespace in granted
+        return namespace == self.namespace or namespace in await self._granted()
+
+    async def _granted(self) -> tuple[str, ...]:
+        # A key of the whole account holds every other agent's namespace as well: by name, none.
+        granted = () if self.borrows else await self.client.granted() or ()
+        return tuple(name for name in granted if name != self.namespace)
+
+    def _tell(self, matter: str, text: str, *values: object) -> None:
+        if (self.key, matter) not in self.told:
+            self.told.add((self.key, matter))
+            log.warning(text, *values)
 
 
 class Roster:
@@ -88,8 +122,9 @@ class Roster:
     def __init__(self, main: Settings | None, folder: Path | None = None) -> None:
         self._main = _client(main) if main else None
         self._folder = folder
-        self._own: dict[str, tuple[tuple[int, int], MemoryClient | None]] = {}
+        self._own: dict[str, tuple[tuple[int, ...], MemoryClient | None]] = {}
         self._replaced: list[MemoryClient] = []
+        self._told: set[tuple[str, str]] = set()
 
     @classmethod
     def load(
@@ -122,7 +157,7 @@ class Roster:
         name = agent_of(context)
         found, own = self._look_up(name)
         if found:
-            return Seat(agent=name, client=own, namespace=_namespace(own)) if own else None
+            return self._seat(name, own, _namespace(own)) if own else None
         if self._main is None:
             return None
         try:
@@ -130,7 +165,10 @@ class Roster:
         except Invalid:
             log.warning("an agent's name cannot be a namespace: it has no memory")
             return None
-        return Seat(agent=name, client=self._main, namespace=chosen)
+        return self._seat(name, self._main, chosen)
+
+    def _seat(self, agent: str, client: MemoryClient, namespace: str) -> Seat:
+        return Seat(agent=agent, client=client, namespace=namespace, told=self._told)
 
     def clients(self) -> list[MemoryClient]:
         """Return the clients of the main profile and of every agent's own."""
@@ -142,7 +180,10 @@ class Roster:
     async def close(self) -> None:
         """Close the connections of all clients."""
         for client in (*self.clients(), *self._replaced):
-            await client.close()
+            try:
+                await client.close()
+            except MemrelayError as error:
+                log.warning("a client was not closed well (%s)", type(error).__name__)
 
     def _look_up(self, name: str) -> tuple[bool, MemoryClient | None]:
         """Return whether an agent has a profile of its own, and its client if that is usable."""
@@ -157,7 +198,8 @@ class Roster:
         except OSError:
             # A revoked agent left a mark: it is not served with the owner's key instead.
             return path.with_name(f"{path.name}.revoked").exists(), None
-        version = (status.st_mtime_ns, status.st_ino)
+        # The time of the last change of contents or mode: `chmod 600` mends a profile, too.
+        version = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
         known, client = self._own.get(path.stem, (None, None))
         if known != version:
             if client is not None:

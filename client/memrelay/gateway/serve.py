@@ -13,9 +13,9 @@ import hmac
 import json
 import logging
 import os
+import secrets
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -55,11 +55,9 @@ class Refused(Exception):
 class Server:
     """Answers connections for a gateway; `base` are the settings that a connection may override."""
 
-    def __init__(
-        self, gateway: Gateway, roster: Roster, *, token: str, base: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, gateway: Gateway, roster: Roster, *, base: Mapping[str, Any]) -> None:
         self.gateway = gateway
-        self.token = token
+        self.token, self.proof = secrets.token_hex(32), secrets.token_hex(32)
         self.base = base
         self._roster = roster
         self._began_s = time.monotonic()
@@ -100,19 +98,30 @@ class Server:
             if socket is None:
                 listening = await asyncio.start_server(connected, LOOPBACK, port, limit=limit)
                 taken = listening.sockets[0].getsockname()[1]
-                return listening, Endpoint(token=self.token, port=taken)
-            endpoint = Endpoint(token=self.token, socket=str(socket))
+                return listening, self._endpoint(port=taken)
+            endpoint = self._endpoint(socket=str(socket))
             if await asyncio.to_thread(endpoint.answers):
-                raise ConfigError(f"Another process listens on {socket}.")
+                raise ConfigError(f"Another process listens on {socket}: name another --socket.")
             # Asyncio replaces a socket that it finds there; now nobody answers on it.
             return await asyncio.start_unix_server(connected, socket, limit=limit), endpoint
         except OSError as error:
             raise ConfigError(f"The gateway cannot listen there: {error.strerror}.") from error
+        except OverflowError:
+            raise ConfigError("A port is from 0 to 65535.") from None
+
+    def _endpoint(self, **place: Any) -> Endpoint:
+        return Endpoint(token=self.token, proof=self.proof, **place)
+
+    async def _health(self) -> list[tuple[MemoryClient, bool]]:
+        """Return the clients, and whether the relayer of each answers."""
+        clients = self._roster.clients()
+        answers = await asyncio.gather(*map(_is_healthy, clients))
+        return list(zip(clients, answers, strict=True))
 
     async def _tell_health(self) -> None:
-        for client in self._roster.clients():
+        for client, healthy in await self._health():
             key = client.settings.masked_key
-            if await _is_healthy(client):
+            if healthy:
                 log.info("the relayer answers (key %s)", key)
             else:
                 log.warning("the relayer does not answer (key %s): turns go on without it", key)
@@ -128,8 +137,6 @@ class Server:
 
     async def status(self) -> dict[str, Any]:
         """Return what runs here: version, settings, and the keys with how their relayers are."""
-        clients = self._roster.clients()
-        healthy = await asyncio.gather(*map(_is_healthy, clients))
         return {
             "version": __version__,
             "pid": os.getpid(),
@@ -140,9 +147,9 @@ class Server:
                     "key": client.settings.masked_key,
                     "namespace": client.settings.namespace,
                     "url": client.settings.url,
-                    "healthy": answers,
+                    "healthy": healthy,
                 }
-                for client, answers in zip(clients, healthy, strict=True)
+                for client, healthy in await self._health()
             ],
             "settings": asdict(GatewaySettings.of(self.base)),
         }
@@ -220,6 +227,7 @@ class Connection:
         self._gateway = self._server.gateway.with_settings(settings)
         return {
             "version": __version__,
+            "proof": self._server.proof,
             "hook_deadline_ms": round(1000 * (settings.recall_deadline_s + HOOK_MARGIN_S)),
             "debounce": settings.debounce_s > 0,
         }
@@ -268,11 +276,14 @@ class Connection:
         return {"text": answer.text, "details": dict(answer.details), "is_error": answer.is_error}
 
     async def _send(self, number: Any, **answer: Any) -> None:
-        with suppress(OSError):  # whoever asked went away, or does not read
-            message = {"jsonrpc": "2.0", "id": number, **answer}
+        message = {"jsonrpc": "2.0", "id": number, **answer}
+        try:
             self._writer.write(json.dumps(message).encode() + b"\n")
             async with asyncio.timeout(_SEND_S):
                 await self._writer.drain()
+        except OSError:
+            # Whoever asked went away, or does not read: then what waits for them would only grow.
+            self._writer.transport.abort()
 
 
 def _parsed(line: bytes) -> tuple[Any, str, Mapping[str, Any]]:
@@ -284,7 +295,8 @@ def _parsed(line: bytes) -> tuple[Any, str, Mapping[str, Any]]:
     method, params = found.get("method"), found.get("params")
     if not isinstance(method, str) or not isinstance(params, dict):
         raise Refused(INVALID_REQUEST, "A call has a method and params.")
-    return found.get("id"), method, params
+    number = found.get("id")
+    return (number if isinstance(number, int | str) else None), method, params
 
 
 def _error(error: Refused | ConfigError) -> dict[str, Any]:

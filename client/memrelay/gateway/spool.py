@@ -10,8 +10,10 @@ The associated data is the version and the file's name. Key and KEY are derived 
 private key, so that a spool opens with that key only, and names tell nothing of what was said.
 
 - A turn is on disk, whole and flushed, when `put` returns; a crash loses nothing after that.
-- Beyond its bounds the oldest turns are dropped, counted in one warning.
+- Beyond its bounds the oldest turns are dropped: one warning begins that, one with their number
+  ends it.
 - Where the disk cannot be written, and without a folder, turns wait in memory, in the same bounds.
+- A folder that others may read is refused.
 - A damaged file is set aside as `.damaged`; files of other names are left alone.
 """
 
@@ -20,6 +22,8 @@ import logging
 import os
 import re
 import secrets
+import stat
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +31,7 @@ from pathlib import Path
 from nacl import bindings
 from nacl.exceptions import CryptoError
 
+from memrelay.config import make_private_folder
 from memrelay.errors import ConfigError, Invalid
 from memrelay.sealed.envelope import padded, unpadded
 from memrelay.sealed.keys import Identity, kdf, mac
@@ -62,27 +67,75 @@ class Spool:
         self._bytes_max = bytes_max
         self._turns_max = turns_max
         self._memory: dict[str, bytes] = {}
-        self._overflowing = False
+        self._lock = threading.Lock()  # of keeping a turn, which may drop others
+        self._unwritable = False
+        self._dropped = 0
         if folder is not None:
-            try:
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                folder.chmod(0o700)
-            except OSError as error:
-                raise ConfigError(f"{folder} cannot be used: {error.strerror}.") from error
+            self._prepare(folder)
+
+    def _prepare(self, folder: Path) -> None:
+        try:
+            make_private_folder(folder)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise ConfigError(f"{folder} cannot be used: {error.strerror}.") from error
+        except OSError as error:
+            self._tell_unwritable(error)
+            return
+        status = folder.stat()
+        if hasattr(os, "getuid") and status.st_uid != os.getuid():
+            raise ConfigError(f"{folder} belongs to another user.")
+        if os.name == "posix" and stat.S_IMODE(status.st_mode) & 0o077:
+            # It may be any folder that somebody named: its mode is theirs to change.
+            raise ConfigError(f"Others may read {folder}; run `chmod 700 {folder}`.")
 
     def put(self, key: SpoolKey, turn: bytes) -> None:
         """Keep a turn until it is removed, or dropped for newer ones."""
         name = f"{time.time_ns() // 1000:016d}-{key.name}-{secrets.token_hex(8)}{_WAITING}"
         sealed = _seal(key, name, turn)
-        try:
-            if self._folder is None:
+        with self._lock:
+            try:
+                self._keep(name, sealed)
+                self._unwritable = False
+            except OSError as error:
+                self._tell_unwritable(error)
                 self._memory[name] = sealed
-            else:
-                _write(self._folder, name, sealed)
-        except OSError as error:
-            log.warning("the spool cannot be written (%s)", type(error).__name__)
+            self._trim(name)
+
+    def reseal(self, old: Identity, new: Identity) -> int:
+        """Seal the waiting turns of a key for the key that follows it; return how many.
+
+        A turn is removed under the old key only when it is whole under the new one: after a crash,
+        another run does the rest. If a process delivers a turn with the old key meanwhile, the new
+        one delivers it again. The relayer tells repeated requests apart for each key by itself, so
+        facts that come out in other words are then stored twice; none is lost.
+
+        Raises:
+            ConfigError: the disk cannot be written; what is left waits under the old key.
+        """
+        count, key, next_key = 0, SpoolKey.of(old), SpoolKey.of(new)
+        for name in self.names(key):
+            turn = self.get(key, name)
+            if turn is not None:
+                renamed = name.replace(f"-{key.name}-", f"-{next_key.name}-")
+                try:
+                    self._keep(renamed, _seal(next_key, renamed, turn))
+                except OSError as error:
+                    message = f"{self._folder} cannot be written: {error.strerror}."
+                    raise ConfigError(message) from error
+                self.remove(name)
+                count += 1
+        return count
+
+    def _keep(self, name: str, sealed: bytes) -> None:
+        if self._folder is None:
             self._memory[name] = sealed
-        self._trim()
+        else:
+            _write(self._folder, name, sealed)
+
+    def close(self) -> None:
+        """Say how many turns were dropped, if that was not said yet."""
+        with self._lock:
+            self._tell_dropped()
 
     def names(self, key: SpoolKey) -> list[str]:
         """Return the names of a key's waiting turns, oldest first."""
@@ -101,10 +154,15 @@ class Spool:
         try:
             return _open(key, name, sealed)
         except (Invalid, CryptoError):
-            log.warning("a waiting turn is damaged: its file is set aside")
+            self.set_aside(name)
+            return None
+
+    def set_aside(self, name: str) -> None:
+        """Make a turn that cannot be read wait no more, and keep its file for people."""
+        log.warning("a waiting turn is damaged: its file is set aside")
+        if self._memory.pop(name, None) is None:
             with contextlib.suppress(OSError):
                 self._path(name).rename(self._path(name).with_suffix(".damaged"))
-            return None
 
     def remove(self, name: str) -> None:
         """Forget a turn that was delivered."""
@@ -127,18 +185,32 @@ class Spool:
                             sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
         return sizes
 
-    def _trim(self) -> None:
+    def _trim(self, newest: str) -> None:
+        """Drop the oldest turns beyond the bounds, but not the newest, however large it is."""
         sizes = self._sizes()
         left, total = len(sizes), sum(sizes.values())
         dropped = 0
-        for name in sorted(sizes)[:-1]:  # the newest stays, however large it is
+        for name in sorted(sizes):
             if left <= self._turns_max and total <= self._bytes_max:
                 break
-            self.remove(name)
-            left, total, dropped = left - 1, total - sizes[name], dropped + 1
-        if dropped and not self._overflowing:
-            log.warning("the spool is full: the oldest captured turns are dropped (%d)", dropped)
-        self._overflowing = dropped > 0
+            if name != newest:  # which sorts anywhere after the clock was set back
+                self.remove(name)
+                left, total, dropped = left - 1, total - sizes[name], dropped + 1
+        if not dropped:
+            self._tell_dropped()
+        elif not self._dropped:
+            log.warning("the spool is full: the oldest captured turns are dropped")
+        self._dropped += dropped
+
+    def _tell_dropped(self) -> None:
+        if self._dropped:
+            log.warning("captured turns were dropped while the spool was full (%d)", self._dropped)
+        self._dropped = 0
+
+    def _tell_unwritable(self, error: OSError) -> None:
+        if not self._unwritable:
+            log.warning("the spool cannot be written (%s)", type(error).__name__)
+        self._unwritable = True
 
 
 def _seal(key: SpoolKey, name: str, turn: bytes) -> bytes:
@@ -163,6 +235,7 @@ def _open(key: SpoolKey, name: str, data: bytes) -> bytes:
 
 def _write(folder: Path, name: str, data: bytes) -> None:
     part = (folder / name).with_suffix(".part")
+    part.unlink(missing_ok=True)  # a crash may have left it
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -3,7 +3,8 @@
 It does not own the formats themselves (`markdown.py`, `records.py`, `memoryclaw.py`, `pages.py`).
 
 - In a folder that one of the known programs laid out, only that program's memories count: its
-  other files are instructions, skills and logs. In any other folder, every file of a known suffix.
+  other files are instructions, skills and logs. Of an export, only its pages. In any other folder,
+  every file of a known suffix.
 - Symbolic links inside a folder are skipped: they could lead out of it.
 - A file is named relative to the folder that was given, so that no path of this machine is stored.
 """
@@ -14,13 +15,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TextIO
 
 from memrelay.errors import ConfigError
 from memrelay.importing import markdown, memoryclaw, records
-from memrelay.importing.found import Fault, Found, checked, source_of
+from memrelay.importing.found import NESTED, Fault, Found, checked, source_of
 from memrelay.models import Draft
-from memrelay.pages import is_page, read_page
+from memrelay.pages import MARKER, is_page, read_page
 
 FORMATS = (
     "memrelay",
@@ -33,7 +34,7 @@ FORMATS = (
     "text",
     "jsonl",
 )
-FILE_BYTES_MAX = 64 << 20  # of a file that is read at once: all but JSON lines
+FILE_BYTES_MAX = 64 << 20  # of a file that is read at once: all but JSON lines and pages
 
 _SUFFIXES = {".md", ".markdown", ".txt", ".json", ".jsonl", ".ndjson"}
 _JSON_SUFFIXES = {".json", ".jsonl", ".ndjson"}
@@ -49,6 +50,7 @@ _LAYOUTS = (
     ),
 )
 _HEAD_CHARS = 1 << 16
+_LINE_CHARS_MAX = 2 << 20  # of a page: a text of 1 MiB, or metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +61,22 @@ class File:
     name: str
 
 
-def find(paths: Iterable[str]) -> list[File]:
+def find(paths: Iterable[str]) -> tuple[list[File], int]:
     """Return the files of paths, which are files or folders, in a stable order.
+
+    The number is that of files of a known suffix that were left out of folders, because whoever
+    laid these out has its memories elsewhere in them.
 
     Raises:
         ConfigError: a path is not there, or a folder holds no file of memories.
     """
     found: dict[Path, File] = {}
+    left_out = 0
     for text in paths:
         path = Path(text).expanduser()
         if path.is_dir():
-            inside = _inside(path)
+            inside, others = _inside(path)
+            left_out += others
             if not inside:
                 raise ConfigError(f"{text} holds no file that could be imported.")
         elif path.is_file():
@@ -78,18 +85,26 @@ def find(paths: Iterable[str]) -> list[File]:
             raise ConfigError(f"There is no file or folder {text}.")
         for file in inside:
             found.setdefault(file.path.resolve(), file)
-    return list(found.values())
+    return list(found.values()), left_out
 
 
-def _inside(folder: Path) -> list[File]:
-    exported = any(is_page(_head(path)) for path in (*folder.glob("*/*.md"), *folder.glob("*.md")))
-    laid_out = [] if exported else [path for name in _LAYOUTS for path in folder.glob(name)]
-    files = [
-        File(path, path.relative_to(folder).as_posix())
-        for path in sorted(set(laid_out or folder.rglob("*")))
-        if _is_known(path) and not _is_aside(path, folder)
-    ]
-    return files
+def _inside(folder: Path) -> tuple[list[File], int]:
+    every = chosen = _known(folder.rglob("*"), folder)
+    laid_out = {path for name in _LAYOUTS for path in folder.glob(name)}
+    if (folder / MARKER).exists():
+        chosen = [path for path in every if is_page(_head(path))]
+    elif laid_out:
+        chosen = _known(laid_out, folder)
+    files = [File(path, path.relative_to(folder).as_posix()) for path in chosen]
+    return files, len(every) - len(files)
+
+
+def _known(paths: Iterable[Path], folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in paths
+        if path.suffix.lower() in _SUFFIXES and path.is_file() and not _is_aside(path, folder)
+    )
 
 
 def _is_aside(path: Path, folder: Path) -> bool:
@@ -98,10 +113,6 @@ def _is_aside(path: Path, folder: Path) -> bool:
     if any(part.startswith(".") or part == "node_modules" for part in parts):
         return True
     return any(one.is_symlink() for one in (path, *path.parents) if folder in one.parents)
-
-
-def _is_known(path: Path) -> bool:
-    return path.suffix.lower() in _SUFFIXES and path.is_file()
 
 
 def _head(path: Path) -> str:
@@ -164,17 +175,19 @@ def read(file: File, format: str, *, zone: tzinfo = UTC) -> Iterator[Found]:
         yield Fault("1", "not UTF-8 text")
     except ValueError as error:
         yield Fault("1", str(error))
+    except RecursionError:
+        yield Fault("1", NESTED)
 
 
 def _read(file: File, format: str, zone: tzinfo) -> Iterator[Found]:
     head = _head(file.path)
     if format in records.READERS and _is_lines(file.path, head):
         return records.json_lines(file.path, file.name, format=format, zone=zone)
+    if format == "memrelay":
+        return _pages(file, zone)
     text = _text(file.path)
     if format in records.READERS:
         return records.json_list(text, file.name, format=format, zone=zone)
-    if format == "memrelay":
-        return _pages(text, file.name, zone)
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if format == "text":
         return _paragraphs(text, file.name)
@@ -202,9 +215,17 @@ def _text(path: Path) -> str:
         return stream.read()
 
 
-def _pages(text: str, file: str, zone: tzinfo) -> Iterator[Found]:
-    for line, value in read_page(text):
-        yield records.record(value, str(line), file, format="jsonl", zone=zone)
+def _pages(file: File, zone: tzinfo) -> Iterator[Found]:
+    with file.path.open(encoding="utf-8-sig", newline="\n") as stream:
+        for line, value in read_page(_lines(stream)):
+            yield records.record(value, str(line), file.name, format="jsonl", zone=zone)
+
+
+def _lines(stream: TextIO) -> Iterator[str]:
+    while line := stream.readline(_LINE_CHARS_MAX + 1):
+        if len(line) > _LINE_CHARS_MAX:
+            raise ValueError("a line is longer than 2 MiB; the rest was not read")
+        yield line
 
 
 def _memoryclaw(text: str, file: File, zone: tzinfo) -> Iterator[Found]:

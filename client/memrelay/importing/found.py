@@ -14,7 +14,8 @@ from memrelay.models import KINDS, Draft
 TEXT_BYTES_MAX = 1 << 20
 TAGS_MAX, TAG_CHARS_MAX = 32, 128
 SOURCE_CHARS_MAX = 512
-METADATA_ENTRIES_MAX, METADATA_BYTES_MAX = 64, 8 << 10
+NESTED = "it is nested too deeply"
+_METADATA_ENTRIES_MAX, _METADATA_BYTES_MAX = 64, 8 << 10
 _WORDS = {
     "kind": KINDS,
     "importance": ("vital", "standard", "trivial"),
@@ -75,14 +76,20 @@ def _fault(draft: Draft) -> str | None:
         return "the source is empty or longer than 512 characters"
     if not all(isinstance(value, str) for value in metadata.values()):
         return "metadata has a value that is no text"
-    size = len(json.dumps(dict(metadata), ensure_ascii=False).encode())
-    if len(metadata) > METADATA_ENTRIES_MAX or size > METADATA_BYTES_MAX:
+    if not fits(metadata):
         return "metadata has more than 64 entries or 8 KiB"
     for name in ("event_time", "expires_at"):
         value = getattr(draft, name)
         if value is not None and moment(value) is None:
             return f"{name} is no time"
     return None
+
+
+def fits(metadata: Mapping[str, str]) -> bool:
+    """Return whether a relayer takes so much metadata; it counts the bytes of compact JSON."""
+    text = json.dumps(dict(metadata), ensure_ascii=False, separators=(",", ":"))
+    size = len(text.encode(errors="surrogatepass"))
+    return len(metadata) <= _METADATA_ENTRIES_MAX and size <= _METADATA_BYTES_MAX
 
 
 def _has_surrogate(draft: Draft) -> bool:
@@ -129,11 +136,6 @@ def draft_of(value: object) -> Draft:
     if metadata is not None and not isinstance(metadata, dict):
         raise ValueError("metadata is an object")
     return Draft(**known)
-
-
-def unknown_fields(value: Mapping[str, Any]) -> set[str]:
-    """Return the members of a JSON object that no draft has."""
-    return value.keys() - _FIELDS
 
 
 def tags_of(words: Iterable[object]) -> tuple[str, ...] | None:

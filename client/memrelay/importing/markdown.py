@@ -32,7 +32,7 @@ _BULLET = re.compile(r"(\s*)([-*+]|\d{1,9}[.)])(\s+)(?=\S)")
 _RULE = re.compile(r" {0,3}([-*_=])(\s*\1){2,}\s*$")
 _FENCE = re.compile(r"\s*(?:[-*+]\s+)?(`{3,}(?=[^`]*$)|~{3,})")
 _PAIR = re.compile(r"([A-Za-z_][\w-]*):\s*(.*)")
-_ANCHOR = re.compile(r"\b(\w+):(\S+)")
+_ANCHOR = re.compile(r"(?:^|(?<=\s))(\w+):")
 _DAY = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
 _TIME = re.compile(r"(?:Session )?(\d{1,2}:\d{2})(?::\d{2})?$")
 _SESSION = re.compile(r"Session: (\d{4}-\d{2}-\d{2} \d{1,2}:\d{2}(?::\d{2})?) (\S+)$")
@@ -152,7 +152,7 @@ def _pairs(lines: Sequence[str]) -> dict[str, Any]:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         if text.startswith("[") and text.endswith("]"):
             return [item.strip().strip("'\"") for item in text[1:-1].split(",") if item.strip()]
         return text.strip("'\"")
@@ -176,7 +176,6 @@ class _Outline:
         self._began: tuple[int, dict[str, str]] = (0, {})  # line and anchor of the block
         self._lines: list[str] = []
         self._indent: int | None = None  # of the bullet that the lines belong to
-        self._mark = ""  # what bullets of the same list end in
         self._fence = ""
         self._comment = False
         self._blank = False
@@ -219,14 +218,12 @@ class _Outline:
 
     def _begin(self, number: int, line: str) -> Iterator[Block]:
         bullet = _BULLET.match(line)
-        was_bullet = self._indent is not None
         leads = len(self._lines) == 1 and self._lines[0].rstrip(" *_").endswith(":")
-        if bullet and leads and not was_bullet:
+        if bullet and leads and self._indent is None:
             self._lead = self._lines.pop().strip(" *_:")
         yield from self.end()
-        if was_bullet and not (bullet and bullet[2][-1] == self._mark):
+        if not bullet:
             self._lead = None
-        self._mark = bullet[2][-1] if bullet else ""
         self._began = number, self._anchor
         self._indent = len(bullet[1]) if bullet else None
         self._lines = [line[bullet.end() :] if bullet else line]
@@ -260,7 +257,8 @@ class _Outline:
 
     def _note(self, comment: str) -> None:
         if comment.strip().startswith("session:"):
-            self._anchor = dict(_ANCHOR.findall(comment))
-            if "transcript" in self._anchor:
-                # The path is one of another time or machine; the name finds the file anywhere.
-                self._anchor["transcript"] = PureWindowsPath(self._anchor["transcript"]).name
+            _, *parts = _ANCHOR.split(comment.strip())  # a path may have spaces in it
+            self._anchor = dict(zip(parts[::2], map(str.strip, parts[1::2]), strict=True))
+            # A path is one of another time or machine; the name finds the file anywhere.
+            for name in self._anchor.keys() - {"session", "turn"}:
+                self._anchor[name] = PureWindowsPath(self._anchor[name]).name

@@ -16,7 +16,16 @@ from datetime import tzinfo
 from pathlib import PurePosixPath
 from typing import Any
 
-from memrelay.importing.found import Found, checked, metadata_of, moment, source_of, tags_of
+from memrelay.importing.found import (
+    NESTED,
+    Fault,
+    Found,
+    checked,
+    metadata_of,
+    moment,
+    source_of,
+    tags_of,
+)
 from memrelay.importing.markdown import blocks, front_matter
 from memrelay.models import Draft
 
@@ -69,12 +78,20 @@ def json_facts(text: str, file: str) -> Iterator[Found]:
     Raises:
         ValueError: it is not a JSON object.
     """
-    value = json.loads(text)
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise ValueError("not JSON") from None
     if not isinstance(value, dict):
         raise ValueError("not an object")
-    for number, (name, told) in enumerate(value.items(), 1):
+    for number, (name, part) in enumerate(value.items(), 1):
+        try:
+            told = _told(part)
+        except RecursionError:
+            yield Fault(f"#{number}", NESTED)
+            continue
         draft = Draft(
-            text=f"{_topic(file)}: {name}: {_told(told)}",
+            text=f"{_topic(file)}: {name}: {told}",
             kind=_kind(file),
             tags=tags_of([_topic(file)]),
             source=source_of(file, name),

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.importing.found import (
-    METADATA_ENTRIES_MAX,
+    NESTED,
     Fault,
     Found,
     checked,
     draft_of,
+    fits,
     metadata_of,
     moment,
     source_of,
@@ -84,6 +85,8 @@ def record(value: object, place: str, file: str, *, format: str, zone: tzinfo) -
         return checked(place, READERS[told](value, file, zone))
     except ValueError as error:
         return Fault(place, str(error))
+    except RecursionError:
+        return Fault(place, NESTED)
 
 
 def format_of(value: Mapping[str, Any]) -> str:
@@ -129,9 +132,11 @@ def _own(value: dict[str, Any], file: str, zone: tzinfo) -> Draft:
         for name, part in (draft.metadata or {}).items()
     }
     created_at = value.get("created_at")
-    # No relayer can be told when a memory was first stored, so it is kept beside it.
-    if isinstance(created_at, str) and moment(created_at) and len(metadata) < METADATA_ENTRIES_MAX:
-        metadata.setdefault(FIRST_STORED, created_at)
+    # No relayer can be told when a memory was first stored, so it is kept beside it, if there is
+    # room: the memory itself matters more.
+    if isinstance(created_at, str) and moment(created_at):
+        dated = {FIRST_STORED: created_at, **metadata}
+        metadata = dated if fits(dated) else metadata
     exported = "id" in value
     return replace(
         draft,

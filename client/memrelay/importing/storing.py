@@ -5,7 +5,8 @@ It does not own reading (`files.py`) or what people are told (`commands/files.py
 - The relayer knows the same fact again by its text, kind and time. So an import that broke off is
   simply run again. Idempotency keys that outlive a run would do harm: what was forgotten meanwhile
   would count as known, and not come back.
-- What a relayer refuses is found out one by one, and the rest of its request is stored.
+- What is refused is found out one by one, and the rest of its request is stored. A namespace that
+  this key may not write is asked for once.
 """
 
 import asyncio
@@ -16,11 +17,15 @@ from itertools import islice
 from typing import Any
 
 from memrelay.client import MemoryClient
-from memrelay.errors import BadRequest, Conflict, TooLarge
+from memrelay.errors import BadRequest, Conflict, MemrelayError, NotAllowed, NotGranted, TooLarge
 from memrelay.importing.files import File, format_of, read
 from memrelay.importing.found import Entry, Fault
-from memrelay.models import Draft, Remembered
+from memrelay.models import Remembered
 from memrelay.writing import BULK_ITEMS_MAX
+
+_REQUESTS_AT_ONCE = 4
+_CLOSED = (NotGranted, NotAllowed)
+_REFUSED = (BadRequest, TooLarge, Conflict, *_CLOSED)
 
 
 @dataclass
@@ -34,6 +39,7 @@ class Tally:
     known: int = 0
     expired: int = 0
     failed: int = 0
+    redacted: int = 0  # secrets that the relayer took out of what was stored
 
     def to_json(self) -> dict[str, Any]:
         """Return the numbers as JSON."""
@@ -94,15 +100,10 @@ class Storing:
         self._namespace = namespace
         self._failed = failed
         self._keep_ids = keep_ids
+        self._closed: dict[str, MemrelayError] = {}  # namespaces that this key may not write
 
-    async def run(
-        self,
-        items: Iterator[Item],
-        *,
-        concurrency: int,
-        progress: Callable[[int, int | None], None],
-    ) -> None:
-        """Store all items, in requests of 20, so many at once.
+    async def run(self, items: Iterator[Item], *, progress: Callable[[int], None]) -> None:
+        """Store all items, in requests of 20, some of them at once.
 
         Raises:
             MemrelayError: the relayer could not be reached, or refused more than single entries.
@@ -112,37 +113,48 @@ class Storing:
             # The workers share one iterator, so that a file is read only as it is stored.
             while chunk := list(islice(items, BULK_ITEMS_MAX)):
                 await self._store(chunk)
-                progress(self.done, None)
+                progress(self.done)
 
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(max(1, concurrency)):
+                for _ in range(_REQUESTS_AT_ONCE):
                     group.create_task(work())
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
     async def _store(self, chunk: list[Item]) -> None:
-        drafts = [self._named(item.entry.draft) for item in chunk]
+        wanted = []
+        for item in chunk:
+            closed = self._closed.get(self._namespace_of(item))
+            if closed is None:
+                wanted.append(item)
+            else:
+                self._refuse(item, closed)
+        drafts = [replace(item.entry.draft, namespace=self._namespace_of(item)) for item in wanted]
         try:
             results = await self._client.remember_many(drafts, concurrency=1)
-        except (BadRequest, TooLarge, Conflict) as error:
-            if len(chunk) > 1:
-                for item in chunk:
-                    await self._store([item])
-                return
-            self.done += 1
-            _fail(chunk[0].tally, Fault(chunk[0].entry.place, f"refused: {error}"), self._failed)
+        except _REFUSED as error:
+            if len(wanted) == 1:
+                return self._refuse(wanted[0], error)
+            for item in wanted:
+                await self._store([item])
             return
-        for item, result in zip(chunk, results, strict=True):
+        for item, result in zip(wanted, results, strict=True):
             self._count(item.tally, result)
+
+    def _refuse(self, item: Item, error: MemrelayError) -> None:
+        if isinstance(error, _CLOSED):
+            self._closed[self._namespace_of(item)] = error
+        self.done += 1
+        _fail(item.tally, Fault(item.entry.place, f"refused: {error}"), self._failed)
 
     def _count(self, tally: Tally, result: Remembered) -> None:
         self.done += 1
         tally.known += result.duplicate
         tally.stored += not result.duplicate
+        tally.redacted += 0 if result.duplicate else sum((result.redacted or {}).values())
         if self._keep_ids:
             self.ids.append(result.id)
 
-    def _named(self, draft: Draft) -> Draft:
-        namespace = self._namespace or draft.namespace or self._client.settings.namespace
-        return replace(draft, namespace=namespace)
+    def _namespace_of(self, item: Item) -> str:
+        return self._namespace or item.entry.draft.namespace or self._client.settings.namespace

@@ -39,7 +39,8 @@ from memrelay.errors import (
     TimedOut,
     TransportError,
 )
-from memrelay.mcp.tools import MemoryId, sifted, told, told_one, tools_of
+from memrelay.gateway.tool_answers import explained
+from memrelay.mcp.tools import MemoryId, Told, told_one, tools_of
 
 DEADLINE_S = 10.0
 SLOW_DEADLINE_S = 30.0  # analyze waits for a language model, restore for a whole namespace
@@ -52,7 +53,8 @@ _log = logging.getLogger(__name__)
 INSTRUCTIONS = """\
 This is a long-term memory that outlives the conversation.
 Search it with memory_recall before you answer from earlier conversations, people, preferences, \
-decisions or dates. Answer from what you find; if there is no evidence, say so and do not guess.
+decisions or dates, and read one with memory_get where its exact words matter. Answer from what \
+you find; if there is no evidence, say so and do not guess.
 When a lasting fact, preference or decision comes up, or the user asks you to remember something, \
 store it with memory_remember: one self-contained sentence each. memory_analyze does that for a \
 whole conversation.
@@ -135,7 +137,7 @@ def build(
 def _add_resources(server: MCPServer[None], client: MemoryClient) -> None:
     async def newest(namespace: str | None) -> str:
         page = await client.list(namespace=namespace, limit=_RECENT)
-        return told(*sifted(page.memories), "There are no memories here yet.")
+        return Told.of(page.memories, "There are no memories here yet.").text
 
     @server.resource("memory://recent", title="Newest memories")
     async def recent() -> str:
@@ -149,8 +151,8 @@ def _add_resources(server: MCPServer[None], client: MemoryClient) -> None:
 
     @server.resource("memory://memory/{memory_id}", title="A memory")
     async def memory(memory_id: MemoryId) -> str:
-        """One memory in full, by its id."""
-        return told_one(await client.get(memory_id))
+        """One memory, by its id."""
+        return told_one(await client.get(memory_id))[0]
 
 
 def _add_prompts(server: MCPServer[None], client: MemoryClient) -> None:
@@ -160,7 +162,7 @@ def _add_prompts(server: MCPServer[None], client: MemoryClient) -> None:
     ) -> str:
         """Bring what the memory holds on a topic into the conversation."""
         found = await client.recall(topic, limit=10)
-        memories = told(*sifted(found.results), "It holds nothing on this.")
+        memories = Told.of(found.results, "It holds nothing on this.").text
         return (
             f"This is what your long-term memory holds on: {topic}\n\n{memories}\n\n"
             "Take it as background for what follows, and say so where it does not suffice."
@@ -192,9 +194,9 @@ def _code_and_words(error: Exception, what: str) -> tuple[str, str]:
                 found = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in cause.errors())
                 return "arguments", "; ".join(found)
             case ServerError():
-                # A relayer could write anything there, and codes are logged.
+                # A relayer could write anything there: codes are logged, and a model reads both.
                 known = _CODE.fullmatch(cause.code)
-                return cause.code if known else "unknown", cause.message
+                return cause.code if known else "unknown", explained(cause)
             case Invalid():
                 return cause.code, str(cause)
             case NotGranted():
