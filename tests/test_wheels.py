@@ -14,6 +14,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
+# Two builds at once would share the folders that they build in.
+pytestmark = pytest.mark.xdist_group("wheels")
+
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -32,13 +33,14 @@ class Machine:
 
     folder: Path
     owner: Settings
+    runtime: Path
 
     @property
     def environment(self) -> dict[str, str]:
         kept = {n: v for n, v in os.environ.items() if not n.startswith(("MEMRELAY_", "XDG_"))}
         return kept | {
             "XDG_CONFIG_HOME": str(self.folder),
-            "XDG_RUNTIME_DIR": str(self.folder / "runtime"),
+            "XDG_RUNTIME_DIR": str(self.runtime),
         }
 
     @property
@@ -93,7 +95,8 @@ class RunningGateway:
         return False
 
 
-def machine_of(folder: Path, relayer: RunningRelayer) -> Machine:
+@contextmanager
+def machine_of(folder: Path, relayer: RunningRelayer) -> Iterator[Machine]:
     """A machine with an account and two agents of its own."""
     new = SyncMemoryClient.create_account(relayer.url)
     owner = Settings(url=relayer.url, account_id=new.account_id, private_key=new.private_key)
@@ -104,7 +107,9 @@ def machine_of(folder: Path, relayer: RunningRelayer) -> Machine:
             key = client.add_key(namespaces=[name], label=name).private_key
             agent = replace(owner, private_key=key, namespace=name)
             write_profile(profiles / "agents" / f"{name}.json", agent)
-    return Machine(folder, owner)
+    # The path of a socket has about 100 bytes, which the folders of tests may use up.
+    with TemporaryDirectory(prefix="mr-", dir="/tmp") as runtime:
+        yield Machine(folder, owner, Path(runtime))
 
 
 @contextmanager

@@ -266,11 +266,15 @@ async def test_the_nearest_of_all_namespaces_come_first(shared_relayer: RunningR
     assert seat is not None
     names = (seat.namespace, *await seat.shared())
     query, everything = ASKED["prompt"], 0.0
-    found = await seat.recall(query, namespaces=names, limit=5, min_relevance=everything)
+    found = await seat.recall(
+        query, namespaces=names, limit=5, min_relevance=everything, chars_max=None
+    )
     distances = [memory.distance for memory in found if memory.distance is not None]
     assert (len(distances), found[0].text) == (3, TEA)
     assert distances == sorted(distances)
-    [nearest] = await seat.recall(query, namespaces=names, limit=1, min_relevance=everything)
+    [nearest] = await seat.recall(
+        query, namespaces=names, limit=1, min_relevance=everything, chars_max=None
+    )
     assert nearest.text == TEA
     await roster.close()
 
@@ -285,13 +289,19 @@ async def test_a_shared_namespace_that_fails_costs_only_itself(
     seat = roster.seat(MAIN)
     assert seat is not None
     for names in (("coder", "secret"), ("coder", "secret", "other")):
-        found = await seat.recall(ASKED["prompt"], namespaces=names, limit=5, min_relevance=0.3)
+        found = await seat.recall(
+            ASKED["prompt"], namespaces=names, limit=5, min_relevance=0.3, chars_max=None
+        )
         assert [memory.text for memory in found] == [TEA]
     assert len(caplog.records) == 1
     assert "NotGranted" in caplog.text
     with pytest.raises(NotGranted):
         await seat.recall(
-            ASKED["prompt"], namespaces=("secret", "coder"), limit=5, min_relevance=0.3
+            ASKED["prompt"],
+            namespaces=("secret", "coder"),
+            limit=5,
+            min_relevance=0.3,
+            chars_max=None,
         )
     await roster.close()
 

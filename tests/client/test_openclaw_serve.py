@@ -33,8 +33,11 @@ def context(agent: str, session: str = "first") -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def machine(shared_relayer: RunningRelayer, tmp_path_factory: pytest.TempPathFactory) -> Machine:
-    return machine_of(tmp_path_factory.mktemp("machine"), shared_relayer)
+def machine(
+    shared_relayer: RunningRelayer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Machine]:
+    with machine_of(tmp_path_factory.mktemp("machine"), shared_relayer) as machine:
+        yield machine
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +47,9 @@ def gateway(machine: Machine) -> Iterator[RunningGateway]:
 
 
 @pytest.fixture
-def own_machine(shared_relayer: RunningRelayer, tmp_path: Path) -> Machine:
-    return machine_of(tmp_path, shared_relayer)
+def own_machine(shared_relayer: RunningRelayer, tmp_path: Path) -> Iterator[Machine]:
+    with machine_of(tmp_path, shared_relayer) as machine:
+        yield machine
 
 
 class TestHooks:
@@ -119,7 +123,7 @@ class TestWhoMaySpeak:
         folder = Path(gateway.endpoint.socket).parent
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-        assert folder == gateway.machine.folder / "runtime/memrelay"
+        assert folder == gateway.machine.runtime / "memrelay"
 
     @pytest.mark.parametrize(
         "said",
@@ -409,7 +413,7 @@ class TestLife:
             assert gateway.stop() == 0
             assert line.read() is None
         assert not (own_machine.profiles / "gateway.json").exists()
-        assert list((own_machine.folder / "runtime/memrelay").iterdir()) == []
+        assert list((own_machine.runtime / "memrelay").iterdir()) == []
         anna.write_text(good)
         with running_gateway(own_machine):
             wait_for(own_machine, "anna", TEA)

@@ -82,8 +82,9 @@ def hosted(machine: Machine, **config: Any) -> Iterator[Host]:
 
 
 @pytest.fixture
-def machine(shared_relayer: RunningRelayer, tmp_path: Path) -> Machine:  # noqa: F811
-    return machine_of(tmp_path, shared_relayer)
+def machine(shared_relayer: RunningRelayer, tmp_path: Path) -> Iterator[Machine]:  # noqa: F811
+    with machine_of(tmp_path, shared_relayer) as machine:
+        yield machine
 
 
 def test_hooks_and_tools_reach_the_gateway(machine: Machine) -> None:
