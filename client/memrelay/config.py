@@ -204,6 +204,11 @@ def agents_folder(profile: str | Path | None, environ: Mapping[str, str]) -> Pat
     return profile_path(profile, environ).parent / "agents"
 
 
+def spool_folder(profile: str | Path | None, environ: Mapping[str, str]) -> Path:
+    """Return the folder of the captured turns that wait for the relayer, beside the profile."""
+    return profile_path(profile, environ).parent / "spool"
+
+
 def agent_path(name: str, profile: str | Path | None, environ: Mapping[str, str]) -> Path:
     """Return the path of an agent's own profile.
 

@@ -33,7 +33,7 @@ from openai.resources.chat import AsyncChat, AsyncCompletions, Chat, Completions
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import Choice
 
-from memrelay.config import profile_path
+from memrelay.config import spool_folder
 from memrelay.gateway import BlockingGateway, Context, Gateway, GatewaySettings, Injection, Message
 from memrelay.gateway.events import ASSISTANT, USER, read_messages
 from memrelay.gateway.roster import Roster
@@ -69,7 +69,7 @@ def with_memory(
     Raises:
         ConfigError: there is no profile, or something in it is malformed.
     """
-    spool_path = profile_path(profile, os.environ).parent / "spool"
+    spool_path = spool_folder(profile, os.environ)
     roster, chosen = Roster.load(profile), settings or GatewaySettings()
     gateway = Gateway(roster, chosen, source="openai", spool_path=spool_path)
     conversation = (session or uuid.uuid4().hex, agent)

@@ -5,19 +5,16 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from memrelay import Settings, SyncMemoryClient
 from memrelay.config import write_private
-from tests.conftest import database_copy
 from tests.openai_chat import completion
 from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, ToolCall, openai_server
-from tests.processes import RunningRelayer, running_relayer
+from tests.processes import RunningRelayer
 
 EXAMPLES = Path(__file__).parents[2] / "client" / "examples"
 FACT = "I prefer green tea over coffee in the morning."
@@ -26,21 +23,11 @@ QUESTION = "What do I prefer to drink in the morning?"
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-@pytest_asyncio.fixture(scope="module")
-async def relayer(
-    tmp_path_factory: pytest.TempPathFactory, model_dir: Path, postgres: Any, template: str
-) -> AsyncIterator[RunningRelayer]:
-    folder = tmp_path_factory.mktemp("relayer")
-    async with database_copy(postgres, template) as database:
-        with running_relayer(folder, model_dir, database_url=database.url) as process:
-            yield process
-
-
 @pytest.fixture
-def profile(relayer: RunningRelayer, tmp_path: Path) -> Path:
-    account = SyncMemoryClient.create_account(relayer.url)
+def profile(shared_relayer: RunningRelayer, tmp_path: Path) -> Path:
+    account = SyncMemoryClient.create_account(shared_relayer.url)
     settings = Settings(
-        url=relayer.url, account_id=account.account_id, private_key=account.private_key
+        url=shared_relayer.url, account_id=account.account_id, private_key=account.private_key
     )
     path = tmp_path / "profile.json"
     write_private(path, settings.profile())

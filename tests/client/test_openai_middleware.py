@@ -23,9 +23,8 @@ from memrelay import ConfigError, Settings, SyncMemoryClient
 from memrelay.config import write_private
 from memrelay.gateway import GatewaySettings
 from memrelay.openai import memory_session, with_memory, without_memory
-from tests.conftest import database_copy
 from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, ToolCall, openai_server
-from tests.processes import RunningRelayer, running_relayer
+from tests.processes import RunningRelayer
 
 FACT = "I prefer green tea over coffee in the morning."
 QUESTION = "What do I prefer to drink in the morning?"
@@ -35,22 +34,11 @@ CALLS = (ToolCall("look"),)
 AT_ONCE = GatewaySettings(capture_retry_s=0, recall_deadline_s=10)
 
 
-@pytest_asyncio.fixture(scope="module")
-async def relayer(
-    tmp_path_factory: pytest.TempPathFactory, model_dir: Path, postgres: Any, template: str
-) -> AsyncIterator[RunningRelayer]:
-    """One relayer for the module; each test has an account of its own."""
-    folder = tmp_path_factory.mktemp("relayer")
-    async with database_copy(postgres, template) as database:
-        with running_relayer(folder, model_dir, database_url=database.url) as process:
-            yield process
-
-
 @pytest.fixture
-def profile(relayer: RunningRelayer, tmp_path: Path) -> Path:
-    account = SyncMemoryClient.create_account(relayer.url)
+def profile(shared_relayer: RunningRelayer, tmp_path: Path) -> Path:
+    account = SyncMemoryClient.create_account(shared_relayer.url)
     settings = Settings(
-        url=relayer.url, account_id=account.account_id, private_key=account.private_key
+        url=shared_relayer.url, account_id=account.account_id, private_key=account.private_key
     )
     path = tmp_path / "profile.json"
     write_private(path, settings.profile())

@@ -17,7 +17,14 @@ from memrelay.answers import rfc3339
 from memrelay.client import SyncMemoryClient
 from memrelay.commands.parsers import Adder, later
 from memrelay.commands.shell import Shell, warn
-from memrelay.config import VARIABLES, Settings, agent_name, agents_folder, profile_path
+from memrelay.config import (
+    VARIABLES,
+    Settings,
+    agent_name,
+    agents_folder,
+    profile_path,
+    spool_folder,
+)
 from memrelay.errors import ConfigError
 from memrelay.gateway.settings import GatewaySettings
 from memrelay.gateway.spool import Spool
@@ -128,7 +135,7 @@ def revoke(shell: Shell) -> None:
 
 def _hand_over(shell: Shell, old: Identity, new: Identity) -> None:
     """Seal for the new key what a gateway captured and could not deliver with the old one."""
-    folder = profile_path(shell.args.profile, shell.environ).with_name("spool")
+    folder = spool_folder(shell.args.profile, shell.environ)
     if folder.is_dir():
         bounds = GatewaySettings()
         spool = Spool(folder, bytes_max=bounds.spool_bytes_max, turns_max=bounds.spool_turns_max)

@@ -15,7 +15,7 @@ from typing import Any
 
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
-from memrelay.config import locked, profile_path
+from memrelay.config import locked, profile_path, spool_folder
 from memrelay.errors import ConfigError, TransportError
 from memrelay.gateway.endpoint import Endpoint, checked_socket, default_socket, endpoint_path
 from memrelay.gateway.hooks import Gateway
@@ -96,7 +96,7 @@ async def _run(shell: Shell, found: Path) -> None:
     base = settings_table(args.settings, args.profile, environ)
     roster = Roster.load(args.profile, environ=environ)
     _log_to_stderr()
-    spool = found.with_name("spool")
+    spool = spool_folder(args.profile, environ)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 
 from memrelay import __version__
+from memrelay.config import spool_folder
 from memrelay.doctor.case import Case
 from memrelay.doctor.findings import Verdict, ok, problem, skipped, warning
 from memrelay.errors import ConfigError, TransportError
@@ -128,7 +129,7 @@ def check_gateway(case: Case) -> Verdict:
 
 def check_spool(case: Case) -> Verdict:
     """Tell how many captured turns wait for the relayer, and for how long."""
-    folder = _endpoint_path(case).with_name("spool")
+    folder = spool_folder(case.main_path, case.environ)
     began = [int(m[1]) / 1000 for path in _files(folder) if (m := _TURN.fullmatch(path.name))]
     damaged = sum(path.suffix == ".damaged" for path in _files(folder))
     if damaged:

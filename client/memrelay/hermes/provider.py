@@ -23,7 +23,7 @@ from weakref import WeakSet
 from agent.memory_provider import MemoryProvider
 from hermes_constants import get_hermes_home
 
-from memrelay.config import Settings, profile_path
+from memrelay.config import Settings, profile_path, spool_folder
 from memrelay.errors import ConfigError
 from memrelay.gateway import BlockingGateway, Context, Message, Roster
 from memrelay.gateway.events import ASSISTANT, read_messages
@@ -67,7 +67,7 @@ def _enter(provider: "MemrelayProvider", settings: HermesSettings) -> _Memory:
     with _lock:
         if settings not in _memories:
             roster = Roster.load(settings.profile)
-            spool_path = profile_path(settings.profile, os.environ).parent / "spool"
+            spool_path = spool_folder(settings.profile, os.environ)
             gateway = BlockingGateway.start(
                 roster, settings.gateway, source=_SOURCE, spool_path=spool_path
             )
@@ -157,10 +157,10 @@ class MemrelayProvider(MemoryProvider):
         home = get_hermes_home()
         try:
             path, settings = _profile_in(home)
-            main = profile_path(HermesSettings.load(home).profile, os.environ)
+            spool = spool_folder(HermesSettings.load(home).profile, os.environ)
         except ConfigError:
             return []
-        paths = [path, main.parent / "spool", *([settings.seen_path] if settings.seen_path else [])]
+        paths = [path, spool, *([settings.seen_path] if settings.seen_path else [])]
         return [str(path) for path in paths if path.exists() and not path.is_relative_to(home)]
 
     # Before a turn.
