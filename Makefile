@@ -40,7 +40,7 @@ test: .venv/.dev .venv/.model
 	@$(BIN)/python -m tests.generate_capabilities --check
 	@echo "[6/6] tests"
 	@rm -f .coverage .coverage.*
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --cov=relayer --cov-branch --cov-report=
+	@$(BIN)/python -m pytest -n $(WORKERS) --cov=relayer --cov-branch --cov-report=
 	@echo "branch coverage of the request checks and the cryptography must be complete:"
 	@$(BIN)/coverage report --include='relayer/checks.py,relayer/sui.py,relayer/sealed/*' --fail-under=100
 	@$(MAKE) --no-print-directory test-hermes

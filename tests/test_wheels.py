@@ -14,17 +14,16 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-# Two builds at once would share the folders that they build in.
-pytestmark = pytest.mark.xdist_group("wheels")
-
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of commands of an environment with both wheels and their pinned dependencies."""
     folder = tmp_path_factory.mktemp("wheels")
-    for project in (ROOT, ROOT / "client"):
-        # What an earlier build left there would be packed again, long after it was removed.
-        shutil.rmtree(project / "build", ignore_errors=True)
+    # A build works inside the project's folder: on a copy, it meets neither another worker's build
+    # nor what an earlier one left there.
+    checkout = folder / "checkout"
+    shutil.copytree(ROOT, checkout, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info"))
+    for project in (checkout, checkout / "client"):
         run(
             sys.executable,
             "-m",
