@@ -25,8 +25,9 @@ from relayer.database.pool import Database, Row, UniqueViolation
 from relayer.errors import Corrupted, NotFound, Unavailable
 from relayer.extraction.extractors import Extractor, Fact, Turn
 from relayer.llm import LanguageModel, ask_prompt
-from relayer.memory import Caller, Found, MemoryService, Query
 from relayer.namespaces import Namespaces
+from relayer.opening import Caller, Opener
+from relayer.recall import Found, Query, RecallService
 from relayer.recognition import Stored, idempotency_marks, marked_memory
 from relayer.record import Draft, decode, encode
 from relayer.redact import redact
@@ -81,7 +82,8 @@ class Analysis:
     def __init__(
         self,
         *,
-        memory: MemoryService,
+        recaller: RecallService,
+        opener: Opener,
         writer: Writer,
         extractor: Extractor,
         rules: Extractor,
@@ -91,7 +93,8 @@ class Analysis:
         namespaces: Namespaces,
         clock: Clock,
     ) -> None:
-        self._memory = memory
+        self._recaller = recaller
+        self._opener = opener
         self._writer = writer
         self._extractor = extractor
         self._rules = rules
@@ -164,7 +167,7 @@ class Analysis:
         living = await rows.find_memories(
             self._database, account=caller.access.account, memory_ids=ids, now=self._clock()
         )
-        opened = await self._memory.open_rows(caller, living)
+        opened = await self._opener.open_rows(caller, living)
         return [
             Stored(
                 m.id,
@@ -191,7 +194,7 @@ class Analysis:
         try:
             # They are a help; the time of the request belongs to the model.
             async with asyncio.timeout(RELATED_S_MAX):
-                recalled = await self._memory.recall(caller, query)
+                recalled = await self._recaller.recall(caller, query)
         except TimeoutError:
             return []
         return [f.memory.text for f in recalled.found if f.memory.text is not None]
@@ -353,7 +356,7 @@ class Analysis:
                 code="llm.not_configured",
                 retry_after_s=3600,
             )
-        recalled = await self._memory.recall(caller, query)
+        recalled = await self._recaller.recall(caller, query)
         memories = [f.memory.text for f in recalled.found if f.memory.text is not None]
         system, user = ask_prompt(query.text, memories)
         return Answer(await self._model.answer(system=system, user=user), recalled.found)

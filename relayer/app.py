@@ -31,11 +31,14 @@ from relayer.embedding.embedders import BuiltinEmbedder, Embedder, OpenAIEmbedde
 from relayer.embedding.endpoints import Endpoint
 from relayer.errors import RelayerError
 from relayer.extraction.extractors import Extractor, LlmExtractor, SentenceExtractor
+from relayer.indexing import Indexer
 from relayer.jobs import Worker
 from relayer.llm import LanguageModel
 from relayer.manual import Manual
-from relayer.memory import Caller, MemoryService
+from relayer.memory import MemoryService
+from relayer.opening import Caller, Opener
 from relayer.public_url import PublicUrl, StripPrefix
+from relayer.recall import RecallService
 from relayer.registration import Registration
 from relayer.restore import Restore
 from relayer.routes import UNLOCK_HEADER, v1_router
@@ -93,6 +96,8 @@ class Services:
 
     embedder: Embedder | None
     memory: MemoryService
+    recaller: RecallService
+    indexer: Indexer
     analysis: Analysis
     restore: Restore
     manual: Manual
@@ -117,18 +122,28 @@ def build_services(
         embeds=embedder is not None,
         clock=clock,
     )
+    opener = Opener(blobs=storage.blobs, embeds=embedder is not None)
     memory = MemoryService(
         database=storage.database,
-        blobs=storage.blobs,
+        opener=opener,
         namespaces=storage.namespaces,
         writer=writer,
+        embeds=embedder is not None,
+        clock=clock,
+    )
+    recaller = RecallService(
+        database=storage.database,
+        opener=opener,
+        namespaces=storage.namespaces,
         embedder=embedder,
         clock=clock,
     )
+    indexer = Indexer(database=storage.database, opener=opener, embedder=embedder)
     rules = SentenceExtractor()
     extractor: Extractor = rules if language_model is None else LlmExtractor(model=language_model)
     analysis = Analysis(
-        memory=memory,
+        recaller=recaller,
+        opener=opener,
         writer=writer,
         extractor=extractor,
         rules=rules,
@@ -141,7 +156,7 @@ def build_services(
     worker = Worker(
         connect_args=storage.connect_args,
         database=storage.database,
-        memory=memory,
+        indexer=indexer,
         analysis=analysis,
         custody=storage.custody,
         namespaces=storage.namespaces,
@@ -157,7 +172,7 @@ def build_services(
     manual = Manual(
         database=storage.database, namespaces=storage.namespaces, writer=writer, clock=clock
     )
-    return Services(embedder, memory, analysis, restore, manual, worker)
+    return Services(embedder, memory, recaller, indexer, analysis, restore, manual, worker)
 
 
 def build_app(storage: Storage, settings: Settings, clock: Clock = utc_now) -> ASGIApp:
@@ -185,6 +200,7 @@ def build_app(storage: Storage, settings: Settings, clock: Clock = utc_now) -> A
 
     parts: dict[str, Any] = {
         "memory": services.memory,
+        "recaller": services.recaller,
         "analysis": services.analysis,
         "accounts": storage.accounts,
         "custody": storage.custody,

@@ -14,8 +14,8 @@ from msgspec import Meta
 
 from relayer.analysis import Conversation
 from relayer.errors import BadRequest, TooLarge
-from relayer.memory import Query
 from relayer.rank import Weights
+from relayer.recall import Query
 from relayer.record import Confidence, Draft, Importance, Kind
 from relayer.sealed.keys import Namespace, parse_namespace
 from relayer.sealed.primitives import CryptoError

@@ -1,6 +1,6 @@
 """What happens after the 202: embedding, late extraction, deletions outside, housekeeping.
 
-Not here: what these steps do (`memory.py`, `analysis.py`), queueing a job (`database.queue`).
+Not here: what these steps do (`indexing.py`, `analysis.py`), queueing a job (`database.queue`).
 
 - At least once: every handler may run again and then finds nothing left to do.
 - A job names ids only; whoever runs it needs the account's keys. Without them it is put back for
@@ -29,7 +29,7 @@ from relayer.database import queue
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import STATEMENT_TIMEOUT_S, Database
 from relayer.errors import Corrupted, NotAllowed, NotFound, QuotaExceeded, RelayerError, Unavailable
-from relayer.memory import MemoryService
+from relayer.indexing import Indexer
 from relayer.namespaces import Namespaces
 from relayer.outbox import Outbox
 from relayer.sealed.keys import AccountId, Namespace
@@ -58,7 +58,7 @@ class Worker:
         *,
         connect_args: dict[str, Any],
         database: Database,
-        memory: MemoryService,
+        indexer: Indexer,
         analysis: Analysis,
         custody: Custody,
         namespaces: Namespaces,
@@ -67,7 +67,7 @@ class Worker:
     ) -> None:
         self._connect_args = connect_args
         self._database = database
-        self._memory = memory
+        self._indexer = indexer
         self._analysis = analysis
         self._custody = custody
         self._namespaces = namespaces
@@ -124,7 +124,7 @@ class Worker:
         )
 
     async def _embed(self, job: Job) -> None:
-        await self._with_keys(job, self._memory.embed)
+        await self._with_keys(job, self._indexer.embed)
 
     async def _extract(self, job: Job) -> None:
         async def work(account: AccountId, keys: Keys, ids: Sequence[Any]) -> None:
@@ -184,7 +184,7 @@ class Worker:
         waiting = await vector_rows.unembedded(
             self._database,
             account=account,
-            namespace_ids=numbers if self._memory.embeds else [],
+            namespace_ids=numbers if self._indexer.embeds else [],
             limit=RESUME_MAX,
         )
         episodes = await episode_rows.pending_episodes(
@@ -221,7 +221,7 @@ class Worker:
         )
         for account, ids in waiting:
             await self._queue_again(queue.EXTRACT, account, ids, batch=1)
-        if not self._memory.embeds:
+        if not self._indexer.embeds:
             return
         waiting = await vector_rows.unembedded_anywhere(
             self._database, before=before, limit=RESUME_MAX

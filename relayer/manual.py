@@ -16,8 +16,8 @@ from relayer.database import memories as rows
 from relayer.database import recall as search
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database
-from relayer.memory import Caller
 from relayer.namespaces import Namespaces
+from relayer.opening import Caller
 from relayer.record import new_id
 from relayer.sealed.envelope import MEMORY, blob_hash, blob_id
 from relayer.sealed.keys import Namespace, NamespaceKey

@@ -28,8 +28,10 @@ from relayer.embedding.embedders import Embedder
 from relayer.errors import BadRequest, NotFound, TooLarge, Unavailable
 from relayer.llm import PROMPT_VERSIONS
 from relayer.manual import Manual
-from relayer.memory import Caller, Found, MemoryService, Query
+from relayer.memory import MemoryService
+from relayer.opening import Caller
 from relayer.public_url import PublicUrl
+from relayer.recall import Found, Query, RecallService
 from relayer.record import Draft
 from relayer.restore import Restore
 from relayer.routes import check_account, maybe_id, namespace_stats, parse_id
@@ -209,11 +211,11 @@ def _job(job_id: str, found: Row | None) -> Answer:
 async def recall(
     data: JSONBody[RecallBody],
     caller: NamedDependency[Caller],
-    memory: NamedDependency[MemoryService],
+    recaller: NamedDependency[RecallService],
 ) -> Answer:
     """The memories that answer a query, best first."""
     query = _query(data.query, "query", data.namespace, data.limit, data.scoring_weights)
-    recalled = await memory.recall(caller, query)
+    recalled = await recaller.recall(caller, query)
     return {
         "results": [_result(f, scored=not query.weights.semantic_only) for f in recalled.found],
         "total": len(recalled.found),

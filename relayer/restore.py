@@ -14,8 +14,8 @@ from relayer.database import memories as rows
 from relayer.database import namespaces as namespace_rows
 from relayer.database.pool import Database, UniqueViolation
 from relayer.errors import NotFound
-from relayer.memory import Caller
 from relayer.namespaces import Namespaces
+from relayer.opening import Caller
 from relayer.record import decode
 from relayer.sealed import envelope
 from relayer.sealed.keys import Namespace, NamespaceKey

@@ -20,7 +20,9 @@ from relayer.database import accounts as account_rows
 from relayer.database import namespaces as namespace_rows
 from relayer.database.pool import Database
 from relayer.errors import BadRequest, NotAllowed, NotFound
-from relayer.memory import LAST_SEQ, Caller, MemoryService, Query
+from relayer.memory import LAST_SEQ, MemoryService
+from relayer.opening import Caller
+from relayer.recall import Query, RecallService
 from relayer.record import Kind
 from relayer.registration import Registration
 from relayer.restore import Restore
@@ -254,10 +256,10 @@ async def remember_bulk(
 async def recall(
     data: JSONBody[bodies.RecallBody],
     caller: NamedDependency[Caller],
-    memory: NamedDependency[MemoryService],
+    recaller: NamedDependency[RecallService],
 ) -> Answer:
     """The memories that answer a query, best first."""
-    recalled = await memory.recall(caller, bodies.query_of(data))
+    recalled = await recaller.recall(caller, bodies.query_of(data))
     return {
         "results": [shapes.result(f, explain=data.explain) for f in recalled.found],
         "total": len(recalled.found),

@@ -8,7 +8,7 @@ from typing import Any
 
 from relayer.clock import rfc3339
 from relayer.database.pool import Row
-from relayer.memory import Found
+from relayer.recall import Found
 from relayer.recognition import Stored
 from relayer.record import Memory
 from relayer.sealed.primitives import to_base64, to_base64url

@@ -17,7 +17,8 @@ from relayer.app import Services, build_services
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
 from relayer.llm import LanguageModel
-from relayer.memory import Caller, Query
+from relayer.opening import Caller
+from relayer.recall import Query
 from relayer.recognition import Stored
 from relayer.record import Draft
 from relayer.sealed.grants import Role, open_grant
@@ -161,14 +162,14 @@ class Bench:
 
     async def embed(self, caller: Caller, items: Sequence[Stored]) -> None:
         """Do the work of the embedding job now."""
-        await self.services.memory.embed(
+        await self.services.indexer.embed(
             caller.access.account, caller.keys, [item.id for item in items]
         )
 
     async def texts(self, caller: Caller, query: str, **members: Any) -> list[str | None]:
         """Recalled texts, best first."""
         asked = Query(**{"text": query, "namespaces": [TEAM], **members})
-        recalled = await self.services.memory.recall(caller, asked)
+        recalled = await self.services.recaller.recall(caller, asked)
         return [found.memory.text for found in recalled.found]
 
     async def sql(self, statement: str, *arguments: Any) -> list[Any]:

@@ -15,7 +15,8 @@ from relayer.embedding.endpoints import Endpoint
 from relayer.errors import Conflict, Corrupted, NotAllowed, NotFound, QuotaExceeded, Unavailable
 from relayer.extraction.extractors import FACTS_MAX
 from relayer.llm import LanguageModel
-from relayer.memory import Caller, Query
+from relayer.opening import Caller
+from relayer.recall import Query
 from relayer.sealed import envelope
 from relayer.sealed.receipts import open_receipt
 from tests.conftest import BenchMaker

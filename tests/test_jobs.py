@@ -274,5 +274,5 @@ async def test_a_locked_namespace_keeps_no_other_waiting(hybrid: Bench) -> None:
     ids = [r["memory_id"] for r in await hybrid.sql("SELECT memory_id FROM memories")]
     one = await hybrid.unlocked(founder, TEAM)
     with pytest.raises(NotAllowed):
-        await hybrid.services.memory.embed(founder.account, one.keys, ids)
+        await hybrid.services.indexer.embed(founder.account, one.keys, ids)
     assert await hybrid.value("SELECT count(*) FROM vectors") == 1

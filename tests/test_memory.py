@@ -10,7 +10,7 @@ import pytest
 from relayer.embedding.embedders import OpenAIEmbedder
 from relayer.embedding.endpoints import Endpoint
 from relayer.errors import BadRequest, Conflict, NotAllowed, NotFound, QuotaExceeded, Unavailable
-from relayer.memory import Query
+from relayer.recall import Query
 from relayer.record import Draft
 from relayer.sealed.keys import Namespace
 from relayer.sealed.receipts import FIRST_PREVIOUS, open_receipt, verify_chain
@@ -494,7 +494,7 @@ class TestManual:
             assert (
                 await manual.recall(caller, OTHER, near, 5) == [] if custody == "managed" else True
             )
-            recalled = await bench.services.memory.recall(
+            recalled = await bench.services.recaller.recall(
                 caller, Query(text="foreign", namespaces=[TEAM])
             )
             assert recalled.found == []
@@ -572,7 +572,7 @@ class TestEmbed:
         await hybrid.embed(caller, stored)
         assert await hybrid.value("SELECT count(*) FROM vectors") > 3
         query = Query(text="a tuning fork opens the vault", namespaces=[TEAM], mode="vector")
-        [found] = (await hybrid.services.memory.recall(caller, query)).found
+        [found] = (await hybrid.services.recaller.recall(caller, query)).found
         assert found.cosine is not None
         assert found.cosine > 0.4
         assert (found.relevance, found.distance) == (0, pytest.approx(1 - found.cosine))

@@ -15,7 +15,7 @@ from relayer import rank
 from relayer.database import recall as search
 from relayer.embedding.embedders import Embedder
 from relayer.errors import Corrupted, NotAllowed
-from relayer.memory import Found, Query
+from relayer.recall import Found, Query
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace
 from relayer.words import indexed_words
@@ -28,7 +28,7 @@ from tests.test_memory import openai_embedder
 
 async def found(bench: Bench, caller: Any, text: str, **members: Any) -> list[Found]:
     query = Query(**{"text": text, "namespaces": [TEAM], **members})
-    return list((await bench.services.memory.recall(caller, query)).found)
+    return list((await bench.services.recaller.recall(caller, query)).found)
 
 
 class TestHybrid:
@@ -80,11 +80,11 @@ class TestDegraded:
             await bench.embed(caller, await bench.remember(caller, "Anna prefers tea."))
             server.always = "503"
             query = Query(text="Does Anna like tea?", namespaces=[TEAM])
-            recalled = await bench.services.memory.recall(caller, query)
+            recalled = await bench.services.recaller.recall(caller, query)
             assert recalled.degraded
             assert [f.memory.text for f in recalled.found] == ["Anna prefers tea."]
             keyword = replace(query, mode="keyword")
-            assert not (await bench.services.memory.recall(caller, keyword)).degraded
+            assert not (await bench.services.recaller.recall(caller, keyword)).degraded
 
     async def test_words_missing_means_vector_only(self, hybrid: Bench) -> None:
         """capability 4.18: without a word in the query, vectors alone find it."""
@@ -97,9 +97,11 @@ class TestDegraded:
         """capability 3.20: no embedding service is needed."""
         caller = await bench.caller(await bench.account())
         await bench.remember(caller, "Anna prefers tea.")
-        recalled = await bench.services.memory.recall(caller, Query(text="tea", namespaces=[TEAM]))
+        recalled = await bench.services.recaller.recall(
+            caller, Query(text="tea", namespaces=[TEAM])
+        )
         assert (len(recalled.found), recalled.degraded) == (1, True)
-        recalled = await bench.services.memory.recall(
+        recalled = await bench.services.recaller.recall(
             caller, Query(text="tea", namespaces=[TEAM], mode="vector")
         )
         assert (recalled.found, recalled.degraded) == ([], True)
@@ -363,7 +365,9 @@ class TestDropped:
             bench, 2, "UPDATE blobs SET bytes = set_byte(bytes, 300, get_byte(bytes, 300) # 1)"
             " WHERE blob_id = {name}",
         )  # fmt: skip
-        recalled = await bench.services.memory.recall(caller, Query(text="tea", namespaces=[TEAM]))
+        recalled = await bench.services.recaller.recall(
+            caller, Query(text="tea", namespaces=[TEAM])
+        )
         assert [f.memory.text for f in recalled.found] == ["tea three"]
         assert recalled.dropped == 2
         for item in stored[:2]:
@@ -380,7 +384,9 @@ class TestDropped:
         await bench.sql(
             "UPDATE memories m SET blob_id = o.blob_id FROM memories o WHERE o.seq <> m.seq"
         )
-        recalled = await bench.services.memory.recall(caller, Query(text="tea", namespaces=[TEAM]))
+        recalled = await bench.services.recaller.recall(
+            caller, Query(text="tea", namespaces=[TEAM])
+        )
         assert (list(recalled.found), recalled.dropped) == ([], 2)
 
     @pytest.mark.parametrize(
@@ -391,7 +397,9 @@ class TestDropped:
         await bench.remember(caller, "tea one")
         await bench.sql(f"UPDATE memories SET {change}")
         await bench.sql("UPDATE postings p SET memory_id = m.memory_id FROM memories m")
-        recalled = await bench.services.memory.recall(caller, Query(text="tea", namespaces=[TEAM]))
+        recalled = await bench.services.recaller.recall(
+            caller, Query(text="tea", namespaces=[TEAM])
+        )
         assert (list(recalled.found), recalled.dropped) == ([], 1)
 
 

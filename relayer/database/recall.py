@@ -1,6 +1,6 @@
 """The one statement of a recall: vector hits, keyword hits, fusion, filters, limit.
 
-Not here: turning and hashing a query (`relayer.memory`), age and importance (`relayer.rank`).
+Not here: turning and hashing a query (`relayer.recall`), age and importance (`relayer.rank`).
 
 - Scores: `cosine + w · bm25 / ideal_bm25`, where the ideal is the score of a memory of ordinary
   length that holds every query word once.

@@ -1,0 +1,146 @@
+"""Rows to memories: fetching blobs, choosing the key, opening the envelope.
+
+Not here: which rows (`memory.py`, `recall.py`), formats (`sealed.envelope`, `record`).
+"""
+
+import logging
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from relayer.accounts import Access
+from relayer.blobs import BlobStore
+from relayer.custody import Keys
+from relayer.database import memories as rows
+from relayer.database import vectors as vector_rows
+from relayer.database.pool import Row
+from relayer.errors import Corrupted, NotAllowed
+from relayer.record import Draft, Memory, decode
+from relayer.sealed import envelope
+from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
+from relayer.sealed.primitives import CryptoError, to_base64url
+
+log = logging.getLogger("relayer.opening")
+
+_STATUS: Final = {None: "uploaded", vector_rows.LOST: "failed"}  # by embedding model; else done
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who is asking, and the namespace keys that came with the request."""
+
+    access: Access
+    keys: Keys = field(repr=False)
+
+
+class Opener:
+    """Opens the memories behind rows; `embeds` says whether they get vectors here."""
+
+    def __init__(self, *, blobs: BlobStore, embeds: bool) -> None:
+        self._blobs = blobs
+        self._embeds = embeds
+
+    async def open_rows(self, caller: Caller, found: Sequence[Row]) -> list[Memory | None]:
+        """The memories behind rows, in their order; None where the blob is lost or altered.
+
+        Raises:
+            NotAllowed: `unlock_required`.
+        """
+        names = [to_base64url(row["blob_id"]) for row in found]
+        blobs = await self._blobs.get_many(caller.access.account, names)
+        opened = [
+            _opened(caller, row, blobs.get(name)) for row, name in zip(found, names, strict=True)
+        ]
+        if self._embeds:
+            return opened
+        # Without an embedder there is nothing further to wait for.
+        return [m and replace(m, status="done") for m in opened]
+
+    async def texts(
+        self, account: AccountId, keys: Keys, found: Sequence[Row]
+    ) -> tuple[list[tuple[Row, str]], set[uuid.UUID]]:
+        """(row, text) of those that open, and the ids of those that were altered.
+
+        A missing blob is neither: its store may be missing for a while as a whole.
+        """
+        names = [to_base64url(row["blob_id"]) for row in found]
+        blobs = await self._blobs.get_many(account, names)
+        texts, altered = [], set()
+        for row, name in zip(found, names, strict=True):
+            if (blob := blobs.get(name)) is None:
+                continue
+            try:
+                if not isinstance(blob, bytes):
+                    raise CryptoError("altered")
+                texts.append((row, open_record(account, keys, row, blob)[0].text))
+            except CryptoError:
+                log.error("a blob is altered", extra={"event": "blobs.corrupted"})
+                altered.add(row["memory_id"])
+        return texts, altered
+
+
+def open_record(account: AccountId, keys: Keys, row: Row, blob: bytes) -> tuple[Draft, bytes]:
+    """The draft and writer sealed in a row's blob.
+
+    Raises:
+        NotAllowed: `unlock_required`.
+        CryptoError: the blob is not what the row speaks of.
+    """
+    address = envelope.Address(row["type"], account, row["memory_id"], row["revision"])
+    return decode(envelope.open_envelope(key_of(keys, row), address, blob))
+
+
+def has_key(keys: Keys, row: Row) -> bool:
+    """Whether the key that a row was sealed under is at hand."""
+    try:
+        return bool(key_of(keys, row))
+    except NotAllowed:
+        return False
+
+
+def key_of(keys: Keys, row: Row) -> NamespaceKey:
+    """The key that a row was sealed under.
+
+    Raises:
+        NotAllowed: `unlock_required`.
+    """
+    for key in keys.of(Namespace(row["namespace"])):
+        if key.epoch == row["epoch"]:
+            return key
+    raise NotAllowed("The key of an older epoch is missing.", code="unlock_required")
+
+
+def _opened(caller: Caller, row: Row, blob: bytes | Corrupted | None) -> Memory | None:
+    if not isinstance(blob, bytes):
+        return None
+    if row["format"] == rows.OPAQUE:
+        return as_memory(row, None)
+    try:
+        draft, _ = open_record(caller.access.account, caller.keys, row, blob)
+    except CryptoError:
+        return None
+    return as_memory(row, draft)
+
+
+def as_memory(row: Row, draft: Draft | None) -> Memory:
+    """A row and what its blob said; None for foreign ciphertext and for what cannot be opened."""
+    return Memory(
+        id=row["memory_id"],
+        blob_id=to_base64url(row["blob_id"]),
+        namespace=row["namespace"],
+        text=None if draft is None else draft.text,
+        kind=row["kind"],
+        tags=() if draft is None else draft.tags,
+        source=None if draft is None else draft.source,
+        event_time=row["event_time"],
+        metadata={} if draft is None else draft.metadata,
+        importance=row["importance"],
+        confidence=row["confidence"],
+        writer=row["writer"],
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+        revision=row["revision"],
+        seq=row["seq"],
+        status=_STATUS.get(row["embedding_model"], "done"),
+    )
