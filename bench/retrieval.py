@@ -1,41 +1,55 @@
 """Recall quality and speed through the real client, on data of one's own.
 
-    python -m bench.retrieval --url http://127.0.0.1:8000 --data PATH
+    python -m bench.retrieval --url http://127.0.0.1:8000 --data bench/data/long
 
 PATH holds `*memories.jsonl` (`id`, `namespace`, `text`) and `*queries.jsonl` (`id`, `namespace`,
 `text`, `category`, `evidence`: ids of memories). The founder of a fresh account ingests every
-memory as a user would, waits until all are embedded, then asks every question. A result is
-matched by its text.
+memory as a user would, waits until all are embedded, then asks every question: as a user would, by
+meaning alone and by words alone. The same questions go to SQLite's full-text index of the same
+texts in clear. A result is matched by its text.
 """
 
 import argparse
 import asyncio
 import json
 import math
+import random
+import sqlite3
 import statistics
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from memrelay import MemoryClient
 
-CUTOFFS = (1, 5, 10, 20)
-UNANSWERABLE = "adversarial"  # shown, and left out of "overall"
+CUTOFFS: Final = (1, 5, 10, 20)
+MEASURES: Final = (*(f"r@{k}" for k in CUTOFFS), "mrr", "ndcg@10")
+UNANSWERABLE: Final = "adversarial"  # shown, and left out of "overall"
+SYSTEMS: Final[dict[str, dict[str, Any]]] = {
+    "memrelay": {},
+    "meaning alone": {"vector_weight": 1.0, "text_weight": 0.0},
+    "words alone": {"vector_weight": 0.0, "text_weight": 1.0},
+}
+PLAINTEXT: Final = "SQLite FTS5, plaintext"
+
+Line = dict[str, Any]
+Scores = dict[str, list[dict[str, float]]]
 
 
 @dataclass
 class Run:
-    """What one run measured."""
+    """What one run measured; `latencies_ms` and `scores` by system."""
 
     memories: int
     queries: int
     ingest_s: float = 0.0
     embedded_s: float = 0.0
-    latencies_ms: list[float] = field(default_factory=list)
-    scores: dict[str, list[dict[str, float]]] = field(default_factory=lambda: defaultdict(list))
+    latencies_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    scores: dict[str, Scores] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The figures for scripts."""
@@ -44,78 +58,141 @@ class Run:
             "queries": self.queries,
             "acknowledged_per_s": round(self.memories / self.ingest_s, 1),
             "embedded_per_s": round(self.memories / self.embedded_s, 1),
-            "recall_ms": {p: round(quantile(self.latencies_ms, p / 100), 2) for p in (50, 95, 99)},
-            "quality": {group: means(scores) for group, scores in sorted(self.scores.items())},
+            "recall_ms": {
+                system: {p: round(quantile(ms, p / 100), 2) for p in (50, 95, 99)}
+                for system, ms in self.latencies_ms.items()
+            },
+            "quality": {
+                system: {group: means(scores) for group, scores in sorted(groups.items())}
+                for system, groups in self.scores.items()
+            },
         }
 
 
 def main() -> int:
-    """Run and print a table, or JSON with --json."""
+    """Run and print tables, or JSON with --json."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--url", required=True)
-    parser.add_argument("--data", required=True, type=Path)
+    parser.add_argument("--url", required=True, help="a running relayer")
+    parser.add_argument("--data", required=True, type=Path, help="folder of the two kinds of files")
+    parser.add_argument("--namespaces", default="", help="only these, comma-separated")
     parser.add_argument("--custody", choices=["managed", "sealed"], default="sealed")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--ingest",
+        choices=["bulk", "single", "shuffled"],
+        default="bulk",
+        help="in order by twenties, in order one by one, or by twenties in no order",
+    )
+    parser.add_argument("--json", action="store_true", help="figures for scripts")
     arguments = parser.parse_args()
-    run = asyncio.run(measure(arguments.url, arguments.data, arguments.custody))
-    print(json.dumps(run.as_json(), indent=1) if arguments.json else table(run.as_json()))
+    run = asyncio.run(measure(arguments))
+    print(json.dumps(run.as_json(), indent=1) if arguments.json else tables(run.as_json()))
     return 0
 
 
-async def measure(url: str, data: Path, custody: str) -> Run:
+async def measure(arguments: argparse.Namespace) -> Run:
     """Ingest everything, ask everything."""
-    memories, queries = lines(data, "*memories.jsonl"), lines(data, "*queries.jsonl")
-    account = await MemoryClient.create_account(url, custody=custody, label="benchmark")
+    chosen = set(filter(None, arguments.namespaces.split(",")))
+    memories = lines(arguments.data, "*memories.jsonl", chosen)
+    queries = lines(arguments.data, "*queries.jsonl", chosen)
+    account = await MemoryClient.create_account(
+        arguments.url, custody=arguments.custody, label="benchmark"
+    )
     run = Run(memories=len(memories), queries=len(queries))
+    run.scores[PLAINTEXT] = scored(memories, queries, plaintext(memories, queries))
     async with MemoryClient(
-        url=url,
+        url=arguments.url,
         account_id=account.account_id,
         private_key=account.private_key,
         relayer_key=account.relayer_key,
-        custody=custody,
+        custody=arguments.custody,
         deadline_s=300.0,
     ) as client:
-        await ingest(client, memories, run)
-        await ask(client, memories, queries, run)
+        await ingest(client, memories, arguments.ingest, run)
+        for system, controls in SYSTEMS.items():
+            answers = await ask(client, queries, system, controls, run)
+            run.scores[system] = scored(memories, queries, answers)
     return run
 
 
-async def ingest(client: MemoryClient, memories: list[dict[str, Any]], run: Run) -> None:
-    """Store every memory in order, then wait until each has its vector."""
+async def ingest(client: MemoryClient, memories: list[Line], how: str, run: Run) -> None:
+    """Store every memory, then wait until each has its vector."""
     items = [{"text": m["text"], "namespace": m["namespace"]} for m in memories]
+    if how == "shuffled":
+        random.Random(0).shuffle(items)  # noqa: S311  # no secret depends on it
     started = time.perf_counter()
-    stored = await client.remember_many(items, progress=progress("stored"))
+    if how == "single":
+        report = progress("stored")
+        ids = []
+        for n, item in enumerate(items, start=1):
+            ids.append((await client.remember(item["text"], namespace=item["namespace"])).id)
+            report(n, len(items))
+    else:
+        ids = [s.id for s in await client.remember_many(items, progress=progress("stored"))]
     run.ingest_s = time.perf_counter() - started
-    await client.wait(list(dict.fromkeys(s.id for s in stored)), timeout_s=1800.0)
+    await client.wait(list(dict.fromkeys(ids)), timeout_s=1800.0)
     run.embedded_s = time.perf_counter() - started
 
 
 async def ask(
-    client: MemoryClient, memories: list[dict[str, Any]], queries: list[dict[str, Any]], run: Run
-) -> None:
-    """One recall a question, one after the other."""
-    by_text = defaultdict(list)
-    for m in memories:
-        by_text[m["namespace"], norm(m["text"])].append(m["id"])
-    report = progress("asked")
+    client: MemoryClient, queries: list[Line], system: str, controls: dict[str, Any], run: Run
+) -> dict[str, list[str]]:
+    """Id of each question → the texts of its answer; one recall a question, one after the other."""
+    report = progress(f"asked {system}")
+    answers = {}
     for n, query in enumerate(queries, start=1):
         started = time.perf_counter()
         recalled = await client.recall(
-            query["text"], namespace=query["namespace"], limit=max(CUTOFFS), min_relevance=None
+            query["text"],
+            namespace=query["namespace"],
+            limit=max(CUTOFFS),
+            min_relevance=None,
+            **controls,
         )
-        run.latencies_ms.append(1000 * (time.perf_counter() - started))
-        ranked: list[str] = []
-        for result in recalled.results:
-            ids = by_text[query["namespace"], norm(result.text or "")]
-            ranked += [i for i in ids if i not in ranked] or [""]
-        score = scored(ranked, query["evidence"])
-        run.scores[query["category"]].append(score)
-        if query["category"] != UNANSWERABLE:
-            run.scores["overall"].append(score)
+        run.latencies_ms[system].append(1000 * (time.perf_counter() - started))
+        answers[query["id"]] = [r.text or "" for r in recalled.results]
         report(n, len(queries))
+    return answers
 
 
-def scored(ranked: list[str], evidence: list[str]) -> dict[str, float]:
+def plaintext(memories: list[Line], queries: list[Line]) -> dict[str, list[str]]:
+    """Id of each question → the texts SQLite's full-text index finds, English stems, BM25."""
+    database = sqlite3.connect(":memory:")
+    database.execute(
+        "CREATE VIRTUAL TABLE texts USING fts5(text, namespace UNINDEXED, tokenize='porter')"
+    )
+    database.executemany(
+        "INSERT INTO texts VALUES (?, ?)", [(m["text"], m["namespace"]) for m in memories]
+    )
+    answers = {}
+    for query in queries:
+        words = "".join(c if c.isalnum() else " " for c in query["text"]).split()
+        found = database.execute(
+            "SELECT text FROM texts WHERE texts MATCH ? AND namespace = ? ORDER BY rank LIMIT ?",
+            (" OR ".join(f'"{w}"' for w in words), query["namespace"], max(CUTOFFS)),
+        )
+        answers[query["id"]] = [text for (text,) in found]
+    return answers
+
+
+def scored(memories: list[Line], queries: list[Line], answers: dict[str, list[str]]) -> Scores:
+    """The scores of every question by its category, and of those that have an answer overall."""
+    by_text = defaultdict(list)
+    for m in memories:
+        by_text[m["namespace"], norm(m["text"])].append(m["id"])
+    scores: Scores = defaultdict(list)
+    for query in queries:
+        ranked: list[str] = []
+        for text in answers[query["id"]]:
+            ids = by_text[query["namespace"], norm(text)]
+            ranked += [i for i in ids if i not in ranked] or [""]
+        score = score_of(ranked, query["evidence"])
+        scores[query["category"]].append(score)
+        if query["category"] != UNANSWERABLE:
+            scores["overall"].append(score)
+    return scores
+
+
+def score_of(ranked: Sequence[str], evidence: Sequence[str]) -> dict[str, float]:
     """Evidence recall at each cutoff, reciprocal rank of the first, nDCG at 10."""
     wanted = set(evidence)
     score = {f"r@{k}": len(wanted & set(ranked[:k])) / len(wanted) for k in CUTOFFS}
@@ -136,13 +213,19 @@ def quantile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-def table(figures: dict[str, Any]) -> str:
-    """The figures as Markdown."""
-    measures = [*(f"r@{k}" for k in CUTOFFS), "mrr", "ndcg@10"]
-    out = ["| questions | n | " + " | ".join(measures) + " |", "|---" * (len(measures) + 2) + "|"]
-    for group, q in figures["quality"].items():
-        out.append(f"| {group} | {q['n']} | " + " | ".join(f"{q[m]:.3f}" for m in measures) + " |")
-    ms = figures["recall_ms"]
+def tables(figures: dict[str, Any]) -> str:
+    """The figures as Markdown: each system overall, then its R@10 by category."""
+    quality = figures["quality"]
+    out = ["| overall | " + " | ".join(MEASURES) + " |", "|---" * (len(MEASURES) + 1) + "|"]
+    for system, groups in quality.items():
+        row = " | ".join(f"{groups['overall'][m]:.3f}" for m in MEASURES)
+        out.append(f"| {system} | {row} |")
+    names = [g for g in quality[PLAINTEXT] if g != "overall"]
+    titles = [f"{g} ({quality[PLAINTEXT][g]['n']})" for g in names]
+    out += ["", "| R@10 | " + " | ".join(titles) + " |", "|---" * (len(names) + 1) + "|"]
+    for system, groups in quality.items():
+        out.append(f"| {system} | " + " | ".join(f"{groups[g]['r@10']:.3f}" for g in names) + " |")
+    ms = figures["recall_ms"]["memrelay"]
     out.append(
         f"\n{figures['memories']} memories: {figures['acknowledged_per_s']}/s acknowledged, "
         f"{figures['embedded_per_s']}/s embedded; recall p50 {ms[50]} ms, p95 {ms[95]} ms"
@@ -150,12 +233,13 @@ def table(figures: dict[str, Any]) -> str:
     return "\n".join(out)
 
 
-def lines(folder: Path, pattern: str) -> list[dict[str, Any]]:
-    """The objects of the files of a folder."""
+def lines(folder: Path, pattern: str, namespaces: set[str]) -> list[Line]:
+    """The objects of the files of a folder, of these namespaces or of all."""
     files = sorted(folder.glob(pattern))
     if not files:
         sys.exit(f"no {pattern} in {folder}")
-    return [json.loads(line) for f in files for line in f.read_text("utf-8").splitlines()]
+    every = [json.loads(line) for f in files for line in f.read_text("utf-8").splitlines()]
+    return [m for m in every if not namespaces or m["namespace"] in namespaces]
 
 
 def norm(text: str) -> str:
@@ -163,12 +247,12 @@ def norm(text: str) -> str:
     return " ".join(text.split())
 
 
-def progress(verb: str) -> Any:
+def progress(verb: str) -> Callable[[int, int | None], None]:
     """A callback that keeps one line on standard error up to date."""
 
     def report(done: int, total: int | None) -> None:
         if done % 20 == 0 or done == total:
-            print(f"\r{verb} {done} of {total}", end="", file=sys.stderr)
+            print(f"\r{verb}: {done} of {total}", end="", file=sys.stderr)
         if done == total:
             print(file=sys.stderr)
 

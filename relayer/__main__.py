@@ -1,6 +1,7 @@
 """The command `relayer`: flags and variables in, text or JSON out, exit codes.
 
-Not here: what the commands do (`serve.py`, `provision.py`, `check.py`, `doctor.py`, `model.py`).
+Not here: what the commands do (`serve.py`, `provision.py`, `check.py`, `reindex.py`, `doctor.py`,
+`model.py`).
 
 Exit codes: 0 done; 1 it failed, or what was checked does not hold; 2 the call needs something else.
 """
@@ -326,6 +327,66 @@ def check_command(as_json: bool, **values: Any) -> None:
     report = run(work())
     show(report.as_json(), as_json, report.as_text)
     sys.exit(0 if report.ok else 1)
+
+
+@main.command("reindex")
+@settings_options()
+@click.option("--account", "account_text_", default=None, metavar="ID", help="This account only.")
+@click.option("--status", "status_only", is_flag=True, help="Only say how far everything is.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Make every vector again, for another model file behind the same name; restart the "
+    "relayer first, which remembers the vectors of queries.",
+)
+@json_option
+def reindex_command(
+    account_text_: str | None, status_only: bool, force: bool, as_json: bool, **values: Any
+) -> None:
+    """Bring all memories up to today's embedding model and words, and say how far they are.
+
+    A running relayer does this by itself; here its progress is followed. Without one it is done
+    here, with the embedder that these settings name. Exit code 1: something is left waiting.
+    """
+    from relayer import reindex  # noqa: PLC0415  # as above
+
+    settings = settings_of(values)
+    account = None if account_text_ is None else _account(account_text_)
+    progress = _Progress()
+    try:
+        if status_only:
+            report = run(reindex.status(settings, account=account))
+        else:
+            report = run(reindex.reindex(settings, account=account, force=force, tell=progress))
+    except KeyboardInterrupt:
+        raise Exit(
+            1, "Stopped here. What is done stays done; a running relayer goes on by itself."
+        ) from None
+    finally:
+        progress.end()
+    standings = report.as_json()["accounts"]
+    show(report.as_json(), as_json, lambda: f"{_table(standings)}\n{report.as_text()}")
+    sys.exit(0 if report.ok else 1)
+
+
+class _Progress:
+    """Prints a report on standard error: over itself on a terminal, else a line a change."""
+
+    def __init__(self) -> None:
+        self._shown = ""
+
+    def __call__(self, report: Any) -> None:
+        line = report.as_text()
+        if sys.stderr.isatty():
+            click.echo(f"\r\x1b[K{line}", err=True, nl=False)
+        elif line != self._shown:
+            click.echo(line, err=True)
+        self._shown = line
+
+    def end(self) -> None:
+        """Make room for what comes next."""
+        if self._shown and sys.stderr.isatty():
+            click.echo(err=True)
 
 
 @main.command("doctor")

@@ -1,10 +1,11 @@
 """The order of steps of analyze and ask, and of an extraction that had to wait.
 
-Not here: how facts are found (`extract`), how a model is asked (`llm`), storing (`writer.py`).
+Not here: how facts are found (`extraction`), how a model is asked (`llm`), storing (`writer.py`).
 
 - A turn that was accepted is never lost: when the model is away it is sealed as a pending episode
   and extracted later.
 - No database connection is held while a model thinks.
+- A fact that contradicts a memory is stored beside it and names it; nothing is overwritten.
 """
 
 import asyncio
@@ -23,13 +24,14 @@ from relayer.database import episodes as episode_rows
 from relayer.database import memories as rows
 from relayer.database.pool import Database, Row, UniqueViolation
 from relayer.errors import Corrupted, NotFound, Unavailable
-from relayer.extraction.extractors import Extractor, Fact, Turn
+from relayer.extraction.facts import Extractor, Fact, Turn
 from relayer.llm import LanguageModel, ask_prompt
+from relayer.memory import LAST_SEQ
 from relayer.namespaces import Namespaces
-from relayer.opening import Caller, Opener
+from relayer.opening import Caller, Opener, has_key
 from relayer.recall import Found, Query, RecallService
 from relayer.recognition import Stored, idempotency_marks, marked_memory
-from relayer.record import Draft, decode, encode
+from relayer.record import Draft, Memory, decode, encode
 from relayer.redact import redact
 from relayer.sealed import envelope, index
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey, PublicKey
@@ -38,10 +40,12 @@ from relayer.settings import Limits
 from relayer.writer import Remembered, Writer, apart
 
 RELATED_MAX: Final = 10
+NEWEST_MAX: Final = 20  # as many facts as one window may have given
 RELATED_QUERY_CHARACTERS: Final = 2_000  # the end of a conversation says what it is about
 RELATED_S_MAX: Final = 3.0
 ATTEMPTS_MAX: Final = 3  # useless answers to one turn before the rules take over
 ROUTE: Final = "analyze"
+CONTRADICTS: Final = "contradicts"  # metadata: the id of the memory that a fact speaks against
 ALTERED: Final = "episode.altered"
 
 log = logging.getLogger("relayer.analysis")
@@ -117,27 +121,28 @@ class Analysis:
         conversation = replace(conversation, text=text)
         if (before := await self._answered(caller, conversation)) is not None:
             return Analyzed(before, None, (), redacted)
-        turn = Turn(text, conversation.occurred_at, await self._related(caller, conversation))
+        related = await self._related(caller, conversation)
         try:
-            facts = await self._extractor.extract(turn)
+            facts = await self._extractor.extract(_turn(conversation, related))
         except Unavailable:
             episode, receipts = await self._keep(caller, conversation)
             return Analyzed((), episode, receipts, redacted)
-        stored = await self._remember_turn(caller, conversation, facts)
+        drafts = _drafts(conversation, facts, related)
+        stored = await self._remember_turn(caller, conversation, drafts)
         return Analyzed(stored.items, None, stored.receipts, redacted)
 
     async def _remember_turn(
-        self, caller: Caller, conversation: Conversation, facts: Sequence[Fact]
+        self, caller: Caller, conversation: Conversation, drafts: Sequence[Draft]
     ) -> Remembered:
         """Store facts; the same turn, if it was kept while the model was away, is done with it."""
         key = caller.keys.of(conversation.namespace)[0]
         episode = _episode_id(key, conversation)
         if self._model is not None and await self._pending(caller.access.account, episode):
             try:
-                return await self._remember(caller, conversation, facts, episode=episode)
+                return await self._remember(caller, conversation, drafts, episode=episode)
             except NotFound:
                 log.debug("a waiting turn was extracted meanwhile")
-        return await self._remember(caller, conversation, facts)
+        return await self._remember(caller, conversation, drafts)
 
     async def _answered(self, caller: Caller, conversation: Conversation) -> list[Stored] | None:
         """The facts of an earlier request with the same idempotency key."""
@@ -184,8 +189,11 @@ class Analysis:
             if m is not None
         ]
 
-    async def _related(self, caller: Caller, conversation: Conversation) -> list[str]:
-        """Texts of memories the conversation touches, so that they are not extracted again."""
+    async def _related(self, caller: Caller, conversation: Conversation) -> list[Memory]:
+        """Memories the conversation touches, and the newest, so that none is extracted again.
+
+        Windows of a session overlap: the newest memories are what its earlier messages gave.
+        """
         query = Query(
             text=conversation.text[-RELATED_QUERY_CHARACTERS:],
             namespaces=[conversation.namespace],
@@ -195,31 +203,37 @@ class Analysis:
             # They are a help; the time of the request belongs to the model.
             async with asyncio.timeout(RELATED_S_MAX):
                 recalled = await self._recaller.recall(caller, query)
+                newest = await self._newest(caller, conversation.namespace)
         except TimeoutError:
             return []
-        return [f.memory.text for f in recalled.found if f.memory.text is not None]
+        related = [found.memory for found in recalled.found if found.memory.text is not None]
+        return list({memory.id: memory for memory in [*related, *newest]}.values())
+
+    async def _newest(self, caller: Caller, namespace: Namespace) -> list[Memory]:
+        """The newest memories of a namespace that open to text."""
+        account = caller.access.account
+        if (entry := await self._namespaces.find(account, namespace)) is None:
+            return []
+        found = await rows.newest(
+            self._database,
+            account=account,
+            namespace_ids=[entry.namespace_id],
+            before_seq=LAST_SEQ,
+            kind=None,
+            limit=NEWEST_MAX,
+            now=self._clock(),
+        )
+        found = [row for row in found if has_key(caller.keys, row)]
+        return [m for m in await self._opener.open_rows(caller, found) if m and m.text is not None]
 
     async def _remember(
         self,
         caller: Caller,
         conversation: Conversation,
-        facts: Sequence[Fact],
+        drafts: Sequence[Draft],
         *,
         episode: uuid.UUID | None = None,
     ) -> Remembered:
-        drafts = [
-            Draft(
-                text=fact.text,
-                namespace=conversation.namespace,
-                kind=fact.kind,
-                source=conversation.source,
-                event_time=from_ms(fact.event_time_ms),
-                importance=fact.importance,
-                confidence=fact.confidence,
-                idempotency_key=conversation.idempotency_key,
-            )
-            for fact in facts
-        ]
         return await self._writer.write(
             caller.access,
             caller.keys,
@@ -297,8 +311,11 @@ class Analysis:
             occurred_at=draft.event_time,
             source=draft.source,
         )
-        facts = await self._patient_facts(account, episode_id, Turn(draft.text, draft.event_time))
-        await self._remember(caller, conversation, facts, episode=episode_id)
+        # Without the writer's grants nothing can be recalled, but what came last can be opened.
+        related = await self._newest(caller, conversation.namespace)
+        facts = await self._patient_facts(account, episode_id, _turn(conversation, related))
+        drafts = _drafts(conversation, facts, related)
+        await self._remember(caller, conversation, drafts, episode=episode_id)
 
     async def _patient_facts(
         self, account: AccountId, episode_id: uuid.UUID, turn: Turn
@@ -360,6 +377,36 @@ class Analysis:
         memories = [f.memory.text for f in recalled.found if f.memory.text is not None]
         system, user = ask_prompt(query.text, memories)
         return Answer(await self._model.answer(system=system, user=user), recalled.found)
+
+
+def _turn(conversation: Conversation, related: Sequence[Memory]) -> Turn:
+    """What an extractor is shown."""
+    texts = [memory.text for memory in related if memory.text is not None]
+    return Turn(conversation.text, conversation.occurred_at, texts)
+
+
+def _drafts(
+    conversation: Conversation, facts: Sequence[Fact], related: Sequence[Memory]
+) -> list[Draft]:
+    """Facts as they are to be stored; `related` as the extractor was shown them."""
+    return [
+        Draft(
+            text=fact.text,
+            namespace=conversation.namespace,
+            kind=fact.kind,
+            source=conversation.source,
+            event_time=from_ms(fact.event_time_ms),
+            metadata=_contradicted(fact, related),
+            importance=fact.importance,
+            confidence=fact.confidence,
+            idempotency_key=conversation.idempotency_key,
+        )
+        for fact in facts
+    ]
+
+
+def _contradicted(fact: Fact, related: Sequence[Memory]) -> dict[str, str]:
+    return {} if fact.contradicts is None else {CONTRADICTS: str(related[fact.contradicts].id)}
 
 
 def _episode_id(key: NamespaceKey, conversation: Conversation) -> uuid.UUID:

@@ -29,8 +29,12 @@ from relayer.embedding import model
 from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
 from relayer.embedding.embedders import BuiltinEmbedder, Embedder, OpenAIEmbedder
 from relayer.embedding.endpoints import Endpoint
+from relayer.embedding.models import Embedders
+from relayer.embedding.passages import count_bytes
 from relayer.errors import RelayerError
-from relayer.extraction.extractors import Extractor, LlmExtractor, SentenceExtractor
+from relayer.extraction.facts import Extractor
+from relayer.extraction.model import LlmExtractor
+from relayer.extraction.rules import SentenceExtractor
 from relayer.indexing import Indexer
 from relayer.jobs import Worker
 from relayer.llm import LanguageModel
@@ -38,6 +42,7 @@ from relayer.manual import Manual
 from relayer.memory import MemoryService
 from relayer.opening import Caller, Opener
 from relayer.public_url import PublicUrl, StripPrefix
+from relayer.query_vectors import QueryEmbedder
 from relayer.recall import RecallService
 from relayer.registration import Registration
 from relayer.restore import Restore
@@ -53,21 +58,45 @@ def build_embedder(settings: Settings) -> Embedder | None:
     """The embedder the settings name, behind the cache; None for none."""
     if settings.embedder == "none":
         return None
-    inner: Embedder
     if settings.embedder == "openai" or (settings.embedder == "auto" and settings.embedding_model):
-        urls = settings.embedding_base_urls or settings.openai_base_url
-        inner = OpenAIEmbedder(
-            endpoints=[
-                Endpoint(url.strip(), settings.openai_api_key or None)
-                for url in urls.split(",")
-                if url.strip()
-            ],
-            model=settings.embedding_model,
-            dim=settings.embedding_dim,
-            timeout_s=settings.embedding_timeout_s,
-        )
+        inner = _endpoint_embedder(settings, settings.embedding_model, settings.embedding_dim)
     else:
-        inner = CoalescingEmbedder(inner=BuiltinEmbedder(folder=model_folder(settings)))
+        inner = _builtin_embedder(settings)
+    return _cached(settings, inner)
+
+
+def build_older_embedder(settings: Settings, model_id: str) -> Embedder | None:
+    """The embedder of a model that memories still have vectors of.
+
+    None unless the settings still name who serves it: queries go nowhere else.
+    """
+    if model_id == model.MODEL_ID:
+        return _cached(settings, _builtin_embedder(settings))
+    name, _, dim = model_id.rpartition("/")
+    if not (settings.embedding_base_urls or settings.embedding_model) or not dim.isdecimal():
+        return None
+    return _cached(settings, _endpoint_embedder(settings, name, int(dim)))
+
+
+def _builtin_embedder(settings: Settings) -> Embedder:
+    return CoalescingEmbedder(inner=BuiltinEmbedder(folder=model_folder(settings)))
+
+
+def _endpoint_embedder(settings: Settings, name: str, dim: int) -> Embedder:
+    urls = settings.embedding_base_urls or settings.openai_base_url
+    return OpenAIEmbedder(
+        endpoints=[
+            Endpoint(url.strip(), settings.openai_api_key or None)
+            for url in urls.split(",")
+            if url.strip()
+        ],
+        model=name,
+        dim=dim,
+        timeout_s=settings.embedding_timeout_s,
+    )
+
+
+def _cached(settings: Settings, inner: Embedder) -> Embedder:
     return CachedEmbedder(
         inner=inner, entries_max=settings.embedding_cache_entries, secret=os.urandom(32)
     )
@@ -135,10 +164,18 @@ def build_services(
         database=storage.database,
         opener=opener,
         namespaces=storage.namespaces,
-        embedder=embedder,
+        embedder=QueryEmbedder(
+            database=storage.database,
+            embedders=Embedders(
+                current=embedder, load=lambda model_id: build_older_embedder(settings, model_id)
+            ),
+        ),
+        count_tokens=count_bytes if embedder is None else embedder.count_tokens,
         clock=clock,
     )
-    indexer = Indexer(database=storage.database, opener=opener, embedder=embedder)
+    # The cache is for queries: what is stored is embedded once, and then perhaps by another file.
+    uncached = embedder.inner if isinstance(embedder, CachedEmbedder) else embedder
+    indexer = Indexer(database=storage.database, opener=opener, embedder=uncached)
     rules = SentenceExtractor()
     extractor: Extractor = rules if language_model is None else LlmExtractor(model=language_model)
     analysis = Analysis(

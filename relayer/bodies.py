@@ -1,13 +1,14 @@
 """Request bodies: their form, their limits, and the domain objects they become.
 
-Not here: routes. Bodies of our own routes refuse unknown members; MemWal's tolerate them.
+Not here: routes, bodies of recall and ask (`query_bodies.py`). Bodies of our own routes refuse
+unknown members; MemWal's tolerate them.
 """
 
 import json
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -15,13 +16,11 @@ from msgspec import Meta
 from relayer.analysis import Conversation
 from relayer.errors import BadRequest, TooLarge
 from relayer.rank import Weights
-from relayer.recall import Query
 from relayer.record import Confidence, Draft, Importance, Kind
 from relayer.sealed.keys import Namespace, parse_namespace
 from relayer.sealed.primitives import CryptoError
 from relayer.settings import Limits
 
-Mode = Literal["hybrid", "keyword", "vector"]
 Moment = Annotated[datetime, Meta(tz=True)]
 Tag = Annotated[str, Meta(min_length=1, max_length=Limits.tag_characters_max)]
 Source = Annotated[str, Meta(min_length=1, max_length=Limits.source_characters_max)]
@@ -85,24 +84,6 @@ class ScoringWeights(Strict):
     importance: Weight = 0.0
 
 
-class RecallBody(Strict):
-    """POST /v1/recall."""
-
-    query: str
-    namespace: str = DEFAULT_NAMESPACE
-    limit: RecallLimit = 10
-    mode: Mode = "hybrid"
-    kinds: Annotated[list[Kind], Meta(min_length=1)] | None = None
-    tags: Annotated[list[Tag], Meta(max_length=Limits.tags_max)] = []
-    source: Source | None = None
-    metadata: dict[str, str] = {}
-    after: Moment | None = None
-    before: Moment | None = None
-    min_relevance: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    scoring_weights: ScoringWeights | None = None
-    explain: bool = False
-
-
 class AnalyzeBody(Change):
     """POST /v1/analyze."""
 
@@ -111,14 +92,6 @@ class AnalyzeBody(Change):
     occurred_at: Moment | None = None
     source: Source | None = None
     idempotency_key: IdempotencyKey | None = None
-
-
-class AskBody(Strict):
-    """POST /v1/ask."""
-
-    question: str
-    namespace: str = DEFAULT_NAMESPACE
-    limit: RecallLimit = 5
 
 
 class RestoreBody(Change):
@@ -229,6 +202,19 @@ def check_moments(**moments: datetime | None) -> None:
             raise BadRequest(f"{name} is out of range.")
 
 
+def checked_metadata(metadata: dict[str, str]) -> dict[str, str]:
+    """The metadata, within its limits.
+
+    Raises:
+        BadRequest, TooLarge: out of range.
+    """
+    if len(metadata) > Limits.metadata_entries_max or any("\0" in k for k in metadata):
+        raise BadRequest("metadata has too many entries, or a NUL in a name.")
+    if len(msgspec.json.encode(metadata)) > Limits.metadata_bytes_max:
+        raise TooLarge(f"metadata may have at most {Limits.metadata_bytes_max} bytes.")
+    return metadata
+
+
 def draft_of(body: MemoryFields, *, bytes_max: int, now: datetime) -> Draft:
     """What to remember.
 
@@ -245,7 +231,7 @@ def draft_of(body: MemoryFields, *, bytes_max: int, now: datetime) -> Draft:
         tags=list(dict.fromkeys(body.tags)),
         source=body.source,
         event_time=body.event_time,
-        metadata=_checked_metadata(body.metadata),
+        metadata=checked_metadata(body.metadata),
         importance=body.importance,
         confidence=body.confidence,
         expires_at=body.expires_at,
@@ -260,29 +246,6 @@ def drafts_of(items: Sequence[MemoryFields], now: datetime) -> list[Draft]:
         BadRequest, TooLarge: out of range.
     """
     return [draft_of(item, bytes_max=Limits.bulk_text_bytes_max, now=now) for item in items]
-
-
-def query_of(body: RecallBody) -> Query:
-    """What to recall.
-
-    Raises:
-        BadRequest, TooLarge: out of range.
-    """
-    check_moments(after=body.after, before=body.before)
-    return Query(
-        text=checked_text(body.query, Limits.query_bytes_max, "query"),
-        namespaces=[namespace_of(body.namespace)],
-        limit=body.limit,
-        mode=body.mode,
-        kinds=body.kinds,
-        tags=body.tags,
-        source=body.source,
-        metadata=_checked_metadata(body.metadata),
-        after=body.after,
-        before=body.before,
-        min_relevance=body.min_relevance,
-        weights=weights_of(body.scoring_weights),
-    )
 
 
 def weights_of(weights: ScoringWeights | None) -> Weights:
@@ -304,11 +267,3 @@ def conversation_of(body: AnalyzeBody) -> Conversation:
         source=body.source,
         idempotency_key=body.idempotency_key,
     )
-
-
-def _checked_metadata(metadata: dict[str, str]) -> dict[str, str]:
-    if len(metadata) > Limits.metadata_entries_max or any("\0" in k for k in metadata):
-        raise BadRequest("metadata has too many entries, or a NUL in a name.")
-    if len(msgspec.json.encode(metadata)) > Limits.metadata_bytes_max:
-        raise TooLarge(f"metadata may have at most {Limits.metadata_bytes_max} bytes.")
-    return metadata

@@ -10,13 +10,13 @@ import shutil
 import sys
 from typing import Any
 
-from relayer import app, provision
+from relayer import app, provision, reindex
 from relayer.clock import Clock, rfc3339, utc_now
 from relayer.database import accounts as statements
 from relayer.database.check import database_clock
 from relayer.database.migrate import head
 from relayer.embedding import model
-from relayer.errors import RelayerError
+from relayer.errors import RelayerError, Unavailable
 from relayer.identity import IdentityError
 from relayer.postgres.embedded import PostgresError
 from relayer.running import running_url
@@ -80,6 +80,7 @@ async def _storage(settings: Settings, key: str, clock: Clock) -> list[Finding]:
                 _finding("database", True, f"schema {head()}, answering"),
                 await _clock(storage, clock),
                 await _identity(storage),
+                await _index(storage, settings),
             ]
             return [*found, await _key(storage, key, clock)] if key else found
     except NotInstalled as error:
@@ -122,6 +123,16 @@ async def _identity(storage: Storage) -> Finding:
         detail,
         "put the old key file back; relayer serve for one identity only",
     )
+
+
+async def _index(storage: Storage, settings: Settings) -> Finding:
+    """Whether memories wait for another model or release, and nobody works on them."""
+    try:
+        report = await reindex.examine(storage, await reindex.versions_of(settings))
+    except Unavailable as error:
+        return _finding("index", False, f"cannot tell: {error.message}", "relayer doctor again")
+    works = running_url(settings.data_dir) is not None or not report.total("waiting")
+    return _finding("index", works, report.as_text(), "relayer reindex")
 
 
 async def _key(storage: Storage, beginning: str, clock: Clock) -> Finding:

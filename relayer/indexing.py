@@ -1,14 +1,18 @@
-"""Giving memories what they are found by after their acknowledgement: their vectors.
+"""Giving stored memories what they are found by: vectors after their acknowledgement, and whatever
+another release or another model needs.
 
-Not here: when (`jobs.py`), embedding itself (`embedding/`), statements (`database.vectors`).
+Not here: when (`jobs.py`, `reindex.py`), embedding (`embedding/`), statements (`database.vectors`).
+
+- Whoever runs it may run it again: only what is out of date is read, and changed.
 """
 
 import asyncio
 import logging
 import uuid
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import groupby
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,97 +23,174 @@ from relayer.database.pool import Database, Row
 from relayer.embedding.embedders import Embedder, TextRefused
 from relayer.errors import NotAllowed
 from relayer.opening import Opener, has_key, key_of
+from relayer.record import Draft
 from relayer.sealed.keys import AccountId, NamespaceKey
 from relayer.sealed.turn import derive_turn
+from relayer.words import INDEX_VERSION
+from relayer.writer import counted
 
 log = logging.getLogger("relayer.indexing")
 
+PAGE: Final = 64  # memories; one request to most embedding endpoints
+PAGE_BYTES: Final = 1 << 20  # of sealed texts: a page of long ones must not fill the memory
+Part = tuple[Row, int, str]  # memory row, number, passage
+
 
 class Indexer:
-    """Embeds stored memories, turned by their namespace's key."""
+    """Counts the words of stored memories and embeds them, turned by their namespace's key."""
 
     def __init__(self, *, database: Database, opener: Opener, embedder: Embedder | None) -> None:
         self._database = database
         self._opener = opener
         self._embedder = embedder
-
-    @property
-    def embeds(self) -> bool:
-        """Whether memories get vectors here."""
-        return self._embedder is not None
+        self.versions = vector_rows.Versions(INDEX_VERSION, embedder.version if embedder else None)
 
     async def embed(self, account: AccountId, keys: Keys, ids: Sequence[uuid.UUID]) -> None:
-        """Give those of these memories that still live and lack a vector theirs.
+        """Bring those of these memories up to date that still live.
 
         Raises:
             NotAllowed: a key is missing.
             Unavailable: the embedder or a store is away.
         """
-        if self._embedder is None:
-            return
-        found = await vector_rows.unembedded_rows(self._database, account=account, memory_ids=ids)
-        open_ones = [row for row in found if has_key(keys, row)]
-        texts, altered = await self._opener.texts(account, keys, open_ones)
-        parts = await asyncio.to_thread(self._split, texts)
-        if parts:
-            taken, vectors = await self._vectors(account, parts)
-            turned = await asyncio.to_thread(self._turn_parts, keys, taken, vectors)
-            await vector_rows.insert_vectors(
-                self._database, account=account, model=self._embedder.model_id, vectors=turned
-            )
-            refused = {p[0]["memory_id"] for p in parts} - {p[0]["memory_id"] for p in taken}
-            await self._give_up(account, refused, vector_rows.NO_VECTOR)
-        await self._give_up(account, altered, vector_rows.LOST)
-        if len(open_ones) < len(found):
+        found = await vector_rows.due_of(
+            self._database, account=account, memory_ids=ids, versions=self.versions
+        )
+        await self._index(account, keys, found)
+        if not all(has_key(keys, row) for row in found):
             raise NotAllowed("A namespace's key is missing.", code="unlock_required")
 
-    def _split(self, texts: Sequence[tuple[Row, str]]) -> list[tuple[Row, int, str]]:
-        """(row, number, passage) of every text."""
-        assert self._embedder is not None
-        return [
-            (row, n, passage)
-            for row, text in texts
-            for n, passage in enumerate(self._embedder.split(text))
-        ]
+    async def waits(self, account: AccountId, namespace_ids: Sequence[int] | None = None) -> bool:
+        """Whether any memory of these namespaces, or of the account, is out of date."""
+        return bool(
+            await vector_rows.due(
+                self._database,
+                account=account,
+                namespace_ids=namespace_ids,
+                versions=self.versions,
+                limit=1,
+            )
+        )
 
-    async def _give_up(self, account: AccountId, ids: Set[uuid.UUID], model: str) -> None:
-        if ids:
-            await vector_rows.give_up(
-                self._database, account=account, memory_ids=sorted(ids), model=model
+    async def next_page(
+        self,
+        account: AccountId,
+        keys: Keys,
+        after: vector_rows.Position,
+        namespace_ids: Sequence[int] | None,
+    ) -> vector_rows.Position | None:
+        """Bring a page of memories up to date; where the next one begins, None after the last.
+
+        What cannot be opened now is passed over: its key or its store is missing.
+
+        Raises:
+            Unavailable: the embedder or a store is away.
+        """
+        found = await vector_rows.due(
+            self._database,
+            account=account,
+            namespace_ids=namespace_ids,
+            versions=self.versions,
+            after=after,
+            limit=PAGE,
+        )
+        if not found:
+            return None
+        page = _bounded(found)
+        await self._index(account, keys, page)
+        last = page[-1]
+        return last["index_version"], last["embedding_version"], last["seq"]
+
+    async def _index(self, account: AccountId, keys: Keys, found: Sequence[Row]) -> None:
+        drafts, altered = await self._opener.drafts(
+            account, keys, [row for row in found if has_key(keys, row)]
+        )
+        words = await asyncio.to_thread(self._words, keys, drafts)
+        given_up = dict.fromkeys(altered, vector_rows.LOST)
+        vectors: list[vector_rows.Vector] = []
+        unembedded = [pair for pair in drafts if self._lacks_vector(pair[0])]
+        if self._embedder is not None and unembedded:
+            parts = await asyncio.to_thread(_parts, self._embedder, unembedded)
+            taken, flat = await _embedded(self._embedder, account, parts)
+            vectors = await asyncio.to_thread(_turned, self._embedder, keys, taken, flat)
+            refused = {row["memory_id"] for row, _ in unembedded}
+            refused -= {row["memory_id"] for row, _, _ in taken}
+            given_up |= dict.fromkeys(refused, vector_rows.NO_VECTOR)
+        if words or vectors or given_up:
+            model = "" if self._embedder is None else self._embedder.model_id
+            await vector_rows.store(
+                self._database,
+                account=account,
+                indexed=vector_rows.Indexed(self.versions, model, words, vectors, given_up),
             )
 
-    async def _vectors(
-        self, account: AccountId, parts: Sequence[tuple[Row, int, str]]
-    ) -> tuple[Sequence[tuple[Row, int, str]], npt.NDArray[np.float32]]:
-        """Parts with their vectors, (n, dim), without memories that no endpoint takes."""
-        assert self._embedder is not None
-        try:
-            return parts, await self._embedder.embed([p for _, _, p in parts], account=account)
-        except TextRefused:
-            log.warning("a text was refused", extra={"event": "embedder.refused"})
-        taken: list[tuple[Row, int, str]] = []
-        vectors = [np.empty((0, self._embedder.dim), np.float32)]
-        for _, group in groupby(parts, key=lambda part: part[0]["memory_id"]):
-            own = list(group)
-            with suppress(TextRefused):
-                vectors.append(await self._embedder.embed([p for _, _, p in own], account=account))
-                taken += own
-        return taken, np.concatenate(vectors)
+    def _lacks_vector(self, row: Row) -> bool:
+        return bool(row["embedding_version"] != self.versions.embedding)
 
-    def _turn_parts(
-        self,
-        keys: Keys,
-        parts: Sequence[tuple[Row, int, str]],
-        vectors: npt.NDArray[np.float32],
-    ) -> list[tuple[Row, int, npt.NDArray[np.float16]]]:
-        """(row, part, turned vector), those of one key turned together."""
-        assert self._embedder is not None
-        by_key: dict[NamespaceKey, list[int]] = {}
-        for n, (row, _, _) in enumerate(parts):
-            by_key.setdefault(key_of(keys, row), []).append(n)
-        turned = []
-        for key, numbers in by_key.items():
-            turn = derive_turn(key, self._embedder.model_id, self._embedder.dim)
-            for n, vector in zip(numbers, turn.apply(vectors[numbers]), strict=True):
-                turned.append((parts[n][0], parts[n][1], vector.astype(np.float16)))
-        return turned
+    def _words(self, keys: Keys, drafts: Sequence[tuple[Row, Draft]]) -> list[vector_rows.Worded]:
+        """The words of those that were counted by an earlier release."""
+        return [
+            vector_rows.Worded(
+                row["memory_id"], row["namespace_id"], *counted(key_of(keys, row), draft)
+            )
+            for row, draft in drafts
+            if row["index_version"] < self.versions.index
+        ]
+
+
+def _bounded(found: Sequence[Row]) -> Sequence[Row]:
+    """The first of these rows, one at least, that together are not too large to hold open."""
+    size = 0
+    for n, row in enumerate(found):
+        size += row["size_bytes"]
+        if n and size > PAGE_BYTES:
+            return found[:n]
+    return found
+
+
+def _parts(embedder: Embedder, drafts: Sequence[tuple[Row, Draft]]) -> list[Part]:
+    """(row, number, passage) of every text."""
+    return [
+        (row, n, passage)
+        for row, draft in drafts
+        for n, passage in enumerate(embedder.split(draft.text))
+    ]
+
+
+async def _embedded(
+    embedder: Embedder, account: AccountId, parts: Sequence[Part]
+) -> tuple[Sequence[Part], npt.NDArray[np.float32]]:
+    """Parts with their vectors, (n, dim), without memories that no endpoint takes.
+
+    Raises:
+        Unavailable: the embedder is away, or takes no text at all.
+    """
+    try:
+        return parts, await embedder.embed([p for _, _, p in parts], account=account)
+    except TextRefused:
+        log.warning("a text was refused", extra={"event": "embedder.refused"})
+    taken: list[Part] = []
+    vectors = [np.empty((0, embedder.dim), np.float32)]
+    for _, group in groupby(parts, key=lambda part: part[0]["memory_id"]):
+        own = list(group)
+        with suppress(TextRefused):
+            vectors.append(await embedder.embed([p for _, _, p in own], account=account))
+            taken += own
+    if not taken:
+        # A mistyped model is refused like a text by some servers, and would cost every vector.
+        await embedder.embed([str(uuid.uuid4())], account=account)
+    return taken, np.concatenate(vectors)
+
+
+def _turned(
+    embedder: Embedder, keys: Keys, parts: Sequence[Part], vectors: npt.NDArray[np.float32]
+) -> list[vector_rows.Vector]:
+    """(row, part, turned vector), those of one key turned together."""
+    by_key: dict[NamespaceKey, list[int]] = {}
+    for n, (row, _, _) in enumerate(parts):
+        by_key.setdefault(key_of(keys, row), []).append(n)
+    turned = []
+    for key, numbers in by_key.items():
+        turn = derive_turn(key, embedder.model_id, embedder.dim)
+        for n, vector in zip(numbers, turn.apply(vectors[numbers]), strict=True):
+            turned.append((parts[n][0], parts[n][1], vector.astype(np.float16)))
+    return turned

@@ -1,4 +1,5 @@
-"""What happens after the 202: embedding, late extraction, deletions outside, housekeeping.
+"""What happens after the 202: embedding, late extraction, deletions outside, housekeeping; and what
+follows a change of the embedding model.
 
 Not here: what these steps do (`indexing.py`, `analysis.py`), queueing a job (`database.queue`).
 
@@ -10,6 +11,7 @@ Not here: what these steps do (`indexing.py`, `analysis.py`), queueing a job (`d
 
 import asyncio
 import logging
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -21,7 +23,7 @@ from pgqueuer.errors import RetryRequested
 
 from relayer.analysis import Analysis
 from relayer.clock import Clock
-from relayer.custody import Custody, Keys
+from relayer.custody import Custody, Keys, LentKeys
 from relayer.database import accounts as account_rows
 from relayer.database import episodes as episode_rows
 from relayer.database import memories as rows
@@ -37,9 +39,11 @@ from relayer.sealed.unlock import HOLD_S_MAX
 
 log = logging.getLogger("relayer.jobs")
 
-BATCH: Final = 20  # memories of a job
 JOBS_MAX: Final = 8  # at once, so that requests keep their share of connections and processors
 EXTRACTIONS_MAX: Final = 2  # at once, since each is a paid model call
+REINDEXED_MAX: Final = 2  # accounts at once, so that new memories do not wait for old ones
+SLICE_S: Final = 20  # of one account before the next has its turn
+LENT_PRIORITY: Final = 1  # of work whose keys are at hand for minutes only
 RESUME_MAX: Final = 1_000
 HOUSEKEEPING_S: Final = 60
 RECONNECT_S: Final = 1.0
@@ -64,8 +68,10 @@ class Worker:
         namespaces: Namespaces,
         outbox: Outbox,
         clock: Clock,
+        slice_s: float = SLICE_S,
     ) -> None:
         self._connect_args = connect_args
+        self._slice_s = slice_s
         self._database = database
         self._indexer = indexer
         self._analysis = analysis
@@ -109,6 +115,7 @@ class Worker:
         for entrypoint, handler, limit in (
             (queue.EMBED, self._embed, 0),
             (queue.EXTRACT, self._extract, EXTRACTIONS_MAX),
+            (queue.REINDEX, self._reindex, REINDEXED_MAX),
             (queue.DELETE_BLOBS, self._delete_blobs, 1),
         ):
             register = self._manager.entrypoint(
@@ -133,6 +140,29 @@ class Worker:
 
         await self._with_keys(job, work)
 
+    async def _reindex(self, job: Job) -> None:
+        async def work(account: AccountId, keys: Keys, _: Sequence[Any]) -> None:
+            numbers = await self._lent_numbers(account, keys)
+            position = vector_rows.START
+            until = time.monotonic() + self._slice_s
+            while after := await self._indexer.next_page(account, keys, position, numbers):
+                position = after
+                if time.monotonic() >= until:
+                    raise RetryRequested(timedelta(seconds=POLL_S), "more is left")
+            log.info("an account is reindexed", extra={"event": "jobs.reindexed"})
+
+        await self._with_keys(job, work)
+
+    async def _lent_numbers(self, account: AccountId, keys: Keys) -> list[int] | None:
+        """The namespaces that were lent keys open; None for all of them."""
+        if not isinstance(keys, LentKeys):
+            return None
+        return await self._numbers(account, list(keys.keys))
+
+    async def _numbers(self, account: AccountId, namespaces: Sequence[Namespace]) -> list[int]:
+        entries = [await self._namespaces.find(account, n) for n in namespaces]
+        return [e.namespace_id for e in entries if e is not None]
+
     async def _with_keys(self, job: Job, work: Work) -> None:
         """Do the work of a job with the account's keys, or put it back, or leave it for later."""
         account, ids = queue.decode_payload(job.payload)
@@ -141,6 +171,8 @@ class Worker:
             if keys is None:
                 raise NotAllowed("no key", code="unlock_required")
             await work(account, keys, ids)
+        except RetryRequested:
+            raise
         except NotAllowed:
             age_s = (datetime.now(UTC) - job.created).total_seconds()
             if age_s < HOLD_S_MAX:
@@ -179,19 +211,13 @@ class Worker:
 
     async def resume(self, account: AccountId, namespaces: Sequence[Namespace]) -> None:
         """Queue the work that waited for these namespaces' keys, which the ring now holds."""
-        entries = [await self._namespaces.find(account, n) for n in namespaces]
-        numbers = [e.namespace_id for e in entries if e is not None]
-        waiting = await vector_rows.unembedded(
-            self._database,
-            account=account,
-            namespace_ids=numbers if self._indexer.embeds else [],
-            limit=RESUME_MAX,
-        )
+        numbers = await self._numbers(account, namespaces)
         episodes = await episode_rows.pending_episodes(
             self._database, account=account, namespace_ids=numbers, limit=RESUME_MAX
         )
-        await self._queue_again(queue.EMBED, account, waiting, batch=BATCH)
-        await self._queue_again(queue.EXTRACT, account, episodes, batch=1)
+        if await self._indexer.waits(account, numbers):
+            await self._queue_again(queue.REINDEX, account, [[]])
+        await self._queue_again(queue.EXTRACT, account, [[i] for i in episodes])
 
     async def _keep_house(self) -> None:
         steps = (
@@ -214,23 +240,21 @@ class Worker:
         await rows.delete_expired_marks(self._database)
 
     async def sweep(self) -> None:
-        """Queue again what has waited for minutes: its job was lost with its process."""
+        """Queue what has waited for minutes: its job was lost with its process, or another model
+        or release left it behind."""
         before = self._clock() - timedelta(seconds=2 * HOUSEKEEPING_S)
         waiting = await episode_rows.pending_anywhere(
             self._database, before=before, limit=RESUME_MAX
         )
         for account, ids in waiting:
-            await self._queue_again(queue.EXTRACT, account, ids, batch=1)
-        if not self._indexer.embeds:
-            return
-        waiting = await vector_rows.unembedded_anywhere(
-            self._database, before=before, limit=RESUME_MAX
-        )
-        for account, ids in waiting:
-            await self._queue_again(queue.EMBED, account, ids, batch=BATCH)
+            await self._queue_again(queue.EXTRACT, account, [[i] for i in ids])
+        for account in await vector_rows.accounts_due(
+            self._database, versions=self._indexer.versions, before=before
+        ):
+            await self._queue_again(queue.REINDEX, account, [[]])
 
     async def _queue_again(
-        self, entrypoint: str, account: AccountId, ids: Sequence[uuid.UUID], *, batch: int
+        self, entrypoint: str, account: AccountId, jobs: Sequence[Sequence[uuid.UUID]]
     ) -> None:
         """Queue work that this process has the keys for; one account's faults are its own."""
         try:
@@ -240,9 +264,10 @@ class Worker:
             return
         if keys is None:
             return
+        priority = LENT_PRIORITY if isinstance(keys, LentKeys) else 0
         async with self._database.connection() as connection:
-            for at in range(0, len(ids), batch):
-                await queue.enqueue(connection, entrypoint, account, ids[at : at + batch])
+            for ids in jobs:
+                await queue.enqueue(connection, entrypoint, account, ids, priority=priority)
 
 
 def _backoff(job: Job, first_s: float) -> timedelta:

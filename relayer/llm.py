@@ -1,7 +1,7 @@
 """A language model behind any OpenAI-compatible endpoint, and the prompts it is given.
 
-It does not own what is done with an answer: `extract.py` checks facts, `memory.py` decides what a
-failure means for the user.
+It does not own what is done with an answer: `extraction/model.py` checks facts, `analysis.py`
+decides what a failure means for the user.
 
 - One deadline spans a call with all its attempts; the library's own retries are off.
 - Prompts, answers, keys, addresses and upstream messages reach neither an error nor a log line of
@@ -27,7 +27,7 @@ from openai.types.chat.completion_create_params import ResponseFormat
 from relayer.embedding.endpoints import retry_after_s
 from relayer.errors import Unavailable
 
-PROMPT_VERSIONS: Final = {"extract": "1", "ask": "1"}
+PROMPT_VERSIONS: Final = {"extract": "2", "ask": "1"}
 
 _log = logging.getLogger(__name__)
 
@@ -132,11 +132,11 @@ class LanguageModel:
             wanted = _json_schema_format(schema_name, schema)
             outcome = await _retried(lambda: self._attempt(system, user, wanted), until)
             if not _refuses_format(outcome):
-                return _unfenced(_content(outcome)).encode()
+                return _json_part(_content(outcome)).encode()
         outcome = await _retried(lambda: self._attempt(fallback, user, _JSON_OBJECT), until)
         content = _content(outcome)
         self._format = "json_object"
-        return _unfenced(content).encode()
+        return _json_part(content).encode()
 
     async def answer(self, *, system: str, user: str) -> str:
         """Return the model's answer to `user` as text.
@@ -241,8 +241,9 @@ def _refuses_format(outcome: str | _Failure) -> bool:
     return isinstance(outcome, _Failure) and outcome.status in _FORMAT_REFUSED
 
 
-def _unfenced(text: str) -> str:
-    """Return `text` without the code fence that small models put around JSON."""
-    if not (text.startswith("```") and text.endswith("```")):
-        return text
-    return text.removesuffix("```").partition("\n")[2].strip()
+def _json_part(text: str) -> str:
+    """Return the JSON object in `text`, without the reasoning, prose or fence that models add."""
+    if text.startswith("<think>"):
+        text = text.rpartition("</think>")[2]
+    begin, end = text.find("{"), text.rfind("}")
+    return text[begin : end + 1] if 0 <= begin < end else text

@@ -71,6 +71,7 @@ class Manual:
             blob=ciphertext,
             word_count=0,
             postings={},
+            source=None,
             fingerprint=None,
         )
         await self._writer.store(

@@ -37,6 +37,7 @@ from relayer.restore import Restore
 from relayer.routes import check_account, maybe_id, namespace_stats, parse_id
 from relayer.sealed.keys import account_text
 from relayer.settings import Limits
+from relayer.words import INDEX_VERSION
 
 API_VERSION: Final = "1.0.0"
 NAMESPACES_PAGE_MAX: Final = 500  # larger limits mean this one, as with MemWal's own relayer
@@ -240,10 +241,10 @@ def _result(found: Found, *, scored: bool) -> Answer:
     shape = {
         "blob_id": m.blob_id,
         "text": m.text,
-        "distance": found.distance,
+        "distance": found.hit.distance,
         "created_at": rfc3339(m.created_at),
     }
-    return shape | ({"score": found.score} if scored else {})
+    return shape | ({"score": found.hit.score} if scored else {})
 
 
 @post("/api/analyze", status_code=202, opt={WEIGHT: 5})
@@ -470,13 +471,17 @@ async def version() -> Answer:
 
 
 @get("/health", opt={PUBLIC: True})
-async def health() -> Answer:
-    """That the relayer is up, and its version contract."""
+async def health(
+    embedder: NamedDependency[SkipValidation[Embedder | None]],  # a protocol, not a class
+) -> Answer:
+    """That the relayer is up, its version contract, and what it indexes memories by."""
     return version_contract() | {
         "status": "ok",
         "version": __version__,
         "mode": "relayer",
         "prompt_versions": PROMPT_VERSIONS,
+        "embedding_version": None if embedder is None else embedder.version,
+        "index_version": INDEX_VERSION,
     }
 
 

@@ -57,27 +57,27 @@ class Opener:
         # Without an embedder there is nothing further to wait for.
         return [m and replace(m, status="done") for m in opened]
 
-    async def texts(
+    async def drafts(
         self, account: AccountId, keys: Keys, found: Sequence[Row]
-    ) -> tuple[list[tuple[Row, str]], set[uuid.UUID]]:
-        """(row, text) of those that open, and the ids of those that were altered.
+    ) -> tuple[list[tuple[Row, Draft]], set[uuid.UUID]]:
+        """(row, draft) of those that open, and the ids of those that were altered.
 
         A missing blob is neither: its store may be missing for a while as a whole.
         """
         names = [to_base64url(row["blob_id"]) for row in found]
         blobs = await self._blobs.get_many(account, names)
-        texts, altered = [], set()
+        drafts, altered = [], set()
         for row, name in zip(found, names, strict=True):
             if (blob := blobs.get(name)) is None:
                 continue
             try:
                 if not isinstance(blob, bytes):
                     raise CryptoError("altered")
-                texts.append((row, open_record(account, keys, row, blob)[0].text))
+                drafts.append((row, open_record(account, keys, row, blob)[0]))
             except CryptoError:
                 log.error("a blob is altered", extra={"event": "blobs.corrupted"})
                 altered.add(row["memory_id"])
-        return texts, altered
+        return drafts, altered
 
 
 def open_record(account: AccountId, keys: Keys, row: Row, blob: bytes) -> tuple[Draft, bytes]:

@@ -1,16 +1,20 @@
-"""The order of recalled memories when age or importance shall count.
+"""The order of recalled memories: times that the query names, age, importance; copies behind.
 
-Not here: finding candidates (`database.recall`). Pure: takes numbers and a `now`.
+Not here: one score of several legs (`fusion`). Pure: takes numbers and a `now`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeVar
 
-from relayer.database.recall import Hit
+import numpy as np
+import numpy.typing as npt
 
 IMPORTANCE: Final = {"vital": 1.0, "standard": 0.5, "trivial": 0.0}
+PERIOD_WEIGHT: Final = 0.2
+COPY_SHARE: Final = 0.9  # of the words of two texts together that both have
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -27,27 +31,62 @@ class Weights:
         """Whether the order is the search's own."""
         return self.recency == 0 and self.importance == 0
 
+    @property
+    def of_search(self) -> float:
+        """What the search's own score is multiplied by: nothing while it stands alone."""
+        return 1.0 if self.semantic_only else self.semantic
 
-def ranked(hits: Sequence[Hit], weights: Weights, now: datetime) -> list[tuple[Hit, float]]:
-    """(hit, score), best first; ties keep the search's order."""
+
+def weighed(
+    scores: npt.NDArray[np.float64],
+    moments: npt.NDArray[np.float64],
+    importances: Sequence[str],
+    weights: Weights,
+    now: datetime,
+) -> npt.NDArray[np.float64]:
+    """Scores with age and importance; `moments` are seconds since 1970."""
     if weights.semantic_only:
-        return [(hit, hit.score) for hit in hits]
-    scored = [(hit, _score(hit, weights, now)) for hit in hits]
-    return sorted(scored, key=lambda pair: -pair[1])
+        return scores
+    recency, importance = added(moments, importances, weights, now)
+    return weights.semantic * scores + recency + importance
 
 
-def _score(hit: Hit, weights: Weights, now: datetime) -> float:
-    moment = hit.row["event_time"] or hit.row["created_at"]
-    age_days = max((now - moment).total_seconds(), 0) / 86400
+def added(
+    moments: npt.NDArray[np.float64], importances: Sequence[str], weights: Weights, now: datetime
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """What age adds to each score, and what importance adds."""
+    age_days = np.maximum(now.timestamp() - moments, 0.0) / 86400
     recency = 0.5 ** (age_days / weights.recency_half_life_days)
-    return float(
-        weights.semantic * hit.score
-        + weights.recency * recency
-        + weights.importance * IMPORTANCE[hit.row["importance"]]
-    )
+    importance = np.array([IMPORTANCE[name] for name in importances], np.float64)
+    return weights.recency * recency, weights.importance * importance
 
 
-def distance(hit: Hit) -> float:
-    """Like a cosine distance, also for hits found by keyword alone: smaller is nearer, in 0–2."""
-    keyword = 1.0 - hit.relevance
-    return keyword if hit.cosine_distance is None else min(hit.cosine_distance, keyword)
+def preferred(
+    moments: npt.NDArray[np.float64], spans: Sequence[tuple[datetime, datetime]]
+) -> npt.NDArray[np.float64]:
+    """What being of a time that the query names adds to each score."""
+    inside = np.zeros(len(moments), bool)
+    for start, end in spans:
+        inside |= (start.timestamp() <= moments) & (moments < end.timestamp())
+    return PERIOD_WEIGHT * inside
+
+
+def without_copies(found: Sequence[T], text: Callable[[T], str]) -> tuple[list[T], list[T]]:
+    """Those that say something of their own, and near-copies of those before them."""
+    kept: list[T] = []
+    copies: list[T] = []
+    said: list[frozenset[str]] = []
+    for item in found:
+        words = frozenset(text(item).casefold().split())
+        if any(_are_copies(words, other) for other in said):
+            copies.append(item)
+        else:
+            kept.append(item)
+            said.append(words)
+    return kept, copies
+
+
+def _are_copies(one: frozenset[str], other: frozenset[str]) -> bool:
+    if min(len(one), len(other)) < COPY_SHARE * max(len(one), len(other)):
+        return False
+    return len(one & other) >= COPY_SHARE * len(one | other)

@@ -1,74 +1,124 @@
-"""The order of steps of a recall: embed, search, open, rank; nothing else.
+"""The order of steps of a recall: embed, gather evidence, fuse, weigh, open; nothing else.
 
-Not here: the statement (`database.recall`), age and importance (`rank`), opening (`opening`).
+Not here: the statement (`database.recall`), one score of several legs (`fusion`), age, importance
+and copies (`rank`), what a query is looked up by (`query_terms`), opening (`opening`).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from relayer import rank
+from relayer import fusion, rank
 from relayer.clock import Clock
 from relayer.database import recall as search
 from relayer.database.pool import Database
-from relayer.embedding.embedders import Embedder
-from relayer.errors import Unavailable
+from relayer.embedding.embedders import Vectors
 from relayer.namespaces import Namespaces
 from relayer.opening import Caller, Opener
+from relayer.periods import periods
+from relayer.query_terms import QueryTerms, query_terms
+from relayer.query_vectors import QueryEmbedder, QueryVectors
 from relayer.record import Memory
 from relayer.sealed import index
-from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
+from relayer.sealed.keys import Namespace, NamespaceKey, PublicKey
 from relayer.sealed.turn import derive_turn
-from relayer.settings import Limits
-from relayer.words import words
+
+PAGE_MIN: Final = 10  # further memories opened at once when copies leave room
+SPARE_HITS: Final = 20  # beyond twice the limit, so that copies can be replaced
+GOAL_WEIGHT: Final = 0.5  # of a goal's vector beside the query's
 
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """What to recall."""
+    """What to recall.
+
+    Attributes:
+        mode: `hybrid`, `keyword`, `vector`; or `keyword_first`, where meaning only helps out when
+            words find fewer than `min_primary_results`.
+        goal: what the asker is about to do: a second, weaker query.
+        aliases: other words for words of the query.
+        as_of: recall what could have been recalled then.
+        leg_weights: the caller's own weights of meaning and words, in place of our fusion.
+        max_tokens: of all texts together; a text that does not fit is left out, never cut.
+    """
 
     text: str = field(repr=False)
     namespaces: Sequence[Namespace]
     limit: int = 10
     mode: str = "hybrid"
+    min_primary_results: int = 2
+    goal: str | None = field(default=None, repr=False)
+    aliases: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
     kinds: Sequence[str] | None = None
     tags: Sequence[str] = field(default=(), repr=False)
     source: str | None = field(default=None, repr=False)
     metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
+    writers: Sequence[PublicKey] | None = None
     after: datetime | None = None
     before: datetime | None = None
+    as_of: datetime | None = None
     min_relevance: float = 0.0
+    leg_weights: fusion.Weights | None = None
     weights: rank.Weights = rank.Weights()
+    max_tokens: int | None = None
 
 
 @dataclass(frozen=True)
-class Found:
-    """One recalled memory and why.
+class Hit:
+    """A memory that was found, not yet opened.
 
     Attributes:
-        cosine: cosine similarity, None without a vector.
+        cosine: cosine similarity of its nearest passage, None without a vector.
         relevance: keyword score over the ideal one, 0–1.
-        matched: query words that it holds.
+        meaning, words, neighbours: what of the score came from its vector, from its own words and
+            from memories beside it.
+        period, recency, importance: what being of a time that the query names, age and importance
+            added; the score is the sum of these six.
+        distance: like a cosine distance, also for what words found: smaller is nearer, in 0–2.
+        matched: ordinals of the query's words that it holds.
     """
 
-    memory: Memory
-    distance: float
+    seq: int
     score: float
     cosine: float | None
     relevance: float
+    meaning: float
+    words: float
+    neighbours: float
+    period: float
+    recency: float
+    importance: float
+    distance: float
     matched: Sequence[str] = field(repr=False)
 
 
 @dataclass(frozen=True)
+class Found:
+    """One recalled memory and why; `tokens` is its length, where a budget was given."""
+
+    memory: Memory
+    hit: Hit
+    tokens: int | None = None
+
+
+@dataclass(frozen=True)
 class Recalled:
-    """The answer to a query; `dropped` memories were found and could not be opened."""
+    """The answer to a query.
+
+    `dropped` memories were found and could not be opened. `degraded`: some memories could not be
+    searched by meaning. With a budget, `tokens` is what the texts have together, and `left_out` how
+    many did not fit.
+    """
 
     found: Sequence[Found]
     dropped: int
     degraded: bool
+    tokens: int | None = None
+    left_out: int = 0
 
 
 class RecallService:
@@ -80,13 +130,15 @@ class RecallService:
         database: Database,
         opener: Opener,
         namespaces: Namespaces,
-        embedder: Embedder | None,
+        embedder: QueryEmbedder,
+        count_tokens: Callable[[str], int],
         clock: Clock,
     ) -> None:
         self._database = database
         self._opener = opener
         self._namespaces = namespaces
         self._embedder = embedder
+        self._count_tokens = count_tokens
         self._clock = clock
 
     async def recall(self, caller: Caller, query: Query) -> Recalled:
@@ -97,97 +149,147 @@ class RecallService:
         """
         for namespace in query.namespaces:
             caller.access.require(namespace, "reader")
-        embedding = await self._embed_query(caller.access.account, query)
-        terms = [] if query.mode == "vector" else _distinct(words(query.text))
-        scopes = await self._scopes(caller, query, embedding, terms)
-        now = self._clock()
-        hits = await search.search(
+        if query.mode == "keyword_first":
+            hits, degraded = await self._keyword_first(caller, query)
+        else:
+            hits, degraded = await self._hits(caller, query)
+        found, dropped = await self._opened(caller, hits, query.limit)
+        if query.max_tokens is None:
+            return Recalled(found, dropped, degraded)
+        # Counting takes a second for each megabyte, and others are waiting for this loop.
+        fitting, tokens = await asyncio.to_thread(self._fitting, found, query.max_tokens)
+        return Recalled(fitting, dropped, degraded, tokens, len(found) - len(fitting))
+
+    async def _keyword_first(self, caller: Caller, query: Query) -> tuple[list[Hit], bool]:
+        """What words find; what meaning finds behind it, if that is too little."""
+        primary, _ = await self._hits(caller, replace(query, mode="keyword"))
+        if len(primary) >= query.min_primary_results:
+            return primary, False
+        seen = {hit.seq for hit in primary}
+        further, degraded = await self._hits(caller, replace(query, mode="vector"))
+        return primary + [hit for hit in further if hit.seq not in seen], degraded
+
+    async def _hits(self, caller: Caller, query: Query) -> tuple[list[Hit], bool]:
+        """Everything found and relevant enough, best first, and whether the search was degraded."""
+        keys = await self._keys(caller, query.namespaces)
+        vectors = await self._embed(caller, query, sorted({number for number, _ in keys}))
+        terms = _terms(query)
+        now = query.as_of or self._clock()
+        evidence = await search.gather(
             self._database,
             account=caller.access.account,
-            scopes=scopes,
-            model="" if self._embedder is None else self._embedder.model_id,
-            filters=search.Filters(now, query.kinds, query.after, query.before),
-            limit=query.limit if _settled_by_search(query) else search.CANDIDATES,
+            scopes=[_scope(number, key, query, vectors, terms) for number, key in keys],
+            query_words=terms.query_words,
+            filters=search.Filters(
+                self._clock(), query.as_of, query.kinds, query.writers, query.after, query.before
+            ),
+            candidates=query.limit,
+            neighbours=query.leg_weights is None,
         )
-        ordered = [
-            pair
-            for pair in rank.ranked(hits, query.weights, now)
-            if 1.0 - rank.distance(pair[0]) >= query.min_relevance
-        ][: query.limit]
-        opened = await self._opener.open_rows(caller, [hit.row for hit, _ in ordered])
-        found = [
-            _found(hit, score, memory, terms)
-            for (hit, score), memory in zip(ordered, opened, strict=True)
-            if memory is not None
-        ]
-        degraded = embedding is None and query.mode != "keyword"
-        return Recalled(found, dropped=len(ordered) - len(found), degraded=degraded)
+        fused = fusion.fused(evidence, query.leg_weights)
+        hits = _hits(evidence, fused, terms.words, query, now)
+        return hits, query.mode != "keyword" and not vectors.complete
 
-    async def _embed_query(
-        self, account: AccountId, query: Query
-    ) -> npt.NDArray[np.float32] | None:
-        """The query's vector, (1, dim); None when keywords have to do."""
-        if query.mode == "keyword" or self._embedder is None:
-            return None
-        try:
-            return await self._embedder.embed([query.text], account=account)
-        except Unavailable:
-            return None  # an embedder that is away degrades recall, it does not break it
-
-    async def _scopes(
-        self,
-        caller: Caller,
-        query: Query,
-        embedding: npt.NDArray[np.float32] | None,
-        terms: Sequence[str],
-    ) -> list[search.Scope]:
-        """The query as each namespace and epoch knows it; namespaces without memories have none."""
-        scopes = []
-        for namespace in dict.fromkeys(query.namespaces):  # named twice, words would count twice
+    async def _keys(
+        self, caller: Caller, namespaces: Sequence[Namespace]
+    ) -> list[tuple[int, NamespaceKey]]:
+        """(namespace number, key) of every epoch; namespaces without memories have none."""
+        found = []
+        for namespace in dict.fromkeys(namespaces):  # named twice, words would count twice
             keys = caller.keys.of(namespace)
             entry = await self._namespaces.find(caller.access.account, namespace)
-            for key in keys if entry is not None else ():
-                assert entry is not None
-                if entry.key_ids.get(key.epoch) == key.key_id:
-                    scopes.append(
-                        search.Scope(
-                            namespace_id=entry.namespace_id,
-                            epoch=key.epoch,
-                            embedding=self._turned(key, embedding),
-                            words=[index.token(key, "w", term) for term in terms],
-                            filters=_filter_tokens(key, query),
-                        )
-                    )
-        return scopes
+            if entry is not None:
+                found += [
+                    (entry.namespace_id, key)
+                    for key in keys
+                    if entry.key_ids.get(key.epoch) == key.key_id
+                ]
+        return found
 
-    def _turned(
-        self, key: NamespaceKey, embedding: npt.NDArray[np.float32] | None
-    ) -> npt.NDArray[np.float16] | None:
-        if embedding is None or self._embedder is None:
-            return None
-        turn = derive_turn(key, self._embedder.model_id, self._embedder.dim)
-        turned: npt.NDArray[np.float16] = turn.apply(embedding)[0].astype(np.float16)
-        return turned
+    async def _embed(
+        self, caller: Caller, query: Query, namespace_ids: Sequence[int]
+    ) -> QueryVectors:
+        """The query's vectors; none when keywords have to do."""
+        if query.mode == "keyword":
+            return QueryVectors({}, complete=False)
+        texts = [query.text] if query.goal is None else [query.text, query.goal]
+        return await self._embedder.embed(caller.access.account, namespace_ids, texts)
+
+    async def _opened(
+        self, caller: Caller, hits: Sequence[Hit], limit: int
+    ) -> tuple[list[Found], int]:
+        """The first `limit`, copies of better ones behind all others; and how many did not open."""
+        kept: list[Found] = []
+        copies: list[Found] = []
+        dropped = at = 0
+        while at < len(hits) and (room := limit - len(kept) - dropped) > 0:
+            page = hits[at : at + (max(room, PAGE_MIN) if at else room)]
+            at += len(page)
+            found, lost = await self._open(caller, page)
+            kept, more = rank.without_copies([*kept, *found], _text)
+            copies, dropped = copies + more, dropped + lost
+        return [*kept, *copies][:limit], dropped
+
+    def _fitting(self, found: Sequence[Found], tokens_max: int) -> tuple[list[Found], int]:
+        """In order, each that still fits, a shorter one also after one that does not; their sum."""
+        fitting, used = [], 0
+        for item in found:
+            tokens = self._count_tokens(_text(item))
+            if used + tokens <= tokens_max:
+                fitting.append(replace(item, tokens=tokens))
+                used += tokens
+        return fitting, used
+
+    async def _open(self, caller: Caller, hits: Sequence[Hit]) -> tuple[list[Found], int]:
+        """Those of these hits that still live and open; and how many do not open."""
+        rows = await search.rows_of(
+            self._database, account=caller.access.account, seqs=[hit.seq for hit in hits]
+        )
+        living = [hit for hit in hits if hit.seq in rows]
+        opened = await self._opener.open_rows(caller, [rows[hit.seq] for hit in living])
+        found = [
+            Found(memory, hit)
+            for hit, memory in zip(living, opened, strict=True)
+            if memory is not None
+        ]
+        return found, len(living) - len(found)
 
 
-def _found(hit: search.Hit, score: float, memory: Memory, terms: Sequence[str]) -> Found:
-    return Found(
-        memory=memory,
-        distance=rank.distance(hit),
-        score=score,
-        cosine=None if hit.cosine_distance is None else 1.0 - hit.cosine_distance,
-        relevance=hit.relevance,
-        matched=[terms[n] for n in sorted(hit.matched)],
+def _text(found: Found) -> str:
+    return found.memory.text or ""
+
+
+def _terms(query: Query) -> QueryTerms:
+    if query.mode == "vector":
+        return QueryTerms((), (), 0)
+    return query_terms(query.text, goal=query.goal, aliases=query.aliases)
+
+
+def _scope(
+    number: int, key: NamespaceKey, query: Query, vectors: QueryVectors, terms: QueryTerms
+) -> search.Scope:
+    """The query as one namespace and epoch knows it."""
+    return search.Scope(
+        namespace_id=number,
+        epoch=key.epoch,
+        embeddings={
+            model: derive_turn(key, model, found.shape[1])
+            .apply(_mixed(found))[0]
+            .astype(np.float16)
+            for model, found in vectors.by_model.items()
+        },
+        words=[
+            (index.token(key, term.index, term.text), term.ordinal, term.weight)
+            for term in terms.terms
+        ],
+        filters=_filter_tokens(key, query),
     )
 
 
-def _settled_by_search(query: Query) -> bool:
-    """Whether the search's own first hits are the answer: nothing is weighed or dropped later."""
-    return query.weights.semantic_only and query.min_relevance == 0
-
-
-def _distinct(terms: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(terms))[: Limits.query_words_max]
+def _mixed(vectors: Vectors) -> Vectors:
+    """One vector of a query and, if there is one, its goal, (1, dim)."""
+    mixed: Vectors = vectors[:1] + GOAL_WEIGHT * vectors[1:].sum(axis=0, keepdims=True)
+    return mixed / np.linalg.norm(mixed)
 
 
 def _filter_tokens(key: NamespaceKey, query: Query) -> list[int]:
@@ -196,3 +298,45 @@ def _filter_tokens(key: NamespaceKey, query: Query) -> list[int]:
     if query.source is not None:
         tokens.append(index.token(key, "s", query.source))
     return tokens + [index.metadata_token(key, k, v) for k, v in query.metadata.items()]
+
+
+def _hits(
+    evidence: search.Evidence,
+    fused: fusion.Fused,
+    words: Sequence[str],
+    query: Query,
+    now: datetime,
+) -> list[Hit]:
+    """What meaning or words found and is relevant enough, best first; of equals the newest."""
+    # The caller's own formula has no place for a preference.
+    spans = periods(query.text, now) if query.leg_weights is None else ()
+    period = rank.preferred(evidence.moments, spans)
+    scores = rank.weighed(
+        fused.score + period, evidence.moments, evidence.importances, query.weights, now
+    )
+    matched: dict[int, list[str]] = {}
+    for memory, ordinal in sorted(evidence.found.tolist()):
+        matched.setdefault(memory, []).append(words[ordinal])
+    found = ~np.isnan(fused.cosine)
+    found[list(matched)] = True
+    order = np.lexsort((-evidence.seqs, -scores))
+    order = order[found[order] & (fused.nearness[order] >= query.min_relevance)]
+    share = query.weights.of_search
+    recency, importance = rank.added(evidence.moments, evidence.importances, query.weights, now)
+    return [
+        Hit(
+            seq=int(evidence.seqs[n]),
+            score=float(scores[n]),
+            cosine=None if np.isnan(fused.cosine[n]) else float(fused.cosine[n]),
+            relevance=float(fused.relevance[n]),
+            meaning=share * float(fused.meaning[n]),
+            words=share * float(fused.words[n]),
+            neighbours=share * float(fused.neighbours[n]),
+            period=share * float(period[n]),
+            recency=float(recency[n]),
+            importance=float(importance[n]),
+            distance=1.0 - float(fused.nearness[n]),
+            matched=matched.get(n, []),
+        )
+        for n in order[: 2 * query.limit + SPARE_HITS].tolist()
+    ]

@@ -10,7 +10,7 @@ from litestar import Request, Router, delete, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
-from relayer import bodies, shapes
+from relayer import bodies, query_bodies, shapes
 from relayer.accounts import Access, Accounts
 from relayer.analysis import Analysis
 from relayer.checks import FOUNDING, PUBLIC, WEIGHT
@@ -22,7 +22,7 @@ from relayer.database.pool import Database
 from relayer.errors import BadRequest, NotAllowed, NotFound
 from relayer.memory import LAST_SEQ, MemoryService
 from relayer.opening import Caller
-from relayer.recall import Query, RecallService
+from relayer.recall import RecallService
 from relayer.record import Kind
 from relayer.registration import Registration
 from relayer.restore import Restore
@@ -254,18 +254,14 @@ async def remember_bulk(
 
 @post("/recall", status_code=200)
 async def recall(
-    data: JSONBody[bodies.RecallBody],
+    data: JSONBody[query_bodies.RecallBody],
     caller: NamedDependency[Caller],
     recaller: NamedDependency[RecallService],
+    memory: NamedDependency[MemoryService],
 ) -> Answer:
     """The memories that answer a query, best first."""
-    recalled = await recaller.recall(caller, bodies.query_of(data))
-    return {
-        "results": [shapes.result(f, explain=data.explain) for f in recalled.found],
-        "total": len(recalled.found),
-        "dropped_count": recalled.dropped,
-        "degraded": recalled.degraded,
-    }
+    recalled = await recaller.recall(caller, query_bodies.query_of(data, memory.now()))
+    return shapes.recalled(recalled, explain=data.explain)
 
 
 @post("/analyze", status_code=202, opt={WEIGHT: 5})
@@ -290,17 +286,13 @@ async def analyze(
 
 @post("/ask", status_code=200, opt={WEIGHT: 2})
 async def ask(
-    data: JSONBody[bodies.AskBody],
+    data: JSONBody[query_bodies.AskBody],
     caller: NamedDependency[Caller],
     analysis: NamedDependency[Analysis],
+    memory: NamedDependency[MemoryService],
 ) -> Answer:
     """A language model's answer from what is recalled."""
-    query = Query(
-        text=bodies.checked_text(data.question, Limits.query_bytes_max, "question"),
-        namespaces=[bodies.namespace_of(data.namespace)],
-        limit=data.limit,
-    )
-    answer = await analysis.ask(caller, query)
+    answer = await analysis.ask(caller, query_bodies.question_of(data, memory.now()))
     return {
         "answer": answer.text,
         "memories_used": len(answer.memories),

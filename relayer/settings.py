@@ -106,6 +106,13 @@ class Limits:
     query_bytes_max: Final = 16 * 2**10  # a recall query or question
     bulk_items_max: Final = 20
     recall_limit_max: Final = 100
+    recall_namespaces_max: Final = 16  # whose keys surely fit into one unlock header
+    recall_writers_max: Final = 64
+    recall_tokens_max: Final = 100_000
+    goal_bytes_max: Final = 4 * 2**10
+    aliases_max: Final = 64  # words of a query that have other words
+    alias_words_max: Final = 16  # other words of one word
+    alias_characters_max: Final = 128
     page_limit_max: Final = 200
     facts_max: Final = 20
     tags_max: Final = 32
@@ -116,7 +123,7 @@ class Limits:
     idempotency_key_characters_max: Final = 256
     label_characters_max: Final = 128
     namespaces_max: Final = 10_000
-    query_words_max: Final = 256  # distinct words of a query that are searched for
+    query_words_max: Final = 256  # distinct words of a query, and as many aliases, are searched for
     embedding_dim_max: Final = 4_000  # halfvec rows stored PLAIN must fit a page
     manual_bytes_max: Final = 2**20
     clock_skew_s_max: Final = 300

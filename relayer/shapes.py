@@ -8,7 +8,7 @@ from typing import Any
 
 from relayer.clock import rfc3339
 from relayer.database.pool import Row
-from relayer.recall import Found
+from relayer.recall import Found, Recalled
 from relayer.recognition import Stored
 from relayer.record import Memory
 from relayer.sealed.primitives import to_base64, to_base64url
@@ -47,14 +47,38 @@ def memory(m: Memory) -> dict[str, Any]:
     }
 
 
+def recalled(answer: Recalled, *, explain: bool) -> dict[str, Any]:
+    """What a query found; with a budget, how much of it was used, too."""
+    shape = {
+        "results": [result(found, explain=explain) for found in answer.found],
+        "total": len(answer.found),
+        "dropped_count": answer.dropped,
+        "degraded": answer.degraded,
+    }
+    if answer.tokens is not None:
+        shape |= {"tokens": answer.tokens, "left_out": answer.left_out}
+    return shape
+
+
 def result(found: Found, *, explain: bool) -> dict[str, Any]:
     """One recalled memory."""
-    shape = memory(found.memory) | {"distance": found.distance, "score": found.score}
+    hit = found.hit
+    shape = memory(found.memory) | {"distance": hit.distance, "score": hit.score}
+    if found.tokens is not None:
+        shape["tokens"] = found.tokens
     if explain:
         shape["explain"] = {
-            "cosine": found.cosine,
-            "keyword": found.relevance,
-            "matched": list(found.matched),
+            "cosine": hit.cosine,
+            "keyword": hit.relevance,
+            "matched": list(hit.matched),
+            "parts": {
+                "meaning": hit.meaning,
+                "words": hit.words,
+                "neighbours": hit.neighbours,
+                "period": hit.period,
+                "recency": hit.recency,
+                "importance": hit.importance,
+            },
         }
     return shape
 

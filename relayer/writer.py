@@ -49,7 +49,7 @@ from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Pu
 from relayer.sealed.primitives import to_base64url
 from relayer.sealed.receipts import Item, Receipt, chain_hash, sign_receipt
 from relayer.settings import Limits
-from relayer.words import INDEX_VERSION, indexed_words
+from relayer.words import INDEX_VERSION, words
 
 RACES_MAX: Final = 5
 APART_CHARACTERS_MIN: Final = 16_384  # about ten milliseconds of computing
@@ -442,7 +442,7 @@ def new_memory(
     created_at: datetime,
 ) -> rows.NewMemory:
     """The rows of a sealed draft."""
-    terms = indexed_words(draft.text)
+    word_count, postings = counted(key, draft)
     return rows.NewMemory(
         memory_id=address.memory,
         namespace_id=entry.namespace_id,
@@ -459,14 +459,9 @@ def new_memory(
         expires_at=draft.expires_at,
         blob_id=envelope.blob_hash(envelope.blob_id(blob)),
         blob=blob,
-        word_count=min(index.rounded_length(len(terms)), 2**15 - 1),
-        postings=index.postings(
-            key,
-            words=terms,
-            tags=draft.tags,
-            source=draft.source,
-            metadata=draft.metadata,
-        ),
+        word_count=word_count,
+        postings=postings,
+        source=None if draft.source is None else index.token(key, "s", draft.source),
         fingerprint=index.fingerprint(
             key,
             kind=draft.kind,
@@ -474,6 +469,15 @@ def new_memory(
             text=draft.text,
         ),
     )
+
+
+def counted(key: NamespaceKey, draft: Draft) -> tuple[int, dict[int, int]]:
+    """A draft's rounded number of words, and token → clipped frequency of what finds it."""
+    terms = words(draft.text)
+    postings = index.postings(
+        key, words=terms, tags=draft.tags, source=draft.source, metadata=draft.metadata
+    )
+    return min(index.rounded_length(len(terms)), 2**15 - 1), postings
 
 
 def _item(stored: rows.NewMemory | rows.NewEpisode | rows.Erased) -> Item:

@@ -21,24 +21,25 @@ KEY = "sk-loopback"
 _JSON = "content-type: application/json"
 
 
-def vector(text: str) -> list[float]:
-    """Return the vector that the server has for `text`; not of unit length, like many models'."""
-    seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
-    return [float(x) for x in np.random.default_rng(seed).normal(size=DIM) * 3]
+def vector(text: str, model: str = MODEL, dim: int = DIM) -> list[float]:
+    """Return a model's vector of `text`; not of unit length, like many models'."""
+    seed = hashlib.blake2b(text.encode(), digest_size=8, key=model.encode()).digest()
+    generator = np.random.default_rng(int.from_bytes(seed, "big"))
+    return [float(x) for x in generator.normal(size=dim) * 3]
 
 
-def unit(text: str) -> np.ndarray:
-    values = np.array(vector(text))
+def unit(text: str, model: str = MODEL, dim: int = DIM) -> np.ndarray:
+    values = np.array(vector(text, model, dim))
     return values / np.linalg.norm(values)
 
 
-def _answer(texts: list[str]) -> dict[str, Any]:
+def _answer(texts: list[str], model: str = MODEL, dim: int = DIM) -> dict[str, Any]:
     data = [
-        {"object": "embedding", "index": n, "embedding": vector(text)}
+        {"object": "embedding", "index": n, "embedding": vector(text, model, dim)}
         for n, text in enumerate(texts)
     ]
     usage = {"prompt_tokens": 1, "total_tokens": 1}
-    return {"object": "list", "data": data, "model": MODEL, "usage": usage}
+    return {"object": "list", "data": data, "model": model, "usage": usage}
 
 
 def _with_first(first: list[object]) -> Callable[[list[dict[str, Any]]], None]:
@@ -87,7 +88,7 @@ def _altered(fault: str, texts: list[str]) -> bytes:
 class EmbeddingsServer:
     """Use as an async context manager; `script` holds the faults of the next requests."""
 
-    def __init__(self, *, refuse: str | None = None) -> None:
+    def __init__(self, *, refuse: str | None = None, models: dict[str, int] | None = None) -> None:
         self.script: deque[str] = deque()
         self.always: str | None = None
         self.requests: list[list[str]] = []
@@ -98,7 +99,9 @@ class EmbeddingsServer:
         self.endless_bytes = 0
         self.hold = asyncio.Event()
         self.hold.set()
-        self._refuse = refuse
+        self.models = models or {MODEL: DIM}
+        self.gone: set[str] = set()  # models that are not served any more
+        self.refuse = refuse
         self._server: asyncio.Server
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -134,7 +137,7 @@ class EmbeddingsServer:
         line, *lines = head.strip().split("\r\n")
         headers = {k.lower(): v.strip() for k, _, v in (entry.partition(":") for entry in lines)}
         body = await reader.readexactly(int(headers["content-length"]))
-        complaint = self._complaint(line, headers, body)
+        complaint = _complaint(line, headers, body, self.models)
         if complaint:
             self.complaints.append(complaint)
             await self._send(writer, 418, b"{}")
@@ -145,34 +148,22 @@ class EmbeddingsServer:
         self.requests.append(texts)
         self.asked.set()
         await self.hold.wait()
-        await self._reply(writer, self._fault(texts), texts)
+        model = str(json.loads(body)["model"])
+        await self._reply(writer, self._fault(texts, model), texts, model)
 
-    def _fault(self, texts: list[str]) -> str | None:
-        if self._refuse and any(self._refuse in text for text in texts):
+    def _fault(self, texts: list[str], model: str) -> str | None:
+        if model in self.gone:
+            return "404"
+        if self.refuse is not None and any(self.refuse in text for text in texts):
             return "400"
         return self.script.popleft() if self.script else self.always
 
-    @staticmethod
-    def _complaint(line: str, headers: dict[str, str], body: bytes) -> str | None:
-        document = json.loads(body)
-        texts = document["input"]
-        wanted = {
-            "request line": line == "POST /v1/embeddings HTTP/1.1",
-            "key": headers.get("authorization") == f"Bearer {KEY}",
-            "fields": set(document) - {"dimensions"} == {"model", "input", "encoding_format"},
-            "model": document.get("model") == MODEL,
-            "format": document.get("encoding_format") == "float",
-            "dimensions": document.get("dimensions", DIM) == DIM,
-            "number of texts": isinstance(texts, list) and 1 <= len(texts) <= 64,
-            "texts": all(isinstance(text, str) and text for text in texts),
-        }
-        return next((name for name, right in wanted.items() if not right), None)
-
     async def _reply(
-        self, writer: asyncio.StreamWriter, fault: str | None, texts: list[str]
+        self, writer: asyncio.StreamWriter, fault: str | None, texts: list[str], model: str
     ) -> None:
         if fault is None:
-            await self._send(writer, 200, json.dumps(_answer(texts)).encode())
+            answer = _answer(texts, model, self.models[model])
+            await self._send(writer, 200, json.dumps(answer).encode())
         elif fault == "hang":
             await asyncio.Event().wait()
         elif fault == "not-gzip":
@@ -216,3 +207,22 @@ class EmbeddingsServer:
         head = f"HTTP/1.1 {status} Word\r\n{header}\r\ncontent-length: {size}\r\n"
         writer.write(f"{head}connection: close\r\n\r\n".encode() + body)
         await writer.drain()
+
+
+def _complaint(
+    line: str, headers: dict[str, str], body: bytes, models: dict[str, int]
+) -> str | None:
+    """What is wrong with a request, or None."""
+    document = json.loads(body)
+    texts, dim = document["input"], models.get(document.get("model"))
+    wanted = {
+        "request line": line == "POST /v1/embeddings HTTP/1.1",
+        "key": headers.get("authorization") == f"Bearer {KEY}",
+        "fields": set(document) - {"dimensions"} == {"model", "input", "encoding_format"},
+        "model": dim is not None,
+        "format": document.get("encoding_format") == "float",
+        "dimensions": document.get("dimensions", dim) == dim,
+        "number of texts": isinstance(texts, list) and 1 <= len(texts) <= 64,
+        "texts": all(isinstance(text, str) and text for text in texts),
+    }
+    return next((name for name, right in wanted.items() if not right), None)

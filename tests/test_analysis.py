@@ -3,9 +3,10 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -13,11 +14,13 @@ from relayer.analysis import ATTEMPTS_MAX, Analyzed, Conversation
 from relayer.embedding.embedders import OpenAIEmbedder
 from relayer.embedding.endpoints import Endpoint
 from relayer.errors import Conflict, Corrupted, NotAllowed, NotFound, QuotaExceeded, Unavailable
-from relayer.extraction.extractors import FACTS_MAX
+from relayer.extraction.facts import FACTS_MAX
 from relayer.llm import LanguageModel
 from relayer.opening import Caller
+from relayer.query_bodies import AskBody, question_of
 from relayer.recall import Query
 from relayer.sealed import envelope
+from relayer.sealed.keys import Namespace
 from relayer.sealed.receipts import open_receipt
 from tests.conftest import BenchMaker
 from tests.openai_server import (
@@ -448,6 +451,31 @@ class TestAsk:
         answer = await thinking.services.analysis.ask(caller, query)
         assert answer.text == "[1] Anna prefers tea."
         assert [f.memory.text for f in answer.memories] == ["Anna prefers tea."]
+
+    async def test_answers_from_what_the_question_is_narrowed_to(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        caller = await thinking.caller(await thinking.account())
+        day = datetime(2026, 5, 4, tzinfo=UTC)
+        wanted = {"tags": ("red",), "kind": "decision", "event_time": day}
+        for name in ("a", "b", "c"):
+            space = Namespace(name)
+            await thinking.remember(caller, f"tea of {name}", **wanted | {"namespace": space})
+        for other in ({"tags": ("blue",)}, {"kind": "fact"}, {"event_time": day.replace(day=6)}):
+            members = {**wanted, "namespace": Namespace("a"), **other}
+            await thinking.remember(caller, f"other tea {len(str(other))}", **members)
+        body = {
+            "question": "tea?", "namespaces": ["a", "b"], "tags": ["red"], "kinds": ["decision"],
+            "after": "2026-05-03T00:00:00Z", "before": "2026-05-05T00:00:00Z", "limit": 9,
+        }  # fmt: skip
+        query = question_of(msgspec.convert(body, AskBody), thinking.clock())
+        answer = await thinking.services.analysis.ask(caller, query)
+        assert {f.memory.text for f in answer.memories} == {"tea of a", "tea of b"}
+        shown = server.received[-1].json["messages"][-1]["content"]
+        assert ("tea of a" in shown, "tea of c" in shown, "other" in shown) == (True, False, False)
+        body["as_of"] = "2026-05-04T00:00:00Z"
+        query = question_of(msgspec.convert(body, AskBody), thinking.clock())
+        assert not (await thinking.services.analysis.ask(caller, query)).memories
 
     async def test_memories_are_data_and_cannot_leave_their_fence(
         self, thinking: Bench, server: OpenAIServer

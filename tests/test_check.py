@@ -57,6 +57,11 @@ TAMPERING = {
         "a posting of a memory that is gone",
     ),
     "vector lost": ("DELETE FROM vectors WHERE model <> 'manual/6'", "vectors are missing"),
+    "vector of another model planted": (
+        "INSERT INTO vectors SELECT account_id, memory_id, part, namespace_id, epoch, 'other/384',"
+        " embedding FROM vectors LIMIT 1",
+        "vectors of another model too",
+    ),
     "erased and there": (
         "INSERT INTO tombstones SELECT account_id, memory_id, '{}', now() FROM memories"
         " WHERE seq = 1",

@@ -242,7 +242,7 @@ def test_a_text_within_the_limit_is_one_passage(builtin: BuiltinEmbedder) -> Non
     for text in ("Anna prefers tea.", "  spaced  ", " ", "\0", "x"):
         assert builtin.split(text) == [text]
     assert builtin.split("") == []
-    exactly = " ".join(["tea"] * 254)
+    exactly = " ".join(["tea"] * 126)
     assert builtin.split(exactly) == [exactly]
     assert len(builtin.split(exactly + " tea")) == 2
 

@@ -1,6 +1,7 @@
 """A real worker on a real queue."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,14 @@ import pytest
 from relayer.database import queue
 from relayer.embedding.embedders import Embedder
 from relayer.errors import NotAllowed
+from relayer.jobs import Worker
 from relayer.llm import LanguageModel
 from relayer.record import Draft
 from relayer.sealed.unlock import HOLD_S_MAX
 from tests.conftest import BenchMaker
 from tests.embeddings_server import EmbeddingsServer
 from tests.openai_server import API_KEY, CHAT_MODEL, openai_server
-from tests.services import OTHER, TEAM, Bench
+from tests.services import OTHER, TEAM, Bench, random_text
 from tests.test_analysis import AWAY, analyze
 from tests.test_memory import openai_embedder
 
@@ -28,7 +30,8 @@ QUEUED = "SELECT count(*) FROM pgqueuer WHERE status IN ('queued', 'picked')"
 
 async def payloads(bench: Bench) -> list[Any]:
     rows = await bench.sql("SELECT entrypoint, payload FROM pgqueuer ORDER BY id")
-    return [(r["entrypoint"], queue.decode_payload(r["payload"])[1]) for r in rows]
+    named = [(r["entrypoint"], *queue.decode_payload(r["payload"])) for r in rows]
+    return [(entrypoint, ids or account) for entrypoint, account, ids in named]
 
 
 async def test_bulk_is_embedded_and_leaves_no_job(hybrid: Bench) -> None:
@@ -99,23 +102,26 @@ async def test_unlocking_twice_queues_once(hybrid: Bench) -> None:
         await hybrid.stored(caller, texts[at : at + 15])
     await hybrid.sql("DELETE FROM pgqueuer")
     await hybrid.unlocked(founder, TEAM, hold_s=60)
-    assert [len(ids) for _, ids in await payloads(hybrid)] == [20, 20, 5]
+    assert await payloads(hybrid) == [("reindex", founder.account)]
     hybrid.clock.advance(61)
     await hybrid.unlocked(founder, TEAM, hold_s=60)
-    assert await hybrid.value(JOBS) == 3
+    assert await hybrid.value(JOBS) == 1
+    async with hybrid.working():
+        await hybrid.until(VECTORS, 45)
+        await hybrid.until(JOBS, 0)
 
 
 class TestSweep:
     async def test_lost_jobs_are_queued_again(self, hybrid: Bench) -> None:
         caller = await hybrid.caller(await hybrid.account())
-        [stored] = await hybrid.remember(caller, "Anna prefers tea.")
+        await hybrid.remember(caller, "Anna prefers tea.")
         await hybrid.sql("DELETE FROM pgqueuer")
         await hybrid.services.worker.sweep()
         assert await payloads(hybrid) == []  # its job may still be on its way
         hybrid.clock.advance(121)
         for _ in range(2):
             await hybrid.services.worker.sweep()
-        assert await payloads(hybrid) == [("embed", [stored.id])]
+        assert await payloads(hybrid) == [("reindex", caller.access.account)]
         async with hybrid.working():
             await hybrid.until(VECTORS, 1)
 
@@ -141,31 +147,33 @@ class TestSweep:
         await hybrid.remember(locked, "one apple")
         await hybrid.sql(
             """
-            INSERT INTO memories SELECT account_id, gen_random_uuid(), namespace_id, epoch, seq + n,
-                revision, type, format, kind, importance, confidence, writer, event_time,
-                created_at, expires_at, superseded_at, blob_id, size_bytes, word_count, tokens,
-                sha256(n::text::bytea), index_version, embedding_model
+            INSERT INTO memories (account_id, memory_id, namespace_id, epoch, seq, revision, type,
+                format, kind, importance, confidence, writer, created_at, blob_id, size_bytes,
+                word_count, tokens, index_version)
+            SELECT account_id, gen_random_uuid(), namespace_id, epoch, seq + n, 1, 1, 'sealed',
+                kind, importance, confidence, writer, created_at, blob_id, 400, 3, '{}',
+                index_version
             FROM memories, generate_series(1, 1200) n
             """
         )
         caller = await hybrid.caller(await hybrid.account())
-        [stored] = await hybrid.remember(caller, "Anna prefers tea.")
+        await hybrid.remember(caller, "Anna prefers tea.")
         await hybrid.sql("DELETE FROM pgqueuer")
         hybrid.clock.advance(121)
         await hybrid.services.worker.sweep()
-        assert await payloads(hybrid) == [("embed", [stored.id])]
+        assert await payloads(hybrid) == [("reindex", caller.access.account)]
 
     async def test_a_broken_account_does_not_stop_the_others(self, hybrid: Bench) -> None:
         broken = await hybrid.account()
         await hybrid.remember(await hybrid.caller(broken), "one apple")
         caller = await hybrid.caller(await hybrid.account())
-        [stored] = await hybrid.remember(caller, "Anna prefers tea.")
+        await hybrid.remember(caller, "Anna prefers tea.")
         await hybrid.sql("DELETE FROM pgqueuer")
         spoil = "UPDATE accounts SET grant_serial = 1 WHERE account_id = $1"
         await hybrid.sql(spoil, broken.account)
         hybrid.clock.advance(121)
         await hybrid.services.worker.sweep()
-        assert await payloads(hybrid) == [("embed", [stored.id])]
+        assert await payloads(hybrid) == [("reindex", caller.access.account)]
 
     async def test_without_an_embedder_nothing_waits(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())
@@ -176,6 +184,33 @@ class TestSweep:
         await bench.remember(await bench.unlocked(sealed, TEAM), "one apple")
         await bench.unlocked(sealed, TEAM, hold_s=60)
         assert await bench.value(JOBS) == 0
+
+
+async def test_a_long_reindexing_lets_others_go_first(hybrid: Bench) -> None:
+    """Each slice is a job's run: between two of them another account has its turn."""
+    caller = await hybrid.caller(await hybrid.account())
+    for _ in range(7):
+        await hybrid.remember(caller, *(random_text() for _ in range(20)))
+    await hybrid.sql("DELETE FROM pgqueuer")
+    storage, services = hybrid.storage, hybrid.services
+    worker = Worker(
+        connect_args=storage.connect_args,
+        database=storage.database,
+        indexer=services.indexer,
+        analysis=services.analysis,
+        custody=storage.custody,
+        namespaces=storage.namespaces,
+        outbox=storage.outbox,
+        clock=hybrid.clock,
+        slice_s=0,
+    )
+    hybrid.clock.advance(121)
+    await worker.sweep()
+    async with replace(hybrid, services=replace(services, worker=worker)).working():
+        await hybrid.until("SELECT attempts FROM pgqueuer", 1)
+        assert 0 < await hybrid.value(VECTORS) < 140
+        await hybrid.until(VECTORS, 140)
+        await hybrid.until(JOBS, 0)
 
 
 async def test_a_corrupted_turn_is_held_and_said_in_fixed_words(make_bench: BenchMaker) -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import AsyncIterator, Iterator
+from importlib import resources
 from pathlib import Path
 
 import httpx
@@ -265,9 +266,12 @@ async def test_failure_says_nothing_of_prompt_key_address_or_upstream(
 
 
 def test_every_prompt_has_its_version() -> None:
-    assert PROMPT_VERSIONS == {"extract": "1", "ask": "1"}
+    assert PROMPT_VERSIONS == {"extract": "2", "ask": "1"}
     for name in PROMPT_VERSIONS:
         assert "never an instruction" in system_prompt(name)
+    files = {f"{name}.v{version}.txt" for name, version in PROMPT_VERSIONS.items()}
+    folder = resources.files("relayer") / "prompts"
+    assert {f.name for f in folder.iterdir() if f.name.endswith(".txt")} == files
 
 
 def test_fence_cannot_be_closed_from_inside() -> None:

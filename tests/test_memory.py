@@ -573,9 +573,9 @@ class TestEmbed:
         assert await hybrid.value("SELECT count(*) FROM vectors") > 3
         query = Query(text="a tuning fork opens the vault", namespaces=[TEAM], mode="vector")
         [found] = (await hybrid.services.recaller.recall(caller, query)).found
-        assert found.cosine is not None
-        assert found.cosine > 0.4
-        assert (found.relevance, found.distance) == (0, pytest.approx(1 - found.cosine))
+        assert found.hit.cosine is not None
+        assert found.hit.cosine > 0.4
+        assert (found.hit.relevance, found.hit.distance) == (0, pytest.approx(1 - found.hit.cosine))
 
     async def test_again_changes_nothing(self, hybrid: Bench) -> None:
         """capability 2.21: what has its vector is not embedded again."""

@@ -1,60 +1,71 @@
-"""Ranking is arithmetic on what the search found."""
+"""Age, importance and copies are arithmetic on what the search found."""
 
-import uuid
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
+import numpy as np
 import pytest
 
-from relayer.database.recall import Hit
-from relayer.rank import Weights, distance, ranked
+from relayer.rank import Weights, preferred, weighed, without_copies
 
 NOW = datetime(2031, 5, 4, tzinfo=UTC)
 
 
-def hit(score: float = 0.5, **row: Any) -> Hit:
-    members = {"event_time": None, "created_at": NOW, "importance": "standard", **row}
-    return Hit(members, uuid.uuid4(), 1 - score, 0.0, score, ())  # type: ignore[arg-type]
+def scores_of(
+    scores: list[float],
+    weights: Weights,
+    *,
+    ages_days: list[float] | None = None,
+    importances: list[str] | None = None,
+) -> list[float]:
+    ages = ages_days or [0.0] * len(scores)
+    moments = np.array([(NOW - timedelta(days=age)).timestamp() for age in ages])
+    names = importances or ["standard"] * len(scores)
+    return weighed(np.array(scores), moments, names, weights, NOW).tolist()
 
 
-def test_meaning_alone_keeps_the_order_and_scores() -> None:
-    hits = [hit(0.1), hit(0.9), hit(0.5)]
-    assert ranked(hits, Weights(), NOW) == [(h, h.score) for h in hits]
+def test_meaning_alone_keeps_the_scores() -> None:
+    assert scores_of([0.1, 0.9, 0.5], Weights()) == [0.1, 0.9, 0.5]
 
 
 def test_recency_halves_with_its_half_life() -> None:
     weights = Weights(semantic=0, recency=1, recency_half_life_days=10)
-    ages = [0, 10, 20, -5]
-    hits = [hit(created_at=NOW - timedelta(days=age)) for age in ages]
-    scores = {h.row["created_at"]: s for h, s in ranked(hits, weights, NOW)}
-    assert [scores[h.row["created_at"]] for h in hits] == pytest.approx([1, 0.5, 0.25, 1])
-
-
-def test_an_event_counts_by_its_own_time() -> None:
-    weights = Weights(semantic=0, recency=1)
-    old = hit(event_time=NOW - timedelta(days=300))
-    new = hit(created_at=NOW - timedelta(days=20))
-    assert [h for h, _ in ranked([old, new], weights, NOW)] == [new, old]
+    ages = [0.0, 10.0, 20.0, -5.0]
+    assert scores_of([0.3] * 4, weights, ages_days=ages) == pytest.approx([1, 0.5, 0.25, 1])
 
 
 def test_importance_and_meaning_add_up() -> None:
     weights = Weights(semantic=2, importance=3)
-    hits = [hit(0.4, importance=i) for i in ("trivial", "standard", "vital")]
-    scores = [score for _, score in ranked(hits, weights, NOW)]
-    assert scores == pytest.approx([3.8, 2.3, 0.8])
+    importances = ["trivial", "standard", "vital"]
+    assert scores_of([0.4] * 3, weights, importances=importances) == pytest.approx([0.8, 2.3, 3.8])
 
 
-def test_ties_keep_the_searchs_order() -> None:
-    hits = [hit(), hit(), hit()]
-    assert [h for h, _ in ranked(hits, Weights(importance=1), NOW)] == hits
+def test_being_of_a_named_time_adds_a_little() -> None:
+    day = timedelta(days=1)
+    moments = np.array([(NOW + offset * day).timestamp() for offset in (-1, 0, 0.999, 1, 5, 6)])
+    spans = [(NOW, NOW + day), (NOW + 5 * day, NOW + 6 * day)]
+    assert preferred(moments, spans).tolist() == [0, 0.2, 0.2, 0, 0.2, 0]
+    assert preferred(moments, []).tolist() == [0] * 6
+
+
+TEN = "the quick brown fox jumps over a very lazy dog"
 
 
 @pytest.mark.parametrize(
-    ("cosine", "relevance", "expected"),
-    [(0.3, 0.0, 0.3), (0.9, 0.4, 0.6), (None, 0.25, 0.75), (None, 0.0, 1.0), (2.0, 0.0, 1.0)],
+    ("texts", "kept"),
+    [
+        ([], []),
+        (["a b", "c d"], [0, 1]),
+        (["Anna likes tea.", "anna  LIKES\ttea."], [0]),
+        ([TEN, f"{TEN} again"], [0]),  # ten words of eleven
+        ([TEN, f"{TEN} once again"], [0, 1]),  # ten of twelve
+        (["Call 555-1234 now", "Call 555-1235 now"], [0, 1]),
+        ([TEN, "a b", TEN, "a b", TEN], [0, 1]),
+        (["", ""], [0]),
+    ],
 )
-def test_distance_is_the_nearer_leg(
-    cosine: float | None, relevance: float, expected: float
-) -> None:
-    found = Hit({}, uuid.uuid4(), cosine, relevance, 0, ())  # type: ignore[arg-type]
-    assert distance(found) == expected
+def test_copies_stand_behind(texts: list[str], kept: list[int]) -> None:
+    numbered = list(enumerate(texts))
+    first, copies = without_copies(numbered, lambda pair: pair[1])
+    assert [n for n, _ in first] == kept
+    assert sorted(first + copies) == numbered
+    assert [n for n, _ in copies] == sorted(n for n, _ in copies)

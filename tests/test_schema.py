@@ -60,7 +60,7 @@ OVER_ALL = {
     "accounts._INSERT_OWNER",
     "blobs._FIRST",
     "outbox._OUTBOX",
-    "vectors._UNEMBEDDED_ANYWHERE",
+    "vectors._ACCOUNTS_DUE",
     "episodes._PENDING_ANYWHERE",
     "check._OWNERS",
 }
@@ -149,6 +149,7 @@ class TestTables:
             "memories.importance",
             "memories.confidence",
             "memories.embedding_model",
+            "memories.embedding_version",
             "vectors.model",
             "episodes.state",
         }
@@ -205,7 +206,7 @@ class TestStatements:
                     assert not re.search(rf"\b(?:FROM|JOIN)\s+{match[1]}\b", match[2]), name
 
     def test_numbers_of_the_ranking_are_float8(self) -> None:
-        bare = re.findall(r"(?<![\w$.'])\d+\.\d+(?!\d*::float8)", recall._SEARCH)
+        bare = re.findall(r"(?<![\w$.'])\d+\.\d+(?!\d*::float8)", recall._EVIDENCE)
         assert bare == []
 
     def test_all_statements_live_in_one_package(self) -> None:

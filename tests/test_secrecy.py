@@ -55,10 +55,8 @@ def leaks(folder: Path, secrets: dict[str, str]) -> list[str]:
 @pytest.mark.parametrize("custody", ["managed", "sealed"])
 def test_no_marked_string_is_found_anywhere(tmp_path: Path, model_dir: Path, custody: str) -> None:
     """Every route and job; the data folder with database, write-ahead log, queue and log files."""
-    secrets = {
-        name: marked(name)
-        for name in "text query tag source name value turn pending question key session".split()
-    }
+    names = "text query goal alias tag source name value turn pending question key session"
+    secrets = {name: marked(name) for name in names.split()}
     with (
         openai_server() as model,
         running_relayer(
@@ -95,6 +93,9 @@ def use_everything(memory: SyncMemoryClient, model: Any, s: dict[str, str]) -> N
     memory.wait([kept.id])
     assert memory.recall(f"hint {s['text']} {s['query']}").results[0].id == kept.id
     assert memory.recall(s["text"], tags=[s["tag"]], source=s["source"], explain=True).results
+    aliases = {s["query"]: [s["alias"], "hint"]}
+    goal = f"give {s['goal']} a hint"
+    assert memory.recall(s["query"], aliases=aliases, goal=goal, max_tokens=100).results
     facts = {"facts": [{"text": f"Their code word is {s['turn']}.", "kind": "fact"}]}
     model.script(Step(content=json.dumps(facts)))
     memory.analyze(f"user: my code word is {s['turn']}")

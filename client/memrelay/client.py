@@ -7,7 +7,7 @@ that touches a socket or sleeps.
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, NotRequired, ParamSpec, Self, TypedDict, TypeVar, Unpack
@@ -45,6 +45,7 @@ class Choices(Limits, total=False):
     """What has a default; the words are those of `Settings`."""
 
     namespace: str
+    aliases: Mapping[str, Sequence[str]]
     relayer_key: str | None
     allow_insecure: bool
     seen_path: Path | None

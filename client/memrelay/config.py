@@ -14,7 +14,7 @@ import stat
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -44,6 +44,8 @@ VARIABLES = {
     "custody": "MEMRELAY_CUSTODY",
     "allow_insecure": "MEMRELAY_ALLOW_INSECURE",
 }
+ALIASES_MAX, ALIAS_WORDS_MAX, ALIAS_CHARACTERS_MAX = 64, 16, 128
+_PROFILE_MEMBERS = {*VARIABLES, "aliases"}
 _FILE_BYTES_MAX = 64 * 1024
 _AGENT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
@@ -53,7 +55,8 @@ class Settings:
     """Where the relayer is, who this client is, and in which namespace it works.
 
     `custody` is `sealed` (always unlock), `managed` (never) or `auto`: ask once, and stay with
-    sealed for good where the account was sealed once.
+    sealed for good where the account was sealed once. `aliases` are other words for words of a
+    query, sent with every recall: {"k8s": ["kubernetes"]}.
 
     Raises:
         ConfigError: a value is malformed, or the URL is plain http beyond this machine.
@@ -67,6 +70,7 @@ class Settings:
     custody: str = "auto"
     allow_insecure: bool = False
     seen_path: Path | None = None
+    aliases: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False, hash=False)
 
     def __post_init__(self) -> None:
         check_url(self.url, allow_insecure=self.allow_insecure)
@@ -79,11 +83,13 @@ class Settings:
             raise ConfigError(str(error)) from None
         if self.custody not in CUSTODIES:
             raise ConfigError("Custody is auto, sealed or managed.")
+        _check_aliases(self.aliases)
         Identity.from_hex(self.private_key)
 
     def profile(self) -> dict[str, Any]:
         """Return the members of a profile file of these settings, the private key among them."""
-        return {name: getattr(self, name) for name in VARIABLES}
+        values = {name: getattr(self, name) for name in VARIABLES}
+        return values | ({"aliases": dict(self.aliases)} if self.aliases else {})
 
     @property
     def identity(self) -> Identity:
@@ -128,6 +134,28 @@ class Settings:
         seen = path.with_name(f"{path.stem}.{settings.account_id[2:18]}.seen.json")
         kept = found or _is_writable(seen.parent)
         return replace(settings, seen_path=seen) if kept else settings
+
+
+def _check_aliases(aliases: object) -> None:
+    if (
+        not isinstance(aliases, Mapping)
+        or len(aliases) > ALIASES_MAX
+        or not all(_is_alias(name) and _are_aliases(others) for name, others in aliases.items())
+    ):
+        raise ConfigError(
+            f"aliases gives up to {ALIASES_MAX} words a list of 1 to {ALIAS_WORDS_MAX} other "
+            f"words, each of 1 to {ALIAS_CHARACTERS_MAX} characters."
+        )
+
+
+def _is_alias(text: object) -> bool:
+    return isinstance(text, str) and 1 <= len(text) <= ALIAS_CHARACTERS_MAX
+
+
+def _are_aliases(others: object) -> bool:
+    if not isinstance(others, list | tuple) or not 1 <= len(others) <= ALIAS_WORDS_MAX:
+        return False
+    return all(_is_alias(other) for other in others)
 
 
 def _is_writable(folder: Path) -> bool:
@@ -247,7 +275,7 @@ def read_profile(path: Path, *, missing_ok: bool) -> dict[str, Any]:
     except ValueError:
         # The parser's own message could quote the private key.
         raise ConfigError(f"The profile {path} is malformed.") from None
-    unknown = set(values) - set(VARIABLES) if isinstance(values, dict) else {"(no object)"}
+    unknown = set(values) - _PROFILE_MEMBERS if isinstance(values, dict) else {"(no object)"}
     if unknown:
         raise ConfigError(f"The profile {path} has unknown members: {', '.join(sorted(unknown))}.")
     return dict(values)

@@ -23,6 +23,7 @@ KINDS = (
     "procedural",
     "summary",
 )
+MODES = ("hybrid", "keyword", "vector", "keyword_first")
 STATES_FINAL = frozenset({"done", "failed", "not_found"})
 
 
@@ -70,9 +71,24 @@ class Remembered(Answer):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Explanation(Answer):
+    """Why a memory was found: what was measured, and the parts whose sum is its score.
+
+    `cosine` is the similarity of the nearest passage, None without a vector yet; `keyword` the
+    relevance by words, 0 to 1; `matched` the words of the query that it has.
+    """
+
+    cosine: float | None = None
+    keyword: float = 0.0
+    matched: tuple[str, ...] = ()
+    parts: Mapping[str, float]  # meaning, words, neighbours, period, recency, importance
+
+
+@dataclass(frozen=True, kw_only=True)
 class Memory(Answer):
     """A memory; `distance` (in [0, 2], less is nearer) and `score` only come from a recall.
 
+    `tokens` is the length of its text, where a recall had a budget of tokens.
     `text` is None for what another client sealed under a key of its own.
     """
 
@@ -95,17 +111,23 @@ class Memory(Answer):
     status: str | None = None
     distance: float | None = _sometimes()
     score: float | None = _sometimes()
-    explain: Mapping[str, Any] | None = _sometimes()
+    tokens: int | None = _sometimes()
+    explain: Explanation | None = field(default=None, metadata={ABSENT: True})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recalled(Answer):
-    """The memories that fit a query, best first; `dropped_count` could not be opened."""
+    """The memories that fit a query, best first; `dropped_count` could not be opened.
+
+    With a budget, `tokens` is what the texts have together, and `left_out` how many did not fit.
+    """
 
     results: tuple[Memory, ...]
     total: int
     dropped_count: int = 0
     degraded: bool = False
+    tokens: int | None = _sometimes()
+    left_out: int | None = _sometimes()
 
 
 @dataclass(frozen=True, kw_only=True)

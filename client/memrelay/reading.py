@@ -33,6 +33,7 @@ from memrelay.session import Call, Session
 RECEIPTS_PAGE = 100
 UNLOCK_NAMES_MAX = 16  # surely fit into one header
 MIN_RELEVANCE = 0.3
+Moment = datetime | str
 
 
 class Reading:
@@ -54,42 +55,73 @@ class Reading:
         query: str,
         *,
         namespace: str | None = None,
+        namespaces: Iterable[str] | None = None,
         limit: int = 10,
         mode: str | None = None,
+        min_primary_results: int | None = None,
+        vector_weight: float | None = None,
+        text_weight: float | None = None,
+        goal: str | None = None,
+        aliases: Mapping[str, Iterable[str]] | None = None,
         kinds: Iterable[str] | None = None,
         tags: Iterable[str] | None = None,
         source: str | None = None,
-        after: datetime | str | None = None,
-        before: datetime | str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        writers: Iterable[str] | None = None,
+        after: Moment | None = None,
+        before: Moment | None = None,
+        as_of: Moment | None = None,
         min_relevance: float | None = MIN_RELEVANCE,
         scoring_weights: Mapping[str, float] | None = None,
+        max_tokens: int | None = None,
         explain: bool | None = None,
     ) -> Operation[Recalled]:
         """Return the memories that fit a query, best first.
 
-        `min_relevance` drops what is farther than 1 minus it; None keeps everything.
+        What each argument does, its bounds and its default are those of SPEC.md §12, but for two:
+        `min_relevance` drops what is farther than 1 minus it, and None keeps everything; `aliases`
+        come on top of those of the settings.
         """
+        known = {**self.session.settings.aliases, **(aliases or {})}
         body = {
             "query": query,
             "limit": limit,
             "mode": mode,
-            "kinds": None if kinds is None else list(kinds),
-            "tags": None if tags is None else list(tags),
+            "min_primary_results": min_primary_results,
+            "vector_weight": vector_weight,
+            "text_weight": text_weight,
+            "goal": goal,
+            "aliases": {name: _listed(others) for name, others in known.items()} or None,
             "source": source,
-            "after": None if after is None else rfc3339(after),
-            "before": None if before is None else rfc3339(before),
+            "metadata": None if metadata is None else dict(metadata),
+            "writers": _listed(writers),
             "min_relevance": min_relevance,
             "scoring_weights": None if scoring_weights is None else dict(scoring_weights),
+            "max_tokens": max_tokens,
             "explain": explain,
+            **_narrowing(kinds, tags, after, before, as_of),
         }
-        return Recalled.from_json((yield from self.post("/v1/recall", namespace, body)))
+        answer = yield from self.post("/v1/recall", namespace, body, namespaces=namespaces)
+        return Recalled.from_json(answer)
 
     def ask(
-        self, question: str, *, namespace: str | None = None, limit: int = 5
+        self,
+        question: str,
+        *,
+        namespace: str | None = None,
+        namespaces: Iterable[str] | None = None,
+        limit: int = 5,
+        kinds: Iterable[str] | None = None,
+        tags: Iterable[str] | None = None,
+        after: Moment | None = None,
+        before: Moment | None = None,
+        as_of: Moment | None = None,
     ) -> Operation[Reply]:
-        """Answer a question from memories."""
-        body = {"question": question, "limit": limit}
-        return Reply.from_json((yield from self.post("/v1/ask", namespace, body)))
+        """Answer a question from memories; what may be among them is narrowed as for `recall`."""
+        narrowing = _narrowing(kinds, tags, after, before, as_of)
+        body = {"question": question, "limit": limit, **narrowing}
+        answer = yield from self.post("/v1/ask", namespace, body, namespaces=namespaces)
+        return Reply.from_json(answer)
 
     def list(
         self,
@@ -215,15 +247,21 @@ class Reading:
         namespace: str | None,
         body: Mapping[str, Any],
         *,
+        namespaces: Iterable[str] | None = None,
         names_relayer: bool = False,
     ) -> Operation[Any]:
-        """Send a body about one namespace, with its keys, and return the answer."""
-        name = self.namespace_of(namespace)
+        """Send a body about one namespace or several, with their keys, and return the answer."""
+        names = [self.namespace_of(namespace)] if namespaces is None else list(namespaces)
+        if namespace is not None and namespaces is not None:
+            raise ValueError("Give a namespace or several namespaces, not both.")
+        for name in names:
+            normalise_namespace(name)
+        place = {"namespace": names[0]} if namespaces is None else {"namespaces": names}
         call = Call(
             method="POST",
             path=path,
-            body={**given(body), "namespace": name},
-            unlock=[name],
+            body={**given(body), **place},
+            unlock=names,
             repeatable=True,
             names_relayer=names_relayer,
         )
@@ -232,6 +270,27 @@ class Reading:
     def namespace_of(self, namespace: str | None) -> str:
         """Return a namespace, or the client's own."""
         return self.session.settings.namespace if namespace is None else namespace
+
+
+def _narrowing(
+    kinds: Iterable[str] | None,
+    tags: Iterable[str] | None,
+    after: Moment | None,
+    before: Moment | None,
+    as_of: Moment | None,
+) -> dict[str, Any]:
+    return {
+        "kinds": _listed(kinds),
+        "tags": _listed(tags),
+        "after": None if after is None else rfc3339(after),
+        "before": None if before is None else rfc3339(before),
+        "as_of": None if as_of is None else rfc3339(as_of),
+    }
+
+
+def _listed(values: Iterable[str] | None) -> list[str] | str | None:
+    """Return a list for JSON; a text is no list of letters, so that the relayer refuses it."""
+    return values if values is None or isinstance(values, str) else list(values)
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:

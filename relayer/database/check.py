@@ -73,9 +73,13 @@ WHERE m.account_id = $1
                                  AND p.token = ANY (m.tokens) AND p.memory_id = m.memory_id)
 UNION ALL
 SELECT m.memory_id, 'its vectors are missing' FROM memories m
-WHERE m.account_id = $1 AND m.embedding_model IS NOT NULL
+WHERE m.account_id = $1 AND m.embedding_model NOT IN ('none', 'lost')
   AND NOT EXISTS (SELECT FROM vectors v WHERE v.account_id = $1 AND v.memory_id = m.memory_id
                                           AND v.model = m.embedding_model)
+UNION ALL
+SELECT DISTINCT v.memory_id, 'it has vectors of another model too' FROM vectors v
+JOIN memories m ON m.account_id = $1 AND m.memory_id = v.memory_id
+WHERE v.account_id = $1 AND v.model IS DISTINCT FROM m.embedding_model
 UNION ALL
 SELECT t.memory_id, 'it was erased and has a row' FROM tombstones t
 JOIN memories m ON m.account_id = $1 AND m.memory_id = t.memory_id

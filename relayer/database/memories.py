@@ -40,20 +40,20 @@ WITH stored AS (
     INSERT INTO memories (
         account_id, memory_id, namespace_id, epoch, seq, revision, type, format, kind, importance,
         confidence, writer, event_time, created_at, expires_at, blob_id, size_bytes, word_count,
-        tokens, fingerprint, index_version)
+        tokens, source, fingerprint, index_version)
     SELECT $1, memory_id, namespace_id, epoch, seq, revision, type, format, kind, importance,
            confidence, writer, event_time, created_at, expires_at, blob_id, size_bytes, word_count,
            coalesce((SELECT array_agg(p.token)
                      FROM unnest($17::uuid[], $19::bigint[]) AS p (memory_id, token)
                      WHERE p.memory_id = r.memory_id), '{}'),
-           fingerprint, $23
+           source, fingerprint, $23
     FROM unnest($6::uuid[], $7::int[], $8::int[], $9::bigint[], $10::text[], $11::text[],
                 $12::text[], $13::text[], $14::timestamptz[], $15::timestamptz[], $16::bytea[],
                 $20::int[], $21::smallint[], $22::bytea[], $5::bytea[], $40::timestamptz[],
-                $41::int[], $42::smallint[])
+                $41::int[], $42::smallint[], $44::bigint[])
         AS r (memory_id, namespace_id, epoch, seq, format, kind, importance, confidence,
               event_time, expires_at, blob_id, size_bytes, word_count, fingerprint, writer,
-              created_at, revision, type)
+              created_at, revision, type, source)
 ), posting AS (
     INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
     SELECT $1, namespace_id, token, memory_id, frequency, word_count
@@ -217,6 +217,7 @@ class NewMemory:
 
     Attributes:
         postings: token → clipped frequency.
+        source: the token of its source, which is among the postings, too.
         word_count: rounded number of words.
     """
 
@@ -237,6 +238,7 @@ class NewMemory:
     blob: bytes = field(repr=False)
     word_count: int
     postings: dict[int, int] = field(repr=False)
+    source: int | None
     fingerprint: bytes | None
 
 
@@ -364,6 +366,7 @@ async def write(connection: Connection, account: AccountId, request: Write) -> N
         [m.revision for m in ms],
         [m.type for m in ms],
         [e.writer for e in es],
+        [m.source for m in ms],
     )
 
 

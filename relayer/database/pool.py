@@ -81,7 +81,11 @@ class Database:
                 init=register_vector,
                 reset=_keep,
                 command_timeout=STATEMENT_TIMEOUT_S,
-                server_settings={"application_name": "memrelay"},
+                server_settings={
+                    "application_name": "memrelay",
+                    # A generic plan cannot know how long an array is: recall took twice as long.
+                    "plan_cache_mode": "force_custom_plan",
+                },
             )
         return cls(pool)
 

@@ -16,6 +16,7 @@ from relayer.sealed.keys import AccountId, parse_account
 
 EMBED = "embed"
 EXTRACT = "extract"
+REINDEX = "reindex"
 DELETE_BLOBS = "delete_blobs"
 
 
@@ -29,9 +30,14 @@ async def install(connection: Connection) -> None:
 
 
 async def enqueue(
-    connection: Connection, entrypoint: str, account: AccountId, ids: Sequence[uuid.UUID]
+    connection: Connection,
+    entrypoint: str,
+    account: AccountId,
+    ids: Sequence[uuid.UUID] = (),
+    *,
+    priority: int = 0,
 ) -> None:
-    """One job about these ids, committed or rolled back with everything else.
+    """One job about these ids, or the account, committed or rolled back with everything else.
 
     While such a job waits or runs already, nothing happens.
     """
@@ -39,8 +45,17 @@ async def enqueue(
     await queries.enqueue(
         entrypoint,
         encode_payload(account, ids),
-        dedupe_key=f"{entrypoint}:{ids[0] if ids else ''}",
+        priority=priority,
+        dedupe_key=f"{entrypoint}:{ids[0] if ids else account.hex()}",
         on_conflict="skip",
+    )
+
+
+async def waiting(connection: Connection, entrypoint: str) -> int:
+    """How many such jobs wait or run."""
+    sizes = await Queries(AsyncpgDriver(connection)).queue_size()
+    return sum(
+        s.count for s in sizes if s.entrypoint == entrypoint and s.status in ("queued", "picked")
     )
 
 

@@ -1,18 +1,17 @@
-"""The one statement of a recall: vector hits, keyword hits, fusion, filters, limit.
+"""The one statement that gathers a recall's evidence: nearest vectors, matched words, neighbours.
 
-Not here: turning and hashing a query (`relayer.recall`), age and importance (`relayer.rank`).
+Not here: turning and hashing a query (`relayer.recall`), making one score of it (`relayer.fusion`).
 
-- Scores: `cosine + w · bm25 / ideal_bm25`, where the ideal is the score of a memory of ordinary
-  length that holds every query word once.
 - Every number of BM25 is float8: bare literals would make PostgreSQL compute logarithms in numeric,
   three times slower.
+- Memories go by their sequence number here, and evidence leaves as arrays: a row of Python objects
+  for each would cost more than the search.
 """
 
-import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,105 +19,137 @@ import numpy.typing as npt
 from relayer.database.pool import Database, Row, halfvec
 from relayer.sealed.keys import AccountId
 
-BM25_K1: Final = 1.2
-BM25_B: Final = 0.75
-KEYWORD_WEIGHT: Final = 1.0
-CANDIDATES: Final = 100  # of each leg; more than the largest limit would show no other result
+BM25_K1: Final = 0.9
+BM25_B: Final = 0.4
+CANDIDATES_MIN: Final = 50  # of each leg
+NEIGHBOUR_STEPS: Final = 2  # memories to each side that belong to a memory's surroundings
+NEIGHBOUR_SEQ: Final = 4  # how far they may lie apart when several write at the same time
+NEIGHBOUR_TIME: Final = timedelta(minutes=10)
 
 # What may be found at all: living, sealed, and within the query's filters.
 _FOUND_AT_ALL: Final = """
-    m.namespace_id = ANY ($2::int[]) AND m.format = 'sealed' AND m.superseded_at IS NULL
-    AND (m.expires_at IS NULL OR m.expires_at > $9)
-    AND ($10::text[] IS NULL OR m.kind = ANY ($10))
-    AND ($11::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) >= $11)
-    AND ($12::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) < $12)
-    AND (cardinality($15::bigint[]) = 0 OR NOT EXISTS (
-        SELECT FROM unnest($13::int[], $14::int[], $15::bigint[]) AS f (ns, ordinal, token)
+    m.namespace_id = ANY ($6::int[]) AND m.format = 'sealed'
+    AND (m.expires_at IS NULL OR m.expires_at > $11)
+    AND (m.superseded_at IS NULL OR m.superseded_at > $12)
+    AND ($12::timestamptz IS NULL OR m.created_at <= $12)
+    AND ($13::text[] IS NULL OR m.kind = ANY ($13))
+    AND ($14::bytea[] IS NULL OR m.writer = ANY ($14))
+    AND ($15::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) >= $15)
+    AND ($16::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) < $16)
+    AND (cardinality($19::bigint[]) = 0 OR NOT EXISTS (
+        SELECT FROM unnest($17::int[], $18::int[], $19::bigint[]) AS f (ns, ordinal, token)
         WHERE f.ns = m.namespace_id
         GROUP BY f.ordinal HAVING NOT bool_or(f.token = ANY (m.tokens))))
 """
 
-# The legs meet by grouping, not by joining: the planner knows nothing of how many rows a leg has,
-# and without statistics it would compare each row of one with each of the other.
-_SEARCH: Final = f"""
-WITH scope AS MATERIALIZED (
-    SELECT s.namespace_id, s.epoch, s.embedding, n.memory_count::float8 AS documents,
-           greatest(n.word_count::float8 / greatest(n.memory_count, 1)::float8, 1::float8) AS mean
-    FROM unnest($2::int[], $3::int[], $4::halfvec[]) AS s (namespace_id, epoch, embedding)
-    JOIN namespaces n ON n.account_id = $1 AND n.namespace_id = s.namespace_id
-), nearest AS (
-    SELECT v.memory_id, min(v.embedding <=> s.embedding) AS distance
-    FROM scope s
+_EVIDENCE: Final = f"""
+WITH collection AS MATERIALIZED (
+    -- Several namespaces are searched as one, so that a word weighs the same in each of them.
+    SELECT coalesce(sum(memory_count), 0)::float8 AS documents,
+           coalesce(sum(word_count), 0)::float8 AS words,
+           greatest(sum(word_count)::float8 / greatest(sum(memory_count), 1)::float8, 1::float8)
+               AS mean
+    FROM namespaces WHERE account_id = $1 AND namespace_id = ANY ($6::int[])
+), near AS MATERIALIZED (
+    -- A text of several passages is as near as its nearest, and a little as near as all of them.
+    SELECT m.seq, min(v.embedding <=> s.embedding) AS nearest,
+           avg(v.embedding <=> s.embedding) AS spread
+    FROM unnest($2::int[], $3::int[], $4::text[], $5::halfvec[])
+        AS s (namespace_id, epoch, model, embedding)
     JOIN vectors v ON v.account_id = $1 AND v.namespace_id = s.namespace_id
-                  AND v.epoch = s.epoch AND v.model = $5
+                  AND v.epoch = s.epoch AND v.model = s.model
     JOIN memories m ON m.account_id = $1 AND m.memory_id = v.memory_id
-    WHERE s.embedding IS NOT NULL AND {_FOUND_AT_ALL}
-    GROUP BY v.memory_id ORDER BY distance LIMIT $8
-), query AS (
-    SELECT * FROM unnest($6::int[], $7::bigint[], $16::int[]) AS q (namespace_id, token, ordinal)
-), found AS (
-    SELECT q.ordinal, p.namespace_id, p.memory_id, p.frequency::float8 AS tf,
-           p.word_count::float8 AS length,
-           count(*) OVER (PARTITION BY p.namespace_id, q.token)::float8 AS df
-    FROM query q
+    WHERE {_FOUND_AT_ALL}
+    GROUP BY m.seq
+), posting AS (
+    SELECT q.ordinal, q.weight, p.memory_id, p.frequency::float8 AS tf,
+           p.word_count::float8 AS length, count(*) OVER (PARTITION BY q.term)::float8 AS df
+    FROM unnest($7::int[], $8::bigint[], $24::int[], $9::int[], $10::float8[])
+        AS q (namespace_id, token, term, ordinal, weight)
     JOIN postings p ON p.account_id = $1 AND p.namespace_id = q.namespace_id AND p.token = q.token
-), weighed AS (
-    SELECT f.ordinal, f.memory_id, f.tf, f.length, s.mean,
-           ln(1::float8 + (s.documents - f.df + 0.5::float8) / (f.df + 0.5::float8)) AS idf
-    FROM found f
-    JOIN (SELECT DISTINCT namespace_id, documents, mean FROM scope) s USING (namespace_id)
-), keyword AS (
-    SELECT memory_id, array_agg(DISTINCT ordinal) AS matched,
-           sum(idf * tf * {BM25_K1 + 1}::float8
+), weighed AS MATERIALIZED (
+    SELECT f.ordinal, f.memory_id, f.weight, f.tf, f.length, c.mean,
+           -- A write under way may have left its postings before the count of memories.
+           ln(1::float8 + greatest(c.documents - f.df + 0.5::float8, 0::float8)
+                          / (f.df + 0.5::float8)) AS idf
+    FROM posting f CROSS JOIN collection c
+), part AS (
+    -- A word of the query counts once, however many of its forms a memory has.
+    SELECT memory_id, ordinal,
+           max(weight * idf * tf * {BM25_K1 + 1}::float8
                / (tf + {BM25_K1}::float8
                        * ({1 - BM25_B}::float8 + {BM25_B}::float8 * length / mean))) AS bm25
-    FROM weighed GROUP BY memory_id
-), word AS (
-    SELECT q.ordinal,
-           max(ln(1::float8 + (s.documents - coalesce(d.df, 0::float8) + 0.5::float8)
-               / (coalesce(d.df, 0::float8) + 0.5::float8))) AS idf
-    FROM query q
-    JOIN scope s USING (namespace_id)
-    LEFT JOIN (SELECT DISTINCT ordinal, namespace_id, df FROM found) d USING (ordinal, namespace_id)
-    GROUP BY q.ordinal
+    FROM weighed GROUP BY memory_id, ordinal
+), worded AS MATERIALIZED (
+    SELECT m.seq, k.ordinals, k.parts, k.bm25
+    FROM (SELECT memory_id, array_agg(ordinal) AS ordinals, array_agg(bm25) AS parts,
+                 sum(bm25) AS bm25
+          FROM part GROUP BY memory_id) k
+    JOIN memories m ON m.account_id = $1 AND m.memory_id = k.memory_id
+    WHERE {_FOUND_AT_ALL}
 ), ideal AS (
+    -- The score of a memory of ordinary length that holds every word of the query once.
     SELECT sum(idf) * {BM25_K1 + 1}::float8
            / (1::float8 + {BM25_K1}::float8 * {1 - BM25_B}::float8) AS bm25
-    FROM word
-), worded AS (
-    SELECT k.memory_id
-    FROM keyword k
-    JOIN memories m ON m.account_id = $1 AND m.memory_id = k.memory_id
-    WHERE {_FOUND_AT_ALL} ORDER BY k.bm25 DESC LIMIT $8
-), candidate AS (
-    SELECT memory_id, min(distance) AS distance, max(bm25) AS bm25, max(matched) AS matched
-    FROM (SELECT memory_id, distance, NULL::float8 AS bm25, NULL::int[] AS matched, true AS chosen
-          FROM nearest
-          UNION ALL SELECT memory_id, NULL, NULL, NULL, true FROM worded
-          UNION ALL SELECT memory_id, NULL, bm25, matched, false FROM keyword) AS leg
-    GROUP BY memory_id HAVING bool_or(chosen)
-), scored AS (
-    SELECT c.memory_id, c.matched,
-           coalesce(c.distance, (
-               SELECT min(v.embedding <=> s.embedding)
-               FROM vectors v JOIN scope s ON v.namespace_id = s.namespace_id AND v.epoch = s.epoch
-               WHERE v.account_id = $1 AND v.memory_id = c.memory_id AND v.model = $5
-           )) AS cosine_distance,
-           -- least() passes over NULL, which is what a query without words has for an ideal.
-           least(coalesce(c.bm25 / nullif(i.bm25, 0::float8), 0::float8), 1::float8) AS relevance
-    FROM candidate c CROSS JOIN ideal i
+    FROM (SELECT coalesce(min(w.idf),
+                          ln(1::float8 + (c.documents + 0.5::float8) / 0.5::float8)) AS idf
+          FROM generate_series(0, $20::int - 1) AS o (ordinal)
+          CROSS JOIN collection c
+          LEFT JOIN weighed w ON w.ordinal = o.ordinal
+          GROUP BY o.ordinal, c.documents) word
+), candidate AS MATERIALIZED (
+    (SELECT seq FROM near ORDER BY nearest, seq DESC LIMIT $21)
+    UNION (SELECT seq FROM worded ORDER BY bm25 DESC, seq DESC LIMIT $21)
+), beside AS (
+    SELECT a.seq, m.seq AS other,
+           row_number() OVER (PARTITION BY a.seq, m.seq > a.seq ORDER BY abs(m.seq - a.seq)) AS step
+    FROM candidate c
+    JOIN memories a ON a.account_id = $1 AND a.seq = c.seq
+    JOIN memories m ON m.account_id = $1
+                   AND m.seq BETWEEN a.seq - {NEIGHBOUR_SEQ} AND a.seq + {NEIGHBOUR_SEQ}
+                   AND m.seq <> a.seq AND m.namespace_id = a.namespace_id
+                   AND m.writer = a.writer AND m.source IS NOT DISTINCT FROM a.source
+                   AND coalesce(m.event_time, m.created_at)
+                       BETWEEN coalesce(a.event_time, a.created_at) - $22::interval
+                           AND coalesce(a.event_time, a.created_at) + $22::interval
+    WHERE $23 AND {_FOUND_AT_ALL}
+), pair AS MATERIALIZED (
+    SELECT seq, other, step FROM beside WHERE step <= {NEIGHBOUR_STEPS}
+), shown AS MATERIALIZED (
+    SELECT seq FROM candidate UNION SELECT other FROM pair
 )
+SELECT * FROM (
+    SELECT array_agg(m.seq) AS seqs,
+           array_agg(n.nearest) AS nearest, array_agg(n.spread) AS spread,
+           array_agg(extract(epoch FROM coalesce(m.event_time, m.created_at))::float8) AS moments,
+           array_agg(m.importance) AS importances
+    FROM shown x
+    JOIN memories m ON m.account_id = $1 AND m.seq = x.seq
+    LEFT JOIN near n ON n.seq = x.seq
+) AS memory, (
+    SELECT array_agg(seq) AS left_seqs, array_agg(other) AS right_seqs, array_agg(step) AS steps
+    FROM pair
+) AS neighbour, (
+    SELECT array_agg(w.seq) AS word_seqs, array_agg(p.ordinal) AS ordinals,
+           array_agg(p.part) AS parts
+    FROM worded w JOIN shown USING (seq)
+    CROSS JOIN unnest(w.ordinals, w.parts) AS p (ordinal, part)
+) AS word, (
+    SELECT avg(nearest) AS mean_nearest, avg(spread) AS mean_spread FROM near
+) AS meaning, (
+    SELECT documents, words, (SELECT sum(bm25) FROM worded) AS all_bm25,
+           (SELECT bm25 FROM ideal) AS ideal
+    FROM collection
+) AS whole
+"""
+
+_ROWS: Final = """
 SELECT m.memory_id, ns.name AS namespace, m.epoch, m.seq, m.revision, m.type, m.format, m.kind,
        m.importance, m.confidence, m.writer, m.event_time, m.created_at, m.expires_at, m.blob_id,
-       m.embedding_model, s.matched, s.cosine_distance,
-       s.relevance,
-       coalesce(1::float8 - s.cosine_distance, 0::float8)
-           + $17::float8 * s.relevance AS score
-FROM scored s
-JOIN memories m ON m.account_id = $1 AND m.memory_id = s.memory_id
+       m.embedding_model
+FROM memories m
 JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = m.namespace_id
-ORDER BY score DESC, m.seq DESC
-LIMIT $18
+WHERE m.account_id = $1 AND m.seq = ANY ($2)
 """
 
 # Nearest manual uploads: foreign ciphertext has no words, only the vector its client sent.
@@ -137,82 +168,139 @@ class Scope:
     """One namespace in one epoch, with the query as that epoch's keys show it.
 
     Attributes:
-        embedding: the turned query, (dim,) float16; None without a vector leg.
-        words: the query's word tokens, in query order.
+        embeddings: model id → the query's vector of that model, turned, (dim,) float16.
+        words: (token, ordinal of the word, weight) of the same terms in the same order for every
+            scope; several may stand for one word.
         filters: per required tag, source or metadata pair, its token.
     """
 
     namespace_id: int
     epoch: int
-    embedding: npt.NDArray[np.float16] | None
-    words: Sequence[int] = ()
+    embeddings: Mapping[str, npt.NDArray[np.float16]] = field(default_factory=dict, repr=False)
+    words: Sequence[tuple[int, int, float]] = ()
     filters: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
 class Filters:
-    """What may be found at all."""
+    """What may be found at all; `as_of` asks what could have been found at that time."""
 
     now: datetime
+    as_of: datetime | None = None
     kinds: Sequence[str] | None = None
+    writers: Sequence[bytes] | None = None
     after: datetime | None = None
     before: datetime | None = None
 
 
 @dataclass(frozen=True)
-class Hit:
-    """One candidate: its row and what each leg thought of it.
+class Evidence:
+    """What speaks for which memory, as arrays over `n` memories, `p` pairs and `w` words found.
 
     Attributes:
-        cosine_distance: None while it has no vector or the query has none.
-        relevance: keyword score over the ideal one, 0–1.
-        matched: positions of the query's words that it holds.
+        seqs: (n,) int64, ascending.
+        nearest: (n,) cosine distance of the nearest passage; NaN without a vector.
+        spread: (n,) mean cosine distance of all passages; NaN without a vector.
+        moments: (n,) when it happened, seconds since 1970.
+        importances: of each memory.
+        pairs: (p, 2) positions of memories that stand beside each other.
+        steps: (p,) how far beside, 1 or more.
+        found: (w, 2) positions of a memory and of the query's word that it holds.
+        parts: (w,) what the word adds to the memory's BM25.
+        ideal: BM25 of a memory of ordinary length that holds every word of the query once.
+        mean_nearest, mean_spread: of all memories that may be found; NaN without vectors.
+        mean_bm25: of all memories of the namespaces.
+        documents: how many memories the namespaces have.
+        mean_words: how many words they have on average.
     """
 
-    row: Row = field(repr=False)
-    memory_id: uuid.UUID
-    cosine_distance: float | None
-    relevance: float
-    score: float
-    matched: Sequence[int]
+    seqs: npt.NDArray[np.int64]
+    nearest: npt.NDArray[np.float64]
+    spread: npt.NDArray[np.float64]
+    moments: npt.NDArray[np.float64]
+    importances: Sequence[str]
+    pairs: npt.NDArray[np.int64]
+    steps: npt.NDArray[np.int64]
+    found: npt.NDArray[np.int64]
+    parts: npt.NDArray[np.float64]
+    ideal: float
+    mean_nearest: float
+    mean_spread: float
+    mean_bm25: float
+    documents: float
+    mean_words: float
 
 
-async def search(
+async def gather(
     database: Database,
     *,
     account: AccountId,
     scopes: Sequence[Scope],
-    model: str,
+    query_words: int,
     filters: Filters,
-    limit: int,
-    keyword_weight: float = KEYWORD_WEIGHT,
-) -> list[Hit]:
-    """The best hits of these scopes, best first."""
-    rows = await database.fetch(
-        _SEARCH,
+    candidates: int,
+    neighbours: bool,
+) -> Evidence:
+    """The evidence for the best candidates of each leg and what stands beside them.
+
+    `query_words` is how many words the ideal memory holds: ordinals from there on only add.
+    """
+    statement, arguments = evidence_query(
+        account=account,
+        scopes=scopes,
+        query_words=query_words,
+        filters=filters,
+        candidates=candidates,
+        neighbours=neighbours,
+    )
+    row = await database.fetchrow(statement, *arguments)
+    assert row is not None
+    return _evidence(row)
+
+
+def evidence_query(
+    *,
+    account: AccountId,
+    scopes: Sequence[Scope],
+    query_words: int,
+    filters: Filters,
+    candidates: int,
+    neighbours: bool,
+) -> tuple[str, list[Any]]:
+    """The statement of `gather` and its arguments."""
+    vectors = [(s, model, vector) for s in scopes for model, vector in s.embeddings.items()]
+    words = [(s, n, *word) for s in scopes for n, word in enumerate(s.words)]
+    return _EVIDENCE, [
         account,
-        [s.namespace_id for s in scopes],
-        [s.epoch for s in scopes],
-        [halfvec(s.embedding) for s in scopes],
-        model,
-        [s.namespace_id for s in scopes for _ in s.words],
-        [token for s in scopes for token in s.words],
-        CANDIDATES,
+        [s.namespace_id for s, _, _ in vectors],
+        [s.epoch for s, _, _ in vectors],
+        [model for _, model, _ in vectors],
+        [halfvec(vector) for _, _, vector in vectors],
+        sorted({s.namespace_id for s in scopes}),
+        [s.namespace_id for s, _, _, _, _ in words],
+        [token for _, _, token, _, _ in words],
+        [ordinal for _, _, _, ordinal, _ in words],
+        [weight for _, _, _, _, weight in words],
         filters.now,
+        filters.as_of,
         filters.kinds,
+        filters.writers,
         filters.after,
         filters.before,
         [s.namespace_id for s in scopes for _ in s.filters],
         [n for s in scopes for n, _ in enumerate(s.filters)],
         [token for s in scopes for token in s.filters],
-        [n for s in scopes for n, _ in enumerate(s.words)],
-        keyword_weight,
-        limit,
-    )
-    return [
-        Hit(r, r["memory_id"], r["cosine_distance"], r["relevance"], r["score"], r["matched"] or ())
-        for r in rows
+        query_words,
+        max(candidates, CANDIDATES_MIN),
+        NEIGHBOUR_TIME,
+        neighbours,
+        [n for _, n, _, _, _ in words],
     ]
+
+
+async def rows_of(database: Database, *, account: AccountId, seqs: Sequence[int]) -> dict[int, Row]:
+    """Sequence number → row of those memories that still live."""
+    return {r["seq"]: r for r in await database.fetch(_ROWS, account, seqs)}
 
 
 async def search_manual(
@@ -229,3 +317,40 @@ async def search_manual(
     return await database.fetch(
         _SEARCH_MANUAL, account, namespace_id, model, halfvec(embedding), now, limit
     )
+
+
+def _evidence(row: Row) -> Evidence:
+    seqs = np.array(row["seqs"] or (), np.int64)
+    order = np.argsort(seqs)
+    seqs = seqs[order]
+
+    def ordered(name: str) -> npt.NDArray[np.float64]:
+        return np.array(row[name] or (), np.float64)[order]
+
+    def positions(*names: str) -> npt.NDArray[np.int64]:
+        columns = [np.array(row[name] or (), np.int64) for name in names]
+        return np.stack([np.searchsorted(seqs, c) for c in columns], axis=1)
+
+    words = positions("word_seqs")[:, 0]
+    documents = row["documents"] or 0.0
+    return Evidence(
+        seqs=seqs,
+        nearest=ordered("nearest"),
+        spread=ordered("spread"),
+        moments=ordered("moments"),
+        importances=[row["importances"][n] for n in order],
+        pairs=positions("left_seqs", "right_seqs"),
+        steps=np.array(row["steps"] or (), np.int64),
+        found=np.stack([words, np.array(row["ordinals"] or (), np.int64)], axis=1),
+        parts=np.array(row["parts"] or (), np.float64),
+        ideal=row["ideal"] or 0.0,
+        mean_nearest=_number(row["mean_nearest"]),
+        mean_spread=_number(row["mean_spread"]),
+        mean_bm25=(row["all_bm25"] or 0.0) / max(documents, 1.0),
+        documents=documents,
+        mean_words=(row["words"] or 0.0) / max(documents, 1.0),
+    )
+
+
+def _number(value: float | None) -> float:
+    return np.nan if value is None else value

@@ -1,16 +1,22 @@
-"""Statements on vectors, and on memories that wait for theirs.
+"""Statements on what memories are found by: vectors, words in another version, and what waits.
 
-Not here: searching them (`recall`).
+Not here: searching them (`recall`), the words of a new memory (`memories`).
+
+- A memory's index is up to date when its words have today's `index_version` and its vectors today's
+  `embedding_version`, which names a model and how it cuts texts.
+- New vectors come in and old ones go in one transaction: a search sees the one or the other.
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from relayer.database.accounts import lock_account
 from relayer.database.memories import NewMemory
 from relayer.database.pool import Connection, Database, Row, halfvec
 from relayer.sealed.keys import AccountId
@@ -18,28 +24,81 @@ from relayer.sealed.keys import AccountId
 MANUAL_MODEL: Final = "manual"
 NO_VECTOR: Final = "none"  # no endpoint takes the text: it is found by keyword alone
 LOST: Final = "lost"  # the blob is lost or altered
+Vector = tuple[Row, int, npt.NDArray[np.float16]]  # memory row, part, turned vector
+Position = tuple[int, str, int]  # index version, embedding version, sequence number
+START: Final[Position] = (0, "", 0)
+FORGOTTEN_AT_ONCE: Final = 5_000
 
-_UNEMBEDDED: Final = """
-SELECT memory_id FROM memories
-WHERE account_id = $1 AND namespace_id = ANY ($2) AND embedding_model IS NULL AND format = 'sealed'
-ORDER BY seq LIMIT $3
+_COLUMNS: Final = """
+    m.memory_id, m.namespace_id, m.epoch, m.seq, m.revision, m.type, m.blob_id, m.size_bytes,
+    m.index_version, m.embedding_version
 """
-_UNEMBEDDED_ROWS: Final = """
-SELECT m.memory_id, m.namespace_id, ns.name AS namespace, m.epoch, m.revision, m.type, m.blob_id
+_NAMED: Final = f"""
+SELECT {_COLUMNS}, ns.name AS namespace
 FROM memories m
 JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
-WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND m.embedding_model IS NULL
+WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND m.format = 'sealed'
+  AND (m.index_version < $3 OR m.embedding_version <> $4)
+"""
+_PAGE: Final = """
+    m.account_id = $1 AND m.format = 'sealed' AND ($7::int[] IS NULL OR m.namespace_id = ANY ($7))
+    AND (m.index_version, m.embedding_version, m.seq) > ($4::smallint, $5::text, $6::bigint)
+"""
+_ORDER: Final = "ORDER BY m.index_version, m.embedding_version, m.seq LIMIT $8"
+
+# Ranges of one index, in its order: older words, then vectors of a version below and above.
+# Newer words were written by a newer release, which looks after those memories itself.
+_DUE: Final = f"""
+SELECT m.*, ns.name AS namespace
+FROM ((SELECT {_COLUMNS} FROM memories m WHERE {_PAGE} AND m.index_version < $2 {_ORDER})
+      UNION ALL
+      (SELECT {_COLUMNS} FROM memories m
+       WHERE {_PAGE} AND m.index_version = $2 AND m.embedding_version < $3 {_ORDER})
+      UNION ALL
+      (SELECT {_COLUMNS} FROM memories m
+       WHERE {_PAGE} AND m.index_version = $2 AND m.embedding_version > $3 {_ORDER})) m
+JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = m.namespace_id
+{_ORDER}
+"""
+_ITS_OLDER: Final = """
+    FROM memories m
+    WHERE m.account_id = a.account_id AND m.format = 'sealed' AND m.created_at < $3
+"""
+_ACCOUNTS_DUE: Final = f"""
+SELECT a.account_id FROM accounts a
+WHERE EXISTS (SELECT {_ITS_OLDER} AND m.index_version < $1)
+UNION SELECT a.account_id FROM accounts a
+WHERE EXISTS (SELECT {_ITS_OLDER} AND m.index_version = $1 AND m.embedding_version < $2)
+UNION SELECT a.account_id FROM accounts a
+WHERE EXISTS (SELECT {_ITS_OLDER} AND m.index_version = $1 AND m.embedding_version > $2)
+"""
+_PROGRESS: Final = """
+SELECT count(*) AS memories,
+       count(*) FILTER (WHERE due) AS waiting,
+       count(*) FILTER (WHERE NOT due AND embedding_model = 'none') AS refused,
+       count(*) FILTER (WHERE NOT due AND embedding_model = 'lost') AS lost
+FROM (SELECT embedding_model,
+             format = 'sealed' AND (index_version < $2 OR coalesce(embedding_version <> $3, false))
+                 AS due
+      FROM memories WHERE account_id = $1) m
+"""
+_LAST_SEQ: Final = "SELECT coalesce(max(seq), 0) AS seq FROM memories WHERE account_id = $1"
+_FORGET_VERSIONS: Final = """
+UPDATE memories SET embedding_version = ''
+WHERE account_id = $1 AND format = 'sealed' AND seq > $2 AND seq <= $3 AND embedding_version <> ''
 """
 
-# Lock the rows that still live and still lack a vector: an erased one must not get one.
-_LOCK_UNEMBEDDED: Final = """
-SELECT memory_id FROM memories
-WHERE account_id = $1 AND memory_id = ANY ($2) AND embedding_model IS NULL
+# Lock the rows that still live and are still due: an erased one must not get a vector.
+_LOCK: Final = """
+SELECT memory_id, index_version, embedding_version FROM memories
+WHERE account_id = $1 AND memory_id = ANY ($2) AND format = 'sealed'
 ORDER BY memory_id FOR UPDATE
 """
+_DELETE_VECTORS: Final = "DELETE FROM vectors WHERE account_id = $1 AND memory_id = ANY ($2)"
 _INSERT_VECTORS: Final = """
 WITH embedded AS (
-    UPDATE memories SET embedding_model = $2 WHERE account_id = $1 AND memory_id = ANY ($3::uuid[])
+    UPDATE memories SET embedding_model = $2, embedding_version = $9
+    WHERE account_id = $1 AND memory_id = ANY ($3::uuid[])
 )
 INSERT INTO vectors (account_id, memory_id, part, namespace_id, epoch, model, embedding)
 SELECT $1, memory_id, part, namespace_id, epoch, $2, embedding
@@ -48,67 +107,214 @@ FROM unnest($4::uuid[], $5::smallint[], $6::int[], $7::int[], $8::halfvec[])
 ON CONFLICT DO NOTHING
 """
 _GIVE_UP: Final = """
-UPDATE memories SET embedding_model = $3
-WHERE account_id = $1 AND memory_id = ANY ($2) AND embedding_model IS NULL
+UPDATE memories m
+SET embedding_model = g.mark, embedding_version = coalesce($4, m.embedding_version),
+    index_version = greatest(m.index_version, $5)
+FROM unnest($2::uuid[], $3::text[]) AS g (memory_id, mark)
+WHERE m.account_id = $1 AND m.memory_id = g.memory_id
 """
-# What waits, at most so many of each account: a sealed one without keys must not hide the others.
-_UNEMBEDDED_ANYWHERE: Final = """
-SELECT account_id, array_agg(memory_id ORDER BY seq) AS ids
-FROM (SELECT account_id, memory_id, seq,
-             row_number() OVER (PARTITION BY account_id ORDER BY seq) AS n
-      FROM memories
-      WHERE embedding_model IS NULL AND format = 'sealed' AND created_at < $1) m
-WHERE n <= $2 GROUP BY account_id
+_DELETE_POSTINGS: Final = """
+DELETE FROM postings p
+USING (SELECT namespace_id, memory_id, unnest(tokens) AS token FROM memories
+       WHERE account_id = $1 AND memory_id = ANY ($2)) old
+WHERE p.account_id = $1 AND p.namespace_id = old.namespace_id AND p.token = old.token
+  AND p.memory_id = old.memory_id
+"""
+_INSERT_POSTINGS: Final = """
+WITH word AS (
+    SELECT * FROM unnest($5::uuid[], $6::int[], $7::bigint[], $8::smallint[], $9::smallint[])
+        AS w (memory_id, namespace_id, token, frequency, word_count)
+), counted AS (
+    UPDATE namespaces n SET word_count = n.word_count + c.more
+    FROM (SELECT m.namespace_id, sum(r.word_count - m.word_count) AS more
+          FROM memories m
+          JOIN unnest($3::uuid[], $4::smallint[]) AS r (memory_id, word_count) USING (memory_id)
+          WHERE m.account_id = $1 GROUP BY m.namespace_id) c
+    WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
+), memory AS (
+    UPDATE memories m
+    SET word_count = r.word_count, index_version = $2,
+        tokens = coalesce((SELECT array_agg(w.token) FROM word w
+                           WHERE w.memory_id = m.memory_id), '{}')
+    FROM unnest($3::uuid[], $4::smallint[]) AS r (memory_id, word_count)
+    WHERE m.account_id = $1 AND m.memory_id = r.memory_id
+)
+INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
+SELECT $1, namespace_id, token, memory_id, frequency, word_count FROM word
+ON CONFLICT (account_id, namespace_id, token, memory_id)
+DO UPDATE SET frequency = excluded.frequency, word_count = excluded.word_count
+"""
+
+# Each model of each namespace by one probe of the index, however many vectors there are.
+_MODELS: Final = """
+WITH RECURSIVE used AS (
+    SELECT n.namespace_id, (SELECT min(v.model) FROM vectors v
+                            WHERE v.account_id = $1 AND v.namespace_id = n.namespace_id) AS model
+    FROM unnest($2::int[]) AS n (namespace_id)
+    UNION ALL
+    SELECT u.namespace_id, (SELECT min(v.model) FROM vectors v
+                            WHERE v.account_id = $1 AND v.namespace_id = u.namespace_id
+                              AND v.model > u.model)
+    FROM used u WHERE u.model IS NOT NULL
+)
+SELECT namespace_id, model FROM used WHERE model IS NOT NULL
 """
 
 
-async def unembedded(
-    database: Database, *, account: AccountId, namespace_ids: Sequence[int], limit: int
-) -> list[uuid.UUID]:
-    """Memories without a vector, oldest first."""
-    rows = await database.fetch(_UNEMBEDDED, account, namespace_ids, limit)
-    return [r["memory_id"] for r in rows]
+@dataclass(frozen=True)
+class Versions:
+    """What an up-to-date index has; `embedding` is None where nothing is embedded."""
+
+    index: int
+    embedding: str | None
 
 
-async def unembedded_anywhere(
-    database: Database, *, before: datetime, limit: int
-) -> list[tuple[AccountId, list[uuid.UUID]]]:
-    """Memories of every account that wait for a vector since before that time; for the sweeper."""
-    rows = await database.fetch(_UNEMBEDDED_ANYWHERE, before, limit)
-    return [(AccountId(r["account_id"]), r["ids"]) for r in rows]
+@dataclass(frozen=True)
+class Worded:
+    """The words of one memory, counted anew."""
+
+    memory_id: uuid.UUID
+    namespace_id: int
+    word_count: int
+    postings: Mapping[int, int] = field(repr=False)
 
 
-async def unembedded_rows(
-    database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
+@dataclass(frozen=True)
+class Indexed:
+    """What some memories are found by from now on.
+
+    Attributes:
+        given_up: memories that get no vector → `NO_VECTOR` or `LOST`.
+    """
+
+    versions: Versions
+    model: str
+    words: Sequence[Worded]
+    vectors: Sequence[Vector]
+    given_up: Mapping[uuid.UUID, str]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How many memories of an account there are, wait, or will never have a vector."""
+
+    memories: int
+    waiting: int
+    refused: int
+    lost: int
+
+
+async def due_of(
+    database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID], versions: Versions
 ) -> list[Row]:
-    """What an embedding job needs to open its memories."""
-    return await database.fetch(_UNEMBEDDED_ROWS, account, memory_ids)
+    """Those of these memories whose index is out of date."""
+    return await database.fetch(_NAMED, account, memory_ids, versions.index, versions.embedding)
 
 
-async def insert_vectors(
+async def due(
     database: Database,
     *,
     account: AccountId,
-    model: str,
-    vectors: Sequence[tuple[Row, int, npt.NDArray[np.float16]]],
-) -> None:
-    """Store turned vectors as (memory row, part, vector) for those memories that still live."""
-    ids = sorted({row["memory_id"] for row, _, _ in vectors})
+    namespace_ids: Sequence[int] | None,
+    versions: Versions,
+    after: Position = START,
+    limit: int,
+) -> list[Row]:
+    """A page of memories whose index is out of date, in the order of `Position`."""
+    return await database.fetch(
+        _DUE, account, versions.index, versions.embedding, *after, namespace_ids, limit
+    )
+
+
+async def accounts_due(
+    database: Database, *, versions: Versions, before: datetime
+) -> list[AccountId]:
+    """Accounts with a memory older than that whose index is out of date; for the sweeper."""
+    rows = await database.fetch(_ACCOUNTS_DUE, versions.index, versions.embedding, before)
+    return [AccountId(r["account_id"]) for r in rows]
+
+
+async def progress(database: Database, *, account: AccountId, versions: Versions) -> Progress:
+    """How far an account's memories are; reads all of them."""
+    row = await database.fetchrow(_PROGRESS, account, versions.index, versions.embedding)
+    assert row is not None
+    return Progress(**row)
+
+
+async def forget_versions(database: Database, *, account: AccountId) -> None:
+    """Make an account's vectors out of date; they are searched until there are others."""
+    row = await database.fetchrow(_LAST_SEQ, account)
+    last = row["seq"] if row else 0  # later ones are made anew already
+    for first in range(0, last, FORGOTTEN_AT_ONCE):
+        through = min(first + FORGOTTEN_AT_ONCE, last)
+        await database.execute(_FORGET_VERSIONS, account, first, through)
+
+
+async def store(database: Database, *, account: AccountId, indexed: Indexed) -> None:
+    """Replace what memories are found by, where they still live and are still out of date."""
+    ids = {w.memory_id for w in indexed.words} | set(indexed.given_up)
+    ids |= {row["memory_id"] for row, _, _ in indexed.vectors}
     async with database.transaction() as connection:
-        locked = await connection.fetch(_LOCK_UNEMBEDDED, account, ids)
-        live = {r["memory_id"] for r in locked}
-        kept = [v for v in vectors if v[0]["memory_id"] in live]
-        await connection.execute(
-            _INSERT_VECTORS,
-            account,
-            model,
-            list(live),
-            [row["memory_id"] for row, _, _ in kept],
-            [part for _, part, _ in kept],
-            [row["namespace_id"] for row, _, _ in kept],
-            [row["epoch"] for row, _, _ in kept],
-            [halfvec(vector) for _, _, vector in kept],
-        )
+        if indexed.words:  # they change the counts that writes and erasures change under this lock
+            await lock_account(connection, account)
+        locked = await connection.fetch(_LOCK, account, sorted(ids))
+        at = indexed.versions
+        unworded = {r["memory_id"] for r in locked if r["index_version"] < at.index}
+        unembedded = {r["memory_id"] for r in locked if r["embedding_version"] != at.embedding}
+        words = [w for w in indexed.words if w.memory_id in unworded]
+        if words:
+            await _replace_words(connection, account, at.index, words)
+        vectors = [v for v in indexed.vectors if v[0]["memory_id"] in unembedded]
+        given_up = {i: m for i, m in indexed.given_up.items() if i in unworded | unembedded}
+        embedded = sorted({row["memory_id"] for row, _, _ in vectors})
+        if embedded or given_up:
+            await connection.execute(_DELETE_VECTORS, account, [*embedded, *given_up])
+            await _insert(connection, account, indexed, embedded, vectors)
+            marks = list(given_up.values())
+            await connection.execute(
+                _GIVE_UP, account, list(given_up), marks, at.embedding, at.index
+            )
+
+
+async def _replace_words(
+    connection: Connection, account: AccountId, version: int, words: Sequence[Worded]
+) -> None:
+    ids = [w.memory_id for w in words]
+    await connection.execute(_DELETE_POSTINGS, account, ids)
+    postings = [(w, token, n) for w in words for token, n in w.postings.items()]
+    await connection.execute(
+        _INSERT_POSTINGS,
+        account,
+        version,
+        ids,
+        [w.word_count for w in words],
+        [w.memory_id for w, _, _ in postings],
+        [w.namespace_id for w, _, _ in postings],
+        [token for _, token, _ in postings],
+        [n for _, _, n in postings],
+        [w.word_count for w, _, _ in postings],
+    )
+
+
+async def _insert(
+    connection: Connection,
+    account: AccountId,
+    indexed: Indexed,
+    ids: Sequence[uuid.UUID],
+    vectors: Sequence[Vector],
+) -> None:
+    await connection.execute(
+        _INSERT_VECTORS,
+        account,
+        indexed.model,
+        ids,
+        [row["memory_id"] for row, _, _ in vectors],
+        [part for _, part, _ in vectors],
+        [row["namespace_id"] for row, _, _ in vectors],
+        [row["epoch"] for row, _, _ in vectors],
+        [halfvec(vector) for _, _, vector in vectors],
+        indexed.versions.embedding,
+    )
 
 
 async def insert_manual_vector(
@@ -119,21 +325,27 @@ async def insert_manual_vector(
     embedding: npt.NDArray[np.float16],
 ) -> None:
     """The vector that came with a manual upload, in the upload's own transaction."""
+    model = f"{MANUAL_MODEL}/{len(embedding)}"
     await connection.execute(
         _INSERT_VECTORS,
         account,
-        f"{MANUAL_MODEL}/{len(embedding)}",
+        model,
         [memory.memory_id],
         [memory.memory_id],
         [0],
         [memory.namespace_id],
         [memory.epoch],
         [halfvec(embedding)],
+        model,
     )
 
 
-async def give_up(
-    database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID], model: str
-) -> None:
-    """Wait no longer for vectors that cannot be: `NO_VECTOR` or `LOST` takes the model's place."""
-    await database.execute(_GIVE_UP, account, memory_ids, model)
+async def models(
+    database: Database, *, account: AccountId, namespace_ids: Sequence[int]
+) -> dict[int, frozenset[str]]:
+    """Namespace → the models that its memories' vectors are of, manual uploads left out."""
+    found: dict[int, set[str]] = {n: set() for n in namespace_ids}
+    for row in await database.fetch(_MODELS, account, namespace_ids):
+        if not row["model"].startswith(f"{MANUAL_MODEL}/"):
+            found[row["namespace_id"]].add(row["model"])
+    return {n: frozenset(used) for n, used in found.items()}

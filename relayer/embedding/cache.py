@@ -29,7 +29,8 @@ class CachedEmbedder:
     def __init__(self, *, inner: Embedder, entries_max: int, secret: bytes) -> None:
         self.model_id = inner.model_id
         self.dim = inner.dim
-        self._inner = inner
+        self.version = inner.version
+        self.inner = inner
         self._entries_max = entries_max
         self._secret = secret
         self._entries: OrderedDict[bytes, Vectors] = OrderedDict()
@@ -40,7 +41,7 @@ class CachedEmbedder:
         found = {key: self._entries[key] for key in keys if key in self._entries}
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         if missing:
-            vectors = await self._inner.embed(list(missing.values()), account=account)
+            vectors = await self.inner.embed(list(missing.values()), account=account)
             # Copies, because a row would keep its whole batch in memory.
             found |= {key: row.copy() for key, row in zip(missing, vectors, strict=True)}
         self._remember(found)
@@ -48,7 +49,11 @@ class CachedEmbedder:
 
     def split(self, text: str) -> list[str]:
         """Return `text` as passages within the model's token limit, exact substrings in order."""
-        return self._inner.split(text)
+        return self.inner.split(text)
+
+    def count_tokens(self, text: str) -> int:
+        """Return how many tokens the model makes of `text`, or a number it does not exceed."""
+        return self.inner.count_tokens(text)
 
     def _key(self, account: bytes, text: str) -> bytes:
         """Source: CRYPTO §7; the lengths keep two different triples from reading the same."""
@@ -83,6 +88,7 @@ class CoalescingEmbedder:
     ) -> None:
         self.model_id = inner.model_id
         self.dim = inner.dim
+        self.version = inner.version
         self._inner = inner
         self._flights_max = flights_max
         self._texts_max = texts_max
@@ -109,6 +115,10 @@ class CoalescingEmbedder:
     def split(self, text: str) -> list[str]:
         """Return `text` as passages within the model's token limit, exact substrings in order."""
         return self._inner.split(text)
+
+    def count_tokens(self, text: str) -> int:
+        """Return how many tokens the model makes of `text`, or a number it does not exceed."""
+        return self._inner.count_tokens(text)
 
     async def _fly(self) -> None:
         try:

@@ -33,6 +33,9 @@ Vectors = NDArray[np.float32]
 
 _log = logging.getLogger(__name__)
 
+# The model was trained on texts this short: its vectors of longer ones blur (DECISIONS.md).
+_BUILTIN_PASSAGE_TOKENS: Final = 126
+_BUILTIN_OVERLAP_TOKENS: Final = 16
 _OVERLAP_TOKENS: Final = 32
 # Larger runs are no faster per token, and a query waits for the run that is under way.
 _TOKENS_PER_RUN_MAX: Final = 256
@@ -50,10 +53,15 @@ _REFUSALS: Final = frozenset({400, 413, 422})  # about the input, not about the 
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors of one model."""
+    """Turns texts into vectors of one model.
+
+    Attributes:
+        version: the model and how it cuts texts; what was embedded in another is out of date.
+    """
 
     model_id: str
     dim: int
+    version: str
 
     async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Vectors:
         """Return the vectors of `texts`, (n, dim), L2-normalised; `account` separates caches.
@@ -67,6 +75,10 @@ class Embedder(Protocol):
 
     def split(self, text: str) -> list[str]:
         """Return `text` as passages within the model's token limit, exact substrings in order."""
+        ...
+
+    def count_tokens(self, text: str) -> int:
+        """Return how many tokens the model makes of `text`, or a number it does not exceed."""
         ...
 
 
@@ -97,9 +109,10 @@ class BuiltinEmbedder:
         self._content_max = model.TOKENS_MAX - len(self._special)
         self._splitter = Splitter(
             tokenizer=self._tokenizer,
-            tokens_max=self._content_max,
-            overlap_tokens=_OVERLAP_TOKENS,
+            tokens_max=_BUILTIN_PASSAGE_TOKENS,
+            overlap_tokens=_BUILTIN_OVERLAP_TOKENS,
         )
+        self.version = f"{self.model_id} {self._splitter.name}"
         self._session = InferenceSession(
             str(folder / model.GRAPH_FILE),
             _session_options(threads),
@@ -124,8 +137,12 @@ class BuiltinEmbedder:
         return vectors
 
     def split(self, text: str) -> list[str]:
-        """Return `text` as passages of at most 256 word pieces, the two special ones counted."""
+        """Return `text` as passages of at most 128 word pieces, the two special ones counted."""
         return self._splitter.split(text)
+
+    def count_tokens(self, text: str) -> int:
+        """Return how many word pieces `text` is."""
+        return self._splitter.count(text)
 
     def _token_ids(self, texts: list[str]) -> list[list[int]]:
         first, last = self._special
@@ -177,6 +194,7 @@ class OpenAIEmbedder:
         self._clients = [_client(endpoint, timeout_s) for endpoint in endpoints]
         self._fallback = Fallback(clients=self._clients)
         self._splitter = _endpoint_splitter(tokenizer_folder, tokens_max)
+        self.version = f"{self.model_id} {self._splitter.name}"
 
     async def close(self) -> None:
         """Close the connections."""
@@ -197,6 +215,10 @@ class OpenAIEmbedder:
     def split(self, text: str) -> list[str]:
         """Return `text` as passages within the model's token limit, exact substrings in order."""
         return self._splitter.split(text)
+
+    def count_tokens(self, text: str) -> int:
+        """Return how many tokens `text` has; without a tokenizer its UTF-8 bytes, never less."""
+        return self._splitter.count(text)
 
     async def _requested(self, texts: list[str]) -> Vectors:
         outcome = await self._fallback.ask(

@@ -53,6 +53,11 @@ def load_tokenizer(path: Path) -> Tokenizer:
     return tokenizer
 
 
+def count_bytes(text: str) -> int:
+    """Return the UTF-8 bytes of `text`: no tokenizer in use makes more tokens than that."""
+    return len(text.encode("utf-8", "replace"))
+
+
 class Splitter:
     """Cuts texts into passages of at most `tokens_max` tokens, special tokens not counted.
 
@@ -67,6 +72,21 @@ class Splitter:
         self._tokenizer = tokenizer
         self._tokens_max = tokens_max
         self._overlap_tokens = overlap_tokens
+
+    @property
+    def name(self) -> str:
+        """How texts are cut, for telling vectors of other passages apart: "254+32 tokens"."""
+        unit = "bytes" if self._tokenizer is None else "tokens"
+        return f"{self._tokens_max}+{self._overlap_tokens} {unit}"
+
+    def count(self, text: str) -> int:
+        """Return how many tokens `text` has, special ones not counted; without a tokenizer, bytes.
+
+        Takes as long as `split`.
+        """
+        if self._tokenizer is None:
+            return count_bytes(text)
+        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def split(self, text: str) -> list[str]:
         """Return the passages of `text`: none if it is empty, else at least one.

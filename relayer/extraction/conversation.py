@@ -1,17 +1,21 @@
 """A conversation taken apart: messages, who wrote them, and their sentences.
 
-It does not own which sentence is worth keeping (`cues.py`).
+It does not own which sentence is worth keeping (`judge.py`), nor what is done with the messages.
 
 - A message is read by itself: what becomes of it does not depend on the messages around it, so the
   same message sent again in another window yields the same sentences.
 - Quoted lines, code, tool output and XML blocks are material of others and yield no sentence.
+- What was never said in the conversation is not heard: messages of tools and systems, memories that
+  were injected, and the files that an agent is started with.
 - Time is linear in the text.
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Literal
+
+from relayer.extraction.refused import orders_the_reader
 
 Role = Literal["user", "assistant", "other", "unknown"]
 
@@ -60,6 +64,48 @@ _LABEL: Final = re.compile(
     r"(?: \((user|assistant)\))?:(?:\*\*)?[ \t]+",
     re.IGNORECASE,
 )
+
+
+# The line over a file that an agent's gateway puts before the conversation, such as `# SOUL.md`.
+_BOOT_FILE: Final = re.compile(
+    r"^[^\w\n]{0,8}(?:(?:file|contents? of)[: ]{1,2})?"
+    r"(?:[\w.~-]{0,64}/){0,12}[A-Z][A-Z_-]{2,30}\.md\W{0,8}$",
+    re.MULTILINE,
+)
+
+
+def heard(text: str) -> list[Message]:
+    """Return the messages of `text` that facts may come from.
+
+    One that orders its reader to break rules is left out whole: its other sentences are what it
+    wants stored.
+    """
+    said = [_before_boot_files(message) for message in messages(_without_tags(text, _INJECTED))]
+    return [
+        message
+        for message in said
+        if message.text and message.role != "other" and not orders_the_reader(message.text)
+    ]
+
+
+def _before_boot_files(message: Message) -> Message:
+    begins = _BOOT_FILE.search(message.text)
+    return replace(message, text=message.text[: begins.start()].strip()) if begins else message
+
+
+def transcript(said: Sequence[Message]) -> str:
+    """Return messages as a numbered list with what is known of who wrote them."""
+    lines = [_labelled_text(message) for message in said]
+    if len(lines) < 2:
+        return "".join(lines)
+    return "\n\n".join(f"{n}. {line}" for n, line in enumerate(lines, start=1))
+
+
+def _labelled_text(message: Message) -> str:
+    if message.role == "unknown":
+        return message.text
+    who = f"{message.speaker} ({message.role})" if message.speaker else message.role
+    return f"{who}: {message.text}"
 
 
 def messages(text: str) -> list[Message]:
@@ -120,9 +166,12 @@ def _is_label(word: str, *, first: bool) -> bool:
 
 _CODE: Final = re.compile(r"^[ \t]*(`{3,}|~{3,})", re.MULTILINE)
 _TAG: Final = re.compile(r"<(/?)([A-Za-z][\w:.-]{0,63})(?:\s[^<>]*)?>")
+_ANY_TAG: Final = re.compile("")
+_INJECTED: Final = re.compile(r"[\w-]*memor(?:y|ies)\b")  # what memory plugins wrap memories in
 _OUTPUT_LINE: Final = re.compile(
     r"\s*(?:>|\$ |#!|>>> |\+\+\+ |--- |@@ |[{}\[\]|]|Traceback |File \"|at [\w.$]+\("
     r"|\[?(?:DEBUG|INFO|WARN|WARNING|ERROR|FATAL|FAILED|PASSED)\b"
+    r"|[^{}\n]{0,80}\{\s*\"[^\"\n]{1,64}\"\s*:"
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|\d+ (?:passed|failed)\b|[\w.-]+@[\w.-]+:\S*[$#] )"
 )
 _SYMBOLS: Final = re.compile(r"[{}\[\]<>=;|\\$#&^~`]")
@@ -130,7 +179,7 @@ _SYMBOLS: Final = re.compile(r"[{}\[\]<>=;|\\$#&^~`]")
 
 def own_words(text: str) -> str:
     """Return `text` without code blocks, XML blocks, quoted lines and output of tools."""
-    text = _without_tags(_without_code(text))
+    text = _without_tags(_without_code(text), _ANY_TAG)
     return "\n".join("" if _is_output(line) else line for line in text.split("\n"))
 
 
@@ -147,12 +196,14 @@ def _without_code(text: str) -> str:
     return "".join(kept) if fence else "".join(kept) + text[position:]
 
 
-def _without_tags(text: str) -> str:
-    """Return `text` without every `<tag>…</tag>` and its content; lone tags stay."""
+def _without_tags(text: str, names: re.Pattern[str]) -> str:
+    """Return `text` without every `<tag>…</tag>` of these names and its content; lone ones stay."""
     open_tags: dict[str, list[int]] = {}
     spans: list[tuple[int, int]] = []
     for match in _TAG.finditer(text):
         closing, name = match[1], match[2].lower()
+        if not names.match(name):
+            continue
         if not closing:
             open_tags.setdefault(name, []).append(match.start())
         elif open_tags.get(name):

@@ -1,22 +1,16 @@
 """What makes a sentence worth remembering: a table of named cues with weights.
 
-It does not own splitting a conversation (`conversation.py`) nor choosing the best (`extract.py`).
+It does not own what becomes of them (`judge.py`), nor what must not be kept whatever its cues
+(`refused.py`).
 
-- Pure: the same sentence from the same kind of author always gets the same verdict.
 - English and German words; dates, identifiers, addresses and amounts count in any language.
-- An order to ignore rules, or to remember something behind the user's back, is never worth keeping.
 """
 
 import re
-import unicodedata
 from dataclasses import dataclass
 from typing import Final
 
 from relayer.extraction.dates import FULL_DATE, MONTH
-
-WORTH_KEEPING: Final = 2  # one plain statement of a decision, a preference, a rule, an identifier
-_ASSISTANT_MALUS: Final = 1  # what an assistant says was often said to it before
-_HEDGE_MALUS: Final = 1
 
 
 @dataclass(frozen=True)
@@ -30,29 +24,38 @@ class Cue:
     vital: bool = False
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The sum over all cues of a sentence, and what the strongest one says about it."""
-
-    score: int
-    kind: str
-    importance: str
-    confidence: str
-
-
 _DAY: Final = (
-    "(?:mon|tues|wednes|thurs|fri|satur|sun)day|(?:mon|diens|donners|frei|sams|sonn)tag|mittwoch"
+    "(?:mon|tues|wednes|thurs|fri|satur|sun)days?|(?:mon|diens|donners|frei|sams|sonn)tag|mittwoch"
 )
 
 
-def _phrases(lines: str, *, start: str = r"(?<!\w)") -> re.Pattern[str]:
+_SEASON: Final = (
+    "january|february|march|april|may|june|july|august|september|october|november|december"
+    "|spring|summer|autumn|fall|winter|christmas|easter|januar|februar|märz|mai|juni|juli|oktober"
+    "|dezember|frühling|sommer|herbst|ostern|weihnachten"
+)
+_COUNT: Final = (
+    "two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty"
+    "|hundred|thousand|dozen|zwei|drei|vier|fünf|sechs|sieben|acht|neun|zehn|elf|zwölf|hundert"
+)
+_KIN: Final = (
+    "wife|husband|partner|girlfriend|boyfriend|fianc[ée]e?|ex|mum|mom|mother|dad|father|parent"
+    "|sister|brother|twin|son|daughter|kid|child|children|baby|aunt|uncle|cousin|niece|nephew"
+    "|grand(?:ma|pa|mother|father|son|daughter|child|children)|friend|mate|neighbou?r|flatmate"
+    "|roommate|colleague|boss|manager|landlord|tenant|teacher|doctor|dentist|dog|cat|horse|rabbit"
+    "|frau|mann|freund|freundin|mutter|vater|eltern|schwester|bruder|sohn|tochter|kinder|oma|opa"
+    "|tante|onkel|nachbar|nachbarin|kollege|kollegin|chefin?|vermieter|lehrer|ärztin|arzt|hund|katze"
+)
+
+
+def phrases(lines: str, *, start: str = r"(?<!\w)") -> re.Pattern[str]:
     """Return a pattern of whole words and phrases, one or more alternatives a line."""
     alternatives = "|".join(line.strip() for line in lines.strip().splitlines())
     return re.compile(rf"{start}(?:{alternatives})(?!\w)", re.IGNORECASE)
 
 
 def _cue(name: str, kind: str, weight: int, lines: str, *, vital: bool = False) -> Cue:
-    return Cue(name, kind, weight, _phrases(lines), vital)
+    return Cue(name, kind, weight, phrases(lines), vital)
 
 
 # The strongest cue names the kind; among equals the first one.
@@ -67,7 +70,8 @@ CUES: Final = (
         (?:bin|ist) (?:\w+ )?(?:allergisch|diabetiker(?:in)?)|\w*allergie
         """, vital=True),
     _cue("prefer", "preference", 3, r"""
-        prefer(?:s|red)?|favou?rites?|can(?:'t|not) stand|(?:would|\w+'d) rather|vegetarian|vegan
+        prefer(?:s|red)?|favou?rites?|can(?:'t|not) stand
+        (?:is|are|am|\w+'[smre]+) (?:really |more )?into|(?:would|\w+'d) rather|vegetarian|vegan
         (?:I|we|he|she|they) (?:really |also |don't |do not )?(?:like|love|hate|dislike|enjoy)s?
         bevorzug(?:e|t|en)|am liebsten|lieber|lieblings\w+|(?:vegetarier|veganer)(?:in)?
         (?:ich|wir|er|sie) (?:mag|mögen|liebe?n?|hasse?n?)
@@ -124,7 +128,8 @@ CUES: Final = (
         (?:mein|unser)(?:e[rsmn]?)? (?:[\w-]+ ){1,5}(?:ist|sind|war|hat|haben|läuft|steht|liegt)
         """),
     _cue("named", "fact", 2, r"""
-        the (?:[\w-]+ ){1,6}(?:is|are|was|were) (?-i:[A-Z0-9])[\w.-]*|(?:is|are) (?:called|named)
+        the (?:[\w-]+ ){1,6}(?:is|are|was|were) (?-i:[A-Z0-9])[\w.-]*
+        (?:is|are|\w+'s) (?:called|named)|(?:a|an|the) (?:[\w-]+ ){1,3}(?:called|named)
         (?:der|die|das) (?:[\w-]+ ){1,6}hei(?:ß|ss)t
         """),
     _cue("use", "fact", 2, r"""
@@ -135,7 +140,8 @@ CUES: Final = (
         (?:läuft|liegt|steht|hängt|sitzt) (?:auf|in|im|unter|hinter|bei|an|am)
         """),
     _cue("deadline", "event", 2, r"""
-        deadline|(?:is|are) due|due (?:on|by)|go(?:es|ing)? live|launch(?:es|ed)?|birthday
+        deadline|runs? out (?:in|on|at)|expires?|valid until|(?:is|are) due|due (?:on|by)
+        go(?:es|ing)? live|launch(?:es|ed)?|birthday
         (?:starts?|begins?|ends?|opens?|happens?) (?:on|at|in)|appointment|vacation
         (?:arrives?|leaves?|returns?) (?:on|at|in|next|tomorrow)|on (?:leave|holiday)
         (?:im|in) urlaub|frist|termin|abgabe(?:termin)?|geburtstag
@@ -143,7 +149,7 @@ CUES: Final = (
         """),
     _cue("worth", "fact", 1, r"""
         because|the reason|(?:goal|plan|budget|contract|price) is|plan(?:s|ned|ning)? to
-        (?:want|need|intend)s? to|costs?|offers?|sells?
+        (?:want|need|intend)s? to|looking for|costs?|offers?|sells?
         weil|der grund|ziel ist|wollen|möchten|planen|kostet|kosten
         """),
 )  # fmt: skip
@@ -163,134 +169,59 @@ SHAPES: Final = (
     _shape("folder", "fact", 2, r"(?<![\w/:.-])[~.]?/(?:[\w.-]{1,64}/){1,20}[\w.-]*"),
     _shape("address", "fact", 2, r"\b(?:https?|ssh|git|postgres)://[^\s<>\"']{4,}"),
     Cue("date", "event", 2, FULL_DATE),
-    Cue("day", "event", 1, _phrases(rf"""
+    Cue("day", "event", 1, phrases(rf"""
         \d{{1,2}}(?:st|nd|rd|th|\.)? (?:of )?(?:{MONTH})|(?:{MONTH}) \d{{1,2}}|{_DAY}
         \d{{1,2}}:\d\d|tomorrow|yesterday|morgen|gestern
         (?:next|nächste[nrs]?) (?:week|month|year|woche|monat|jahr)
         """)),
-    Cue("amount", "fact", 1, _phrases(r"""
+    Cue("amount", "fact", 1, phrases(r"""
         \d[\d.,]* ?(?:[€%]|euros?|dollars?|usd|eur|gb|mb|ms|kg|km|degrees|grad)|[€$£¥] ?\d[\d.,]*
         \d[\d.,]* ?(?:hours?|days?|weeks?|months?|years?)
         \d[\d.,]* ?(?:stunden?|tage?n?|wochen?|monate?n?|jahre?n?)
         """)),
-    Cue("number", "fact", 1, _phrases(r"""
+    Cue("number", "fact", 1, phrases(r"""
         (?:number|nummer|port|room|raum|revision|version|no\.|nr\.) [\d.]+
         """)),
 )  # fmt: skip
 
-_HEDGE: Final = _phrases(r"""
-    maybe|perhaps|probably|might|not (?:so |really )?sure|I guess|I suppose|I think|seems?
-    vielleicht|vermutlich|wahrscheinlich|eventuell|glaube ich|ich glaube|könnte|wohl|wäre
-    """)
-
-# What a sentence may begin with before it comes to the point.
-_OPENING: Final = (
-    r"\A(?:(?:ok|okay|sure|great|perfect|thanks|thank you|yes|no|well|and|so|right|noted|got it"
-    r"|understood|hi|hey|hello|please|gerne|klar|ja|nein|danke|bitte|alles klar|verstanden)"
-    r"[,.!:–-]* )*"
-)
-# Talk that only holds for the moment, whoever says it.
-_PASSING: Final = _phrases(
-    r"""
-    (?:I|we) (?:can|could|will|would|did|found|am going to|just)(?! (?:go with|use|never|always))
-    (?:I|we)'(?:ll|ve|d)|I have (?!to|a|an|the)|I am happy|let me|let's|feel free
-    happy to|glad to|here(?:'s| is| are)|hope you|lol|haha|list (?:all|every|the|my|our)
-    (?:can|could|would|will|shall|should|do|does|did|is|are) (?:I|you|we|it|this|that|there|the)
-    (?:what|how|why|who|where|which|when) (?:I|you|we|is|are|was|do|does|did|can|would)
-    (?:good|nice|great|well|happy) (?:catch|one|work|job|idea|question|point|day|morning|evening)
-    (?:run|show|fix|open|write(?! to)|create|generate|check|look|give|tell|explain|find|search)(?!-)
-    (?:summari[sz]e|compare|read|add|remove|delete|update|translate|do it|go ahead|wait)(?!-)
-    (?:all |the )?(?:\d+ )?(?:tests?|build) (?:pass|fail)|that (?:page|was|is|sounds|helps|looks)
-    ich (?:kann|könnte|werde|habe)|soll(?:en)? (?:ich|wir)|(?:kann|könnt|möcht|würd|magst)e?st du
-    was|wie|warum|wer|wo|welche[rs]?|lass(?: uns| mich)|guten (?:morgen|tag|abend)
-    hier (?:ist|sind)|mache? (?:ich|das|es)|zeig|schau|erklär|schreib(?:e)? (?:mir|eine?n?)
-    """,
-    start=_OPENING,
-)
-# What an assistant says when somebody told it something: the fact is in the other's message.
-_PROMISE: Final = _phrases(r"""
-    (?:I'll|I will|will|shall) (?:remember|note|make a note|keep (?:that|this|it) in mind)
-    (?:I|I have|I've) (?:remembered|noted)|ich (?:merke mir|werde mir)
-    """)
-# What even a passing remark is kept for.
-_LASTING: Final = frozenset({"remember", "health", "change", "rule", "decide", "done", "prefer"})
-
-_INJECTION: Final = _phrases(r"""
-    (?:ignor(?:e|ing)|disregard|forget|override|bypass)(?: \w+){0,3} (?:instructions?|guidelines?)
-    (?:ignor(?:e|ing)|disregard|override) (?:all|any|your|the|previous)(?: \w+){0,2} rules
-    (?:ignor(?:e|ing)|disregard|forget) (?:\w+ ){0,2}(?:previous|prior|above)(?: \w+){0,2}
-    (?:ignorier|vergiss|missacht)\w*(?: \w+){0,3} (?:anweisung|regel|instruktion|vorgabe)\w*
-    (?:system|developer|hidden|initial) ?(?:prompt|message|override|instruction)s?
-    new instructions?(?= ?:)|do not follow (?:the|your|any)|developer mode|jailbreak
-    (?:do not|don't|never) (?:tell|inform|warn|alert|mention (?:this|it) to) the user
-    (?:sag|verrat)\w* (?:dem|der) (?:be)?nutzer\w* nichts
-    you are (?:now|no longer) (?:a|an|in|the|bound)|act as (?:if|though) you
-    (?:run|execute|call|invoke) (?:this|(?:the )?following) (?:\w+ )?(?:tool|command|function)s?
-    (?:send|forward|post|upload) (?:\w+ ){0,4}(?:passwords?|keys?|secrets?|credentials?|tokens?) to
-    """)
-_FAKE_MARKUP: Final = re.compile(
-    r"<\|?/?(?:system|im_start|im_end|assistant|user|inst|[\w-]*memor(?:y|ies)|instructions?)\b"
-    r"|\[/?INST\]",
-    re.IGNORECASE,
-)
-
-
-def orders_the_reader(text: str) -> bool:
-    """Tell whether `text` looks like an order to an assistant to break its rules.
-
-    A courtesy layer: what holds is that memories are fenced, escaped and scoped when they are read.
-    """
-    text = " ".join(unicodedata.normalize("NFKC", text).split())
-    return bool(_INJECTION.search(text) or _FAKE_MARKUP.search(text))
-
-
-def judge(sentence: str, *, by_assistant: bool = False) -> Verdict | None:
-    """Return what the cues say of `sentence`, or None for one that is not worth keeping."""
-    if is_question(sentence) or (by_assistant and _PROMISE.search(sentence)):
-        return None
-    hits = [cue for cue in (*CUES, *SHAPES) if cue.pattern.search(sentence)]
-    if _PASSING.match(sentence) and not any(cue.name in _LASTING for cue in hits):
-        return None
-    hedged = bool(_HEDGE.search(sentence))
-    strongest = max(hits, key=lambda cue: cue.weight, default=None)
-    score = sum(cue.weight for cue in hits)
-    score -= _ASSISTANT_MALUS * by_assistant + _HEDGE_MALUS * hedged
-    if strongest is None or score < WORTH_KEEPING:
-        return None
-    return Verdict(
-        score=score,
-        kind=strongest.kind,
-        importance=_importance(hits, score),
-        confidence="low" if hedged else "medium" if by_assistant or score < 3 else "high",
-    )
-
-
-def _importance(hits: list[Cue], score: int) -> str:
-    if any(cue.vital for cue in hits):
-        return "vital"
-    return "standard" if score > WORTH_KEEPING or hits[0].weight >= WORTH_KEEPING else "trivial"
-
-
-def is_question(sentence: str) -> bool:
-    """Tell whether `sentence` asks something."""
-    return sentence.rstrip("\"'”’»)*_ ").endswith(("?", "？", "؟"))
-
-
-def is_declarative(sentence: str) -> bool:
-    """Tell whether `sentence`, without a cue, at least states something."""
-    if is_question(sentence) or _PASSING.match(sentence) or _HEDGE.search(sentence):
-        return False
-    if has_other_script(sentence):
-        return len(sentence.split()) >= 3 or width(sentence) - len(sentence) >= 6
-    return len(sentence.split()) >= 5
-
-
-def has_other_script(sentence: str) -> bool:
-    """Tell whether `sentence` is mostly in a script that the table has no words of."""
-    letters = [letter for letter in sentence if letter.isalpha()]
-    return sum(ord(letter) > 0x24F for letter in letters) * 2 > len(letters)
-
-
-def width(text: str) -> int:
-    """Return the length of `text`, with ideographs and syllables counted twice."""
-    return len(text) + sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+# What makes any statement one about somebody's own world. They say little each, and count only for
+# people: whoever explains something uses these words as well.
+GENERAL: Final = (
+    _cue("self", "fact", 1, r"(?:I|we|ich|wir)"),
+    _cue("kin", "fact", 1, rf"(?:{_KIN})s?"),
+    _cue("whose", "fact", 1, rf"""
+        (?:my|our|his|her|their) (?:[\w-]+ ){{0,2}}(?:{_KIN})s?
+        (?:mein|unser|sein|ihr)(?:e[rsmn]?)? (?:[\w-]+ ){{0,2}}(?:{_KIN})\w{{0,3}}
+        """),
+    _cue("illness", "fact", 2, r"""
+        asthma(?:tic)?|co?eliac|diabet\w+|epilep\w+|migraines?|intoleran\w+|pregnan\w+|insulin
+        inhalers?|medication|prescri\w+|diagnos\w+|rash|hives|surgery|vaccinat\w+
+        zöliakie|unverträglich\w*|schwanger\w*|medikamente?|rezept|operation|geimpft
+        """),
+    _cue("course", "event", 1, r"""
+        swapped|replaced|switched|moved|sold|bought|got|quit|left|joined|retired|divorced|married
+        split|born|died|started|stopped|changed|lost|promoted|enrolled|adopted
+        verkauft|gekauft|bekommen|gekündigt|geheiratet|geboren|gestorben|umgezogen|aufgehört
+        """),
+    _cue("not", "fact", 1, r"""
+        (?:ca|do|does|did|wo|is|are|was|have|has)n't|cannot|no more|none of|nothing
+        (?:can|do|does|did|will|is|are|was|have|has) not
+        nicht|kein\w*|nichts
+        """),
+    _cue("why", "fact", 1, r"""
+        so that|since|cause|thanks to|due to|which is why|deshalb|darum|wegen|damit
+        """),
+    _cue("often", "procedural", 1, r"""
+        (?:every|each) (?:other |second |single )?(?:\w*day|night|morning|evening|week(?:end)?|year)
+        (?:every|each) (?:month|summer|winter)|usually|generally|most (?:days|weeks|evenings)
+        (?:morning|night|daytime|evening|weekend|(?:mon|tues|wednes|thurs|fri|satur|sun)day)s
+        jede[nrs]? (?:zweite[nrs]? )?(?:tag|abend|morgen|woche|wochenende|monat|jahr)|meistens
+        """),
+    _cue("time", "event", 1, rf"""
+        (?:in|by|since|until|till|from|before|after|around|late|early) (?:{_SEASON}|(?:19|20)\d\d)
+        (?:mon|tues?|wed|thurs?|fri|sat|sun) (?:to|till|-) (?:mon|tues?|wed|thurs?|fri|sat|sun)
+        (?:next|last|this) (?:{_SEASON}|week|month|year|{_DAY})
+        \d{{1,2}} ?(?:am|pm|o'clock|uhr)|half (?:past )?\d{{1,2}}|at (?:{_COUNT})
+        """),
+    _cue("count", "fact", 1, rf"\d[\d.,]*|(?:{_COUNT})"),
+)  # fmt: skip

@@ -1,6 +1,6 @@
 """The one day that a sentence names, if it names one.
 
-It does not own whether the sentence is worth keeping (`cues.py`). Nothing is invented: a date
+It does not own whether the sentence is worth keeping (`judge.py`). Nothing is invented: a date
 without a year, a weekday and a sentence with several dates have no time.
 """
 

@@ -10,6 +10,7 @@ from memrelay.gateway.settings import PROFILES, GatewaySettings
 DEFAULTS = {
     "auto_recall": True,
     "recall_results_max": 5,
+    "recall_tokens_max": 0,
     "relevance_min": 0.3,
     "prompt_chars_min": 10,
     "recall_deadline_s": 1.0,

@@ -340,6 +340,8 @@ async def test_a_kind_is_one_of_the_relayers(served):
         ("memory_recall", {"query": "tea", "kinds": ["thought"]}, "arguments"),
         ("memory_recall", {"query": "tea", "after": "2026-01-01T00:00:00"}, "arguments"),
         ("memory_recall", {"query": "tea", "relevance_min": 2}, "arguments"),
+        ("memory_recall", {"query": "tea", "goal": ""}, "arguments"),
+        ("memory_recall", {"query": "tea", "goal": "x" * 1001}, "arguments"),
         ("memory_recall", {"query": "tea", "namespace": "a\u0000b"}, "namespace"),
         ("memory_remember", {"text": TEA, "name_space": "work"}, "arguments"),
         ("memory_remember", {"text": "no"}, "arguments"),
@@ -541,6 +543,17 @@ async def test_what_is_hardly_relevant_is_left_out_unless_asked_for(home, served
         _, found = await done(client, "memory_recall", **query, relevance_min=0)
         [memory] = found["results"]
         assert memory["relevance"] < 30
+
+
+async def test_what_a_model_is_about_to_do_is_a_second_query(home, served):
+    """capability 3.12: a model may give its goal along with its query."""
+    async with over_http(served) as client:
+        query = {"query": "What comes next?", "relevance_min": 0.3}
+        _, plain = await done(client, "memory_recall", **query)
+        goal = {"goal": "find the nest of the marked heron, Zanzibar-4711"}
+        _, found = await done(client, "memory_recall", **query, **goal)
+    assert MARKED not in [memory["text"] for memory in plain["results"]]
+    assert MARKED in [memory["text"] for memory in found["results"]]
 
 
 async def test_an_agent_has_its_own_namespace_and_no_other(home):

@@ -3,20 +3,24 @@
 It does not own exit codes (`cli.py`) or the commands on accounts and keys (`account.py`).
 """
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from memrelay.commands.parsers import Adder, pair
+from memrelay.commands.parsers import Adder, alias, pair
 from memrelay.commands.shell import Shell, text_of, warn
-from memrelay.models import KINDS, Memory
+from memrelay.errors import ConfigError
+from memrelay.models import KINDS, MODES, Memory
+from memrelay.reading import MIN_RELEVANCE
 from memrelay.sealed.keys import masked
 
 
 def register(add: Adder) -> None:
     """Add the commands on memories."""
     _add_remember(add("remember", remember))
-    _add_recall(add("recall", recall))
+    _add_recall(add("recall", recall, namespace=False))
     _add_analyze(add("analyze", analyze))
-    _add_ask(add("ask", ask))
+    _add_ask(add("ask", ask, namespace=False))
     _add_list(add("list", list_memories))
     add("get", get).add_argument("id", help="the memory's id")
     add("forget", forget).add_argument("id", nargs="+", help="the memories' ids")
@@ -45,15 +49,81 @@ def _add_remember(parser: ArgumentParser) -> None:
 
 def _add_recall(parser: ArgumentParser) -> None:
     parser.add_argument("query", nargs="*", help="the query (else standard input)")
-    parser.add_argument("--limit", type=int, default=10)
-    parser.add_argument("--mode", choices=("hybrid", "keyword", "vector"))
-    parser.add_argument("--kind", action="append", choices=KINDS, help="may be repeated")
-    parser.add_argument("--tag", action="append", metavar="TAG", help="may be repeated")
-    parser.add_argument("--source")
-    parser.add_argument("--after", metavar="TIME", help="RFC 3339, with an offset")
-    parser.add_argument("--before", metavar="TIME", help="RFC 3339, with an offset")
-    parser.add_argument("--min-relevance", type=float, default=0.3, help="0 to 1 (0.3)")
+    parser.add_argument("--limit", type=int, default=10, metavar="N", help="1 to 100 (10)")
+    _add_narrowing(parser)
+    parser.add_argument("--source", help="only memories of this source")
+    parser.add_argument(
+        "--writer", action="append", metavar="KEY", help="only by this public key; repeatable"
+    )
+    parser.add_argument(
+        "--metadata", action="append", type=pair, metavar="KEY=VALUE", help="repeatable: all match"
+    )
+    parser.add_argument(
+        "--min-relevance", type=float, default=MIN_RELEVANCE, metavar="X", help="0 to 1 (0.3)"
+    )
+    parser.add_argument(
+        "--max-tokens", type=int, metavar="N", help="of all texts together, 1 to 100000 (no bound)"
+    )
     parser.add_argument("--explain", action="store_true", help="say why each one was found")
+    _add_search(parser)
+    _add_order(parser)
+
+
+def _add_narrowing(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--namespace",
+        action="append",
+        metavar="NAME",
+        help="instead of the profile's; repeatable, up to 16",
+    )
+    parser.add_argument("--kind", action="append", choices=KINDS, help="only these; repeatable")
+    parser.add_argument("--tag", action="append", metavar="TAG", help="repeatable: all match")
+    parser.add_argument("--after", metavar="TIME", help="at or after; RFC 3339, with an offset")
+    parser.add_argument("--before", metavar="TIME", help="before; RFC 3339, with an offset")
+    parser.add_argument("--as-of", metavar="TIME", help="what was known then; RFC 3339")
+
+
+def _add_search(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("how to search")
+    group.add_argument(
+        "--mode",
+        choices=MODES,
+        help="words and meaning (hybrid), one of them, or meaning only after too few",
+    )
+    group.add_argument(
+        "--min-primary",
+        type=int,
+        metavar="N",
+        help="for keyword_first: with fewer found by words, also by meaning; 0 to 100 (2)",
+    )
+    group.add_argument(
+        "--vector-weight",
+        type=float,
+        metavar="X",
+        help="of meaning, 0 to 100, instead of the usual",
+    )
+    group.add_argument(
+        "--text-weight", type=float, metavar="X", help="of words, 0 to 100; both or neither"
+    )
+    group.add_argument("--goal", metavar="TEXT", help="what you are about to do: a second query")
+    group.add_argument(
+        "--alias",
+        action="append",
+        type=alias,
+        metavar="WORD=OTHER",
+        help="look for OTHER, too, where the query says WORD; repeatable",
+    )
+
+
+def _add_order(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("what counts beside the query")
+    group.add_argument("--recency", type=float, metavar="X", help="weight of age, 0 to 100 (0)")
+    group.add_argument(
+        "--half-life", type=float, metavar="DAYS", help="after which age counts half (30 days)"
+    )
+    group.add_argument(
+        "--importance", type=float, metavar="X", help="weight of importance, 0 to 100 (0)"
+    )
 
 
 def _add_analyze(parser: ArgumentParser) -> None:
@@ -64,7 +134,10 @@ def _add_analyze(parser: ArgumentParser) -> None:
 
 def _add_ask(parser: ArgumentParser) -> None:
     parser.add_argument("question", nargs="*", help="the question (else standard input)")
-    parser.add_argument("--limit", type=int, default=5, help="memories to consult (5)")
+    parser.add_argument(
+        "--limit", type=int, default=5, metavar="N", help="memories to consult, 1 to 100 (5)"
+    )
+    _add_narrowing(parser)
 
 
 def _add_list(parser: ArgumentParser) -> None:
@@ -104,19 +177,67 @@ def recall(shell: Shell) -> None:
             text_of(args.query),
             limit=args.limit,
             mode=args.mode,
-            kinds=args.kind,
-            tags=args.tag,
+            min_primary_results=args.min_primary,
+            vector_weight=args.vector_weight,
+            text_weight=args.text_weight,
+            goal=args.goal,
+            aliases=_aliases(args.alias or ()),
             source=args.source,
-            after=args.after,
-            before=args.before,
+            metadata=dict(args.metadata) if args.metadata else None,
+            writers=args.writer,
             min_relevance=args.min_relevance,
+            scoring_weights=_weights(args),
+            max_tokens=args.max_tokens,
             explain=args.explain or None,
+            **_narrowing(args),
         )
-    shell.show(found.to_json(), map(_memory_line, found.results))
+    lines = (line for memory in found.results for line in _recalled_lines(memory))
+    shell.show(found.to_json(), lines)
+    if found.left_out:
+        warn(f"{found.left_out} more did not fit into {args.max_tokens} tokens.")
     if found.dropped_count:
         warn(f"{found.dropped_count} more could not be opened.")
     if found.degraded:
-        warn("The relayer searched by words only.")
+        warn("Some memories could be searched by words only.")
+
+
+def _narrowing(args: Namespace) -> dict[str, Any]:
+    return {
+        "namespaces": args.namespace,
+        "kinds": args.kind,
+        "tags": args.tag,
+        "after": args.after,
+        "before": args.before,
+        "as_of": args.as_of,
+    }
+
+
+def _aliases(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    aliases: dict[str, list[str]] = {}
+    for word, other in pairs:
+        aliases.setdefault(word, []).append(other)
+    return aliases
+
+
+def _weights(args: Namespace) -> dict[str, float] | None:
+    if args.half_life is not None and args.recency is None:
+        raise ConfigError("--half-life is that of --recency: give a weight as well.")
+    given = {
+        "recency": args.recency,
+        "recency_half_life_days": args.half_life,
+        "importance": args.importance,
+    }
+    return {name: value for name, value in given.items() if value is not None} or None
+
+
+def _recalled_lines(memory: Memory) -> Iterator[str]:
+    yield _memory_line(memory)
+    if (why := memory.explain) is None:
+        return
+    cosine = "no vector yet" if why.cosine is None else f"cosine {why.cosine:.3f}"
+    yield f"      {cosine}, words {why.keyword:.3f}: {', '.join(why.matched) or 'none matched'}"
+    parts = " + ".join(f"{name} {part:.3f}" for name, part in why.parts.items() if part)
+    yield f"      score {memory.score or 0:.3f}{f' = {parts}' if parts else ''}"
 
 
 def _shown(memory: Memory) -> str:
@@ -139,8 +260,9 @@ def analyze(shell: Shell) -> None:
 
 def ask(shell: Shell) -> None:
     """Answer a question from memories."""
+    args = shell.args
     with shell.client() as client:
-        reply = client.ask(text_of(shell.args.question), limit=shell.args.limit)
+        reply = client.ask(text_of(args.question), limit=args.limit, **_narrowing(args))
     shell.show(reply.to_json(), [reply.answer])
 
 

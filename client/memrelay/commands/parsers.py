@@ -74,3 +74,11 @@ def pair(text: str) -> tuple[str, str]:
     if not key or not separator:
         raise ArgumentTypeError("write KEY=VALUE")
     return key, value
+
+
+def alias(text: str) -> tuple[str, str]:
+    """Return the two parts of WORD=OTHER, both of which say something."""
+    word, other = map(str.strip, pair(text))
+    if not word or not other:
+        raise ArgumentTypeError("write WORD=OTHER, such as k8s=kubernetes")
+    return word, other

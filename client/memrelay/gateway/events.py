@@ -21,6 +21,7 @@ class Context:
     run_id: str | None = None
     trigger: str | None = None
     origin: str | None = None  # of the input: `external_user`, `inter_session`, `internal_system`
+    goal: str | None = None  # what the agent is about, if the gateway knows that
 
     @classmethod
     def from_json(cls, value: object) -> Self:
@@ -34,6 +35,7 @@ class Context:
             run_id=_text(found.get("runId")),
             trigger=_text(found.get("trigger")),
             origin=_text(provenance.get("kind")) if isinstance(provenance, Mapping) else None,
+            goal=_text(found.get("goal")),
         )
 
 

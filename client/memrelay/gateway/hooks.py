@@ -41,6 +41,8 @@ from memrelay.models import Memory
 
 log = logging.getLogger("memrelay.gateway")
 
+GOAL_CHARS_MAX = 1000  # in UTF-8 within what the relayer takes
+
 
 class Gateway:
     """The memory of the agents of one gateway; use it in `async with`, or call `close`.
@@ -105,13 +107,18 @@ class Gateway:
             if refusal == TRIVIAL and not opening:
                 return Injection()
             return await self._recall(
-                seat, None if refusal else query, opens=session if opening else None
+                seat,
+                None if refusal else query,
+                goal=encodable(context.goal or "").strip()[:GOAL_CHARS_MAX] or None,
+                opens=session if opening else None,
             )
         except Exception as error:
             log.warning("recall failed (%s): the turn goes on without it", type(error).__name__)
             return Injection()
 
-    async def _recall(self, seat: Seat, query: str | None, *, opens: Session | None) -> Injection:
+    async def _recall(
+        self, seat: Seat, query: str | None, *, goal: str | None, opens: Session | None
+    ) -> Injection:
         settings = self._settings
         place = (seat.key, seat.agent, RECALL)
         if self._outages.paused(*place, settings.outage_pause_s):
@@ -120,7 +127,7 @@ class Gateway:
         try:
             async with asyncio.timeout(settings.recall_deadline_s):
                 beginning, memories = await asyncio.gather(
-                    self._beginning(seat, opens is not None), self._memories(seat, query)
+                    self._beginning(seat, opens is not None), self._memories(seat, query, goal)
                 )
         except Exception as error:
             self._outages.failed(*place, error, began_s=began_s)
@@ -133,8 +140,10 @@ class Gateway:
         parts = [part for part in (beginning, block) if part]
         return _told(seat, "found" if block else "none", "\n\n".join(parts))
 
-    async def _memories(self, seat: Seat, query: str | None) -> tuple[Memory, ...]:
-        """Return the memories that fit a query, nearest first, over all of the agent's places."""
+    async def _memories(
+        self, seat: Seat, query: str | None, goal: str | None
+    ) -> tuple[Memory, ...]:
+        """Return the memories that fit a query, best first, over all of the agent's places."""
         if query is None:
             return ()
         settings = self._settings
@@ -145,6 +154,8 @@ class Gateway:
             limit=settings.recall_results_max,
             min_relevance=settings.relevance_min,
             chars_max=memory_chars_max(settings),
+            goal=goal,
+            tokens_max=settings.recall_tokens_max or None,
         )
 
     async def _beginning(self, seat: Seat, opening: bool) -> str | None:

@@ -11,7 +11,7 @@ It does not own what a session key means (`guards.py`) or how profiles are made 
 import asyncio
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -24,7 +24,7 @@ from memrelay.config import (
     agents_folder,
     profile_path,
 )
-from memrelay.errors import ConfigError, Invalid, MemrelayError
+from memrelay.errors import ConfigError, Invalid, MemrelayError, NotAllowed, NotGranted
 from memrelay.gateway.events import Context
 from memrelay.gateway.framing import presentable
 from memrelay.gateway.guards import agent_of, namespace_of
@@ -33,7 +33,7 @@ from memrelay.sealed.keys import normalise_namespace
 
 log = logging.getLogger("memrelay.gateway")
 
-SHARED_NAMESPACES_MAX = 8  # each one is a request before a turn
+SHARED_NAMESPACES_MAX = 8  # their keys and one's own surely fit into one header
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,32 +74,54 @@ class Seat:
         limit: int,
         min_relevance: float,
         chars_max: int | None,
+        goal: str | None = None,
+        tokens_max: int | None = None,
     ) -> tuple[Memory, ...]:
-        """Return the presentable memories that fit a query best, nearest first.
+        """Return the presentable memories that fit a query, best first.
 
         Their texts are cut to `chars_max` characters: what is not shown needs no examination.
 
         Raises:
             MemrelayError: the first of the namespaces failed; without another one, it goes on.
         """
-        answers = await asyncio.gather(
-            *(
-                self.client.recall(query, namespace=name, limit=limit, min_relevance=min_relevance)
-                for name in namespaces
-            ),
-            return_exceptions=True,
-        )
+
+        async def recalled(*names: str) -> Sequence[Memory]:
+            answer = await self.client.recall(
+                query,
+                namespaces=names,
+                limit=limit,
+                min_relevance=min_relevance,
+                goal=goal,
+                max_tokens=tokens_max,
+            )
+            return answer.results
+
+        try:
+            found = await recalled(*namespaces)
+        except (NotAllowed, NotGranted, Invalid):
+            if len(namespaces) == 1:
+                raise
+            # One that is refused must not cost the others.
+            found = await self._apart(recalled, namespaces)
+        return presentable(found, limit=limit, chars_max=chars_max)
+
+    async def _apart(
+        self,
+        recalled: Callable[[str], Awaitable[Sequence[Memory]]],
+        namespaces: Sequence[str],
+    ) -> list[Memory]:
+        """Return what is recalled from one namespace at a time, best first."""
+        answers = await asyncio.gather(*map(recalled, namespaces), return_exceptions=True)
         found: list[Memory] = []
         for number, answer in enumerate(answers):
             if not isinstance(answer, BaseException):
-                found += answer.results
+                found += answer
             elif number == 0:
                 raise answer
             else:
                 text = "a shared namespace could not be searched (%s, key %s)"
                 self._tell("failed", text, type(answer).__name__, self.key)
-        found.sort(key=lambda memory: 2.0 if memory.distance is None else memory.distance)
-        return presentable(found, limit=limit, chars_max=chars_max)
+        return sorted(found, key=lambda memory: memory.score or 0.0, reverse=True)
 
     async def may_use(self, namespace: str) -> bool:
         """Return whether this agent's tools may reach into a namespace."""

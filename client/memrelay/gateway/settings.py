@@ -33,6 +33,7 @@ class GatewaySettings:
     # Before a turn.
     auto_recall: bool = True
     recall_results_max: int = 5  # 1 to 20, over all namespaces together
+    recall_tokens_max: int = 0  # of recalled memories, as the relayer counts them; 0: no bound
     relevance_min: float = 0.3  # of 1 − distance
     prompt_chars_min: int = 10
     recall_deadline_s: float = 1.0  # a turn waits no longer; there is no second attempt
@@ -98,6 +99,7 @@ class GatewaySettings:
 
 _RANGES: dict[str, tuple[float, float]] = {
     "recall_results_max": (1, 20),
+    "recall_tokens_max": (0, 100_000),
     "relevance_min": (0, 1),
     "prompt_chars_min": (0, 1000),
     "recall_deadline_s": (0.05, 15),

@@ -186,6 +186,14 @@ class _Tools:
         relevance_min: Annotated[
             float, Field(ge=0, le=1, description="Leave out what is less relevant.")
         ] = 0.3,
+        goal: Annotated[
+            str | None,
+            Field(
+                min_length=1,
+                max_length=1000,
+                description="What you are about to do, if the query alone does not tell.",
+            ),
+        ] = None,
     ) -> Annotated[CallToolResult, Found]:
         """Search the memory by meaning and by words, best first.
 
@@ -201,6 +209,7 @@ class _Tools:
             after=after,
             before=before,
             min_relevance=relevance_min,
+            goal=goal,
         )
         told = Told.of(found.results, "No memory fits. Say so rather than guess.")
         answer = Found(

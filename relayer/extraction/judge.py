@@ -1,0 +1,143 @@
+"""Whether a sentence is worth remembering, by the cues it holds, who says it and how.
+
+It does not own the cues (`cues.py`), splitting a conversation (`conversation.py`), nor choosing
+the best (`rules.py`).
+
+- Pure: the same sentence from the same kind of author always gets the same verdict.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from relayer.extraction.cues import CUES, GENERAL, SHAPES, Cue, phrases
+from relayer.extraction.language import has_other_script, width
+
+WORTH_KEEPING: Final = 2  # one plain statement of a decision, a preference, a rule, an identifier
+_ASSISTANT_MALUS: Final = 1  # what an assistant says was often said to it before
+_HEDGE_MALUS: Final = 1
+_SHORT_MALUS: Final = 2
+_SHORT_WORDS: Final = 4
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The sum over all cues of a sentence, and what the strongest one says about it."""
+
+    score: int
+    kind: str
+    importance: str
+    confidence: str
+
+
+_HEDGE: Final = phrases(r"""
+    maybe|perhaps|probably|might|not (?:so |really )?sure|I guess|I suppose|I think|seems?
+    vielleicht|vermutlich|wahrscheinlich|eventuell|glaube ich|ich glaube|könnte|wohl|wäre
+    """)
+
+# What a sentence may begin with before it comes to the point.
+_OPENING: Final = (
+    r"\A(?:(?:ok|okay|sure|great|perfect|thanks|thank you|yes|no|well|and|so|right|noted|got it"
+    r"|understood|hi|hey|hello|please|gerne|klar|ja|nein|danke|bitte|alles klar|verstanden)"
+    r"[,.!:–-]* )*"
+)
+# What an assistant opens with when it offers or reports work; of people it says nothing.
+_WORK: Final = phrases(
+    r"""
+    (?:I|we) (?:did|found|just)|(?:I|we)'(?:ve|d)|I have(?! (?:to|an?|the)(?!\w))
+    ich (?:habe|hatte)
+    """,
+    start=_OPENING,
+)
+# Talk that only holds for the moment, whoever says it.
+_PASSING: Final = phrases(
+    r"""
+    (?:I|we) (?:can|could|will|would|am going to)(?!'| (?:go with|use|not|never|always))
+    (?:I|we)'ll|(?:I am|I'm) (?:so |very |really |just )?(?:happy|glad|sorry|tired|sure|back|done)
+    let me|let's|feel free|i know(?: right)?|never mind|go on|thinking of
+    happy to|glad to|here(?:'s| is| are)|hope you|lol|haha|list (?:all|every|the|my|our)
+    (?:can|could|would|will|shall|should|do|does|did|is|are) (?:I|you|u|we|it|this|that|there|the)
+    (?:what|how|why|who|where|which|when) (?:I|you|we|is|are|was|do|does|did|can|would)
+    (?:what|how|which|whose)(?: \w+){1,2} (?:should|would|can|could|do|does|did|will) (?:I|you|u|we)
+    (?:good|nice|great|well|happy) (?:catch|one|work|job|idea|question|point|day|morning|evening)
+    (?:run|show|fix|open|write(?! to)|create|generate|check|look|give|tell|explain|find|search)(?!-)
+    (?:summari[sz]e|compare|read|add|remove|delete|update|translate|do it|go ahead|wait)(?!-)
+    (?:all |the )?(?:\d+ )?(?:tests?|build) (?:pass|fail)|that (?:page|was|is|sounds|helps|looks)
+    ich (?:kann|könnte|werde)|soll(?:en)? (?:ich|wir)|(?:kann|könnt|möcht|würd|magst)e?st du
+    was|wie|warum|wer|wo|welche[rs]?|lass(?: uns| mich)|guten (?:morgen|tag|abend)
+    hier (?:ist|sind)|mache? (?:ich|das|es)|zeig|schau|erklär|schreib(?:e)? (?:mir|eine?n?)
+    """,
+    start=_OPENING,
+)
+# What an assistant says when somebody told it something: the fact is in the other's message.
+_PROMISE: Final = phrases(r"""
+    (?:I'll|I will|will|shall) (?:\w+ )?(?:remember|note|make a note|keep (?:that|this|it) in mind)
+    (?:I|I have|I've) (?:remembered|noted)|ich (?:merke mir|werde mir)
+    """)
+# What is not said of the world as it is.
+_UNREAL: Final = phrases(r"""
+    (?:I|we|he|she|they|it|that|you)(?:'d| would)(?! (?:like|love|prefer|rather|never|always))
+    if (?:I|we) (?:were|had|could|won)|if (?!you)[^.;]{1,80} (?:would|could|might)
+    what if|hypothetically|pretend|imagine|role-?play|just kidding|jk|once upon a time
+    nur spaß|es war einmal|stell dir vor|angenommen
+    (?:another|bedtime|tell \w+ a|make up a|write (?:me |us )?a) (?:story|tale|joke)
+    (?:könnte|würde|hätte|wäre)(?:n|st)?(?! (?:gern|lieber))
+    """)
+# What even a passing remark is kept for.
+_LASTING: Final = frozenset({"remember", "health", "change", "rule", "decide", "done", "prefer"})
+
+
+def judge(sentence: str, *, by_assistant: bool = False, by_user: bool = False) -> Verdict | None:
+    """Return what the cues say of `sentence`, or None for one that is not worth keeping.
+
+    Where nothing tells who wrote it, speaking of one's own things makes it a person's.
+    """
+    if is_question(sentence) or (by_assistant and _PROMISE.search(sentence)):
+        return None
+    hits = [cue for cue in (*CUES, *SHAPES) if cue.pattern.search(sentence)]
+    lasting = any(cue.name in _LASTING for cue in hits)
+    if not lasting and (_PASSING.match(sentence) or (not by_user and _WORK.match(sentence))):
+        return None
+    if _UNREAL.search(sentence) and not any(cue.name == "remember" for cue in hits):
+        return None
+    if not by_assistant:
+        general = [cue for cue in GENERAL if cue.pattern.search(sentence)]
+        own = by_user or any(cue.name in {"self", "whose"} for cue in general)
+        hits += general if own else []
+    return _verdict(sentence, hits, by_assistant=by_assistant)
+
+
+def _verdict(sentence: str, hits: list[Cue], *, by_assistant: bool) -> Verdict | None:
+    hedged = bool(_HEDGE.search(sentence))
+    strongest = max(hits, key=lambda cue: cue.weight, default=None)
+    score = sum(cue.weight for cue in hits)
+    score -= _ASSISTANT_MALUS * by_assistant + _HEDGE_MALUS * hedged
+    if all(cue.weight < 3 for cue in hits) and len(sentence.split()) < _SHORT_WORDS:
+        score -= _SHORT_MALUS
+    if strongest is None or score < WORTH_KEEPING:
+        return None
+    return Verdict(
+        score=score,
+        kind=strongest.kind,
+        importance=_importance(hits, score),
+        confidence="low" if hedged else "medium" if by_assistant or score < 3 else "high",
+    )
+
+
+def _importance(hits: list[Cue], score: int) -> str:
+    if any(cue.vital for cue in hits):
+        return "vital"
+    return "standard" if score > WORTH_KEEPING or hits[0].weight >= WORTH_KEEPING else "trivial"
+
+
+def is_question(sentence: str) -> bool:
+    """Tell whether `sentence` asks something."""
+    return sentence.rstrip("\"'”’»)*_ ").endswith(("?", "？", "؟"))
+
+
+def is_declarative(sentence: str) -> bool:
+    """Tell whether `sentence`, without a cue, at least states something."""
+    if is_question(sentence) or _PASSING.match(sentence) or _HEDGE.search(sentence):
+        return False
+    if has_other_script(sentence):
+        return len(sentence.split()) >= 3 or width(sentence) - len(sentence) >= 6
+    return len(sentence.split()) >= 5

@@ -1,0 +1,203 @@
+"""Facts from a language model: what it is asked, and what of its answer is believed.
+
+It does not own the connection (`llm.py`), what is a message (`conversation.py`), redaction (the
+text comes redacted), nor what makes a fact useless whoever found it (`facts.py`).
+
+- What a model returns is data from outside: only checked values leave this module.
+- Messages of tools and systems, memories that were injected, and messages that order their reader
+  to break rules are not shown to it.
+- A time, and a year in a fact's text, is believed only where something shown to it names one.
+- An assistant's guess is no fact, and nothing that the user did not say is vital or certain.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from relayer.errors import Unavailable
+from relayer.extraction.conversation import heard, transcript
+from relayer.extraction.facts import (
+    CONFIDENCES,
+    FACTS_MAX,
+    IMPORTANCES,
+    KINDS,
+    Fact,
+    Turn,
+    distinct,
+)
+from relayer.llm import LanguageModel, escape, fence, numbered, system_prompt
+
+SPEAKERS: Final = ("user", "assistant", "other")
+_KNOWN_CHARS_MAX: Final = 500  # of each known memory; a long one shows by then what it is about
+
+
+class LlmExtractor:
+    """Asks a language model once for all facts of a turn."""
+
+    def __init__(self, *, model: LanguageModel, facts_max: int = FACTS_MAX) -> None:
+        self._model = model
+        self._facts_max = facts_max
+        self._system = system_prompt("extract")
+
+    async def extract(self, turn: Turn) -> list[Fact]:
+        """Return the facts the model found, checked; the most important if they are too many.
+
+        Nobody is asked about a turn in which nothing may be heard.
+
+        Raises:
+            Unavailable: the model is away (`llm.unavailable`) or its answer is not a list of facts
+                (`llm.invalid_output`). The caller still has the turn and keeps it for later.
+        """
+        turn = replace(turn, text=transcript(heard(turn.text)))
+        if not turn.text:
+            return []
+        reply = await self._model.structured(
+            system=self._system, user=_prompt(turn), schema_name="facts", schema=SCHEMA
+        )
+        facts = distinct(_facts(reply, turn), turn.related)
+        order = sorted(range(len(facts)), key=lambda n: IMPORTANCES.index(facts[n].importance))
+        return [facts[n] for n in sorted(order[: self._facts_max])]
+
+
+_PROPERTIES: Final[dict[str, object]] = {
+    "text": {"type": "string"},
+    "said_by": {"type": "string", "enum": list(SPEAKERS)},
+    "kind": {"type": "string", "enum": list(KINDS)},
+    "importance": {"type": "string", "enum": list(IMPORTANCES)},
+    "confidence": {"type": "string", "enum": list(CONFIDENCES)},
+    "event_time": {"type": ["string", "null"]},
+    "contradicts": {"type": ["integer", "null"]},
+}
+SCHEMA: Final[dict[str, object]] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["facts"],
+    "properties": {
+        "facts": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": list(_PROPERTIES),
+                "properties": _PROPERTIES,
+            },
+        }
+    },
+}
+
+
+def _prompt(turn: Turn) -> str:
+    occurred_at = turn.occurred_at.isoformat() if turn.occurred_at else "unknown"
+    known = numbered([text[:_KNOWN_CHARS_MAX] for text in turn.related])
+    return "\n\n".join(
+        (
+            f"<occurred_at>{escape(occurred_at)}</occurred_at>",
+            fence("known_memories", known or "(none)"),
+            fence("conversation", turn.text),
+        )
+    )
+
+
+class _Reply(msgspec.Struct):
+    facts: list[Any]
+
+
+def _facts(reply: bytes, turn: Turn) -> list[Fact]:
+    """Return every item of `reply` that has a text and is believed.
+
+    Wrong values in other fields get the default: small models miss an enum now and then, and losing
+    the fact for it would be worse.
+    """
+    try:
+        items = msgspec.json.decode(reply, type=_Reply).facts
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        items = [None]
+    readable = [
+        item for item in items if isinstance(item, dict) and isinstance(item.get("text"), str)
+    ]
+    if items and not readable:
+        raise Unavailable("The language model gave no usable answer.", code="llm.invalid_output")
+    facts = [_fact(item, turn) for item in readable]
+    years = _years_shown(turn)
+    return [f for f in facts if f is not None and set(_YEAR.findall(f.text)) <= years]
+
+
+def _fact(item: dict[str, Any], turn: Turn) -> Fact | None:
+    """Return what `item` says, or None for talk about the talk and for an assistant's guess."""
+    text = _clean(item["text"])
+    speaker = _one_of(SPEAKERS, item.get("said_by"), "user")
+    importance = _one_of(IMPORTANCES, item.get("importance"), "standard")
+    confidence = _one_of(CONFIDENCES, item.get("confidence"), "medium")
+    if _ABOUT_THE_TALK.match(text) or (speaker == "assistant" and confidence == "low"):
+        return None
+    if speaker != "user":
+        importance = "standard" if importance == "vital" else importance
+        confidence = "low" if speaker == "other" else "medium"
+    return Fact(
+        text=text,
+        kind=_one_of(KINDS, item.get("kind"), "fact"),
+        importance=importance,
+        confidence=confidence,
+        event_time_ms=_stated_time_ms(item.get("event_time"), turn),
+        contradicts=_place(item.get("contradicts"), len(turn.related)),
+    )
+
+
+# What models write when there was nothing to remember.
+_ABOUT_THE_TALK: Final = re.compile(
+    r"(?:the )?(?:ai )?assistant (?:will|would|can|could|is going to|(?:offer|promis|suggest|propos"
+    r"|recommend|ask|said|greet|thank|think|thought|believ|guess|assum|not(?:e|ing)|acknowledg"
+    r"|confirm|respond|repl|underst[ao]{1,2}nd)\w*)\b"
+    r"|(?:the )?user (?:(?:greet|thank|acknowledg)\w*|said (?:hello|hi|thanks|goodbye|ok)"
+    r"|(?:asked|is asking|asks|want(?:s|ed) to know) (?:whether|if|about|for|what|how|why|when"
+    r"|where|who|which|a question)|(?:is|was) having a conversation)\b",
+    re.IGNORECASE,
+)
+
+
+def _clean(text: str) -> str:
+    """Return `text` on one line, without control characters."""
+    line = " ".join(text.split())
+    return "".join(char for char in line if unicodedata.category(char) != "Cc").strip()
+
+
+def _one_of(allowed: Sequence[str], value: object, default: str) -> str:
+    return value if isinstance(value, str) and value in allowed else default
+
+
+def _place(number: object, count: int) -> int | None:
+    """Return the index that a model's number of a known memory stands for, if there is one."""
+    if not isinstance(number, int) or isinstance(number, bool):
+        return None
+    return number - 1 if 1 <= number <= count else None
+
+
+_YEAR: Final = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
+
+
+def _years_shown(turn: Turn) -> set[str]:
+    """Return the years that a fact may name: those in the texts, and those next to the turn's."""
+    years = {year for text in (turn.text, *turn.related) for year in _YEAR.findall(text)}
+    if turn.occurred_at is not None:
+        years |= {str(turn.occurred_at.year + n) for n in (-1, 0, 1)}
+    return years
+
+
+def _stated_time_ms(value: object, turn: Turn) -> int | None:
+    """Return an RFC 3339 time in ms; without `occurred_at` only if the text names its year."""
+    if not isinstance(value, str):
+        return None
+    try:
+        time = datetime.fromisoformat(value)
+        time = time if time.tzinfo else time.replace(tzinfo=UTC)
+        if not 1 < time.year < 9999:  # beyond, converting between time zones overflows
+            return None
+        stated = turn.occurred_at is not None or f"{time.year:04}" in turn.text
+        return int(time.timestamp() * 1000) if stated else None
+    except (ValueError, OverflowError):
+        return None

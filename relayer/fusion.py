@@ -1,0 +1,150 @@
+"""One score of what meaning, words and neighbours say of each memory.
+
+Not here: gathering the evidence (`database.recall`), age and importance (`rank`). Pure arithmetic.
+
+    score = meaning + w · words + g · w / 2 · (support + surroundings)
+
+- meaning: cosine similarity, two parts of the nearest passage and one of the mean of all, within
+  bounds. A memory whose vector is still to come is taken for an average one.
+- words: BM25 over its ideal, at most 1. `w` falls with the mean length of the namespace's texts:
+  the longer they are, the more often a word stands in one by accident.
+- support: the best score right beside it. Surroundings: the words again, where one that stands one
+  or two memories away counts less. In a conversation the answer often stands next to the words.
+- g: whether scores of neighbours agree here at all. It is 0 unless what stands beside the best
+  candidates scores above the mean by more than chance (a t-test over this query's own evidence),
+  so memories that were stored in no order lose nothing.
+
+Constants were chosen on plateaus, by the measurements that DECISIONS.md names.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from relayer.database.recall import Evidence
+
+Floats = npt.NDArray[np.float64]
+
+SPREAD_MAX: Final = 0.2  # so that one fact in a very long text is not drowned by the rest
+PLAIN_WORDS: Final = 40.0  # up to this mean length words weigh in full
+NEIGHBOUR_WEIGHT: Final = 0.5
+WORD_DECAY: Final = np.array([1.0, 0.7, 0.5])  # by steps to where the word stands
+TESTED_MAX: Final = 50  # best candidates whose neighbours are looked at
+TESTED_SHARE: Final = 8  # but no more than one in so many memories
+SAMPLES_MIN: Final = 8
+T_NONE, T_FULL = 1.5, 3.0  # t below which neighbours count nothing, and from which in full
+
+
+@dataclass(frozen=True)
+class Weights:
+    """`meaning · cosine + words · relevance` and nothing else, as the caller wants it."""
+
+    meaning: float
+    words: float
+
+
+@dataclass(frozen=True)
+class Fused:
+    """Arrays over the memories of the evidence.
+
+    Attributes:
+        score: what they are ordered by.
+        cosine: cosine similarity of the nearest passage; NaN without a vector.
+        relevance: BM25 over its ideal, 0–1.
+        meaning: what of the score came from meaning.
+        words: what of the score came from the memory's own words.
+        neighbours: what of the score came from beside it.
+        nearness: like a cosine similarity, also for what words or neighbours found.
+    """
+
+    score: Floats
+    cosine: Floats
+    relevance: Floats
+    meaning: Floats
+    words: Floats
+    neighbours: Floats
+    nearness: Floats = field(repr=False)
+
+
+def fused(evidence: Evidence, weights: Weights | None = None) -> Fused:
+    """The scores of everything that some evidence speaks of."""
+    parts = _parts_by_word(evidence)
+    relevance = _relevance(parts, evidence)
+    cosine = 1.0 - evidence.nearest
+    if weights is not None:
+        meaning, words = weights.meaning * np.nan_to_num(cosine), weights.words * relevance
+        nothing, nearness = np.zeros_like(words), np.fmax(cosine, relevance)
+        return Fused(meaning + words, cosine, relevance, meaning, words, nothing, nearness)
+    weight = min(1.0, PLAIN_WORDS / max(evidence.mean_words, 1.0))
+    meaning, words = _meaning(evidence), weight * relevance
+    own = meaning + words
+    agreement = _agreement(own - _mean_score(evidence, weight), evidence)
+    surroundings = _relevance(_with_neighbours(parts, evidence), evidence)
+    support = np.zeros_like(own)
+    _raise_to_neighbours(support, own, evidence.pairs)
+    neighbours = agreement * NEIGHBOUR_WEIGHT * weight * (support + weight * surroundings)
+    reached = np.maximum(relevance, agreement * weight * surroundings)
+    nearness = np.fmax(cosine, reached)
+    return Fused(own + neighbours, cosine, relevance, meaning, words, neighbours, nearness)
+
+
+def _parts_by_word(evidence: Evidence) -> Floats:
+    """(n, words): what each word of the query adds to each memory's BM25."""
+    words = 1 + max(evidence.found[:, 1], default=-1)
+    parts = np.zeros((len(evidence.seqs), words))
+    parts[evidence.found[:, 0], evidence.found[:, 1]] = evidence.parts
+    return parts
+
+
+def _relevance(parts: Floats, evidence: Evidence) -> Floats:
+    if evidence.ideal <= 0:
+        return np.zeros(len(parts))
+    relevance: Floats = np.minimum(parts.sum(axis=1) / evidence.ideal, 1.0)
+    return relevance
+
+
+def _meaning(evidence: Evidence) -> Floats:
+    spread = np.fmin(evidence.spread, evidence.nearest + SPREAD_MAX)
+    mean = 1.0 - (2.0 * evidence.nearest + spread) / 3.0
+    return np.where(np.isnan(mean), _mean_meaning(evidence), mean)
+
+
+def _mean_meaning(evidence: Evidence) -> float:
+    mean = 1.0 - (2.0 * evidence.mean_nearest + evidence.mean_spread) / 3.0
+    return 0.0 if np.isnan(mean) else float(mean)
+
+
+def _mean_score(evidence: Evidence, weight: float) -> float:
+    """The mean score of all memories, most of which are no candidates."""
+    relevance = evidence.mean_bm25 / evidence.ideal if evidence.ideal > 0 else 0.0
+    return _mean_meaning(evidence) + weight * min(relevance, 1.0)
+
+
+def _agreement(above_mean: Floats, evidence: Evidence) -> float:
+    """From 0 to 1: how surely the neighbours of the best candidates score above the mean."""
+    tested = min(TESTED_MAX, int(evidence.documents) // TESTED_SHARE)
+    best = np.zeros(len(above_mean), bool)
+    best[np.argsort(-above_mean, kind="stable")[:tested]] = True
+    samples = above_mean[evidence.pairs[best[evidence.pairs[:, 0]], 1]]
+    if len(samples) < SAMPLES_MIN:
+        return 0.0
+    error = samples.std() / len(samples) ** 0.5
+    t = samples.mean() / max(float(error), 1e-9)
+    return float(np.clip((t - T_NONE) / (T_FULL - T_NONE), 0.0, 1.0))
+
+
+def _with_neighbours(parts: Floats, evidence: Evidence) -> Floats:
+    """Each word where it stands, or from beside with less weight."""
+    reached = parts.copy()
+    decay = WORD_DECAY[evidence.steps][:, None]
+    left, right = evidence.pairs.T
+    np.maximum.at(reached, left, decay * parts[right])
+    np.maximum.at(reached, right, decay * parts[left])
+    return reached
+
+
+def _raise_to_neighbours(support: Floats, own: Floats, pairs: npt.NDArray[np.int64]) -> None:
+    np.maximum.at(support, pairs[:, 0], own[pairs[:, 1]])
+    np.maximum.at(support, pairs[:, 1], own[pairs[:, 0]])

@@ -1,0 +1,81 @@
+"""What a query is looked up by in the keyword index: words, their aliases, tags it names, a goal.
+
+Not here: what a word is (`words/`), hashing (`sealed.index`), scores (`database.recall`). Pure.
+
+- Every word of the query has an ordinal. Whatever else may stand for it, an alias or a tag, shares
+  the ordinal and so counts at most once.
+- A goal's words come after the query's own: they add, and their absence takes nothing away.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
+from typing import Final, Literal
+
+from relayer.settings import Limits
+from relayer.words import words
+
+GOAL_WEIGHT: Final = 0.5
+TAGGED_WORDS_MAX: Final = 64  # of a query, that may be names of tags
+_EDGES: Final = ".,;:!?…\"'“”‘’«»()[]{}<>。，、！？「」『』（）"
+
+
+@dataclass(frozen=True)
+class Term:
+    """One entry of the index to look up: a word or a tag, for the query's word `ordinal`."""
+
+    index: Literal["w", "t"]
+    text: str = field(repr=False)
+    ordinal: int
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class QueryTerms:
+    """What to look up and the words behind the ordinals; the first `query_words` are its own."""
+
+    terms: Sequence[Term] = field(repr=False)
+    words: Sequence[str] = field(repr=False)
+    query_words: int
+
+
+def query_terms(
+    text: str, *, goal: str | None = None, aliases: Mapping[str, Sequence[str]] | None = None
+) -> QueryTerms:
+    """The terms of a query, at most `Limits.query_words_max` words of it."""
+    own = list(dict.fromkeys(words(text)))[: Limits.query_words_max]
+    ordinals = {word: n for n, word in enumerate(own)}
+    further = [w for w in dict.fromkeys(words(goal or "")) if w not in ordinals]
+    further = further[: Limits.query_words_max - len(own)]
+    terms = [Term("w", word, n) for n, word in enumerate(own)]
+    terms += [Term("w", w, len(own) + n, GOAL_WEIGHT) for n, w in enumerate(further)]
+    terms += islice(_aliases(ordinals, aliases or {}), Limits.query_words_max)
+    terms += _tags(text, ordinals)
+    return QueryTerms(list(dict.fromkeys(terms)), own + further, len(own))
+
+
+def _aliases(ordinals: Mapping[str, int], aliases: Mapping[str, Sequence[str]]) -> Iterator[Term]:
+    """Other words for words of the query; a name of several words must stand there in full."""
+    for name, others in aliases.items():
+        named = words(name)
+        if named and all(word in ordinals for word in named):
+            for other in others:
+                for word in words(other):
+                    if word not in ordinals:
+                        yield Term("w", word, ordinals[named[0]])
+
+
+def _tags(text: str, ordinals: Mapping[str, int]) -> Iterator[Term]:
+    """Tags that one or two words of the query may name, for each of them, as typed and folded."""
+    typed = [word.strip(_EDGES) for word in text.split()[:TAGGED_WORDS_MAX]]
+    named = [(t, next((ordinals[w] for w in words(t) if w in ordinals), None)) for t in typed]
+    pairs = [
+        (f"{a}{joint}{b}", ordinal)
+        for (a, m), (b, n) in pairwise(named)
+        for joint in " -"
+        for ordinal in (m, n)
+    ]
+    for name, ordinal in [*named, *pairs]:
+        if ordinal is not None:
+            yield Term("t", name, ordinal)
+            yield Term("t", name.casefold(), ordinal)

@@ -1,0 +1,83 @@
+"""Queries as vectors: one of each model that the memories of the namespaces asked have vectors of.
+
+Not here: embedding (`embedding.models`), searching (`database.recall`), turning (`recall.py`).
+
+- A query's vector of one model only ever meets vectors of that model.
+- While one model is in use, a recall pays nothing for asking: what was found is kept for seconds,
+  and looked up while the query is embedded.
+"""
+
+import asyncio
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from relayer.database import vectors as vector_rows
+from relayer.database.pool import Database
+from relayer.embedding.embedders import Vectors
+from relayer.embedding.models import Embedders
+from relayer.sealed.keys import AccountId
+
+KEPT_S: Final = 5.0
+KEPT_MAX: Final = 50_000
+
+
+@dataclass(frozen=True)
+class QueryVectors:
+    """Model id → vectors of the texts, (n, dim); `complete` unless a model in use has none."""
+
+    by_model: Mapping[str, Vectors] = field(repr=False)
+    complete: bool
+
+
+class QueryEmbedder:
+    """Embeds queries by the models that the namespaces asked have vectors of."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        embedders: Embedders,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database = database
+        self._embedders = embedders
+        self._seconds = seconds
+        self._used: OrderedDict[tuple[AccountId, int], tuple[float, frozenset[str]]] = OrderedDict()
+
+    async def embed(
+        self, account: AccountId, namespace_ids: Sequence[int], texts: Sequence[str]
+    ) -> QueryVectors:
+        """The vectors of a query's texts; without an embedder none, and not complete."""
+        current = self._embedders.current
+        if current is None:
+            return QueryVectors({}, complete=False)
+        found, (used, older) = await asyncio.gather(
+            self._embedders.embed_queries(texts, [current.model_id], account=account),
+            self._older(account, namespace_ids, texts, current.model_id),
+        )
+        return QueryVectors(found | older, complete=used | {current.model_id} == set(found | older))
+
+    async def _older(
+        self, account: AccountId, namespace_ids: Sequence[int], texts: Sequence[str], current: str
+    ) -> tuple[frozenset[str], dict[str, Vectors]]:
+        """The models in use, and the texts' vectors of those that are not the current one."""
+        used = await self._models(account, namespace_ids)
+        return used, await self._embedders.embed_queries(texts, used - {current}, account=account)
+
+    async def _models(self, account: AccountId, namespace_ids: Sequence[int]) -> frozenset[str]:
+        now = self._seconds()
+        nothing: tuple[float, frozenset[str]] = (-math.inf, frozenset())
+        kept = {n: self._used.get((account, n), nothing) for n in namespace_ids}
+        stale = [n for n, (until, _) in kept.items() if until <= now]
+        if stale:
+            fresh = await vector_rows.models(self._database, account=account, namespace_ids=stale)
+            for number, models in fresh.items():
+                kept[number] = self._used[account, number] = (now + KEPT_S, models)
+                self._used.move_to_end((account, number))
+            while len(self._used) > KEPT_MAX:
+                self._used.popitem(last=False)
+        return frozenset(model for _, models in kept.values() for model in models)

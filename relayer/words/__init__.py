@@ -1,0 +1,27 @@
+"""The words of a text, as the keyword index counts them.
+
+Not here: hashing them (`sealed.index`) and ranking (`database.recall`).
+
+- Pure and versioned: a change that gives other words for the same text raises `INDEX_VERSION`.
+- A query and a memory go through the same function.
+"""
+
+import unicodedata
+from typing import Final
+
+from relayer.words.languages import function_words, language_of, stems
+from relayer.words.tokens import terms_of
+
+INDEX_VERSION: Final = 2
+
+
+def words(text: str) -> list[str]:
+    """Index terms in order, with repeats: stems, whole identifiers with their parts, CJK bigrams.
+
+    Function words are left out unless nothing else remains.
+    """
+    found = [term for terms in terms_of(unicodedata.normalize("NFKC", text)) for term in terms]
+    language = language_of(found)
+    left_out = function_words(language)
+    kept = [term for term in found if term not in left_out]
+    return [stem for term in (kept or found) for stem in stems(term, language)]

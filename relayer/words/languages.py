@@ -1,0 +1,126 @@
+"""Function words, the language that a text is in, and stems.
+
+Not here: what a word is (`tokens`), the order of steps (`relayer.words`).
+
+- A language is guessed by function words alone: they are in every sentence, and in no other
+  language's. A text that shows none is taken for English.
+- A word of another language in Latin letters has two stems, that language's and English's: a
+  query of two or three words often shows no language, and meets the text in the English one.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Set
+from functools import lru_cache
+from importlib import resources
+from typing import Final
+from unicodedata import category, normalize
+
+import Stemmer
+
+ENGLISH: Final = "english"
+
+# Scripts that tell their language, or a near relative's, and the stemmer to use.
+_SCRIPTS: Final = (
+    ("\u0370", "\u03ff", "greek"),
+    ("\u0400", "\u04ff", "russian"),
+    ("\u0600", "\u06ff", "arabic"),
+    ("\u0900", "\u097f", "hindi"),
+)
+_ACCENTS: Final = re.compile("(?<=[a-zα-ω])[\u0300-\u036f]+")
+_NOT_COMPOSED: Final = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ı": "i", "æ": "ae", "œ": "oe"})
+
+
+def _lines(name: str) -> Iterator[tuple[str, list[str]]]:
+    """(what stands before the colon, words) of the lines of a file beside this one."""
+    text = resources.files("relayer.words").joinpath(name).read_text("utf-8")
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            head, _, rest = line.rpartition(":")
+            yield head, rest.split()
+
+
+def _function_words() -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for language, terms in _lines("function_words.txt"):
+        found.setdefault(language, set()).update(terms)
+    return {language: frozenset(terms) for language, terms in found.items()}
+
+
+def _forms() -> dict[str, dict[str, str]]:
+    """Per language: form → the word that it counts as."""
+    months = dict(_lines("months.txt"))
+    forms = {
+        language: dict(zip(names, months[ENGLISH], strict=True))
+        for language, names in months.items()
+    }
+    for _, (word, *others) in _lines("english_forms.txt"):
+        forms[ENGLISH].update(dict.fromkeys(others, word))
+    return forms
+
+
+_FORMS: Final = _forms()
+MONTHS: Final = tuple(dict(_lines("months.txt"))[ENGLISH])
+_FUNCTION_WORDS: Final = _function_words()
+# Told by its letters, its words are in no other language of these.
+_RUSSIAN: Final = _FUNCTION_WORDS.pop("russian")
+_LANGUAGES_OF: Final = {
+    term: tuple(language for language, terms in _FUNCTION_WORDS.items() if term in terms)
+    for term in frozenset[str]().union(*_FUNCTION_WORDS.values())
+}
+_STOP: Final = {
+    language: terms | _FUNCTION_WORDS[ENGLISH] | _RUSSIAN
+    for language, terms in _FUNCTION_WORDS.items()
+}
+_STEMMERS: Final = {
+    name: Stemmer.Stemmer(name) for name in (*_FUNCTION_WORDS, *(name for _, _, name in _SCRIPTS))
+}
+
+
+def language_of(terms: Iterable[str]) -> str:
+    """The language in Latin letters that a text is in, by its function words."""
+    seen: Counter[str] = Counter()
+    for term in _LANGUAGES_OF.keys() & terms:
+        seen.update(_LANGUAGES_OF[term])
+    english = seen.pop(ENGLISH, 0)
+    if not seen:
+        return ENGLISH
+    best, hits = seen.most_common(1)[0]
+    return best if hits > max(english, 1) else ENGLISH
+
+
+def function_words(language: str) -> Set[str]:
+    """What is left out of a text in this language."""
+    return _STOP[language]
+
+
+@lru_cache(maxsize=65536)
+def stems(term: str, language: str) -> tuple[str, ...]:
+    """The stems of a case-folded word; identifiers and numbers stay as they are."""
+    if not term.isalpha() and not _has_marks(term):
+        return (term,)
+    for first, last, script in _SCRIPTS:
+        if first <= term[0] <= last:
+            return (folded(_stem(term, script)),)
+    english = _stem(folded(term), ENGLISH)
+    if language == ENGLISH:
+        return (english,)
+    return tuple(dict.fromkeys((folded(_stem(term, language)), english)))
+
+
+def _has_marks(term: str) -> bool:
+    """Whether a word is spelt with vowel signs, which are not letters to Python."""
+    return not term.isascii() and all(c.isalpha() or category(c)[0] == "M" for c in term)
+
+
+def _stem(term: str, language: str) -> str:
+    form = _FORMS.get(language, {}).get(term, term)
+    return str(_STEMMERS[language if form == term else ENGLISH].stemWord(form))
+
+
+def folded(term: str) -> str:
+    """A word without the accents of Latin and Greek letters."""
+    if term.isascii():
+        return term
+    bare = _ACCENTS.sub("", normalize("NFD", term.translate(_NOT_COMPOSED)))
+    return normalize("NFC", bare)

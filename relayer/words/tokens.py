@@ -1,0 +1,168 @@
+"""What stands between blanks, taken apart: words, numbers, dates, identifiers, runs without blanks.
+
+Not here: stems and function words (`languages`).
+
+- An identifier is a term whole, in its dotted and slashed segments and in its parts, so that any of
+  them finds it. Hyphens, underscores and humps are taken out of the whole: `fooBar` is `foo_bar`.
+- Numbers and dates have one form, however they are written.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final
+
+from relayer.words.languages import MONTHS
+
+TERM_CHARACTERS_MAX: Final = 64
+_HEX_PREFIX: Final = 7  # what git shows of a commit
+
+# Scripts that put no blank between words, each by itself: a change of script ends a word.
+_HAN: Final = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_HANGUL: Final = "\u1100-\u11ff\uac00-\ud7af"
+_OTHERS: Final = (
+    "\u3041-\u309f",  # hiragana
+    "\u30a1-\u30fa\u30fc-\u30ff",  # katakana
+    "\u0e00-\u0eff",  # Thai, Lao
+    "\u1000-\u109f",  # Burmese
+    "\u1780-\u17ff",  # Khmer
+)
+_RUN: Final = re.compile(
+    f"(?P<whose_characters_are_words>[{_HAN}]+|[{_HANGUL}]+)|"
+    + "|".join(f"[{script}]+" for script in _OTHERS)
+)
+# Vowel signs of Indic scripts are not letters to Python.
+_LETTER: Final = r"(?:[^\W_]|[\u0900-\u0963\u0966-\u0dff])"
+# Letters and digits, joined inside by what identifiers, addresses, paths and numbers use.
+_TOKEN: Final = re.compile(
+    rf"{_LETTER}+(?:(?:[-_.@/\\:+']|(?<=\d),(?=\d)){_LETTER}+)*(?:\+\+|\#(?!\w))?"
+)
+_FIGURES: Final = re.compile(r"(?<!\d)\d{1,4}(?:[-/.年月]\d{1,4})+日?(?:T(?=\d))?")
+_DATES: Final = (
+    re.compile(r"(?P<year>\d{4})([-/])(?P<month>\d\d?)\2(?P<day>\d\d?)T?"),
+    re.compile(r"(?:(?P<year>\d{4})年)?(?P<month>\d\d?)月(?P<day>\d\d?)日"),
+    re.compile(r"(?P<day>\d\d?)\.(?P<month>\d\d?)\.(?P<year>\d{4})"),
+)
+# Printed in groups of four: a bank account.
+_ACCOUNT: Final = re.compile(r"\b[A-Z]{2}\d\d(?: [A-Z0-9]{4}){2,7}(?: [A-Z0-9]{1,3})?\b")
+_THOUSANDS: Final = re.compile(r"(\d{1,3}(?:,\d{3})+)(?:\.(\d+))?|(\d{1,3}(?:\.\d{3})+)(?:,(\d+))?")
+_DECIMAL_COMMA: Final = re.compile(r"\d+,\d+")
+_ORDINAL: Final = re.compile(r"(\d+)(?:st|nd|rd|th)")
+_NUMERIC: Final = re.compile(r"v?(\d+(?:\.\d+)*)")
+_CLITIC: Final = re.compile(r"(?:'(?:s|m|re|ve|ll|d))+$", re.IGNORECASE)  # Anna's, we'll
+_ELISION: Final = re.compile(  # l'eau, dell'acqua
+    r"^(?:[cdjlmnst]|(?:jus|lors|puis)?qu|(?:d|n|s)?all|(?:d|n|s)?ell|un)'", re.IGNORECASE
+)
+_ACRONYMS: Final = re.compile(r"[A-Z]{2,}s")
+_HUMP: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^A-Za-z]+")
+_LETTERS_DIGITS: Final = re.compile(r"([a-z]{2,})(\d{2,8})")
+_HEX: Final = re.compile(r"[0-9a-f]{8,}")
+
+
+def terms_of(text: str) -> Iterator[tuple[str, ...]]:
+    """For each word of a text in NFKC, the case-folded terms that it is found by."""
+    text = text.replace("’", "'")
+    text = _ACCOUNT.sub(lambda m: f"{m[0].replace(' ', '')} {m[0]}", text)
+    text = _FIGURES.sub(_dated, text)
+    at = 0
+    for run in () if text.isascii() else _RUN.finditer(text):
+        yield from map(_terms, _TOKEN.findall(text, at, run.start()))
+        yield _run_terms(run)
+        at = run.end()
+    yield from map(_terms, _TOKEN.findall(text, at))
+
+
+def _dated(figures: re.Match[str]) -> str:
+    """A date in figures as it would be said, and whole; other figures as they are."""
+    date = next(filter(None, (pattern.fullmatch(figures[0]) for pattern in _DATES)), None)
+    if date is None or not (1 <= int(date["month"]) <= 12 and 1 <= int(date["day"]) <= 31):
+        return figures[0]
+    day, month, year = int(date["day"]), int(date["month"]), date["year"] or ""
+    whole = f"{year}{month:02}{day:02}" if year else ""
+    return f" {day} {MONTHS[month - 1]} {year} {whole} "
+
+
+def _run_terms(run: re.Match[str]) -> tuple[str, ...]:
+    """Overlapping pairs; single characters, too, where one can be a word."""
+    text = run[0]
+    pairs = tuple(text[i : i + 2] for i in range(len(text) - 1))
+    return (*pairs, *text) if run["whose_characters_are_words"] else pairs
+
+
+def _terms(token: str) -> tuple[str, ...]:
+    return _cached(token) if len(token) <= TERM_CHARACTERS_MAX else _taken_apart(token)
+
+
+@lru_cache(maxsize=65536)
+def _cached(token: str) -> tuple[str, ...]:
+    return _taken_apart(token)
+
+
+def _taken_apart(token: str) -> tuple[str, ...]:
+    if token[-3:].casefold() == "n't":
+        return ()  # don't, isn't: nothing but function words
+    token = _ELISION.sub("", _CLITIC.sub("", token))
+    if _ACRONYMS.fullmatch(token):
+        token = token[:-1]
+    found = _number(token) or [t for item in token.split(",") for t in _path_terms(item)]
+    # A single letter is a word where it stands alone, and says nothing as a part.
+    length_min = 1 if len(found) == 1 else 2
+    return tuple(
+        term
+        for term in dict.fromkeys(found)
+        if len(term) <= TERM_CHARACTERS_MAX and (len(term) >= length_min or term.isdecimal())
+    )
+
+
+def _number(token: str) -> list[str] | None:
+    """A number without what groups its thousands, with a point; None for anything else."""
+    if ordinal := _ORDINAL.fullmatch(token):
+        return [ordinal[1]]
+    if _DECIMAL_COMMA.fullmatch(token) and not _THOUSANDS.fullmatch(token):
+        return _segment_terms(token.replace(",", "."))
+    if not (match := _THOUSANDS.fullmatch(token)):
+        return None
+    whole = re.sub("[,.]", "", match[1] or match[3])
+    fraction = (match[2] or match[4] or "").rstrip("0")
+    found = [f"{whole}.{fraction}", whole] if fraction else [whole]
+    # 2.000 may be a version or a measure as well.
+    return found if match[1] or match[4] else [*found, *_segment_terms(token)]
+
+
+def _path_terms(token: str) -> list[str]:
+    segments = re.split(r"[/\\:@+]", token)
+    whole = [_whole(token)] if len(segments) > 1 else []
+    return [*whole, *(term for segment in segments for term in _segment_terms(segment))]
+
+
+def _segment_terms(segment: str) -> list[str]:
+    """What stands between slashes: a version with what it begins with, a name with its parts."""
+    if match := _NUMERIC.fullmatch(segment.casefold()):
+        numbers = match[1].split(".")
+        lengths = dict.fromkeys((len(numbers), *range(min(len(numbers), 4), 0, -1)))
+        return [".".join(numbers[:n]) for n in lengths]
+    if "." not in segment:
+        return _piece_terms(segment)
+    chunks = segment.split("-")
+    if any(_NUMERIC.fullmatch(chunk.casefold()) for chunk in chunks):  # 1.0.9-rc2
+        inner = [term for chunk in chunks for term in _segment_terms(chunk)]
+    else:
+        inner = [term for piece in segment.split(".") for term in _piece_terms(piece)]
+    return [_whole(segment), *inner]
+
+
+def _piece_terms(piece: str) -> list[str]:
+    whole = _whole(piece)
+    parts = [p.casefold() for part in re.split("[-_']", piece) for p in _parts(part)]
+    prefix = [whole[:_HEX_PREFIX]] if _HEX.fullmatch(whole) else []
+    return [whole, *prefix, *(part for part in parts if part != whole)]
+
+
+def _parts(part: str) -> list[str]:
+    if match := _LETTERS_DIGITS.fullmatch(part.casefold()):
+        return [match[1], match[2]]
+    return _HUMP.findall(part) if part.isascii() and part.isalpha() else [part]
+
+
+def _whole(name: str) -> str:
+    return re.sub("[-_']", "", name.casefold())

@@ -1,0 +1,153 @@
+"""Fusing evidence is arithmetic; whether neighbours count is a test of significance."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relayer.database.recall import Evidence
+from relayer.fusion import Weights, fused
+
+NONE: Any = np.empty((0, 2), np.int64)
+
+
+def evidence(nearest: Any, **members: Any) -> Evidence:
+    """Memories 10, 11, … with these distances, of a hundred that lie at 0.9."""
+    distances = np.array(nearest, np.float64)
+    n = len(distances)
+    defaults: dict[str, Any] = {
+        "seqs": np.arange(10, 10 + n),
+        "nearest": distances,
+        "spread": distances,
+        "moments": np.zeros(n),
+        "importances": ["standard"] * n,
+        "pairs": NONE,
+        "steps": np.empty(0, np.int64),
+        "found": NONE,
+        "parts": np.empty(0),
+        "ideal": 0.0,
+        "mean_nearest": 0.9,
+        "mean_spread": 0.9,
+        "mean_bm25": 0.0,
+        "documents": 100.0,
+        "mean_words": 10.0,
+    }
+    return Evidence(**defaults | members)
+
+
+def worded(*parts: tuple[int, int, float], ideal: float = 10.0) -> dict[str, Any]:
+    """(memory, word, BM25 part) as members of evidence."""
+    return {
+        "found": np.array([p[:2] for p in parts], np.int64),
+        "parts": np.array([p[2] for p in parts]),
+        "ideal": ideal,
+    }
+
+
+def chain(n: int) -> dict[str, Any]:
+    """Pairs of `n` memories that were stored one after the other, to two steps aside."""
+    pairs = [(a, b) for a in range(n) for b in range(n) if 0 < abs(a - b) <= 2]
+    return {
+        "pairs": np.array(pairs, np.int64),
+        "steps": np.array([abs(a - b) for a, b in pairs], np.int64),
+    }
+
+
+def test_nothing_found_is_nothing() -> None:
+    nothing = fused(evidence([]))
+    assert [len(a) for a in (nothing.score, nothing.cosine, nothing.nearness)] == [0, 0, 0]
+
+
+def test_meaning_and_words_add_up() -> None:
+    result = fused(evidence([0.4, 0.7], **worded((0, 0, 2.0), (0, 1, 3.0), (1, 0, 1.0))))
+    assert result.relevance == pytest.approx([0.5, 0.1])
+    assert result.cosine == pytest.approx([0.6, 0.3])
+    assert result.score == pytest.approx([1.1, 0.4])
+    assert result.nearness == pytest.approx([0.6, 0.3])
+
+
+def test_relevance_is_one_at_most() -> None:
+    assert fused(evidence([0.9], **worded((0, 0, 25.0)))).relevance == pytest.approx([1.0])
+
+
+def test_long_texts_make_words_weigh_less() -> None:
+    words = worded((0, 0, 5.0))
+    for mean, weight in ((1.0, 1.0), (40.0, 1.0), (80.0, 0.5), (160.0, 0.25)):
+        result = fused(evidence([0.8], mean_words=mean, **words))
+        assert result.score == pytest.approx([0.2 + weight * 0.5]), mean
+        assert result.relevance == pytest.approx([0.5]), "relevance itself does not change"
+
+
+def test_the_nearest_passage_counts_most_and_all_a_little() -> None:
+    result = fused(evidence([0.3, 0.3], spread=np.array([0.42, 0.9])))
+    assert result.score == pytest.approx([(2 * 0.7 + 0.58) / 3, (2 * 0.7 + 0.5) / 3])
+    assert result.cosine == pytest.approx([0.7, 0.7])
+
+
+def test_a_vector_to_come_is_taken_for_an_average_one() -> None:
+    result = fused(evidence([np.nan, 0.95], **worded((0, 0, 4.0))))
+    assert result.score == pytest.approx([0.1 + 0.4, 0.05])
+    assert np.isnan(result.cosine[0])
+    assert result.nearness[0] == pytest.approx(0.4)
+
+
+def test_without_vectors_words_alone_count() -> None:
+    away = {"mean_nearest": np.nan, "mean_spread": np.nan}
+    result = fused(evidence([np.nan, np.nan], **away, **worded((0, 0, 4.0), (1, 0, 2.0))))
+    assert result.score == pytest.approx([0.4, 0.2])
+
+
+def test_the_callers_weights_are_all_that_counts() -> None:
+    given = evidence([0.4, np.nan], **worded((0, 0, 5.0), (1, 0, 10.0)), mean_words=500.0)
+    result = fused(given, Weights(meaning=0.7, words=0.3))
+    assert result.score == pytest.approx([0.7 * 0.6 + 0.3 * 0.5, 0.3])
+    assert result.neighbours == pytest.approx([0.0, 0.0])
+
+
+class TestNeighbours:
+    N = 24
+
+    def related(self) -> Evidence:
+        """Scores that rise and fall along the chain, as a conversation's do."""
+        distances = 0.9 - 0.5 * np.exp(-((np.arange(self.N) - 8.0) ** 2) / 8.0)
+        return evidence(distances, **chain(self.N))
+
+    def test_support_lifts_what_stands_beside_a_good_match(self) -> None:
+        given = self.related()
+        given.nearest[9] = given.spread[9] = 0.95  # "Luna!", after "What is your dog called?"
+        result = fused(given)
+        assert result.neighbours[9] > 0.2
+        assert result.neighbours[20] < 0.1
+        assert result.score[9] > result.score[20]
+        assert result.score == pytest.approx(result.cosine + result.neighbours)
+
+    def test_support_is_half_the_best_score_beside_it(self) -> None:
+        given = self.related()
+        result = fused(given)
+        assert result.neighbours[9] == pytest.approx(0.5 * (1 - given.nearest[8]))
+
+    def test_words_reach_to_their_neighbours_and_fade(self) -> None:
+        words = worded((8, 0, 5.0), (12, 1, 5.0))
+        near = fused(replace(self.related(), **words))
+        far = fused(self.related())
+        surroundings = near.neighbours - far.neighbours
+        # Half of what is left of 0.5 after one, two and three steps; 8 itself keeps all of it.
+        assert surroundings[9] >= 0.5 * 0.7 * 0.5 - 1e-9
+        assert near.nearness[9] >= 0.7 * 0.5 - 1e-9
+        assert surroundings[16] == pytest.approx(0.0)
+
+    def test_no_agreement_means_no_neighbours(self) -> None:
+        """Stored in no order: beside the best stands what is merely average."""
+        distances = np.where(np.arange(self.N) % 3 == 0, 0.4, 0.9)
+        result = fused(evidence(distances, **chain(self.N), documents=64.0))
+        assert result.neighbours == pytest.approx(np.zeros(self.N))
+
+    def test_a_few_memories_prove_nothing(self) -> None:
+        distances = [0.4, 0.45, 0.5, 0.5, 0.6]
+        result = fused(evidence(distances, **chain(5), documents=5.0))
+        assert result.neighbours == pytest.approx(np.zeros(5))
+
+    def test_in_long_texts_neighbours_count_less(self) -> None:
+        short, long = fused(self.related()), fused(replace(self.related(), mean_words=80.0))
+        assert long.neighbours == pytest.approx(short.neighbours / 2)
