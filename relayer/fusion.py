@@ -5,7 +5,8 @@ Not here: gathering the evidence (`database.recall`), age and importance (`rank`
     score = meaning + w · words + g · w / 2 · (support + surroundings)
 
 - meaning: cosine similarity, two parts of the nearest passage and one of the mean of all, within
-  bounds. A memory whose vector is still to come is taken for an average one.
+  bounds. A memory whose vector is still to come is taken for an average one. It counts less the
+  fewer of the query's tokens the model knows, and nothing if that is no more than half of them.
 - words: BM25 over its ideal, at most 1. `w` falls with the mean length of the namespace's texts:
   the longer they are, the more often a word stands in one by accident.
 - support: the best score right beside it. Surroundings: the words again, where one that stands one
@@ -27,6 +28,7 @@ from relayer.database.recall import Evidence
 
 Floats = npt.NDArray[np.float64]
 
+KNOWN_NONE: Final = 0.5  # of a query's tokens known, at which its vector says nothing
 SPREAD_MAX: Final = 0.2  # so that one fact in a very long text is not drowned by the rest
 PLAIN_WORDS: Final = 40.0  # up to this mean length words weigh in full
 NEIGHBOUR_WEIGHT: Final = 0.5
@@ -68,8 +70,12 @@ class Fused:
     nearness: Floats = field(repr=False)
 
 
-def fused(evidence: Evidence, weights: Weights | None = None) -> Fused:
-    """The scores of everything that some evidence speaks of."""
+def fused(evidence: Evidence, weights: Weights | None = None, *, known: float = 1.0) -> Fused:
+    """The scores of everything that some evidence speaks of.
+
+    `known` is the share of the query that the embedding model knows; the caller's own weights are
+    theirs to choose.
+    """
     parts = _parts_by_word(evidence)
     relevance = _relevance(parts, evidence)
     cosine = 1.0 - evidence.nearest
@@ -78,15 +84,17 @@ def fused(evidence: Evidence, weights: Weights | None = None) -> Fused:
         nothing, nearness = np.zeros_like(words), np.fmax(cosine, relevance)
         return Fused(meaning + words, cosine, relevance, meaning, words, nothing, nearness)
     weight = min(1.0, PLAIN_WORDS / max(evidence.mean_words, 1.0))
-    meaning, words = _meaning(evidence), weight * relevance
+    understood = max(0.0, (known - KNOWN_NONE) / (1.0 - KNOWN_NONE))
+    meaning, words = understood * _meaning(evidence), weight * relevance
     own = meaning + words
-    agreement = _agreement(own - _mean_score(evidence, weight), evidence)
+    mean = understood * _mean_meaning(evidence) + weight * _mean_relevance(evidence)
+    agreement = _agreement(own - mean, evidence)
     surroundings = _relevance(_with_neighbours(parts, evidence), evidence)
     support = np.zeros_like(own)
     _raise_to_neighbours(support, own, evidence.pairs)
     neighbours = agreement * NEIGHBOUR_WEIGHT * weight * (support + weight * surroundings)
     reached = np.maximum(relevance, agreement * weight * surroundings)
-    nearness = np.fmax(cosine, reached)
+    nearness = np.fmax(understood * cosine, reached)
     return Fused(own + neighbours, cosine, relevance, meaning, words, neighbours, nearness)
 
 
@@ -116,10 +124,9 @@ def _mean_meaning(evidence: Evidence) -> float:
     return 0.0 if np.isnan(mean) else float(mean)
 
 
-def _mean_score(evidence: Evidence, weight: float) -> float:
-    """The mean score of all memories, most of which are no candidates."""
-    relevance = evidence.mean_bm25 / evidence.ideal if evidence.ideal > 0 else 0.0
-    return _mean_meaning(evidence) + weight * min(relevance, 1.0)
+def _mean_relevance(evidence: Evidence) -> float:
+    """That of all memories, most of which are no candidates."""
+    return min(evidence.mean_bm25 / evidence.ideal, 1.0) if evidence.ideal > 0 else 0.0
 
 
 def _agreement(above_mean: Floats, evidence: Evidence) -> float:

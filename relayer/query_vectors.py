@@ -27,10 +27,14 @@ KEPT_MAX: Final = 50_000
 
 @dataclass(frozen=True)
 class QueryVectors:
-    """Model id → vectors of the texts, (n, dim); `complete` unless a model in use has none."""
+    """Model id → vectors of the texts, (n, dim); `complete` unless a model in use has none.
+
+    `known` is the share of the first text's tokens that the current model knows, 0–1.
+    """
 
     by_model: Mapping[str, Vectors] = field(repr=False)
     complete: bool
+    known: float = 1.0
 
 
 class QueryEmbedder:
@@ -59,7 +63,11 @@ class QueryEmbedder:
             self._embedders.embed_queries(texts, [current.model_id], account=account),
             self._older(account, namespace_ids, texts, current.model_id),
         )
-        return QueryVectors(found | older, complete=used | {current.model_id} == set(found | older))
+        return QueryVectors(
+            found | older,
+            complete=used | {current.model_id} == set(found | older),
+            known=current.known(texts[0]),
+        )
 
     async def _older(
         self, account: AccountId, namespace_ids: Sequence[int], texts: Sequence[str], current: str

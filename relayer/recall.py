@@ -186,7 +186,7 @@ class RecallService:
             candidates=query.limit,
             neighbours=query.leg_weights is None,
         )
-        fused = fusion.fused(evidence, query.leg_weights)
+        fused = fusion.fused(evidence, query.leg_weights, known=vectors.known)
         hits = _hits(evidence, fused, terms.words, query, now)
         return hits, query.mode != "keyword" and not vectors.complete
 

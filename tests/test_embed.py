@@ -733,3 +733,11 @@ async def test_the_worker_thread_ends_with_the_embedder(folder: Path) -> None:
     assert len(started) == 1
     embedder.close()
     assert not started & set(threading.enumerate())
+
+
+def test_what_the_model_knows_of_a_text(builtin: BuiltinEmbedder) -> None:
+    for text, known in (("", 1.0), ("Where is OPS-4821?", 1.0), ("🙂 tea", 0.5), ("🙂🙂", 0.0)):
+        assert builtin.known(text) == pytest.approx(known), text
+    assert builtin.known("我昨天在海边吃了什么？") < 0.5
+    endpoint = [Endpoint("http://127.0.0.1:1/v1", None)]
+    assert OpenAIEmbedder(endpoints=endpoint, model="m", dim=8).known("🙂") == 1.0

@@ -92,6 +92,17 @@ def test_a_vector_to_come_is_taken_for_an_average_one() -> None:
     assert result.nearness[0] == pytest.approx(0.4)
 
 
+def test_meaning_counts_as_far_as_the_model_knows_the_query() -> None:
+    given = evidence([0.4], **worded((0, 0, 3.0)))
+    for known, share in ((1.0, 1.0), (0.75, 0.5), (0.5, 0.0), (0.1, 0.0)):
+        result = fused(given, known=known)
+        assert result.score == pytest.approx([share * 0.6 + 0.3]), known
+        assert result.nearness == pytest.approx([max(share * 0.6, 0.3)]), known
+        assert result.cosine == pytest.approx([0.6]), known
+    own = fused(given, Weights(meaning=1.0, words=0.0), known=0.1)
+    assert own.score == pytest.approx([0.6])
+
+
 def test_without_vectors_words_alone_count() -> None:
     away = {"mean_nearest": np.nan, "mean_spread": np.nan}
     result = fused(evidence([np.nan, np.nan], **away, **worded((0, 0, 4.0), (1, 0, 2.0))))

@@ -55,6 +55,10 @@ class CachedEmbedder:
         """Return how many tokens the model makes of `text`, or a number it does not exceed."""
         return self.inner.count_tokens(text)
 
+    def known(self, text: str) -> float:
+        """Return the share of the tokens of `text` that the model knows, 0–1."""
+        return self.inner.known(text)
+
     def _key(self, account: bytes, text: str) -> bytes:
         """Source: CRYPTO §7; the lengths keep two different triples from reading the same."""
         name = hashlib.blake2b(key=self._secret, digest_size=32)
@@ -119,6 +123,10 @@ class CoalescingEmbedder:
     def count_tokens(self, text: str) -> int:
         """Return how many tokens the model makes of `text`, or a number it does not exceed."""
         return self._inner.count_tokens(text)
+
+    def known(self, text: str) -> float:
+        """Return the share of the tokens of `text` that the model knows, 0–1."""
+        return self._inner.known(text)
 
     async def _fly(self) -> None:
         try:

@@ -81,6 +81,10 @@ class Embedder(Protocol):
         """Return how many tokens the model makes of `text`, or a number it does not exceed."""
         ...
 
+    def known(self, text: str) -> float:
+        """Return the share of the tokens of `text` that the model knows, 0–1."""
+        ...
+
 
 class TextRefused(Unavailable):
     """Every endpoint refused this input: trying again will not help, leaving texts out may."""
@@ -143,6 +147,10 @@ class BuiltinEmbedder:
     def count_tokens(self, text: str) -> int:
         """Return how many word pieces `text` is."""
         return self._splitter.count(text)
+
+    def known(self, text: str) -> float:
+        """Return the share of the word pieces of `text` that the model knows, 0–1."""
+        return self._splitter.known(text)
 
     def _token_ids(self, texts: list[str]) -> list[list[int]]:
         first, last = self._special
@@ -219,6 +227,10 @@ class OpenAIEmbedder:
     def count_tokens(self, text: str) -> int:
         """Return how many tokens `text` has; without a tokenizer its UTF-8 bytes, never less."""
         return self._splitter.count(text)
+
+    def known(self, text: str) -> float:
+        """Return the share of the tokens of `text` that the model knows; 1 without a tokenizer."""
+        return self._splitter.known(text)
 
     async def _requested(self, texts: list[str]) -> Vectors:
         outcome = await self._fallback.ask(

@@ -88,6 +88,16 @@ class Splitter:
             return count_bytes(text)
         return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
+    def known(self, text: str) -> float:
+        """Return the share of the tokens of `text` that the model knows, 0–1.
+
+        It is 1 without a tokenizer, and with one that can spell every text in smaller pieces.
+        """
+        if self._tokenizer is None or not isinstance(self._tokenizer.model, models.WordPiece):
+            return 1.0
+        tokens = self._tokenizer.encode(text, add_special_tokens=False).tokens
+        return 1.0 - tokens.count(self._tokenizer.model.unk_token) / max(len(tokens), 1)
+
     def split(self, text: str) -> list[str]:
         """Return the passages of `text`: none if it is empty, else at least one.
 
