@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memrelay import MemoryClient
+from relayer.words.languages import function_words
 
 CUTOFFS: Final = (1, 5, 10, 20)
 MEASURES: Final = (*(f"r@{k}" for k in CUTOFFS), "mrr", "ndcg@10")
@@ -155,20 +156,24 @@ async def ask(
 
 
 def plaintext(memories: list[Line], queries: list[Line]) -> dict[str, list[str]]:
-    """Id of each question → the texts SQLite's full-text index finds, English stems, BM25."""
+    """Id of each question → the texts SQLite's full-text index finds, English stems, BM25.
+
+    Function words are left out of the question: with them it finds 5 points less.
+    """
     database = sqlite3.connect(":memory:")
-    database.execute(
-        "CREATE VIRTUAL TABLE texts USING fts5(text, namespace UNINDEXED, tokenize='porter')"
-    )
-    database.executemany(
-        "INSERT INTO texts VALUES (?, ?)", [(m["text"], m["namespace"]) for m in memories]
-    )
+    tables = {name: f"texts_{n}" for n, name in enumerate({m["namespace"]: 0 for m in memories})}
+    for name, table in tables.items():
+        database.execute(f"CREATE VIRTUAL TABLE {table} USING fts5(text, tokenize='porter')")
+        own = [(m["text"],) for m in memories if m["namespace"] == name]
+        database.executemany(f"INSERT INTO {table} VALUES (?)", own)  # noqa: S608  # our own name
     answers = {}
     for query in queries:
-        words = "".join(c if c.isalnum() else " " for c in query["text"]).split()
+        table = tables[query["namespace"]]
+        words = "".join(c if c.isalnum() else " " for c in query["text"].casefold()).split()
+        words = [w for w in words if w not in function_words("english")] or words
         found = database.execute(
-            "SELECT text FROM texts WHERE texts MATCH ? AND namespace = ? ORDER BY rank LIMIT ?",
-            (" OR ".join(f'"{w}"' for w in words), query["namespace"], max(CUTOFFS)),
+            f"SELECT text FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT ?",  # noqa: S608
+            (" OR ".join(f'"{w}"' for w in words), max(CUTOFFS)),
         )
         answers[query["id"]] = [text for (text,) in found]
     return answers
