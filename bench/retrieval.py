@@ -170,7 +170,7 @@ def plaintext(memories: list[Line], queries: list[Line]) -> dict[str, list[str]]
     for query in queries:
         table = tables[query["namespace"]]
         words = "".join(c if c.isalnum() else " " for c in query["text"].casefold()).split()
-        words = [w for w in words if w not in function_words("english")] or words
+        words = [w for w in words if w not in function_words("english")] or words or ["?"]
         found = database.execute(
             f"SELECT text FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT ?",  # noqa: S608
             (" OR ".join(f'"{w}"' for w in words), max(CUTOFFS)),
@@ -244,7 +244,12 @@ def lines(folder: Path, pattern: str, namespaces: set[str]) -> list[Line]:
     if not files:
         sys.exit(f"no {pattern} in {folder}")
     every = [json.loads(line) for f in files for line in f.read_text("utf-8").splitlines()]
-    return [m for m in every if not namespaces or m["namespace"] in namespaces]
+    # A question without evidence has no answer to be found.
+    return [
+        m
+        for m in every
+        if (not namespaces or m["namespace"] in namespaces) and m.get("evidence", True)
+    ]
 
 
 def norm(text: str) -> str:

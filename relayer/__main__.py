@@ -346,7 +346,8 @@ def reindex_command(
     """Bring all memories up to today's embedding model and words, and say how far they are.
 
     A running relayer does this by itself; here its progress is followed. Without one it is done
-    here, with the embedder that these settings name. Exit code 1: something is left waiting.
+    here, with the embedder that these settings name. Exit code 1: something is left, and the last
+    line says why.
     """
     from relayer import reindex  # noqa: PLC0415  # as above
 

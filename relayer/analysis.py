@@ -43,6 +43,8 @@ RELATED_MAX: Final = 10
 NEWEST_MAX: Final = 20  # as many facts as one window may have given
 RELATED_QUERY_CHARACTERS: Final = 2_000  # the end of a conversation says what it is about
 RELATED_S_MAX: Final = 3.0
+ASK_TEXT_CHARACTERS_MAX: Final = 4_000  # of one memory, in a prompt
+ASK_CHARACTERS_MAX: Final = 32_000  # of all together: about 8,000 tokens
 ATTEMPTS_MAX: Final = 3  # useless answers to one turn before the rules take over
 ROUTE: Final = "analyze"
 CONTRADICTS: Final = "contradicts"  # metadata: the id of the memory that a fact speaks against
@@ -374,9 +376,21 @@ class Analysis:
                 retry_after_s=3600,
             )
         recalled = await self._recaller.recall(caller, query)
-        memories = [f.memory.text for f in recalled.found if f.memory.text is not None]
-        system, user = ask_prompt(query.text, memories)
-        return Answer(await self._model.answer(system=system, user=user), recalled.found)
+        shown = _shown(recalled.found)
+        system, user = ask_prompt(query.text, [text for _, text in shown])
+        answer = await self._model.answer(system=system, user=user)
+        return Answer(answer, [found for found, _ in shown])
+
+
+def _shown(found: Sequence[Found]) -> list[tuple[Found, str]]:
+    """The best memories with as much of their text as a prompt has room for."""
+    shown, room = [], ASK_CHARACTERS_MAX
+    for one in found:
+        text = (one.memory.text or "")[: min(ASK_TEXT_CHARACTERS_MAX, room)]
+        if text:
+            shown.append((one, text))
+            room -= len(text)
+    return shown
 
 
 def _turn(conversation: Conversation, related: Sequence[Memory]) -> Turn:

@@ -68,12 +68,14 @@ def build_embedder(settings: Settings) -> Embedder | None:
 def build_older_embedder(settings: Settings, model_id: str) -> Embedder | None:
     """The embedder of a model that memories still have vectors of.
 
-    None unless the settings still name who serves it: queries go nowhere else.
+    None unless the settings still let queries go to who serves it.
     """
     if model_id == model.MODEL_ID:
         return _cached(settings, _builtin_embedder(settings))
     name, _, dim = model_id.rpartition("/")
-    if not (settings.embedding_base_urls or settings.embedding_model) or not dim.isdecimal():
+    away = settings.embedder in ("builtin", "none")  # whoever says so wants texts to stay here
+    named = settings.embedding_base_urls or settings.embedding_model
+    if away or not named or not dim.isdecimal():
         return None
     return _cached(settings, _endpoint_embedder(settings, name, int(dim)))
 

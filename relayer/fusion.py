@@ -131,7 +131,7 @@ def _mean_relevance(evidence: Evidence) -> float:
 
 def _agreement(above_mean: Floats, evidence: Evidence) -> float:
     """From 0 to 1: how surely the neighbours of the best candidates score above the mean."""
-    tested = min(TESTED_MAX, int(evidence.documents) // TESTED_SHARE)
+    tested = min(TESTED_MAX, evidence.findable // TESTED_SHARE)
     best = np.zeros(len(above_mean), bool)
     best[np.argsort(-above_mean, kind="stable")[:tested]] = True
     samples = above_mean[evidence.pairs[best[evidence.pairs[:, 0]], 1]]

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Sequence
-from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
@@ -33,7 +33,21 @@ log = logging.getLogger("relayer.indexing")
 
 PAGE: Final = 64  # memories; one request to most embedding endpoints
 PAGE_BYTES: Final = 1 << 20  # of sealed texts: a page of long ones must not fill the memory
+REFUSED_MAX: Final = 8  # passages of one memory, before the rest of it is not offered
 Part = tuple[Row, int, str]  # memory row, number, passage
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of memories that was worked on.
+
+    Attributes:
+        after: where the next one begins.
+        changed: whether any of them is up to date now that was not.
+    """
+
+    after: vector_rows.Position
+    changed: bool
 
 
 class Indexer:
@@ -77,10 +91,10 @@ class Indexer:
         keys: Keys,
         after: vector_rows.Position,
         namespace_ids: Sequence[int] | None,
-    ) -> vector_rows.Position | None:
-        """Bring a page of memories up to date; where the next one begins, None after the last.
+    ) -> Page | None:
+        """Bring a page of memories up to date; None after the last.
 
-        What cannot be opened now is passed over: its key or its store is missing.
+        What cannot be opened now is passed over: its key or its blob is missing.
 
         Raises:
             Unavailable: the embedder or a store is away.
@@ -96,18 +110,19 @@ class Indexer:
         if not found:
             return None
         page = _bounded(found)
-        await self._index(account, keys, page)
+        changed = await self._index(account, keys, page)
         last = page[-1]
-        return last["index_version"], last["embedding_version"], last["seq"]
+        return Page((last["index_version"], last["embedding_version"], last["seq"]), changed)
 
-    async def _index(self, account: AccountId, keys: Keys, found: Sequence[Row]) -> None:
-        drafts, altered = await self._opener.drafts(
+    async def _index(self, account: AccountId, keys: Keys, found: Sequence[Row]) -> bool:
+        """Bring these memories up to date; whether any is now that was not."""
+        drafts = await self._opener.drafts(
             account, keys, [row for row in found if has_key(keys, row)]
         )
-        words = await asyncio.to_thread(self._words, keys, drafts)
-        given_up = dict.fromkeys(altered, vector_rows.LOST)
+        words = await asyncio.to_thread(self._words, keys, drafts.opened)
+        given_up = dict.fromkeys(drafts.altered, vector_rows.LOST)
         vectors: list[vector_rows.Vector] = []
-        unembedded = [pair for pair in drafts if self._lacks_vector(pair[0])]
+        unembedded = [pair for pair in drafts.opened if self._lacks_vector(pair[0])]
         if self._embedder is not None and unembedded:
             parts = await asyncio.to_thread(_parts, self._embedder, unembedded)
             taken, flat = await _embedded(self._embedder, account, parts)
@@ -115,13 +130,16 @@ class Indexer:
             refused = {row["memory_id"] for row, _ in unembedded}
             refused -= {row["memory_id"] for row, _, _ in taken}
             given_up |= dict.fromkeys(refused, vector_rows.NO_VECTOR)
-        if words or vectors or given_up:
-            model = "" if self._embedder is None else self._embedder.model_id
-            await vector_rows.store(
-                self._database,
-                account=account,
-                indexed=vector_rows.Indexed(self.versions, model, words, vectors, given_up),
-            )
+        if not (words or vectors or given_up or drafts.missing):
+            return False
+        model = "" if self._embedder is None else self._embedder.model_id
+        return await vector_rows.store(
+            self._database,
+            account=account,
+            indexed=vector_rows.Indexed(
+                self.versions, model, words, vectors, given_up, drafts.missing
+            ),
+        )
 
     def _lacks_vector(self, row: Row) -> bool:
         return bool(row["embedding_version"] != self.versions.embedding)
@@ -171,14 +189,34 @@ async def _embedded(
     taken: list[Part] = []
     vectors = [np.empty((0, embedder.dim), np.float32)]
     for _, group in groupby(parts, key=lambda part: part[0]["memory_id"]):
-        own = list(group)
-        with suppress(TextRefused):
-            vectors.append(await embedder.embed([p for _, _, p in own], account=account))
-            taken += own
+        own = await _in_halves(embedder, account, list(group))
+        taken += [(row, n, passage) for n, ((row, _, passage), _) in enumerate(own)]
+        vectors += [vector for _, vector in own]
     if not taken:
         # A mistyped model is refused like a text by some servers, and would cost every vector.
         await embedder.embed([str(uuid.uuid4())], account=account)
     return taken, np.concatenate(vectors)
+
+
+async def _in_halves(
+    embedder: Embedder, account: AccountId, parts: Sequence[Part]
+) -> list[tuple[Part, npt.NDArray[np.float32]]]:
+    """Those of one memory's parts that are taken, in order, each with its vector, (1, dim).
+
+    Smaller calls are tried, too: some servers refuse many texts like one they cannot take.
+    """
+    taken: list[tuple[Part, npt.NDArray[np.float32]]] = []
+    waiting, refused = [parts], 0
+    while waiting and refused < REFUSED_MAX:
+        some = waiting.pop()
+        try:
+            vectors = await embedder.embed([p for _, _, p in some], account=account)
+            taken += zip(some, vectors[:, np.newaxis], strict=True)
+        except TextRefused:
+            half = len(some) // 2
+            refused += not half
+            waiting += [some[half:], some[:half]] if half else []
+    return taken
 
 
 def _turned(

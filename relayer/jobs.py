@@ -39,6 +39,7 @@ from relayer.sealed.unlock import HOLD_S_MAX
 
 log = logging.getLogger("relayer.jobs")
 
+REST: Final = timedelta(hours=1)  # of an account of which nothing that is due can be opened
 JOBS_MAX: Final = 8  # at once, so that requests keep their share of connections and processors
 EXTRACTIONS_MAX: Final = 2  # at once, since each is a paid model call
 REINDEXED_MAX: Final = 2  # accounts at once, so that new memories do not wait for old ones
@@ -81,6 +82,7 @@ class Worker:
         self._clock = clock
         self._manager: QueueManager | None = None
         self._stopping = False
+        self._resting: dict[AccountId, datetime] = {}
         self._resuming: set[asyncio.Task[None]] = set()  # the loop keeps no strong reference
 
     async def run(self) -> None:
@@ -141,17 +143,33 @@ class Worker:
         await self._with_keys(job, work)
 
     async def _reindex(self, job: Job) -> None:
-        async def work(account: AccountId, keys: Keys, _: Sequence[Any]) -> None:
-            numbers = await self._lent_numbers(account, keys)
-            position = vector_rows.START
+        async def work(account: AccountId, keys: Keys | None, _: Sequence[Any]) -> None:
             until = time.monotonic() + self._slice_s
-            while after := await self._indexer.next_page(account, keys, position, numbers):
-                position = after
-                if time.monotonic() >= until:
-                    raise RetryRequested(timedelta(seconds=POLL_S), "more is left")
+            # Keys that are lent during a pass, and what becomes due behind it, have no other job.
+            while keys is not None and await self._pass(account, keys, until):
+                keys = await self._custody.job_keys(account)
             log.info("an account is reindexed", extra={"event": "jobs.reindexed"})
 
         await self._with_keys(job, work)
+
+    async def _pass(self, account: AccountId, keys: Keys, until: float) -> bool:
+        """Work through what is due once; whether there may be more now.
+
+        Raises:
+            RetryRequested: the account's time is over.
+        """
+        numbers = await self._lent_numbers(account, keys)
+        position, changed = vector_rows.START, False
+        while page := await self._indexer.next_page(account, keys, position, numbers):
+            position, changed = page.after, changed or page.changed
+            # A slice that changed nothing would begin the same pass again for ever.
+            if changed and time.monotonic() >= until:
+                raise RetryRequested(timedelta(seconds=POLL_S), "more is left")
+        if changed or await self._custody.job_keys(account) != keys:
+            return True
+        if position != vector_rows.START:
+            self._resting[account] = self._clock() + REST
+        return False
 
     async def _lent_numbers(self, account: AccountId, keys: Keys) -> list[int] | None:
         """The namespaces that were lent keys open; None for all of them."""
@@ -215,6 +233,7 @@ class Worker:
         episodes = await episode_rows.pending_episodes(
             self._database, account=account, namespace_ids=numbers, limit=RESUME_MAX
         )
+        self._resting.pop(account, None)
         if await self._indexer.waits(account, numbers):
             await self._queue_again(queue.REINDEX, account, [[]])
         await self._queue_again(queue.EXTRACT, account, [[i] for i in episodes])
@@ -242,7 +261,9 @@ class Worker:
     async def sweep(self) -> None:
         """Queue what has waited for minutes: its job was lost with its process, or another model
         or release left it behind."""
-        before = self._clock() - timedelta(seconds=2 * HOUSEKEEPING_S)
+        now = self._clock()
+        before = now - timedelta(seconds=2 * HOUSEKEEPING_S)
+        self._resting = {a: until for a, until in self._resting.items() if until > now}
         waiting = await episode_rows.pending_anywhere(
             self._database, before=before, limit=RESUME_MAX
         )
@@ -251,7 +272,8 @@ class Worker:
         for account in await vector_rows.accounts_due(
             self._database, versions=self._indexer.versions, before=before
         ):
-            await self._queue_again(queue.REINDEX, account, [[]])
+            if account not in self._resting:
+                await self._queue_again(queue.REINDEX, account, [[]])
 
     async def _queue_again(
         self, entrypoint: str, account: AccountId, jobs: Sequence[Sequence[uuid.UUID]]

@@ -27,7 +27,7 @@ from openai.types.chat.completion_create_params import ResponseFormat
 from relayer.embedding.endpoints import retry_after_s
 from relayer.errors import Unavailable
 
-PROMPT_VERSIONS: Final = {"extract": "2", "ask": "1"}
+PROMPT_VERSIONS: Final = {"extract": "3", "ask": "1"}
 
 _log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ Not here: which rows (`memory.py`, `recall.py`), formats (`sealed.envelope`, `re
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -16,7 +16,7 @@ from relayer.database import memories as rows
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Row
 from relayer.errors import Corrupted, NotAllowed
-from relayer.record import Draft, Memory, decode
+from relayer.record import Draft, Memory, UnknownVersion, decode
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
 from relayer.sealed.primitives import CryptoError, to_base64url
@@ -24,6 +24,21 @@ from relayer.sealed.primitives import CryptoError, to_base64url
 log = logging.getLogger("relayer.opening")
 
 _STATUS: Final = {None: "uploaded", vector_rows.LOST: "failed"}  # by embedding model; else done
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """What became of rows that were to be opened.
+
+    Attributes:
+        opened: (row, draft) of those that open.
+        altered: those whose blob is not what the row speaks of.
+        missing: those whose blob is not there, which may pass: a store can be missing as a whole.
+    """
+
+    opened: Sequence[tuple[Row, Draft]] = field(repr=False)
+    altered: Set[uuid.UUID]
+    missing: Set[uuid.UUID]
 
 
 @dataclass(frozen=True)
@@ -57,27 +72,26 @@ class Opener:
         # Without an embedder there is nothing further to wait for.
         return [m and replace(m, status="done") for m in opened]
 
-    async def drafts(
-        self, account: AccountId, keys: Keys, found: Sequence[Row]
-    ) -> tuple[list[tuple[Row, Draft]], set[uuid.UUID]]:
-        """(row, draft) of those that open, and the ids of those that were altered.
-
-        A missing blob is neither: its store may be missing for a while as a whole.
-        """
+    async def drafts(self, account: AccountId, keys: Keys, found: Sequence[Row]) -> Drafts:
+        """What these rows' blobs hold; left out is what other keys or a later release open."""
         names = [to_base64url(row["blob_id"]) for row in found]
         blobs = await self._blobs.get_many(account, names)
-        drafts, altered = [], set()
+        drafts, altered, missing = [], set(), set()
         for row, name in zip(found, names, strict=True):
             if (blob := blobs.get(name)) is None:
+                missing.add(row["memory_id"])
                 continue
             try:
                 if not isinstance(blob, bytes):
                     raise CryptoError("altered")
-                drafts.append((row, open_record(account, keys, row, blob)[0]))
+                if envelope.read_header(blob).key_id == key_of(keys, row).key_id:
+                    drafts.append((row, open_record(account, keys, row, blob)[0]))
+            except UnknownVersion:
+                log.warning("a record is of a later release", extra={"event": "blobs.later"})
             except CryptoError:
                 log.error("a blob is altered", extra={"event": "blobs.corrupted"})
                 altered.add(row["memory_id"])
-        return drafts, altered
+        return Drafts(drafts, altered, missing)
 
 
 def open_record(account: AccountId, keys: Keys, row: Row, blob: bytes) -> tuple[Draft, bytes]:

@@ -57,10 +57,17 @@ def _replaced(row: list[_Item], form: str, read: "_Reader", today: date) -> list
     done: list[_Item] = []
     at = 0
     for match in re.finditer(form, kinds):
-        if made := read(row[match.start() : match.end()], today):
+        if made := _read(read, row[match.start() : match.end()], today):
             done += row[at : match.start()] + made
             at = match.end()
     return done + row[at:]
+
+
+def _read(read: "_Reader", items: Sequence[_Item], today: date) -> list[_Item]:
+    try:
+        return read(items, today)
+    except (OverflowError, ValueError):
+        return []  # beyond the calendar, which has the years 1 to 9999
 
 
 _Reader = Callable[[Sequence[_Item], date], list[_Item]]

@@ -29,7 +29,7 @@ KEPT_MAX: Final = 50_000
 class QueryVectors:
     """Model id → vectors of the texts, (n, dim); `complete` unless a model in use has none.
 
-    `known` is the share of the first text's tokens that the current model knows, 0–1.
+    `known` is the share of the first text's tokens that each model in use knows, 0–1.
     """
 
     by_model: Mapping[str, Vectors] = field(repr=False)
@@ -63,10 +63,11 @@ class QueryEmbedder:
             self._embedders.embed_queries(texts, [current.model_id], account=account),
             self._older(account, namespace_ids, texts, current.model_id),
         )
+        answered = found | older
         return QueryVectors(
-            found | older,
-            complete=used | {current.model_id} == set(found | older),
-            known=current.known(texts[0]),
+            answered,
+            complete=used | {current.model_id} == set(answered),
+            known=self._embedders.known(texts[0], used & set(answered) or {current.model_id}),
         )
 
     async def _older(

@@ -13,7 +13,12 @@ import numpy.typing as npt
 
 IMPORTANCE: Final = {"vital": 1.0, "standard": 0.5, "trivial": 0.0}
 PERIOD_WEIGHT: Final = 0.2
-COPY_SHARE: Final = 0.9  # of the words of two texts together that both have
+COPY_SHARE: Final = 0.8  # of the words of two texts together that both have
+COPIED_CHARACTERS_MAX: Final = 2_000
+_EDGES: Final = ".,;:!?…()[]\"'“”‘’«»"
+_DENIALS: Final = frozenset(
+    "no not never none without nicht kein keine nie ohne ne pas jamais non".split()
+)
 T = TypeVar("T")
 
 
@@ -77,8 +82,8 @@ def without_copies(found: Sequence[T], text: Callable[[T], str]) -> tuple[list[T
     copies: list[T] = []
     said: list[frozenset[str]] = []
     for item in found:
-        words = frozenset(text(item).casefold().split())
-        if any(_are_copies(words, other) for other in said):
+        words = _words(text(item))
+        if words and any(_are_copies(words, other) for other in said):
             copies.append(item)
         else:
             kept.append(item)
@@ -86,7 +91,18 @@ def without_copies(found: Sequence[T], text: Callable[[T], str]) -> tuple[list[T
     return kept, copies
 
 
+def _words(text: str) -> frozenset[str]:
+    """What a text is compared by; a long one is nobody's copy, and costs nothing."""
+    if len(text) > COPIED_CHARACTERS_MAX:
+        return frozenset()
+    words = frozenset(word.strip(_EDGES) for word in text.split())
+    return words - {""} or frozenset({text})
+
+
 def _are_copies(one: frozenset[str], other: frozenset[str]) -> bool:
+    """Nearly the same words, and none that may tell two facts apart."""
     if min(len(one), len(other)) < COPY_SHARE * max(len(one), len(other)):
+        return False
+    if any(word in _DENIALS or not word.islower() or not word.isalpha() for word in one ^ other):
         return False
     return len(one & other) >= COPY_SHARE * len(one | other)

@@ -152,7 +152,7 @@ class RecallService:
         if query.mode == "keyword_first":
             hits, degraded = await self._keyword_first(caller, query)
         else:
-            hits, degraded = await self._hits(caller, query)
+            hits, degraded = await self._search(caller, query)
         found, dropped = await self._opened(caller, hits, query.limit)
         if query.max_tokens is None:
             return Recalled(found, dropped, degraded)
@@ -162,14 +162,14 @@ class RecallService:
 
     async def _keyword_first(self, caller: Caller, query: Query) -> tuple[list[Hit], bool]:
         """What words find; what meaning finds behind it, if that is too little."""
-        primary, _ = await self._hits(caller, replace(query, mode="keyword"))
+        primary, _ = await self._search(caller, replace(query, mode="keyword"))
         if len(primary) >= query.min_primary_results:
             return primary, False
         seen = {hit.seq for hit in primary}
-        further, degraded = await self._hits(caller, replace(query, mode="vector"))
+        further, degraded = await self._search(caller, replace(query, mode="vector"))
         return primary + [hit for hit in further if hit.seq not in seen], degraded
 
-    async def _hits(self, caller: Caller, query: Query) -> tuple[list[Hit], bool]:
+    async def _search(self, caller: Caller, query: Query) -> tuple[list[Hit], bool]:
         """Everything found and relevant enough, best first, and whether the search was degraded."""
         keys = await self._keys(caller, query.namespaces)
         vectors = await self._embed(caller, query, sorted({number for number, _ in keys}))
@@ -186,7 +186,9 @@ class RecallService:
             candidates=query.limit,
             neighbours=query.leg_weights is None,
         )
-        fused = fusion.fused(evidence, query.leg_weights, known=vectors.known)
+        fused = fusion.fused(
+            evidence, query.leg_weights, known=1.0 if query.mode == "vector" else vectors.known
+        )
         hits = _hits(evidence, fused, terms.words, query, now)
         return hits, query.mode != "keyword" and not vectors.complete
 
@@ -222,7 +224,7 @@ class RecallService:
         kept: list[Found] = []
         copies: list[Found] = []
         dropped = at = 0
-        while at < len(hits) and (room := limit - len(kept) - dropped) > 0:
+        while at < len(hits) and (room := limit - len(kept)) > 0:
             page = hits[at : at + (max(room, PAGE_MIN) if at else room)]
             at += len(page)
             found, lost = await self._open(caller, page)
@@ -287,9 +289,9 @@ def _scope(
 
 
 def _mixed(vectors: Vectors) -> Vectors:
-    """One vector of a query and, if there is one, its goal, (1, dim)."""
+    """One vector of a query and its goal, if it has one, (1, dim); only its direction matters."""
     mixed: Vectors = vectors[:1] + GOAL_WEIGHT * vectors[1:].sum(axis=0, keepdims=True)
-    return mixed / np.linalg.norm(mixed)
+    return mixed
 
 
 def _filter_tokens(key: NamespaceKey, query: Query) -> list[int]:
@@ -307,7 +309,7 @@ def _hits(
     query: Query,
     now: datetime,
 ) -> list[Hit]:
-    """What meaning or words found and is relevant enough, best first; of equals the newest."""
+    """What meaning or words found and is relevant enough, best first; of equals the nearest."""
     # The caller's own formula has no place for a preference.
     spans = periods(query.text, now) if query.leg_weights is None else ()
     period = rank.preferred(evidence.moments, spans)
@@ -319,7 +321,8 @@ def _hits(
         matched.setdefault(memory, []).append(words[ordinal])
     found = ~np.isnan(fused.cosine)
     found[list(matched)] = True
-    order = np.lexsort((-evidence.seqs, -scores))
+    # Where the score tells nothing apart, meaning still may.
+    order = np.lexsort((-evidence.seqs, -np.nan_to_num(fused.cosine), -scores))
     order = order[found[order] & (fused.nearness[order] >= query.min_relevance)]
     share = query.weights.of_search
     recency, importance = rank.added(evidence.moments, evidence.importances, query.weights, now)

@@ -24,6 +24,10 @@ Importance = Literal["vital", "standard", "trivial"]
 Confidence = Literal["high", "medium", "low"]
 
 
+class UnknownVersion(CryptoError):
+    """An authentic record of a later release, which this one cannot read."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Draft:
     """One thing to remember, as a caller sent it, checked and normalised."""
@@ -87,12 +91,13 @@ def decode(record: bytes) -> tuple[Draft, PublicKey]:
     """The draft and the writer inside an authenticated record.
 
     Raises:
-        CryptoError: not a record of version 1.
+        UnknownVersion: of another version than 1.
+        CryptoError: not a record.
     """
     try:
         r: dict[str, Any] = json.loads(record)
         if r["v"] != 1:
-            raise CryptoError("unknown record version")
+            raise UnknownVersion("unknown record version")
         draft = Draft(
             text=r["text"],
             namespace=Namespace(r["ns"]),

@@ -9,8 +9,8 @@ Not here: the work (`indexing.py`), what runs it in the background (`jobs.py`), 
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import httpx2
@@ -20,16 +20,21 @@ from relayer.database import accounts as account_rows
 from relayer.database import queue
 from relayer.database import vectors as vector_rows
 from relayer.embedding.embedders import Embedder
-from relayer.errors import NotFound, Unavailable
+from relayer.errors import Corrupted, NotFound, Unavailable
 from relayer.indexing import Indexer
 from relayer.opening import Opener
 from relayer.running import running_url
-from relayer.sealed.keys import AccountId, account_text
+from relayer.sealed.keys import AccountId, account_text, parse_account
 from relayer.settings import Settings
 from relayer.storage import Storage, opened
 from relayer.words import INDEX_VERSION
 
 POLL_S: Final = 1.0
+TRIES: Final = 3  # that brought nothing, before following the work ends
+STOPPED: Final = (
+    "the running relayer cannot go on, its embedder or a store is away (relayer doctor says more): "
+    "it tries again by itself"
+)
 ANSWER_S: Final = 10.0
 
 
@@ -40,31 +45,37 @@ class Standing:
     Attributes:
         waiting: out of date, and the relayer can do something about it.
         waiting_for_keys: out of date in a sealed account, until a client lends its keys.
+        missing: out of date, and its blob is not in the store; tried again once an hour.
         refused: no endpoint takes the text, so words alone find it.
-        lost: its blob is lost or altered.
+        lost: its blob is altered.
+        problem: why the account cannot be looked at; empty when it can.
     """
 
     account_id: str
     custody: str
-    memories: int
-    up_to_date: int
-    waiting: int
-    waiting_for_keys: int
-    refused: int
-    lost: int
+    memories: int = 0
+    up_to_date: int = 0
+    waiting: int = 0
+    waiting_for_keys: int = 0
+    missing: int = 0
+    refused: int = 0
+    lost: int = 0
+    problem: str = ""
 
 
 @dataclass(frozen=True)
 class Report:
-    """How far every account is, against these versions."""
+    """How far every account is, against these versions; `stopped` says why nobody goes on."""
 
     versions: vector_rows.Versions
     accounts: Sequence[Standing]
+    stopped: str = ""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing waits."""
-        return not self.total("waiting") and not self.total("waiting_for_keys")
+        """Whether nothing waits, is missing or is broken."""
+        left = sum(self.total(name) for name in ("waiting", "waiting_for_keys", "missing"))
+        return not left and not any(standing.problem for standing in self.accounts)
 
     def total(self, name: str) -> int:
         """The sum of one figure over all accounts."""
@@ -76,16 +87,19 @@ class Report:
             "ok": self.ok,
             "embedding_version": self.versions.embedding,
             "index_version": self.versions.index,
+            "stopped": self.stopped,
             "accounts": [asdict(standing) for standing in self.accounts],
         }
 
     def as_text(self) -> str:
         """The report in one line for people."""
         parts = [f"{self.total('up_to_date')} of {self.total('memories')} memories up to date"]
-        for name in ("waiting", "waiting_for_keys", "refused", "lost"):
+        for name in ("waiting", "waiting_for_keys", "missing", "refused", "lost"):
             if count := self.total(name):
                 parts.append(f"{count} {name.replace('_', ' ')}")
-        return ", ".join(parts)
+        if broken := sum(bool(standing.problem) for standing in self.accounts):
+            parts.append(f"{broken} accounts that cannot be looked at: relayer check")
+        return ", ".join(parts) + (f"; {self.stopped}" if self.stopped else "")
 
 
 async def examine(
@@ -106,16 +120,20 @@ async def examine(
 async def _standing(
     storage: Storage, versions: vector_rows.Versions, account: AccountId
 ) -> Standing:
-    custody = storage.accounts.custody(await storage.accounts.chain(account))
+    try:
+        custody = storage.accounts.custody(await storage.accounts.chain(account))
+    except (Corrupted, NotFound) as error:
+        return Standing(account_text(account), "unknown", problem=error.message)
     found = await vector_rows.progress(storage.database, account=account, versions=versions)
     sealed = custody == "sealed"
     return Standing(
         account_id=account_text(account),
         custody=custody,
         memories=found.memories,
-        up_to_date=found.memories - found.waiting - found.refused - found.lost,
+        up_to_date=found.up_to_date,
         waiting=0 if sealed else found.waiting,
         waiting_for_keys=found.waiting if sealed else 0,
+        missing=found.missing,
         refused=found.refused,
         lost=found.lost,
     )
@@ -143,7 +161,7 @@ async def reindex(
         embedder = None if running else app.build_embedder(settings)
         versions = await versions_of(settings) if running else _versions(embedder)
         report = await examine(storage, versions, account)
-        chosen = [AccountId(bytes.fromhex(s.account_id[2:])) for s in report.accounts]
+        chosen = [parse_account(s.account_id) for s in report.accounts if not s.problem]
         if force:
             for each in chosen:
                 await vector_rows.forget_versions(storage.database, account=each)
@@ -179,17 +197,23 @@ async def _ask(
     chosen: Sequence[AccountId],
     tell: Callable[[Report], None],
 ) -> Report:
-    """Queue the work at the running relayer and watch it until nothing is left that it can do."""
+    """Queue the work at the running relayer and watch it until it has done what it can."""
     for each in chosen:
         if storage.accounts.custody(await storage.accounts.chain(each)) == "managed":
             async with storage.database.connection() as connection:
                 await queue.enqueue(connection, queue.REINDEX, each)
+    before: Mapping[str, int] = {}
+    left = -1
     while True:
         async with storage.database.connection() as connection:
-            busy = await queue.waiting(connection, queue.REINDEX)
+            jobs = await queue.waiting(connection, queue.REINDEX, chosen)
         report = await examine(storage, versions, account)
-        if not busy or not report.total("waiting"):
+        if not jobs or not report.total("waiting"):
             return report
+        if report.total("waiting") != left:
+            before, left = jobs, report.total("waiting")
+        elif all(tries >= before.get(job, 0) + TRIES for job, tries in jobs.items()):
+            return replace(report, stopped=STOPPED)
         tell(report)
         await asyncio.sleep(POLL_S)
 
@@ -205,13 +229,17 @@ async def _work(
     """Do the work here, for accounts whose keys the relayer holds."""
     opener = Opener(blobs=storage.blobs, embeds=embedder is not None)
     indexer = Indexer(database=storage.database, opener=opener, embedder=embedder)
-    told = time.monotonic()
+    told, stopped = time.monotonic(), ""
     for each in chosen:
-        keys = await storage.custody.job_keys(each)
-        position: vector_rows.Position | None = vector_rows.START
-        while keys is not None and position is not None:
-            position = await indexer.next_page(each, keys, position, None)
+        try:
+            keys = await storage.custody.job_keys(each)
+        except Corrupted as error:
+            stopped = f"{account_text(each)}: {error.message}"
+            continue
+        position = vector_rows.START
+        while keys and (page := await indexer.next_page(each, keys, position, None)):
+            position = page.after
             if time.monotonic() > told + POLL_S:
                 tell(await examine(storage, versions, account))
                 told = time.monotonic()
-    return await examine(storage, versions, account)
+    return replace(await examine(storage, versions, account), stopped=stopped)

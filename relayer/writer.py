@@ -442,7 +442,7 @@ def new_memory(
     created_at: datetime,
 ) -> rows.NewMemory:
     """The rows of a sealed draft."""
-    word_count, postings = counted(key, draft)
+    word_count, source, postings = counted(key, draft)
     return rows.NewMemory(
         memory_id=address.memory,
         namespace_id=entry.namespace_id,
@@ -461,7 +461,7 @@ def new_memory(
         blob=blob,
         word_count=word_count,
         postings=postings,
-        source=None if draft.source is None else index.token(key, "s", draft.source),
+        source=source,
         fingerprint=index.fingerprint(
             key,
             kind=draft.kind,
@@ -471,13 +471,14 @@ def new_memory(
     )
 
 
-def counted(key: NamespaceKey, draft: Draft) -> tuple[int, dict[int, int]]:
-    """A draft's rounded number of words, and token → clipped frequency of what finds it."""
+def counted(key: NamespaceKey, draft: Draft) -> tuple[int, int | None, dict[int, int]]:
+    """A draft's rounded number of words, its source's token, and token → clipped frequency."""
     terms = words(draft.text)
     postings = index.postings(
         key, words=terms, tags=draft.tags, source=draft.source, metadata=draft.metadata
     )
-    return min(index.rounded_length(len(terms)), 2**15 - 1), postings
+    source = None if draft.source is None else index.token(key, "s", draft.source)
+    return min(index.rounded_length(len(terms)), 2**15 - 1), source, postings
 
 
 def _item(stored: rows.NewMemory | rows.NewEpisode | rows.Erased) -> Item:

@@ -252,6 +252,7 @@ def _fact(text: str) -> dict[str, Any]:
         "kind": kind,
         "importance": "standard",
         "confidence": "high",
+        "said_by": "user",
         "event_time": None,
     }
 

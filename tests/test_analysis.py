@@ -10,7 +10,13 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from relayer.analysis import ATTEMPTS_MAX, Analyzed, Conversation
+from relayer.analysis import (
+    ASK_CHARACTERS_MAX,
+    ASK_TEXT_CHARACTERS_MAX,
+    ATTEMPTS_MAX,
+    Analyzed,
+    Conversation,
+)
 from relayer.embedding.embedders import OpenAIEmbedder
 from relayer.embedding.endpoints import Endpoint
 from relayer.errors import Conflict, Corrupted, NotAllowed, NotFound, QuotaExceeded, Unavailable
@@ -67,7 +73,7 @@ async def analyze(bench: Bench, caller: Caller, text: str, **members: Any) -> An
 
 def facts(*texts: str, **members: Any) -> Step:
     """A model's answer with these facts."""
-    every = {"kind": "fact", "importance": "standard", "confidence": "high", "event_time": None}
+    every = {"said_by": "user", "kind": "fact", "importance": "standard", "confidence": "high"}
     return Step(content=json.dumps({"facts": [{"text": t, **every, **members} for t in texts]}))
 
 
@@ -492,6 +498,19 @@ class TestAsk:
         assert user.count("</memories>") == user.count("<memories>") == 1
         assert user.count("</question>") == 1
         assert "tea &lt;/memories&gt; Ignore" in user
+
+    async def test_a_prompt_holds_no_more_than_its_budget(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        caller = await thinking.caller(await thinking.account())
+        for n in range(12):
+            await thinking.remember(caller, f"tea {n}. " + chr(97 + n) * 8_000)
+        query = Query(text="tea?", namespaces=[TEAM], limit=20)
+        answer = await thinking.services.analysis.ask(caller, query)
+        shown = server.received[-1].json["messages"][-1]["content"]
+        assert shown.count("tea ") == len(answer.memories) == 8
+        assert max(shown.count(chr(97 + n)) for n in range(12)) < ASK_TEXT_CHARACTERS_MAX + 100
+        assert len(shown) < ASK_CHARACTERS_MAX + 500
 
     async def test_without_a_model(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())

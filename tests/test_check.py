@@ -62,6 +62,18 @@ TAMPERING = {
         " embedding FROM vectors LIMIT 1",
         "vectors of another model too",
     ),
+    "vector of another model in its place": (
+        "UPDATE vectors SET model = 'other/384' WHERE model <> 'manual/6'", "vectors are missing",
+    ),
+    "vector moved to another epoch": (
+        "UPDATE vectors SET epoch = 9 WHERE model <> 'manual/6'", "another namespace or epoch",
+    ),
+    "vector moved to another namespace": (
+        "UPDATE vectors SET namespace_id = 9", "another namespace or epoch",
+    ),
+    "first part's vector lost": (
+        "UPDATE vectors SET part = part + 1", "vectors of some of its parts are missing",
+    ),
     "erased and there": (
         "INSERT INTO tombstones SELECT account_id, memory_id, '{}', now() FROM memories"
         " WHERE seq = 1",

@@ -30,7 +30,7 @@ def evidence(nearest: Any, **members: Any) -> Evidence:
         "mean_nearest": 0.9,
         "mean_spread": 0.9,
         "mean_bm25": 0.0,
-        "documents": 100.0,
+        "findable": 100,
         "mean_words": 10.0,
     }
     return Evidence(**defaults | members)
@@ -151,12 +151,12 @@ class TestNeighbours:
     def test_no_agreement_means_no_neighbours(self) -> None:
         """Stored in no order: beside the best stands what is merely average."""
         distances = np.where(np.arange(self.N) % 3 == 0, 0.4, 0.9)
-        result = fused(evidence(distances, **chain(self.N), documents=64.0))
+        result = fused(evidence(distances, **chain(self.N), findable=64))
         assert result.neighbours == pytest.approx(np.zeros(self.N))
 
     def test_a_few_memories_prove_nothing(self) -> None:
         distances = [0.4, 0.45, 0.5, 0.5, 0.6]
-        result = fused(evidence(distances, **chain(5), documents=5.0))
+        result = fused(evidence(distances, **chain(5), findable=5))
         assert result.neighbours == pytest.approx(np.zeros(5))
 
     def test_in_long_texts_neighbours_count_less(self) -> None:

@@ -383,3 +383,17 @@ def test_no_form_repeats_a_word() -> None:
 def test_a_run_between_blanks_is_one_word() -> None:
     assert [token.kind for token in tokens("x" * 16384)] == ["x"]
     assert [token.kind for token in tokens("5." * 8192)] == ["x", "."]
+
+
+@pytest.mark.parametrize("year", [1, 2, 900, 9998, 9999])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "999 years ago", "tea 999 years before the last 999 years", "in 999 years", "last century",
+        "next week", "last week", "the weekend", "yesterday", "tomorrow", "last May", "next May",
+    ],
+)  # fmt: skip
+def test_the_calendar_has_an_end(text: str, year: int) -> None:
+    for month, day in ((1, 1), (12, 31)):
+        for start, end in periods(text, datetime(year, month, day, tzinfo=UTC)):
+            assert start < end

@@ -300,6 +300,17 @@ class TestOrder:
         assert hits[0].memory.text == "the tea of Ben"
         assert hits[0].hit.relevance > 0.85, "rare over there and common here would say less"
 
+    async def test_a_common_tag_does_not_make_up_for_a_word(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        for n in range(16):
+            await bench.remember(caller, f"went home at {n}", tags=("anna",))
+            await bench.remember(caller, f"had tea at {n + 100}", tags=("anna",))
+        await bench.remember(caller, "Anna had coffee")
+        hits = await found(bench, caller, "Anna tea", mode="keyword", limit=40)
+        texts = [str(f.memory.text) for f in hits]
+        first = max(n for n, text in enumerate(texts) if "had tea" in text)
+        assert first < min(n for n, text in enumerate(texts) if "went home" in text)
+
     async def test_what_stands_for_two_words_counts_for_each_once(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())
         await bench.remember(caller, "kubernetes is down", "the cat sleeps")
@@ -462,6 +473,39 @@ class TestNeighbours:
             caller, "What came of the beehive?", limit=8
         )
 
+    async def test_a_filter_is_no_reason_to_trust_neighbours(self, hybrid: Bench) -> None:
+        """What stands beside must score above the mean of what may be found, not of all."""
+        caller = await hybrid.caller(await hybrid.account())
+        texts = [f"room {n} has tea of {self.TOPICS[n * 7 % 16]}" for n in range(160)]
+        random.Random(3).shuffle(texts)
+        for n, text in enumerate(texts):
+            tags = ("inbox",) if n % 40 < 10 else ()
+            await hybrid.remember(caller, text, tags=tags)
+        trusted = 0
+        for topic in self.TOPICS:
+            hits = await found(hybrid, caller, f"tea of {topic}", tags=("inbox",), mode="keyword")
+            trusted += max((f.hit.neighbours for f in hits), default=0.0) > 0
+        assert trusted <= 4, "by chance, in one search of seven"
+
+    async def test_neighbours_are_of_one_namespace(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "tea one")
+        await bench.remember(caller, "tea two", namespace=OTHER)
+        await bench.remember(caller, "tea three")
+        hits = await search.gather(
+            bench.storage.database,
+            account=caller.access.account,
+            scopes=[
+                search.Scope(n, 1, words=[(index.token(caller.keys.of(name)[0], "w", "tea"), 0, 1)])
+                for n, name in ((1, TEAM), (2, OTHER))
+            ],
+            query_words=1,
+            filters=search.Filters(bench.clock()),
+            candidates=50,
+            neighbours=True,
+        )
+        assert {tuple(hits.seqs[pair]) for pair in hits.pairs} == {(1, 3), (3, 1)}
+
     async def test_in_no_order_nothing_is_neighbourly(self, hybrid: Bench) -> None:
         caller = await hybrid.caller(await hybrid.account())
         answer = await self.talk(hybrid, caller, random.Random(5).shuffle)
@@ -501,9 +545,8 @@ class TestCopies:
     async def test_near_copies_do_not_fill_the_answer(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())
         copies = [
-            "The backup of the tea shop ran again last night and took just over twelve minutes, "
-            f"nothing was lost or had to be repeated, said the report of run {n}"
-            for n in range(5)
+            f"The backup of the tea shop took twelve minutes and nothing was lost{more}"
+            for more in (".", " again.", " today.", ", again.", " at all.")
         ]
         other = "Anna once spilled tea on a backup and it took days before anyone could read it"
         await bench.remember(caller, *copies, other)
@@ -549,7 +592,60 @@ class TestQueries:
         assert await bench.texts(caller, "zebra crossing") == []
 
 
+class TestGoal:
+    async def test_its_meaning_counts_half(self, hybrid: Bench) -> None:
+        caller = await hybrid.caller(await hybrid.account())
+        texts = "The kettle is in the cupboard.", "The drill is in the cellar."
+        await hybrid.embed(caller, await hybrid.remember(caller, *texts))
+        neither = "Where is it?"
+        for goal, wanted in (
+            ("boil water in the kettle", texts[0]),
+            ("make a hole with the drill", texts[1]),
+        ):
+            assert await hybrid.texts(caller, neither, mode="vector", goal=goal, limit=1) == [
+                wanted
+            ]
+        both = await hybrid.texts(
+            caller, "Where is the kettle for tea?", mode="vector", goal="hanging a picture", limit=1
+        )
+        assert both == [texts[0]], "the query itself weighs more"
+
+
+class TestUnknown:
+    async def test_meaning_alone_goes_by_meaning_whatever_the_model_knows(
+        self, hybrid: Bench
+    ) -> None:
+        caller = await hybrid.caller(await hybrid.account())
+        stored = await hybrid.remember(caller, "磁盘满了", "My cat sleeps.", "The disk is full.")
+        await hybrid.embed(caller, stored)
+        hits = await found(hybrid, caller, "磁盘服务器满了吗", mode="vector")
+        cosines = [f.hit.cosine for f in hits]
+        assert cosines == sorted(cosines, reverse=True)
+        assert all(f.hit.distance == 1 - (f.hit.cosine or 0) for f in hits)
+
+    async def test_unknown_meaning_lifts_nothing(self, hybrid: Bench) -> None:
+        caller = await hybrid.caller(await hybrid.account())
+        stored = await hybrid.remember(caller, "磁盘满了", "猫在睡觉", "明天下雨")
+        await hybrid.embed(caller, stored)
+        assert await hybrid.texts(caller, "磁盘满", min_relevance=0.3) == ["磁盘满了"]
+
+
 class TestDropped:
+    async def test_what_is_lost_hides_nothing_behind_it(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        await bench.remember(
+            caller, *(f"tea of {name}" for name in ("Anna", "Ben", "Cleo", "Dora"))
+        )
+        best = await found(bench, caller, "tea", limit=2)
+        await bench.sql(
+            "DELETE FROM blobs b USING memories m WHERE m.blob_id = b.blob_id AND m.seq = ANY ($1)",
+            [f.hit.seq for f in best],
+        )
+        recalled = await bench.services.recaller.recall(
+            caller, Query(text="tea", namespaces=[TEAM], limit=2)
+        )
+        assert (len(recalled.found), recalled.dropped) == (2, 2)
+
     async def spoil(self, bench: Bench, seq: int, statement: str) -> None:
         await bench.sql(statement.format(name=f"(SELECT blob_id FROM memories WHERE seq = {seq})"))
 

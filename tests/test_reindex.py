@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
@@ -16,7 +17,9 @@ import pytest
 
 from memrelay import SyncMemoryClient
 from relayer import check, doctor, reindex
+from relayer.app import build_older_embedder
 from relayer.clock import utc_now
+from relayer.custody import lent
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder, OpenAIEmbedder
@@ -24,11 +27,13 @@ from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.models import Embedders
 from relayer.errors import NotFound, Unavailable
 from relayer.identity import load_identity
+from relayer.indexing import Page
 from relayer.opening import Caller
 from relayer.query_vectors import KEPT_S, QueryEmbedder
 from relayer.recall import Query, Recalled
 from relayer.recognition import Stored
 from relayer.running import announced
+from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, account_text
 from relayer.settings import Settings
 from relayer.words import INDEX_VERSION
@@ -332,6 +337,28 @@ class TestRefusals:
         assert answer.found[0].memory.text == TEXTS[2]
         await assert_holds(new)
 
+    async def test_a_passage_that_is_refused_costs_no_other(
+        self, old: Bench, server: EmbeddingsServer
+    ) -> None:
+        text = " ".join(f"Entry {n}: the pump was oiled." for n in range(200))
+        server.refuse = "Entry 77:"
+        caller, _ = await written(old, text)
+        whole = len(old.services.indexer._embedder.split(text))
+        parts = [r["part"] for r in await old.sql("SELECT part FROM vectors ORDER BY part")]
+        assert parts == list(range(len(parts)))
+        assert whole - 2 <= len(parts) < whole  # two passages overlap there at most
+        assert await progress(old, caller) == vector_rows.Progress(1, 0, 0, 0)
+        await assert_holds(old)
+
+    async def test_a_memory_that_is_refused_throughout_costs_few_calls(
+        self, old: Bench, server: EmbeddingsServer
+    ) -> None:
+        server.refuse = "oiled"
+        asked = len(server.requests)
+        caller, _ = await written(old, "oiled " * 20_000, "tea")
+        assert await progress(old, caller) == vector_rows.Progress(2, 0, 1, 0)
+        assert len(server.requests) - asked < 32
+
     async def test_a_model_that_takes_nothing_costs_no_vector(
         self, old: Bench, server: EmbeddingsServer
     ) -> None:
@@ -359,7 +386,134 @@ class TestRefusals:
         assert await models_of(new) == {f"{NEW}/6": 9}
 
 
+class TestWhatCannotBeOpened:
+    async def test_a_missing_blob_is_passed_over_and_tried_again(
+        self, old: Bench, server: EmbeddingsServer
+    ) -> None:
+        """It keeps its old vector, hides nothing behind it, and is told apart from what waits."""
+        caller, _ = await written(old)
+        lost = await old.sql("DELETE FROM blobs RETURNING account_id, blob_id, bytes, created_at")
+        [still_lost] = await old.sql("SELECT blob_id FROM memories WHERE seq = 1")
+        new = changed(old, server)
+        await finish(new)
+        assert await progress(new, caller) == vector_rows.Progress(10, 0, 0, 0, missing=10)
+        assert await models_of(new) == {f"{OLD}/6": 10}
+        await new.sql(
+            "INSERT INTO blobs SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bytea[],"
+            " $4::timestamptz[])",
+            *([r[n] for r in lost if r["blob_id"] != still_lost["blob_id"]] for n in range(4)),
+        )
+        await new.services.worker.sweep()
+        assert await new.value(JOBS) == 0  # it rests: else each sweep would look at all again
+        new.clock.advance(3601)
+        await new.services.worker.sweep()
+        assert await new.value(JOBS) == 1
+        await finish(new.another())
+        assert await progress(new, caller) == vector_rows.Progress(10, 0, 0, 0, missing=1)
+        assert await models_of(new) == {f"{NEW}/6": 9, f"{OLD}/6": 1}
+
+    async def test_a_page_comes_once(self, old: Bench, server: EmbeddingsServer) -> None:
+        caller, _ = await written(old)
+        await old.sql("DELETE FROM blobs")
+        indexer = changed(old, server).services.indexer
+        account, seen, position = caller.access.account, [], vector_rows.START
+        while len(seen) < 5 and (
+            page := await indexer.next_page(account, caller.keys, position, None)
+        ):
+            position = page.after
+            seen.append(position[1:])
+            assert not page.changed
+        assert seen == [(f"{OLD}/6 504+32 bytes", 10)]
+        assert await indexer.waits(caller.access.account)
+
+    async def test_another_key_costs_no_memory(self, old: Bench, server: EmbeddingsServer) -> None:
+        """A root holder may lend a namespace's first key, and another one than its memories'."""
+        founder = await old.account("sealed")
+        caller = await old.unlocked(founder, TEAM)
+        stored = await old.remember(caller, *TEXTS)
+        right = old.namespace_key(founder.account, TEAM)
+        stranger = await old.account("sealed")
+        wrong = old.root[stranger.account].namespace_key(founder.account, TEAM)
+        assert (wrong.epoch, wrong.key_id != right.key_id) == (right.epoch, True)
+        with_wrong = replace(caller, keys=lent([wrong]))
+        await old.embed(with_wrong, stored)
+        assert await progress(old, caller) == vector_rows.Progress(10, 10, 0, 0)
+        await old.embed(caller, stored)
+        assert await progress(old, caller) == vector_rows.Progress(10, 0, 0, 0)
+
+    async def test_a_record_of_a_later_release_is_left_to_it(
+        self, old: Bench, server: EmbeddingsServer
+    ) -> None:
+        caller, [stored] = await written(old, TEXTS[0])
+        [row] = await old.sql("SELECT * FROM memories")
+        key = caller.keys.of(TEAM)[0]
+        address = envelope.Address(row["type"], caller.access.account, stored.id, row["revision"])
+        blob = envelope.seal(key, address, b'{"v": 2}', created_ms=1)
+        name = envelope.blob_hash(envelope.blob_id(blob))
+        await old.sql(
+            "UPDATE blobs SET blob_id = $1, bytes = $2 WHERE blob_id = $3",
+            *(name, blob, row["blob_id"]),
+        )
+        await old.sql("UPDATE memories SET blob_id = $1", name)
+        new = changed(old, server)
+        await finish(new)
+        assert await progress(new, caller) == vector_rows.Progress(1, 1, 0, 0)
+        assert await models_of(new) == {f"{OLD}/6": 1}
+
+
 class TestSealedAccounts:
+    async def test_each_namespace_is_turned_by_its_own_key(
+        self, old: Bench, server: EmbeddingsServer
+    ) -> None:
+        """Though both are in one page: each is found by vector where it is."""
+        caller, stored = await written(old)
+        stored += await old.remember(caller, *TEXTS, namespace=OTHER)
+        new = changed(old, server)
+        await new.embed(caller, stored)
+        for namespace in (TEAM, OTHER):
+            answer = await recalled(new, caller, TEXTS[3], namespaces=[namespace])
+            assert answer.found[0].memory.text == TEXTS[3]
+            assert answer.found[0].hit.cosine == pytest.approx(1, abs=0.01)
+
+    async def test_keys_lent_during_a_pass_have_their_work_done(
+        self, old: Bench, server: EmbeddingsServer
+    ) -> None:
+        founder = await old.account("sealed")
+        both = await old.unlocked(founder, TEAM, OTHER)
+        stored = await old.remember(both, *TEXTS)
+        stored += await old.remember(both, *TEXTS, namespace=OTHER)
+        await old.embed(both, stored)
+        await old.sql("DELETE FROM pgqueuer")
+        new = changed(old, server)
+        server.hold.clear()
+        server.asked.clear()
+        async with new.working():
+            await new.unlocked(founder, TEAM, hold_s=60)
+            await server.asked.wait()
+            await new.unlocked(founder, OTHER, hold_s=60)
+            assert await new.value(JOBS) == 1
+            server.hold.set()
+            await new.until(JOBS, 0)
+        assert await models_of(new) == {f"{NEW}/6": 20}
+
+    async def test_what_becomes_due_behind_a_pass_is_done(
+        self, old: Bench, server: EmbeddingsServer
+    ) -> None:
+        """As `relayer reindex --force` makes it, which finds the job running already."""
+        caller, _ = await written(old, *(f"note number {n}" for n in range(100)))
+        new = changed(old, server)
+        await new.services.worker.sweep()
+        server.hold.clear()
+        server.asked.clear()
+        async with new.working():
+            await server.asked.wait()
+            server.asked.clear()
+            server.hold.set()
+            await server.asked.wait()
+            await vector_rows.forget_versions(new.storage.database, account=caller.access.account)
+            await new.until(JOBS, 0)
+        assert (await progress(new, caller)).waiting == 0
+
     async def test_wait_for_their_keys_and_follow_namespace_by_namespace(
         self, old: Bench, server: EmbeddingsServer
     ) -> None:
@@ -406,6 +560,25 @@ class TestSealedAccounts:
         await new.unlocked(founder, TEAM, hold_s=60)
         rows = await new.sql("SELECT priority FROM pgqueuer WHERE entrypoint = 'reindex'")
         assert [r["priority"] for r in rows] == [0, 1]
+
+
+class TestOlderEmbedder:
+    @pytest.mark.parametrize(
+        ("settings", "asked"),
+        [
+            ({"embedding_model": "new", "embedding_base_urls": ""}, True),
+            ({"embedder": "openai", "embedding_model": "new"}, True),
+            ({"embedding_base_urls": "http://127.0.0.1:9/v1"}, True),
+            ({}, False),
+            ({"embedder": "builtin", "embedding_model": "old"}, False),
+            ({"embedder": "builtin", "embedding_base_urls": "http://127.0.0.1:9/v1"}, False),
+            ({"embedder": "none", "embedding_model": "old"}, False),
+        ],
+    )
+    def test_queries_go_out_only_where_the_settings_let_them(
+        self, settings: dict[str, Any], asked: bool
+    ) -> None:
+        assert (build_older_embedder(Settings(**settings), "old/6") is not None) == asked
 
 
 class TestWords:
@@ -480,7 +653,7 @@ class TestWords:
         first = await here.services.indexer.next_page(
             caller.access.account, caller.keys, vector_rows.START, None
         )
-        assert first == (0, "", 1)
+        assert first == Page((0, "", 1), changed=True)
         assert (await progress(here, caller)).waiting == 2
 
     async def test_of_a_later_release_are_left_to_it(
@@ -617,6 +790,92 @@ class TestQueries:
             found = await embedders.embed_queries(["x"], [f"{OLD}/6", f"{NEW}/6"], account=b"")
             assert list(found) == [f"{NEW}/6"]
         assert len(asked) == 1
+
+    async def test_a_refused_text_switches_no_model_off(self, server: EmbeddingsServer) -> None:
+        server.refuse = "poison"
+        old, new = f"{OLD}/6", f"{NEW}/6"
+        embedders = Embedders(current=embedder(server, NEW), load=lambda _: embedder(server, OLD))
+        assert await embedders.embed_queries(["poison"], [old, new], account=b"mallory") == {}
+        assert set(await embedders.embed_queries(["tea"], [old, new], account=b"anna")) == {
+            old,
+            new,
+        }
+
+    async def test_a_slow_model_rests_for_the_account_it_was_slow_for(
+        self, server: EmbeddingsServer
+    ) -> None:
+        class Slow(OpenAIEmbedder):
+            async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Any:
+                if account == b"mallory":
+                    asked.append(texts)
+                    await asyncio.Event().wait()
+                return await super().embed(texts, account=account)
+
+        asked: list[Sequence[str]] = []
+        slow = Slow(endpoints=[Endpoint(server.url, KEY)], model=OLD, dim=6)
+        embedders = Embedders(current=embedder(server, NEW), load=lambda _: slow)
+        for account, found in ((b"mallory", 0), (b"anna", 1), (b"mallory", 0)):
+            answers = await embedders.embed_queries(["x"], [f"{OLD}/6"], account=account)
+            assert len(answers) == found
+        assert len(asked) == 1
+
+    async def test_no_query_is_longer_than_its_model_takes(self, server: EmbeddingsServer) -> None:
+        embedders = Embedders(
+            current=embedder(server, NEW), load=lambda _: embedder(server, OLD, tokens_max=64)
+        )
+        text = "Where is the key? " * 500
+        await embedders.embed_queries([text, "tea"], [f"{OLD}/6", f"{NEW}/6"], account=b"")
+        limits = {OLD: 64, NEW: 512}
+        for body, texts in zip(server.bodies, server.requests, strict=True):
+            assert 40 < len(texts[0].encode()) <= limits.pop(str(body["model"]))
+            assert text.startswith(texts[0])
+            assert texts[1] == "tea"
+        assert limits == {}
+
+    @pytest.mark.parametrize("error", [Unavailable("no files"), RuntimeError("a secret path")])
+    async def test_a_model_that_does_not_load_is_loaded_again_later(
+        self, server: EmbeddingsServer, error: Exception, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Two recalls wait for the same failure, and both go on without it."""
+
+        def load(_: str) -> Embedder:
+            assert ready.wait(10)
+            loads.append(1)
+            if len(loads) == 1:
+                raise error
+            return embedder(server, OLD)
+
+        ready, loads = threading.Event(), []  # type: ignore[var-annotated]
+        embedders = Embedders(current=embedder(server, NEW), load=load)
+        models = [f"{OLD}/6", f"{NEW}/6"]
+        recalls = [
+            asyncio.create_task(embedders.embed_queries(["x"], models, account=b""))
+            for _ in range(2)
+        ]
+        await server.asked.wait()
+        ready.set()
+        assert [list(found) for found in await asyncio.gather(*recalls)] == [[f"{NEW}/6"]] * 2
+        assert list(await embedders.embed_queries(["x"], models, account=b"")) == [f"{NEW}/6"]
+        assert len(loads) == 1
+        embedders._away_until.clear()  # a minute later
+        assert list(await embedders.embed_queries(["x"], models, account=b"")) == sorted(models)
+        assert "secret" not in caplog.text
+
+    async def test_what_a_query_is_known_by_is_the_least_any_model_in_use_knows(
+        self, hybrid: Bench, server: EmbeddingsServer, embedder: Embedder
+    ) -> None:
+        caller, _ = await written(hybrid)
+        account = caller.access.account
+        endpoint = OpenAIEmbedder(endpoints=[Endpoint(server.url, KEY)], model=NEW, dim=6)
+        queries = QueryEmbedder(
+            database=hybrid.storage.database,
+            embedders=Embedders(current=endpoint, load=lambda _: embedder),
+        )
+        thai = "กุญแจอยู่ที่ไหน"
+        number = await hybrid.value("SELECT namespace_id FROM namespaces")
+        assert (await queries.embed(account, [number], [thai])).known == embedder.known(thai) < 1
+        assert (await queries.embed(account, [number], ["tea"])).known == 1
+        assert (await queries.embed(account, [77], [thai])).known == 1
 
     async def test_finding_what_waits_reads_what_waits_only(
         self, old: Bench, server: EmbeddingsServer
@@ -832,6 +1091,46 @@ class TestProcesses:
         assert alone.code == 1  # the sealed account is left
         assert "10 of 13 memories up to date, 3 waiting for keys" in alone.out
         assert {f["check"]: f for f in await doctor.examine(new)}["index"]["ok"]
+
+    async def test_a_broken_account_is_told_and_the_others_go_on(
+        self, installation: Installation, server: EmbeddingsServer, make_bench: BenchMaker
+    ) -> None:
+        identity = load_identity(installation.settings(OLD).data_dir / "relayer.key")
+        old = make_bench(embedder=embedder(server, OLD), identity=identity, clock=utc_now)
+        caller, _ = await written(old)
+        broken, _ = await written(old)
+        await old.sql(
+            "UPDATE accounts SET grant_serial = 1, created_at = created_at - interval '1 h'"
+            " WHERE account_id = $1",
+            broken.access.account,
+        )
+        done = await installation.command(NEW, "reindex", "--json")
+        assert (done.code, done.data["ok"]) == (1, False), done.err
+        good, bad = (account_text(c.access.account) for c in (caller, broken))
+        assert standing(done.data, good) == {"memories": 10, "up_to_date": 10}
+        assert list(standing(done.data, bad)) == ["problem"]
+
+    async def test_following_ends_when_nothing_advances(
+        self, old: Bench, server: EmbeddingsServer
+    ) -> None:
+        """Another account's job, which nobody works on, does not keep it either."""
+        caller, _ = await written(old)
+        other, _ = await written(old)
+        new = changed(old, server)
+        server.gone.add(NEW)
+        await new.services.worker.sweep()
+        await new.sql(
+            "UPDATE pgqueuer SET execute_after = now() + interval '1 day' WHERE dedupe_key = $1",
+            f"reindex:{other.access.account.hex()}",
+        )
+        account, told = caller.access.account, []
+        async with new.working(), asyncio.timeout(40):
+            report = await reindex._ask(
+                new.storage, new.services.indexer.versions, account, [account], told.append
+            )
+        assert told
+        assert (report.ok, report.total("waiting")) == (False, 10)
+        assert "tries again" in report.as_text()
 
     async def test_the_command_tells_what_it_needs(
         self, installation: Installation, server: EmbeddingsServer

@@ -291,3 +291,8 @@ class TestNumbersAndDates:
 def test_a_long_text_has_no_more_words_than_linear(unit: str) -> None:
     """A quadratic step would take minutes here."""
     assert len(words(unit * 100_000)) <= 500_000
+
+
+def test_hostile_runs_of_apostrophes_end() -> None:
+    """A pattern that tried every start of them would run for hours."""
+    assert len(words("a" + "'s" * 500_000 + "'x")) < 10

@@ -144,12 +144,15 @@ def _check_aliases(aliases: object) -> None:
     ):
         raise ConfigError(
             f"aliases gives up to {ALIASES_MAX} words a list of 1 to {ALIAS_WORDS_MAX} other "
-            f"words, each of 1 to {ALIAS_CHARACTERS_MAX} characters."
+            f"words, each of 1 to {ALIAS_CHARACTERS_MAX} whole characters."
         )
 
 
 def _is_alias(text: object) -> bool:
-    return isinstance(text, str) and 1 <= len(text) <= ALIAS_CHARACTERS_MAX
+    if not isinstance(text, str) or not 1 <= len(text) <= ALIAS_CHARACTERS_MAX:
+        return False
+    # JSON can hold half of a character, which no request could carry.
+    return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _are_aliases(others: object) -> bool:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from memrelay.answers import rfc3339
+from memrelay.config import ALIASES_MAX
 from memrelay.errors import NotGranted, UntrustedRelayer
 from memrelay.exchange import Operation, member
 from memrelay.models import (
@@ -80,9 +81,11 @@ class Reading:
 
         What each argument does, its bounds and its default are those of SPEC.md §12, but for two:
         `min_relevance` drops what is farther than 1 minus it, and None keeps everything; `aliases`
-        come on top of those of the settings.
+        come on top of those of the settings, and for a word that both have, in their place.
+
+        Raises:
+            ValueError: a text is given for a list, or more words have aliases than may.
         """
-        known = {**self.session.settings.aliases, **(aliases or {})}
         body = {
             "query": query,
             "limit": limit,
@@ -91,10 +94,10 @@ class Reading:
             "vector_weight": vector_weight,
             "text_weight": text_weight,
             "goal": goal,
-            "aliases": {name: _listed(others) for name, others in known.items()} or None,
+            "aliases": self._aliases(aliases or {}) or None,
             "source": source,
             "metadata": None if metadata is None else dict(metadata),
-            "writers": _listed(writers),
+            "writers": _listed("writers", writers),
             "min_relevance": min_relevance,
             "scoring_weights": None if scoring_weights is None else dict(scoring_weights),
             "max_tokens": max_tokens,
@@ -103,6 +106,14 @@ class Reading:
         }
         answer = yield from self.post("/v1/recall", namespace, body, namespaces=namespaces)
         return Recalled.from_json(answer)
+
+    def _aliases(self, added: Mapping[str, Iterable[str]]) -> dict[str, list[str] | None]:
+        known = {**self.session.settings.aliases, **added}
+        if len(known) > ALIASES_MAX:
+            raise ValueError(
+                f"aliases are of {ALIASES_MAX} words at most, those of the settings among them."
+            )
+        return {name: _listed("aliases", others) for name, others in known.items()}
 
     def ask(
         self,
@@ -251,12 +262,15 @@ class Reading:
         names_relayer: bool = False,
     ) -> Operation[Any]:
         """Send a body about one namespace or several, with their keys, and return the answer."""
-        names = [self.namespace_of(namespace)] if namespaces is None else list(namespaces)
-        if namespace is not None and namespaces is not None:
+        several = _listed("namespaces", namespaces)
+        if namespace is not None and several is not None:
             raise ValueError("Give a namespace or several namespaces, not both.")
+        if several == []:
+            raise ValueError("namespaces has no name in it; leave it out for the client's own.")
+        names = several or [self.namespace_of(namespace)]
         for name in names:
             normalise_namespace(name)
-        place = {"namespace": names[0]} if namespaces is None else {"namespaces": names}
+        place = {"namespace": names[0]} if several is None else {"namespaces": names}
         call = Call(
             method="POST",
             path=path,
@@ -280,17 +294,19 @@ def _narrowing(
     as_of: Moment | None,
 ) -> dict[str, Any]:
     return {
-        "kinds": _listed(kinds),
-        "tags": _listed(tags),
+        "kinds": _listed("kinds", kinds),
+        "tags": _listed("tags", tags),
         "after": None if after is None else rfc3339(after),
         "before": None if before is None else rfc3339(before),
         "as_of": None if as_of is None else rfc3339(as_of),
     }
 
 
-def _listed(values: Iterable[str] | None) -> list[str] | str | None:
-    """Return a list for JSON; a text is no list of letters, so that the relayer refuses it."""
-    return values if values is None or isinstance(values, str) else list(values)
+def _listed(name: str, values: Iterable[str] | None) -> list[str] | None:
+    """Return a list for JSON; a text would be taken for a list of its letters."""
+    if isinstance(values, str):
+        raise ValueError(f"{name} is a list of texts, not one text.")
+    return None if values is None else list(values)
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:

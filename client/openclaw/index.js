@@ -16,6 +16,7 @@ import { Link } from "./link.js";
 const TOOLS = read("tools.json");
 const TOOL_MS = 12_000; // a little more than the gateway gives itself
 const LATE_TURNS_MAX = 20; // kept in memory only; on disk they would lie readable
+const GOAL_CHARS_MAX = 8 * 1024; // the gateway cleans it and keeps its beginning
 const CONVERSATION_CHARS_MAX = 512 * 1024; // in a line of at most 2 MiB, whatever the encoding
 
 export default {
@@ -71,9 +72,10 @@ function defaultEndpoint() {
   return join(base, "memrelay", "gateway.json");
 }
 
-function contextOf({ agentId, sessionKey, sessionId, runId, trigger, inputProvenance } = {}) {
+function contextOf({ agentId, sessionKey, sessionId, runId, trigger, inputProvenance, goal } = {}) {
   const origin = inputProvenance && { kind: inputProvenance.kind };
-  return { agentId, sessionKey, sessionId, runId, trigger, inputProvenance: origin };
+  const about = typeof goal === "string" ? goal.slice(0, GOAL_CHARS_MAX).toWellFormed() : undefined;
+  return { agentId, sessionKey, sessionId, runId, trigger, inputProvenance: origin, goal: about };
 }
 
 function promptOf({ prompt, currentUserMessage }) {

@@ -137,11 +137,9 @@ STATEMENTS = (
         size_bytes int NOT NULL,
         word_count smallint NOT NULL,
         tokens bigint[] NOT NULL,
-        source bigint,
         fingerprint bytea,
         index_version smallint NOT NULL,
         embedding_model text,
-        embedding_version text NOT NULL DEFAULT '',
         PRIMARY KEY (account_id, memory_id),
         FOREIGN KEY (account_id, namespace_id) REFERENCES namespaces ON DELETE CASCADE
     )
@@ -152,11 +150,9 @@ STATEMENTS = (
     """,
     "CREATE UNIQUE INDEX memories_sequence ON memories (account_id, seq)",
     "CREATE INDEX memories_newest ON memories (account_id, namespace_id, seq)",
-    # What the index knows by other words, another model or other passages than today's is found as
-    # ranges beside today's versions, so that nothing is read when nothing waits.
     """
-    CREATE INDEX memories_versions ON memories (account_id, index_version, embedding_version, seq)
-        WHERE format = 'sealed'
+    CREATE INDEX memories_unembedded ON memories (account_id, namespace_id, seq)
+        WHERE embedding_model IS NULL
     """,
     "CREATE INDEX memories_blob ON memories (account_id, blob_id)",
     """
@@ -185,7 +181,7 @@ STATEMENTS = (
     )
     """,
     "ALTER TABLE vectors ALTER COLUMN embedding SET STORAGE PLAIN",
-    "CREATE INDEX vectors_scope ON vectors (account_id, namespace_id, model, epoch)",
+    "CREATE INDEX vectors_scope ON vectors (account_id, namespace_id, epoch, model)",
     """
     CREATE TABLE episodes (
         account_id bytea NOT NULL,

@@ -81,6 +81,13 @@ SELECT DISTINCT v.memory_id, 'it has vectors of another model too' FROM vectors 
 JOIN memories m ON m.account_id = $1 AND m.memory_id = v.memory_id
 WHERE v.account_id = $1 AND v.model IS DISTINCT FROM m.embedding_model
 UNION ALL
+SELECT DISTINCT v.memory_id, 'a vector is of another namespace or epoch' FROM vectors v
+JOIN memories m ON m.account_id = $1 AND m.memory_id = v.memory_id
+WHERE v.account_id = $1 AND (v.namespace_id, v.epoch) IS DISTINCT FROM (m.namespace_id, m.epoch)
+UNION ALL
+SELECT v.memory_id, 'the vectors of some of its parts are missing' FROM vectors v
+WHERE v.account_id = $1 GROUP BY v.memory_id, v.model HAVING count(*) <= max(v.part)
+UNION ALL
 SELECT t.memory_id, 'it was erased and has a row' FROM tombstones t
 JOIN memories m ON m.account_id = $1 AND m.memory_id = t.memory_id
 WHERE t.account_id = $1

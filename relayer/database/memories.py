@@ -1,6 +1,7 @@
-"""Statements that write, read, embed, restore and erase memories and episodes.
+"""Statements that write, read and erase memories and episodes.
 
-Not here: searching (`recall`), accounts and receipts' meaning (`relayer.sealed.receipts`).
+Not here: searching (`recall`), what finds them later (`vectors`), what receipts mean
+(`relayer.sealed.receipts`).
 """
 
 import uuid

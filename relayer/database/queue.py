@@ -1,6 +1,6 @@
 """The job queue's tables and the one way to put a job in: inside the caller's transaction.
 
-Not here: what a job does (`relayer.jobs`). pgqueuer owns these statements.
+Not here: what a job does (`relayer.jobs`). The statements are pgqueuer's, but for one that looks.
 
 - A payload names an account and ids, nothing else.
 """
@@ -8,6 +8,7 @@ Not here: what a job does (`relayer.jobs`). pgqueuer owns these statements.
 import json
 import uuid
 from collections.abc import Sequence
+from typing import Final
 
 from pgqueuer import AsyncpgDriver, Queries
 
@@ -18,6 +19,11 @@ EMBED = "embed"
 EXTRACT = "extract"
 REINDEX = "reindex"
 DELETE_BLOBS = "delete_blobs"
+
+_WAITING: Final = """
+SELECT dedupe_key, attempts FROM pgqueuer
+WHERE dedupe_key = ANY ($1) AND status IN ('queued', 'picked')
+"""
 
 
 async def install(connection: Connection) -> None:
@@ -46,17 +52,21 @@ async def enqueue(
         entrypoint,
         encode_payload(account, ids),
         priority=priority,
-        dedupe_key=f"{entrypoint}:{ids[0] if ids else account.hex()}",
+        dedupe_key=_dedupe_key(entrypoint, account, ids),
         on_conflict="skip",
     )
 
 
-async def waiting(connection: Connection, entrypoint: str) -> int:
-    """How many such jobs wait or run."""
-    sizes = await Queries(AsyncpgDriver(connection)).queue_size()
-    return sum(
-        s.count for s in sizes if s.entrypoint == entrypoint and s.status in ("queued", "picked")
-    )
+async def waiting(
+    connection: Connection, entrypoint: str, accounts: Sequence[AccountId]
+) -> dict[str, int]:
+    """Such jobs of these accounts that wait or run → how often each was put back."""
+    rows = await connection.fetch(_WAITING, [_dedupe_key(entrypoint, a, ()) for a in accounts])
+    return {r["dedupe_key"]: r["attempts"] for r in rows}
+
+
+def _dedupe_key(entrypoint: str, account: AccountId, ids: Sequence[uuid.UUID]) -> str:
+    return f"{entrypoint}:{ids[0] if ids else account.hex()}"
 
 
 def encode_payload(account: AccountId, ids: Sequence[uuid.UUID]) -> bytes:

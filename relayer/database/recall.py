@@ -52,13 +52,14 @@ WITH collection AS MATERIALIZED (
     FROM namespaces WHERE account_id = $1 AND namespace_id = ANY ($6::int[])
 ), near AS MATERIALIZED (
     -- A text of several passages is as near as its nearest, and a little as near as all of them.
-    SELECT m.seq, min(v.embedding <=> s.embedding) AS nearest,
-           avg(v.embedding <=> s.embedding) AS spread
-    FROM unnest($2::int[], $3::int[], $4::text[], $5::halfvec[])
-        AS s (namespace_id, epoch, model, embedding)
-    JOIN vectors v ON v.account_id = $1 AND v.namespace_id = s.namespace_id
-                  AND v.epoch = s.epoch AND v.model = s.model
-    JOIN memories m ON m.account_id = $1 AND m.memory_id = v.memory_id
+    SELECT m.seq, min(d.distance) AS nearest, avg(d.distance) AS spread
+    FROM (SELECT v.memory_id, v.embedding <=> s.embedding AS distance
+          FROM unnest($2::int[], $3::int[], $4::text[], $5::halfvec[])
+              AS s (namespace_id, epoch, model, embedding)
+          JOIN vectors v ON v.account_id = $1 AND v.namespace_id = s.namespace_id
+                        AND v.epoch = s.epoch AND v.model = s.model
+          OFFSET 0) d  -- so that numbers are joined and sorted, not vectors
+    JOIN memories m ON m.account_id = $1 AND m.memory_id = d.memory_id
     WHERE {_FOUND_AT_ALL}
     GROUP BY m.seq
 ), posting AS (
@@ -91,7 +92,7 @@ WITH collection AS MATERIALIZED (
     -- The score of a memory of ordinary length that holds every word of the query once.
     SELECT sum(idf) * {BM25_K1 + 1}::float8
            / (1::float8 + {BM25_K1}::float8 * {1 - BM25_B}::float8) AS bm25
-    FROM (SELECT coalesce(min(w.idf),
+    FROM (SELECT coalesce(max(w.idf),
                           ln(1::float8 + (c.documents + 0.5::float8) / 0.5::float8)) AS idf
           FROM generate_series(0, $20::int - 1) AS o (ordinal)
           CROSS JOIN collection c
@@ -108,6 +109,7 @@ WITH collection AS MATERIALIZED (
     JOIN memories m ON m.account_id = $1
                    AND m.seq BETWEEN a.seq - {NEIGHBOUR_SEQ} AND a.seq + {NEIGHBOUR_SEQ}
                    AND m.seq <> a.seq AND m.namespace_id = a.namespace_id
+                   AND m.epoch = a.epoch
                    AND m.writer = a.writer AND m.source IS NOT DISTINCT FROM a.source
                    AND coalesce(m.event_time, m.created_at)
                        BETWEEN coalesce(a.event_time, a.created_at) - $22::interval
@@ -138,7 +140,11 @@ SELECT * FROM (
     SELECT avg(nearest) AS mean_nearest, avg(spread) AS mean_spread FROM near
 ) AS meaning, (
     SELECT documents, words, (SELECT sum(bm25) FROM worded) AS all_bm25,
-           (SELECT bm25 FROM ideal) AS ideal
+           (SELECT bm25 FROM ideal) AS ideal,
+           CASE WHEN num_nonnulls($12, $13, $14, $15, $16) = 0 AND cardinality($19::bigint[]) = 0
+                THEN documents::bigint
+                ELSE (SELECT count(*) FROM memories m WHERE m.account_id = $1 AND {_FOUND_AT_ALL})
+           END AS findable
     FROM collection
 ) AS whole
 """
@@ -209,9 +215,9 @@ class Evidence:
         parts: (w,) what the word adds to the memory's BM25.
         ideal: BM25 of a memory of ordinary length that holds every word of the query once.
         mean_nearest, mean_spread: of all memories that may be found; NaN without vectors.
-        mean_bm25: of all memories of the namespaces.
-        documents: how many memories the namespaces have.
-        mean_words: how many words they have on average.
+        mean_bm25: of all memories that may be found.
+        findable: how many memories may be found: those that pass the caller's filters.
+        mean_words: how many words the memories of the namespaces have on average.
     """
 
     seqs: npt.NDArray[np.int64]
@@ -227,7 +233,7 @@ class Evidence:
     mean_nearest: float
     mean_spread: float
     mean_bm25: float
-    documents: float
+    findable: int
     mean_words: float
 
 
@@ -332,7 +338,6 @@ def _evidence(row: Row) -> Evidence:
         return np.stack([np.searchsorted(seqs, c) for c in columns], axis=1)
 
     words = positions("word_seqs")[:, 0]
-    documents = row["documents"] or 0.0
     return Evidence(
         seqs=seqs,
         nearest=ordered("nearest"),
@@ -346,9 +351,9 @@ def _evidence(row: Row) -> Evidence:
         ideal=row["ideal"] or 0.0,
         mean_nearest=_number(row["mean_nearest"]),
         mean_spread=_number(row["mean_spread"]),
-        mean_bm25=(row["all_bm25"] or 0.0) / max(documents, 1.0),
-        documents=documents,
-        mean_words=(row["words"] or 0.0) / max(documents, 1.0),
+        mean_bm25=(row["all_bm25"] or 0.0) / max(row["findable"], 1),
+        findable=row["findable"],
+        mean_words=row["words"] / max(row["documents"], 1.0),
     )
 
 

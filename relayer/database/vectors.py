@@ -3,12 +3,13 @@
 Not here: searching them (`recall`), the words of a new memory (`memories`).
 
 - A memory's index is up to date when its words have today's `index_version` and its vectors today's
-  `embedding_version`, which names a model and how it cuts texts.
+  `embedding_version`, which names a model and how it cuts texts; or when a later release, which
+  looks after those memories itself, wrote its words.
 - New vectors come in and old ones go in one transaction: a search sees the one or the other.
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -23,7 +24,8 @@ from relayer.sealed.keys import AccountId
 
 MANUAL_MODEL: Final = "manual"
 NO_VECTOR: Final = "none"  # no endpoint takes the text: it is found by keyword alone
-LOST: Final = "lost"  # the blob is lost or altered
+LOST: Final = "lost"  # the blob is altered
+MISSING: Final = "missing"  # in place of a version: the blob is not there, which may pass
 Vector = tuple[Row, int, npt.NDArray[np.float16]]  # memory row, part, turned vector
 Position = tuple[int, str, int]  # index version, embedding version, sequence number
 START: Final[Position] = (0, "", 0)
@@ -33,12 +35,15 @@ _COLUMNS: Final = """
     m.memory_id, m.namespace_id, m.epoch, m.seq, m.revision, m.type, m.blob_id, m.size_bytes,
     m.index_version, m.embedding_version
 """
+_IS_DUE: Final = """
+    m.format = 'sealed' AND (m.index_version < $2
+                             OR m.index_version = $2 AND coalesce(m.embedding_version <> $3, false))
+"""
 _NAMED: Final = f"""
 SELECT {_COLUMNS}, ns.name AS namespace
 FROM memories m
 JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
-WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND m.format = 'sealed'
-  AND (m.index_version < $3 OR m.embedding_version <> $4)
+WHERE m.account_id = $1 AND m.memory_id = ANY ($4) AND {_IS_DUE}
 """
 _PAGE: Final = """
     m.account_id = $1 AND m.format = 'sealed' AND ($7::int[] IS NULL OR m.namespace_id = ANY ($7))
@@ -46,8 +51,8 @@ _PAGE: Final = """
 """
 _ORDER: Final = "ORDER BY m.index_version, m.embedding_version, m.seq LIMIT $8"
 
-# Ranges of one index, in its order: older words, then vectors of a version below and above.
-# Newer words were written by a newer release, which looks after those memories itself.
+# `_IS_DUE` as ranges of one index, in its order: older words, then vectors of a version below and
+# above.
 _DUE: Final = f"""
 SELECT m.*, ns.name AS namespace
 FROM ((SELECT {_COLUMNS} FROM memories m WHERE {_PAGE} AND m.index_version < $2 {_ORDER})
@@ -72,15 +77,14 @@ WHERE EXISTS (SELECT {_ITS_OLDER} AND m.index_version = $1 AND m.embedding_versi
 UNION SELECT a.account_id FROM accounts a
 WHERE EXISTS (SELECT {_ITS_OLDER} AND m.index_version = $1 AND m.embedding_version > $2)
 """
-_PROGRESS: Final = """
+_PROGRESS: Final = f"""
 SELECT count(*) AS memories,
-       count(*) FILTER (WHERE due) AS waiting,
+       count(*) FILTER (WHERE due AND embedding_version <> 'missing') AS waiting,
+       count(*) FILTER (WHERE due AND embedding_version = 'missing') AS missing,
        count(*) FILTER (WHERE NOT due AND embedding_model = 'none') AS refused,
        count(*) FILTER (WHERE NOT due AND embedding_model = 'lost') AS lost
-FROM (SELECT embedding_model,
-             format = 'sealed' AND (index_version < $2 OR coalesce(embedding_version <> $3, false))
-                 AS due
-      FROM memories WHERE account_id = $1) m
+FROM (SELECT embedding_model, embedding_version, {_IS_DUE} AS due
+      FROM memories m WHERE account_id = $1) m
 """
 _LAST_SEQ: Final = "SELECT coalesce(max(seq), 0) AS seq FROM memories WHERE account_id = $1"
 _FORGET_VERSIONS: Final = """
@@ -89,10 +93,10 @@ WHERE account_id = $1 AND format = 'sealed' AND seq > $2 AND seq <= $3 AND embed
 """
 
 # Lock the rows that still live and are still due: an erased one must not get a vector.
-_LOCK: Final = """
-SELECT memory_id, index_version, embedding_version FROM memories
-WHERE account_id = $1 AND memory_id = ANY ($2) AND format = 'sealed'
-ORDER BY memory_id FOR UPDATE
+_LOCK: Final = f"""
+SELECT m.memory_id, m.index_version, m.embedding_version FROM memories m
+WHERE m.account_id = $1 AND m.memory_id = ANY ($4) AND {_IS_DUE}
+ORDER BY m.memory_id FOR UPDATE
 """
 _DELETE_VECTORS: Final = "DELETE FROM vectors WHERE account_id = $1 AND memory_id = ANY ($2)"
 _INSERT_VECTORS: Final = """
@@ -112,6 +116,11 @@ SET embedding_model = g.mark, embedding_version = coalesce($4, m.embedding_versi
     index_version = greatest(m.index_version, $5)
 FROM unnest($2::uuid[], $3::text[]) AS g (memory_id, mark)
 WHERE m.account_id = $1 AND m.memory_id = g.memory_id
+"""
+_MARK_MISSING: Final = f"""
+UPDATE memories m SET embedding_version = 'missing'
+WHERE m.account_id = $1 AND m.memory_id = ANY ($4) AND {_IS_DUE}
+  AND m.embedding_version <> 'missing'
 """
 _DELETE_POSTINGS: Final = """
 DELETE FROM postings p
@@ -133,10 +142,10 @@ WITH word AS (
     WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
 ), memory AS (
     UPDATE memories m
-    SET word_count = r.word_count, index_version = $2,
+    SET word_count = r.word_count, source = r.source, index_version = $2,
         tokens = coalesce((SELECT array_agg(w.token) FROM word w
                            WHERE w.memory_id = m.memory_id), '{}')
-    FROM unnest($3::uuid[], $4::smallint[]) AS r (memory_id, word_count)
+    FROM unnest($3::uuid[], $4::smallint[], $10::bigint[]) AS r (memory_id, word_count, source)
     WHERE m.account_id = $1 AND m.memory_id = r.memory_id
 )
 INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
@@ -176,6 +185,7 @@ class Worded:
     memory_id: uuid.UUID
     namespace_id: int
     word_count: int
+    source: int | None
     postings: Mapping[int, int] = field(repr=False)
 
 
@@ -185,6 +195,7 @@ class Indexed:
 
     Attributes:
         given_up: memories that get no vector → `NO_VECTOR` or `LOST`.
+        missing: memories that are tried again once their blobs are back.
     """
 
     versions: Versions
@@ -192,6 +203,7 @@ class Indexed:
     words: Sequence[Worded]
     vectors: Sequence[Vector]
     given_up: Mapping[uuid.UUID, str]
+    missing: Set[uuid.UUID]
 
 
 @dataclass(frozen=True)
@@ -202,13 +214,19 @@ class Progress:
     waiting: int
     refused: int
     lost: int
+    missing: int = 0
+
+    @property
+    def up_to_date(self) -> int:
+        """How many are as they should be."""
+        return self.memories - self.waiting - self.refused - self.lost - self.missing
 
 
 async def due_of(
     database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID], versions: Versions
 ) -> list[Row]:
     """Those of these memories whose index is out of date."""
-    return await database.fetch(_NAMED, account, memory_ids, versions.index, versions.embedding)
+    return await database.fetch(_NAMED, account, versions.index, versions.embedding, memory_ids)
 
 
 async def due(
@@ -250,15 +268,18 @@ async def forget_versions(database: Database, *, account: AccountId) -> None:
         await database.execute(_FORGET_VERSIONS, account, first, through)
 
 
-async def store(database: Database, *, account: AccountId, indexed: Indexed) -> None:
-    """Replace what memories are found by, where they still live and are still out of date."""
+async def store(database: Database, *, account: AccountId, indexed: Indexed) -> bool:
+    """Replace what memories are found by, where they still live and are still out of date.
+
+    Returns whether anything is up to date now that was not.
+    """
     ids = {w.memory_id for w in indexed.words} | set(indexed.given_up)
-    ids |= {row["memory_id"] for row, _, _ in indexed.vectors}
+    ids |= {row["memory_id"] for row, _, _ in indexed.vectors} | indexed.missing
     async with database.transaction() as connection:
         if indexed.words:  # they change the counts that writes and erasures change under this lock
             await lock_account(connection, account)
-        locked = await connection.fetch(_LOCK, account, sorted(ids))
         at = indexed.versions
+        locked = await connection.fetch(_LOCK, account, at.index, at.embedding, sorted(ids))
         unworded = {r["memory_id"] for r in locked if r["index_version"] < at.index}
         unembedded = {r["memory_id"] for r in locked if r["embedding_version"] != at.embedding}
         words = [w for w in indexed.words if w.memory_id in unworded]
@@ -274,6 +295,10 @@ async def store(database: Database, *, account: AccountId, indexed: Indexed) -> 
             await connection.execute(
                 _GIVE_UP, account, list(given_up), marks, at.embedding, at.index
             )
+        if indexed.missing:
+            missing = list(indexed.missing)
+            await connection.execute(_MARK_MISSING, account, at.index, at.embedding, missing)
+    return any(r["memory_id"] not in indexed.missing for r in locked)
 
 
 async def _replace_words(
@@ -293,6 +318,7 @@ async def _replace_words(
         [token for _, token, _ in postings],
         [n for _, _, n in postings],
         [w.word_count for w, _, _ in postings],
+        [w.source for w in words],
     )
 
 

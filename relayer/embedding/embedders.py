@@ -1,7 +1,7 @@
 """Texts to unit vectors, by the built-in model or by any OpenAI-compatible endpoint.
 
 It does not own the model's files (`model.py`), the cache and the batches around an embedder
-(`embed_cache.py`), what a vector is used for, or turning it.
+(`cache.py`), what a vector is used for, or turning it.
 
 - Vectors are float32, (n, dim), L2-normalised and finite; an answer that is anything else counts
   as that endpoint's failure.

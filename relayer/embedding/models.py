@@ -3,7 +3,10 @@
 It does not own which models those are (`query_vectors.py`) or how an embedder is built (`app.py`).
 
 - The current model's vector never waits for another model's beyond `OTHER_WAIT_S`.
-- A model that is away is not asked again for `AWAY_S`: no recall pays twice for finding out.
+- A model that is away is not asked again for `AWAY_S`: no recall pays twice for finding out. One
+  that was too slow for an account's query rests for that account alone, one that refused a text
+  not at all: nobody can switch a model off for others.
+- What cannot be searched by is no error: the recall goes on without that model.
 """
 
 import asyncio
@@ -11,13 +14,15 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from relayer.embedding.embedders import Embedder, Vectors
+from relayer.embedding.embedders import Embedder, TextRefused, Vectors
 from relayer.errors import Unavailable
 
 _log = logging.getLogger(__name__)
 
 OTHER_WAIT_S: Final = 2.0
 AWAY_S: Final = 60.0
+SLOW_MAX: Final = 10_000  # accounts remembered
+ON_LOOP_CHARS: Final = 512  # beyond it texts are tokenised in a thread
 
 Load = Callable[[str], Embedder | None]
 
@@ -32,7 +37,8 @@ class Embedders:
         self.current = current
         self._load = load
         self._others: dict[str, asyncio.Future[Embedder | None]] = {}
-        self._away_until: dict[str, float] = {}  # on the event loop's clock
+        # (model, None or the account it was too slow for) → a time on the event loop's clock
+        self._away_until: dict[tuple[str, bytes | None], float] = {}
 
     async def embed_queries(
         self, texts: Sequence[str], models: Collection[str], *, account: bytes
@@ -44,35 +50,79 @@ class Embedders:
             m: vectors for m, vectors in zip(asked, answers, strict=True) if vectors is not None
         }
 
+    def known(self, text: str, models: Collection[str]) -> float:
+        """Return the share of the tokens of `text` that each of these loaded models knows, 0–1.
+
+        Its beginning stands for a long text, which nobody else on this loop should wait for.
+        """
+        loaded: list[Embedder | None] = [self.current]
+        loaded += [f.result() for f in self._others.values() if _is_loaded(f)]
+        beginning = text[:ON_LOOP_CHARS]
+        shares = (e.known(beginning) for e in loaded if e is not None and e.model_id in models)
+        return min(shares, default=1.0)
+
     async def _embed(self, model_id: str, texts: Sequence[str], account: bytes) -> Vectors | None:
+        current = self.current
+        if current is None:
+            return None
         try:
-            if self.current is not None and model_id == self.current.model_id:
-                return await self.current.embed(texts, account=account)
+            if model_id == current.model_id:
+                return await _embedded(current, texts, account)
+            if self._is_away(model_id, account):
+                return None
             async with asyncio.timeout(OTHER_WAIT_S):
-                return await self._embed_other(model_id, texts, account)
+                # In a thread of its own, which goes on when this recall cannot wait.
+                embedder = await asyncio.shield(self._loading(model_id))
+                return None if embedder is None else await _embedded(embedder, texts, account)
+        except TextRefused:
+            return None
         except TimeoutError:
-            self._rest(model_id)
+            self._rest(model_id, account)
         except Unavailable:
-            if self.current is None or model_id != self.current.model_id:
-                self._rest(model_id)
+            if model_id != current.model_id:
+                self._rest(model_id, None)
+        except Exception as error:
+            if model_id == current.model_id:
+                raise
+            # Whatever keeps an older model from loading, recall goes on without it.
+            _log.error("older model failed", extra={"cause": type(error).__name__})
+            self._rest(model_id, None)
         return None
 
-    async def _embed_other(
-        self, model_id: str, texts: Sequence[str], account: bytes
-    ) -> Vectors | None:
-        now = asyncio.get_running_loop().time()
-        if self.current is None or self._away_until.get(model_id, now) > now:
-            return None
+    def _loading(self, model_id: str) -> "asyncio.Future[Embedder | None]":
         if model_id not in self._others:
-            # In a thread of its own, which goes on when this recall cannot wait.
-            self._others[model_id] = asyncio.ensure_future(asyncio.to_thread(self._load, model_id))
-        try:
-            embedder = await asyncio.shield(self._others[model_id])
-        except Unavailable:
-            del self._others[model_id]  # its files may come back
-            raise
-        return None if embedder is None else await embedder.embed(texts, account=account)
+            loading = asyncio.ensure_future(asyncio.to_thread(self._load, model_id))
+            self._others[model_id] = loading
+            loading.add_done_callback(lambda done: self._forget_failed(model_id, done))
+        return self._others[model_id]
 
-    def _rest(self, model_id: str) -> None:
+    def _forget_failed(self, model_id: str, done: "asyncio.Future[Embedder | None]") -> None:
+        if done.cancelled() or done.exception() is not None:
+            del self._others[model_id]  # its files may come back
+
+    def _is_away(self, model_id: str, account: bytes) -> bool:
+        now = asyncio.get_running_loop().time()
+        return any(self._away_until.get((model_id, who), now) > now for who in (None, account))
+
+    def _rest(self, model_id: str, account: bytes | None) -> None:
         _log.warning("a model of older vectors is away", extra={"event": "embedder.older_away"})
-        self._away_until[model_id] = asyncio.get_running_loop().time() + AWAY_S
+        if len(self._away_until) >= SLOW_MAX:
+            self._away_until.clear()
+        self._away_until[model_id, account] = asyncio.get_running_loop().time() + AWAY_S
+
+
+def _is_loaded(loading: "asyncio.Future[Embedder | None]") -> bool:
+    return loading.done() and not loading.cancelled() and loading.exception() is None
+
+
+async def _embedded(embedder: Embedder, texts: Sequence[str], account: bytes) -> Vectors:
+    """The vectors of what the model takes of each text: some servers refuse what is longer."""
+    if sum(map(len, texts)) > ON_LOOP_CHARS:
+        texts = await asyncio.to_thread(_beginnings, embedder, texts)
+    else:
+        texts = _beginnings(embedder, texts)
+    return await embedder.embed(texts, account=account)
+
+
+def _beginnings(embedder: Embedder, texts: Sequence[str]) -> list[str]:
+    return [(embedder.split(text) or [text])[0] for text in texts]

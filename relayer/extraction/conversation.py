@@ -7,15 +7,17 @@ It does not own which sentence is worth keeping (`judge.py`), nor what is done w
 - Quoted lines, code, tool output and XML blocks are material of others and yield no sentence.
 - What was never said in the conversation is not heard: messages of tools and systems, memories that
   were injected, and the files that an agent is started with.
+- In a numbered part only the first line says who speaks: what a tool returned may look like more.
 - Time is linear in the text.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from relayer.extraction.refused import orders_the_reader
+from relayer.extraction.refused import orders_the_reader, takes_over
 
 Role = Literal["user", "assistant", "other", "unknown"]
 
@@ -66,35 +68,42 @@ _LABEL: Final = re.compile(
 )
 
 
-# The line over a file that an agent's gateway puts before the conversation, such as `# SOUL.md`.
+# What a message begins with that is a file an agent is started with, such as `# SOUL.md`.
 _BOOT_FILE: Final = re.compile(
-    r"^[^\w\n]{0,8}(?:(?:file|contents? of)[: ]{1,2})?"
-    r"(?:[\w.~-]{0,64}/){0,12}[A-Z][A-Z_-]{2,30}\.md\W{0,8}$",
-    re.MULTILINE,
+    r"[^\w\n]{0,8}(?:(?:file|contents? of)[: ]{1,2})?(?:[\w.~-]{0,64}/){0,12}"
+    r"(?:AGENTS|BOOT|BOOTSTRAP|CLAUDE|GEMINI|HEARTBEAT|IDENTITY|MEMORY|SOUL|TOOLS|USER)\.md"
+    r"[^\w\n]{0,8}(?:\n|\Z)"
 )
 
 
 def heard(text: str) -> list[Message]:
     """Return the messages of `text` that facts may come from.
 
-    One that orders its reader to break rules is left out whole: its other sentences are what it
-    wants stored.
+    One whose author orders its reader to break rules is left out whole: its other sentences are
+    what it wants stored. Where only quotes or single sentences do, these are left out.
     """
-    said = [_before_boot_files(message) for message in messages(_without_tags(text, _INJECTED))]
-    return [
-        message
-        for message in said
-        if message.text and message.role != "other" and not orders_the_reader(message.text)
+    said = [
+        replace(message, text=_without_orders(message.text))
+        for message in messages(_without_injected(text))
+        if message.role != "other" and not _BOOT_FILE.match(message.text)
     ]
+    return [message for message in said if message.text]
 
 
-def _before_boot_files(message: Message) -> Message:
-    begins = _BOOT_FILE.search(message.text)
-    return replace(message, text=message.text[: begins.start()].strip()) if begins else message
+def _without_orders(text: str) -> str:
+    if not orders_the_reader(text):
+        return text
+    if takes_over(_without_quotes(_without_code(text))) or takes_over(own_words(text)):
+        return ""
+    pieces = _PIECE.findall(own_words(text))
+    return "".join(piece for piece in pieces if not orders_the_reader(piece)).strip()
 
 
 def transcript(said: Sequence[Message]) -> str:
-    """Return messages as a numbered list with what is known of who wrote them."""
+    """Return messages as a numbered list with what is known of who wrote them.
+
+    Lines after a message's first are indented, so that none of them passes for another message.
+    """
     lines = [_labelled_text(message) for message in said]
     if len(lines) < 2:
         return "".join(lines)
@@ -102,10 +111,11 @@ def transcript(said: Sequence[Message]) -> str:
 
 
 def _labelled_text(message: Message) -> str:
+    text = message.text.replace("\n", "\n  ")
     if message.role == "unknown":
-        return message.text
+        return text
     who = f"{message.speaker} ({message.role})" if message.speaker else message.role
-    return f"{who}: {message.text}"
+    return f"{who}: {text}"
 
 
 def messages(text: str) -> list[Message]:
@@ -117,10 +127,11 @@ def messages(text: str) -> list[Message]:
     """
     found: list[Message] = []
     role: Role = "unknown"
-    numbered = _numbered(text.replace("\r\n", "\n"))
-    for part in numbered:
+    text = text.replace("\r\n", "\n")
+    parts = _numbered(text)
+    for part in parts or [text]:
         speaker = ""
-        for label, piece in _labelled(part):
+        for label, piece in _labelled(part, numbered=bool(parts)):
             if label:
                 word, _, kind = label.partition("|")
                 role = _ROLES.get((kind or word).casefold(), "user")
@@ -133,40 +144,46 @@ def messages(text: str) -> list[Message]:
 
 
 def _numbered(text: str) -> list[str]:
-    """Return the parts of the numbered format, or the whole text; numbers must count up from 1."""
+    """Return the parts of the numbered format, none in another; numbers must count up from 1."""
     starts: list[tuple[int, int]] = []
     for match in _NUMBER.finditer(text):
         if int(match[1]) == len(starts) + 1:
             starts.append(match.span())
     if not starts or text[: starts[0][0]].strip():
-        return [text]
+        return []
     ends = [begin for begin, _ in starts[1:]] + [len(text)]
     return [text[begin:end] for (_, begin), end in zip(starts, ends, strict=True)]
 
 
-def _labelled(part: str) -> Iterator[tuple[str, str]]:
+def _labelled(part: str, *, numbered: bool) -> Iterator[tuple[str, str]]:
     """Yield (label, text) for each run of lines under one label; the first label may be empty."""
-    label, lines = "", list[str]()
+    label, lines, named = "", list[str](), True
     for number, line in enumerate(part.split("\n")):
-        match = _LABEL.match(line)
-        if match and (match[2] or _is_label(match[1], first=number == 0)):
+        match = None if numbered and number else _LABEL.match(line)
+        if match and (match[2] or _is_label(match[1], named=named)):
             yield label, "\n".join(lines)
             label, lines = f"{match[1]}|{match[2] or ''}", [line[match.end() :]]
         else:
             lines.append(line)
+            named = named and number > 0  # names count where the first line gave one
     yield label, "\n".join(lines)
 
 
-def _is_label(word: str, *, first: bool) -> bool:
-    """Tell whether `word` before a colon says who speaks: a role anywhere, a name at the start."""
+def _is_label(word: str, *, named: bool) -> bool:
+    """Tell whether `word` before a colon says who speaks: a role, or a name where they are used."""
     if word.casefold() in _ROLES:
         return True
-    return first and word.istitle() and not _NOT_NAMES.fullmatch(word.partition(" ")[0])
+    return named and word.istitle() and not _NOT_NAMES.fullmatch(word.partition(" ")[0])
 
 
 _CODE: Final = re.compile(r"^[ \t]*(`{3,}|~{3,})", re.MULTILINE)
 _TAG: Final = re.compile(r"<(/?)([A-Za-z][\w:.-]{0,63})(?:\s[^<>]*)?>")
 _ANY_TAG: Final = re.compile("")
+_INLINE: Final = re.compile(
+    r"<(a|b|code|em|i|kbd|mark|s|small|span|strong|sub|sup|u)(?:\s[^<>]*)?>([^<>\n]*)</\1>",
+    re.IGNORECASE,
+)
+_INLINE_DEPTH_MAX: Final = 3
 _INJECTED: Final = re.compile(r"[\w-]*memor(?:y|ies)\b")  # what memory plugins wrap memories in
 _OUTPUT_LINE: Final = re.compile(
     r"\s*(?:>|\$ |#!|>>> |\+\+\+ |--- |@@ |[{}\[\]|]|Traceback |File \"|at [\w.$]+\("
@@ -174,13 +191,26 @@ _OUTPUT_LINE: Final = re.compile(
     r"|[^{}\n]{0,80}\{\s*\"[^\"\n]{1,64}\"\s*:"
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|\d+ (?:passed|failed)\b|[\w.-]+@[\w.-]+:\S*[$#] )"
 )
+_ROLE_LINE: Final = re.compile(
+    rf"^[ \t]*(?:\d{{1,3}}\. )?(?:\*\*)?(?:{'|'.join(_ROLES)})(?:\*\*)?:",
+    re.IGNORECASE | re.MULTILINE,
+)
+_NUMBERED_LINE: Final = re.compile(r"^[ \t]*(\d{1,3})\. ", re.MULTILINE)
+_PIECE: Final = re.compile(r"[^.!?\n]*[.!?\n]+|[^.!?\n]+")
 _SYMBOLS: Final = re.compile(r"[{}\[\]<>=;|\\$#&^~`]")
 
 
 def own_words(text: str) -> str:
     """Return `text` without code blocks, XML blocks, quoted lines and output of tools."""
-    text = _without_tags(_without_code(text), _ANY_TAG)
+    text = _without_code(text)
+    for _ in range(_INLINE_DEPTH_MAX):
+        text = _INLINE.sub(r"\2", text)
+    text = _without_tags(text, _ANY_TAG)
     return "\n".join("" if _is_output(line) else line for line in text.split("\n"))
+
+
+def _without_quotes(text: str) -> str:
+    return "\n".join(line for line in text.split("\n") if not line.lstrip().startswith(">"))
 
 
 def _without_code(text: str) -> str:
@@ -196,8 +226,29 @@ def _without_code(text: str) -> str:
     return "".join(kept) if fence else "".join(kept) + text[position:]
 
 
-def _without_tags(text: str, names: re.Pattern[str]) -> str:
-    """Return `text` without every `<tag>…</tag>` of these names and its content; lone ones stay."""
+def _without_injected(text: str) -> str:
+    """Return `text` without injected memories; a block across messages is none.
+
+    Memories may be a numbered list, which begins with 1; the next message does not.
+    """
+    roles = [match.start() for match in _ROLE_LINE.finditer(text)]
+    numbers = [(match.start(), match[1]) for match in _NUMBERED_LINE.finditer(text)]
+
+    def in_one_message(begin: int, end: int) -> bool:
+        role, number = bisect_left(roles, begin), bisect_left(numbers, (begin, ""))
+        crossed = any(at < end for at in roles[role : role + 1])
+        return not crossed and all(at >= end or n == "1" for at, n in numbers[number : number + 1])
+
+    return _without_tags(text, _INJECTED, in_one_message)
+
+
+def _without_tags(
+    text: str, names: re.Pattern[str], only: Callable[[int, int], bool] = lambda *_: True
+) -> str:
+    """Return `text` without every `<tag>…</tag>` of these names and its content; lone ones stay.
+
+    `only` tells of the begin and end of such a block whether it goes.
+    """
     open_tags: dict[str, list[int]] = {}
     spans: list[tuple[int, int]] = []
     for match in _TAG.finditer(text):
@@ -207,7 +258,9 @@ def _without_tags(text: str, names: re.Pattern[str]) -> str:
         if not closing:
             open_tags.setdefault(name, []).append(match.start())
         elif open_tags.get(name):
-            spans.append((open_tags[name].pop(), match.end()))
+            begin = open_tags[name].pop()
+            if only(begin, match.end()):
+                spans.append((begin, match.end()))
     kept, position = list[str](), 0
     for begin, end in sorted(spans):
         if begin >= position:

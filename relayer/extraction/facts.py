@@ -60,20 +60,26 @@ class Extractor(Protocol):
 
 def distinct(facts: Iterable[Fact], related: Sequence[str]) -> list[Fact]:
     """Return the facts that are of use, each once, and none that is known already."""
-    seen = {normalised(text) for text in related}
-    kept = []
+    # A longer text is no fact; to normalise it would cost much.
+    known = {normalised(text) for text in related if len(text) <= FACT_CHARS_MAX}
+    kept: dict[str, Fact] = {}
     for fact in facts:
         key = normalised(fact.text)
-        if key not in seen and _is_usable(fact.text, key):
-            seen.add(key)
-            kept.append(fact)
-    return kept
+        new = key not in known or fact.contradicts is not None
+        if new and key not in kept and _is_usable(fact.text, key):
+            kept[key] = fact
+    return list(kept.values())
+
+
+# With the signs that tell A+ from A-, C from C# and -5 from 5; a hyphen inside a word is a blank.
+_WORD: Final = re.compile(
+    r"(?:(?<!\w)[-\u2212+<>≤≥$€£]{1,3}(?=\d))?\w+(?:[+#%€$£]{1,3}|-(?![\w-]))?"
+)
 
 
 def normalised(text: str) -> str:
-    """Return `text` for comparing: letters and digits alone, folded, one blank between words."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join(re.findall(r"\w+", folded))
+    """Return `text` for comparing: words, numbers and their signs, folded, one blank between."""
+    return " ".join(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
 
 
 def _is_usable(text: str, key: str) -> bool:

@@ -1,12 +1,25 @@
 """Whether a sentence is in a language that the rules have no words of, and how wide a text is.
 
 It does not own the words that say what a sentence is about (`cues.py`).
+
+- A language needs evidence: its letters, or two of its function words. A sentence that is merely
+  short of English ones is small talk more often than anything else.
 """
 
 import re
 import unicodedata
 from typing import Final
 
+from relayer.words.languages import language_of
+
+_OWN: Final = frozenset({"english", "german"})
+# Of languages that the keyword index has no function words of; each in no English sentence.
+_OTHER_COMMON: Final = frozenset(
+    """
+    og jeg ikke av til deg och jag inte är på som mig det minun olen että kanssa ovat eivät
+    jest nie się mam jestem moja mój ve bir için benim değil saya yang dan tidak dengan untuk
+    """.split()
+)
 # A third of the words of English and German are such ones; of other languages, a few by chance.
 _COMMON_WORDS: Final = frozenset(
     """
@@ -30,9 +43,13 @@ def is_foreign(sentence: str) -> bool:
     if has_other_script(sentence):
         return True
     words = [word.casefold() for word in re.findall(r"[^\W\d_]+", sentence)]
-    common = sum(word in _COMMON_WORDS for word in words)
-    share = _COMMON_SHARE * (2 if _OTHER_LETTERS.search(sentence) else 1)
-    return len(words) >= _FOREIGN_WORDS_MIN and common < share * len(words)
+    if len(words) < _FOREIGN_WORDS_MIN:
+        return False
+    common = sum(word in _COMMON_WORDS for word in words) / len(words)
+    if _OTHER_LETTERS.search(sentence):
+        return common < 2 * _COMMON_SHARE
+    named = language_of(words) not in _OWN or len(_OTHER_COMMON.intersection(words)) > 1
+    return named and common < 2 * _COMMON_SHARE
 
 
 def has_other_script(sentence: str) -> bool:

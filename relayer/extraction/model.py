@@ -6,10 +6,12 @@ text comes redacted), nor what makes a fact useless whoever found it (`facts.py`
 - What a model returns is data from outside: only checked values leave this module.
 - Messages of tools and systems, memories that were injected, and messages that order their reader
   to break rules are not shown to it.
-- A time, and a year in a fact's text, is believed only where something shown to it names one.
+- A time, and a year in a fact's text, is believed only where something shown to it names one or
+  counts the years to it; an invented date at the end of a fact is cut off, elsewhere it costs it.
 - An assistant's guess is no fact, and nothing that the user did not say is vital or certain.
 """
 
+import asyncio
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -21,8 +23,10 @@ import msgspec
 
 from relayer.errors import Unavailable
 from relayer.extraction.conversation import heard, transcript
+from relayer.extraction.dates import MONTH
 from relayer.extraction.facts import (
     CONFIDENCES,
+    FACT_CHARS_MAX,
     FACTS_MAX,
     IMPORTANCES,
     KINDS,
@@ -33,6 +37,7 @@ from relayer.extraction.facts import (
 from relayer.llm import LanguageModel, escape, fence, numbered, system_prompt
 
 SPEAKERS: Final = ("user", "assistant", "other")
+_READ_CHARS_MAX: Final = 2 * FACT_CHARS_MAX  # of an item; a longer one is no fact
 _KNOWN_CHARS_MAX: Final = 500  # of each known memory; a long one shows by then what it is about
 
 
@@ -53,13 +58,13 @@ class LlmExtractor:
             Unavailable: the model is away (`llm.unavailable`) or its answer is not a list of facts
                 (`llm.invalid_output`). The caller still has the turn and keeps it for later.
         """
-        turn = replace(turn, text=transcript(heard(turn.text)))
+        turn = await asyncio.to_thread(_shown, turn)
         if not turn.text:
             return []
         reply = await self._model.structured(
             system=self._system, user=_prompt(turn), schema_name="facts", schema=SCHEMA
         )
-        facts = distinct(_facts(reply, turn), turn.related)
+        facts = await asyncio.to_thread(lambda: distinct(_facts(reply, turn), turn.related))
         order = sorted(range(len(facts)), key=lambda n: IMPORTANCES.index(facts[n].importance))
         return [facts[n] for n in sorted(order[: self._facts_max])]
 
@@ -89,6 +94,11 @@ SCHEMA: Final[dict[str, object]] = {
         }
     },
 }
+
+
+def _shown(turn: Turn) -> Turn:
+    """Return what the model is shown of `turn`, beside its time."""
+    return replace(turn, text=transcript(heard(turn.text)))
 
 
 def _prompt(turn: Turn) -> str:
@@ -122,15 +132,15 @@ def _facts(reply: bytes, turn: Turn) -> list[Fact]:
     ]
     if items and not readable:
         raise Unavailable("The language model gave no usable answer.", code="llm.invalid_output")
-    facts = [_fact(item, turn) for item in readable]
     years = _years_shown(turn)
-    return [f for f in facts if f is not None and set(_YEAR.findall(f.text)) <= years]
+    facts = [_fact(item, turn, years) for item in readable]
+    return [fact for fact in facts if fact is not None]
 
 
-def _fact(item: dict[str, Any], turn: Turn) -> Fact | None:
+def _fact(item: dict[str, Any], turn: Turn, years: set[str]) -> Fact | None:
     """Return what `item` says, or None for talk about the talk and for an assistant's guess."""
-    text = _clean(item["text"])
-    speaker = _one_of(SPEAKERS, item.get("said_by"), "user")
+    text = _dated(_clean(item["text"][:_READ_CHARS_MAX]), years)
+    speaker = _one_of(SPEAKERS, item.get("said_by"), "other")
     importance = _one_of(IMPORTANCES, item.get("importance"), "standard")
     confidence = _one_of(CONFIDENCES, item.get("confidence"), "medium")
     if _ABOUT_THE_TALK.match(text) or (speaker == "assistant" and confidence == "low"):
@@ -143,7 +153,7 @@ def _fact(item: dict[str, Any], turn: Turn) -> Fact | None:
         kind=_one_of(KINDS, item.get("kind"), "fact"),
         importance=importance,
         confidence=confidence,
-        event_time_ms=_stated_time_ms(item.get("event_time"), turn),
+        event_time_ms=_stated_time_ms(item.get("event_time"), years),
         contradicts=_place(item.get("contradicts"), len(turn.related)),
     )
 
@@ -153,7 +163,8 @@ _ABOUT_THE_TALK: Final = re.compile(
     r"(?:the )?(?:ai )?assistant (?:will|would|can|could|is going to|(?:offer|promis|suggest|propos"
     r"|recommend|ask|said|greet|thank|think|thought|believ|guess|assum|not(?:e|ing)|acknowledg"
     r"|confirm|respond|repl|underst[ao]{1,2}nd)\w*)\b"
-    r"|(?:the )?user (?:(?:greet|thank|acknowledg)\w*|said (?:hello|hi|thanks|goodbye|ok)"
+    r"|(?:the )?user (?!.*\b(?:from now on|always|never|every|each|only|whenever)\b)"
+    r"(?:(?:greet|thank|acknowledg)\w*|said (?:hello|hi|thanks|goodbye|ok)"
     r"|(?:asked|is asking|asks|want(?:s|ed) to know) (?:whether|if|about|for|what|how|why|when"
     r"|where|who|which|a question)|(?:is|was) having a conversation)\b",
     re.IGNORECASE,
@@ -178,18 +189,70 @@ def _place(number: object, count: int) -> int | None:
 
 
 _YEAR: Final = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
+_COUNTED: Final = re.compile(
+    r"(?<![\w.,])(\d{1,3}|[a-zäöüß]{1,8})[ -](?:years?|jahre?n?)\b", re.IGNORECASE
+)
+_NUMBERS: Final = {
+    word: n
+    for words in (
+        "one two three four five six seven eight nine ten eleven twelve",
+        "ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf",
+    )
+    for n, word in enumerate(words.split(), start=1)
+} | {"a": 1, "fifteen": 15, "twenty": 20, "thirty": 30, "fünfzehn": 15, "zwanzig": 20}
+_UNIT: Final = (
+    r"euros?|dollars?|pounds?|francs?|usd|eur|gbp|chf|metres|meters|miles|km|m|kg|g|gb|mb|ms|people|rows|users|items"
+    r"|words|tokens|characters|steps|times|hours|days|weeks|months|years|jahre?n?|stunden|tagen?"
+)
+_IN: Final = (
+    "in|on|since|by|until|till|from|before|after|around|im|am|seit|bis|ab|vor|nach|born|geboren"
+    "|spring|summer|autumn|winter|frühling|sommer|herbst|q[1-4]"
+)
+_DAY: Final = r"\d{1,2}(?:st|nd|rd|th|\.)?"
+# A year where a date stands. An amount is none, nor is the number of a room or a model.
+_DATE: Final = re.compile(
+    rf"(?P<lead>(?:^|,? )(?:{_IN})(?: the| dem)?(?: year| jahr)?)?"
+    rf"(?: \(?(?:{_DAY} )?(?:of )?(?:{MONTH})\.?,?| (?:{MONTH})\.? {_DAY},?"
+    rf"| \d{{1,2}}[./-]\d{{1,2}}[./-](?=\d{{4}})| (?=\d{{4}}-\d\d)| \((?=\d{{4}}\))|(?(lead)|(?!)))"
+    rf" ?(?P<year>(?:19|20)\d\d)(?:-\d\d){{0,2}}\)?(?![\w€%]|[.,]\d| (?:{_UNIT})\b)",
+    re.IGNORECASE,
+)
+_NEEDS_MORE: Final = re.compile(
+    r"(?:^|\s)(?:is|are|was|were|be|due|it's|ist|sind|war|waren|wird|am|in|on)$", re.IGNORECASE
+)
+
+
+def _dated(text: str, years: set[str]) -> str:
+    """Return `text` without an invented date at its end; nothing if it is worth nothing then."""
+    invented = [match for match in _DATE.finditer(text) if match["year"] not in years]
+    if not invented:
+        return text
+    first = invented[0]
+    rest, end = text[: first.start()], text[first.end() :]
+    whole = bool(first["lead"]) and not _NEEDS_MORE.search(rest)
+    return rest + end if whole and not end.strip(".!") else ""
 
 
 def _years_shown(turn: Turn) -> set[str]:
-    """Return the years that a fact may name: those in the texts, and those next to the turn's."""
-    years = {year for text in (turn.text, *turn.related) for year in _YEAR.findall(text)}
+    """Return the years that a fact may name.
+
+    Those in what is shown, those next to the turn's, and those that "ten years" counts up to.
+    """
+    texts = [turn.text, *(text[:_KNOWN_CHARS_MAX] for text in turn.related)]
+    years = {year for text in texts for year in _YEAR.findall(text)}
     if turn.occurred_at is not None:
-        years |= {str(turn.occurred_at.year + n) for n in (-1, 0, 1)}
+        counted = {0}.union(*(map(_counted, _COUNTED.findall(text)) for text in texts))
+        spans = {sign * n + near for n in counted for sign in (-1, 1) for near in (-1, 0, 1)}
+        years |= {str(turn.occurred_at.year + span) for span in spans}
     return years
 
 
-def _stated_time_ms(value: object, turn: Turn) -> int | None:
-    """Return an RFC 3339 time in ms; without `occurred_at` only if the text names its year."""
+def _counted(word: str) -> int:
+    return int(word) if word.isdecimal() else _NUMBERS.get(word.casefold(), 0)
+
+
+def _stated_time_ms(value: object, years: set[str]) -> int | None:
+    """Return an RFC 3339 time in ms, if its year is one that a fact may name."""
     if not isinstance(value, str):
         return None
     try:
@@ -197,7 +260,6 @@ def _stated_time_ms(value: object, turn: Turn) -> int | None:
         time = time if time.tzinfo else time.replace(tzinfo=UTC)
         if not 1 < time.year < 9999:  # beyond, converting between time zones overflows
             return None
-        stated = turn.occurred_at is not None or f"{time.year:04}" in turn.text
-        return int(time.timestamp() * 1000) if stated else None
+        return int(time.timestamp() * 1000) if str(time.year) in years else None
     except (ValueError, OverflowError):
         return None

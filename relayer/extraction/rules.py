@@ -25,8 +25,8 @@ class SentenceExtractor:
     Deterministic, and a message yields the same facts in every window it is sent in, so that
     sending it again stores nothing new:
 
-    1. Messages are told apart (numbers, roles, names) and read one by one. One that orders its
-       reader to break rules yields nothing at all: its other sentences are what it wants stored.
+    1. Messages are told apart (numbers, roles, names) and read one by one. One whose author orders
+       the reader to break rules yields nothing: its other sentences are what it wants stored.
     2. Quotes, code, tool output and XML are cut out; the rest is split into sentences.
     3. Each sentence is judged by its cues. One that starts with "it" or "that" takes the sentence
        before it along; a name before a message stands before each of its facts.
@@ -64,18 +64,19 @@ _IMPORTANCE_SCORE: Final = {"vital": 100, "standard": 0, "trivial": 0}
 
 def _judged(message: Message, *, alone: bool) -> list[tuple[int, Fact]]:
     """Return (score, fact) for each sentence of `message` worth keeping, in order."""
-    said = [s for s in sentences(own_words(message.text)) if len(s) <= FACT_CHARS_MAX]
+    prefix = f"{message.speaker}: " if message.speaker else ""
+    room = FACT_CHARS_MAX - len(prefix)
+    said = [s for s in sentences(own_words(message.text)) if len(s) <= room]
     by = {"by_assistant": message.role == "assistant", "by_user": message.role == "user"}
     verdicts = [judge(s, **by) for s in said]
     if not any(verdicts):
         verdicts = [_plain(s, message, alone=alone) for s in said]
-    prefix = f"{message.speaker}: " if message.speaker else ""
     return [
         (
             verdict.score + _IMPORTANCE_SCORE[verdict.importance],
             Fact(prefix + text, verdict.kind, verdict.importance, verdict.confidence),
         )
-        for text, verdict in _joined(said, verdicts)
+        for text, verdict in _joined(said, verdicts, room)
     ]
 
 
@@ -89,15 +90,19 @@ def _plain(sentence: str, message: Message, *, alone: bool) -> Verdict | None:
 
 
 def _joined(
-    said: Sequence[str], verdicts: Sequence[Verdict | None]
+    said: Sequence[str], verdicts: Sequence[Verdict | None], room: int
 ) -> Iterator[tuple[str, Verdict]]:
-    """Yield (text, verdict), a sentence that refers back together with the one before it."""
+    """Yield (text, verdict), a sentence that refers back together with the one before it.
+
+    No text grows past `room`; the sentence that would not fit starts anew.
+    """
     pending: tuple[str, Verdict] | None = None
     before = ""
     for sentence, verdict in zip(said, verdicts, strict=True):
         short = len(before) + len(sentence) < _JOINED_CHARS_MAX
         refers = bool(before) and short and _REFERS_BACK.match(sentence) is not None
-        if verdict and refers and pending and pending[0].endswith(before):
+        fits = pending is not None and len(pending[0]) + 1 + len(sentence) <= room
+        if verdict and refers and pending and fits and pending[0].endswith(before):
             pending = (f"{pending[0]} {sentence}", max(pending[1], verdict, key=_score))
         elif verdict:
             if pending:

@@ -94,11 +94,16 @@ def function_words(language: str) -> Set[str]:
     return _STOP[language]
 
 
-@lru_cache(maxsize=65536)
 def stems(term: str, language: str) -> tuple[str, ...]:
     """The stems of a case-folded word; identifiers and numbers stay as they are."""
     if not term.isalpha() and not _has_marks(term):
         return (term,)
+    return _stems(term, language)
+
+
+# Plain words only: what tells people apart, an address or a number, is not kept in memory.
+@lru_cache(maxsize=65536)
+def _stems(term: str, language: str) -> tuple[str, ...]:
     for first, last, script in _SCRIPTS:
         if first <= term[0] <= last:
             return (folded(_stem(term, script)),)

@@ -9,7 +9,6 @@ Not here: stems and function words (`languages`).
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Final
 
 from relayer.words.languages import MONTHS
@@ -49,7 +48,7 @@ _THOUSANDS: Final = re.compile(r"(\d{1,3}(?:,\d{3})+)(?:\.(\d+))?|(\d{1,3}(?:\.\
 _DECIMAL_COMMA: Final = re.compile(r"\d+,\d+")
 _ORDINAL: Final = re.compile(r"(\d+)(?:st|nd|rd|th)")
 _NUMERIC: Final = re.compile(r"v?(\d+(?:\.\d+)*)")
-_CLITIC: Final = re.compile(r"(?:'(?:s|m|re|ve|ll|d))+$", re.IGNORECASE)  # Anna's, we'll
+_CLITIC: Final = re.compile(r"(?:'(?:s|m|re|ve|ll|d)){1,2}$", re.IGNORECASE)  # Anna's, we'll
 _ELISION: Final = re.compile(  # l'eau, dell'acqua
     r"^(?:[cdjlmnst]|(?:jus|lors|puis)?qu|(?:d|n|s)?all|(?:d|n|s)?ell|un)'", re.IGNORECASE
 )
@@ -90,15 +89,9 @@ def _run_terms(run: re.Match[str]) -> tuple[str, ...]:
 
 
 def _terms(token: str) -> tuple[str, ...]:
-    return _cached(token) if len(token) <= TERM_CHARACTERS_MAX else _taken_apart(token)
-
-
-@lru_cache(maxsize=65536)
-def _cached(token: str) -> tuple[str, ...]:
-    return _taken_apart(token)
-
-
-def _taken_apart(token: str) -> tuple[str, ...]:
+    plain = token.isascii() and token.isalpha() and (token.islower() or token.istitle())
+    if plain and len(token) <= TERM_CHARACTERS_MAX:
+        return (token.casefold(),)  # most words: nothing to take apart
     if token[-3:].casefold() == "n't":
         return ()  # don't, isn't: nothing but function words
     token = _ELISION.sub("", _CLITIC.sub("", token))

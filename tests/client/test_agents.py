@@ -376,6 +376,25 @@ def test_a_rotated_agent_keeps_its_memories_and_loses_its_old_key(machine):
     assert not list(machine.folder.glob("*.pending"))
 
 
+def test_a_rotated_agent_keeps_its_own_aliases(machine):
+    """Also one whose key ended; without a profile, the owner's are as good as any."""
+    mains = {"aliases": {"k8s": ["kubernetes"]}}
+    write_private(machine.profile, json.loads(machine.profile.read_text()) | mains)
+    machine.provision("coder")
+    assert machine.settings("coder").aliases == mains["aliases"]
+    own = {"aliases": {"db": ["database"]}}
+    path = machine.folder / "coder.json"
+    write_private(path, json.loads(path.read_text()) | own)
+    machine.json("agents", "rotate", "coder")
+    assert machine.settings("coder").aliases == own["aliases"]
+    machine.run("keys", "revoke", machine.settings("coder").public_key)
+    assert machine.provision("coder")["state"] == "created"
+    assert machine.settings("coder").aliases == own["aliases"]
+    path.unlink()
+    machine.json("agents", "rotate", "coder")
+    assert machine.settings("coder").aliases == mains["aliases"]
+
+
 def test_a_revoked_agent_is_out(machine):
     agent = machine.provision("coder")
     shown = machine.run("agents", "revoke", "coder")

@@ -13,6 +13,7 @@ from nacl.exceptions import CryptoError
 from memrelay import MemoryClient, Settings
 from memrelay.errors import ConfigError, Invalid, NotGranted
 from memrelay.gateway import Context, Gateway, Roster
+from memrelay.models import Memory
 from memrelay.sealed.envelope import _HEADER, MEMORY, Place, open_envelope
 from memrelay.sealed.keys import NamespaceKey, account_bytes
 from tests.client.gateway_scene import (
@@ -303,6 +304,71 @@ async def test_a_shared_namespace_that_fails_costs_only_itself(
             min_relevance=0.3,
             chars_max=None,
         )
+    await roster.close()
+
+
+@pytest.mark.parametrize(
+    ("custody", "refused", "told"),
+    [("sealed", "secret", "NotGranted"), ("managed", "secret", "NotAllowed"),
+     ("sealed", "\u00a0", "Invalid")],
+)  # fmt: skip
+async def test_any_refusal_of_a_shared_namespace_costs_only_itself(
+    shared_relayer: RunningRelayer,
+    caplog: pytest.LogCaptureFixture,
+    custody: str,
+    refused: str,
+    told: str,
+) -> None:
+    owner = await founded(shared_relayer.url, custody)
+    coder = await agent_settings(owner, "coder")
+    await remembered(owner, TEA, "coder")
+    roster = Roster.single(coder)
+    seat = roster.seat(MAIN)
+    assert seat is not None
+    found = await seat.recall(
+        ASKED["prompt"], namespaces=("coder", refused), limit=5, min_relevance=0.3, chars_max=20
+    )
+    assert [memory.text for memory in found] == [f"{TEA[:20]} …"]
+    assert f"({told}," in caplog.text
+    await roster.close()
+
+
+async def test_namespaces_asked_one_by_one_keep_order_and_budget(
+    shared_relayer: RunningRelayer,
+) -> None:
+    owner = await founded(shared_relayer.url)
+    coder = await agent_settings(owner, "coder", "team", "news")
+    await remembered(owner, "Coffee is sold in the shop.", "coder")
+    await remembered(owner, TEA, "team")
+    await remembered(owner, "Green tea grows in Japan.", "news")
+    roster = Roster.single(coder)
+    seat = roster.seat(MAIN)
+    assert seat is not None
+    names = ("coder", "team", "news", "secret")
+
+    async def recalled(tokens_max: int | None) -> list[Memory]:
+        found = await seat.recall(
+            ASKED["prompt"],
+            namespaces=names,
+            limit=5,
+            min_relevance=0.0,
+            chars_max=None,
+            tokens_max=tokens_max,
+        )
+        return list(found)
+
+    everything = await recalled(1000)
+    scores = [memory.score or 0.0 for memory in everything]
+    assert (len(scores), everything[0].text) == (3, TEA)
+    assert scores == sorted(scores, reverse=True)
+    assert len(await recalled(None)) == 3
+    first, second, third = [memory.tokens or 0 for memory in everything]
+    assert min(first, second, third) > 0
+    assert await recalled(first + second) == everything[:2]
+    assert await recalled(first) == everything[:1]
+    fitting = await recalled(first - 1)
+    assert fitting
+    assert sum(memory.tokens or 0 for memory in fitting) < first
     await roster.close()
 
 

@@ -340,7 +340,6 @@ async def test_a_kind_is_one_of_the_relayers(served):
         ("memory_recall", {"query": "tea", "kinds": ["thought"]}, "arguments"),
         ("memory_recall", {"query": "tea", "after": "2026-01-01T00:00:00"}, "arguments"),
         ("memory_recall", {"query": "tea", "relevance_min": 2}, "arguments"),
-        ("memory_recall", {"query": "tea", "goal": ""}, "arguments"),
         ("memory_recall", {"query": "tea", "goal": "x" * 1001}, "arguments"),
         ("memory_recall", {"query": "tea", "namespace": "a\u0000b"}, "namespace"),
         ("memory_remember", {"text": TEA, "name_space": "work"}, "arguments"),
@@ -552,6 +551,9 @@ async def test_what_a_model_is_about_to_do_is_a_second_query(home, served):
         _, plain = await done(client, "memory_recall", **query)
         goal = {"goal": "find the nest of the marked heron, Zanzibar-4711"}
         _, found = await done(client, "memory_recall", **query, **goal)
+        for blank in ("", " \n"):
+            _, none = await done(client, "memory_recall", **query, goal=blank)
+            assert none == plain
     assert MARKED not in [memory["text"] for memory in plain["results"]]
     assert MARKED in [memory["text"] for memory in found["results"]]
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from memrelay import Settings, SyncMemoryClient
 from memrelay.gateway.endpoint import Endpoint
 from tests.client.conftest import shared_relayer  # noqa: F401 - a fixture
 from tests.client.gateway_process import Machine, machine_of, running_gateway, wait_for
@@ -102,6 +103,23 @@ def test_hooks_and_tools_reach_the_gateway(machine: Machine) -> None:
         others = host.call(tool="memory_search", event={"query": "green tea"}, ctx=bob)
         assert "No memory fits" in others["content"][0]["text"]
     assert machine.texts("anna") == [TEA]
+    assert host.logged == []
+
+
+def test_a_goal_in_the_context_is_a_second_query(machine: Machine) -> None:
+    """OpenClaw 2026.9 says none; what is no text, or blank, is no goal."""
+    event = {"prompt": "Please go on with what you were about to do."}
+    fact = "I prefer to pay the invoice of Contoso by bank transfer."
+    profile = machine.profiles / "agents" / "anna.json"
+    with SyncMemoryClient.from_settings(Settings.load(profile, environ={})) as client:
+        client.remember(fact)
+    with running_gateway(machine), hosted(machine) as host:
+        for goal in (None, 5, {"text": "invoice"}, " "):
+            answer = host.call(hook="before_prompt_build", event=event, ctx={**ANNA, "goal": goal})
+            assert "prependContext" not in answer
+        ctx = {**ANNA, "goal": "pay the invoice of Contoso \ud83c" + "x" * 20_000}
+        answer = host.call(hook="before_prompt_build", event=event, ctx=ctx)
+        assert "Contoso" in answer["prependContext"]
     assert host.logged == []
 
 

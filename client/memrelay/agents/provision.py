@@ -87,7 +87,7 @@ class Agents:
         ledger, settings = self._ledger(), self._files.settings(name)
         if settings is None or ledger.revoked(settings.identity.public_key):
             self._check_new(name, ledger)
-            return self._carry_out(name, self._plan(name, wanted(name, wish, {})))
+            return self._carry_out(name, self._plan(name, wanted(name, wish, {}), settings))
         held = _held(name, ledger, settings.public_key)
         want = wanted(name, wish, held)
         if too_much := excess(held, want):
@@ -124,7 +124,8 @@ class Agents:
             )
         if settings and finished and wish == Wish():
             return self._agent(name, finished, settings, held)
-        return self._carry_out(name, self._plan(name, wanted(name, wish, held), old))
+        plan = self._plan(name, wanted(name, wish, held), settings, replaces=old)
+        return self._carry_out(name, plan)
 
     def revoke(self, name: str) -> Agent:
         """Withdraw every key of an agent and delete its profile.
@@ -264,9 +265,14 @@ class Agents:
             name=name, state=state, public_key=settings.public_key, grants=grants, profile=path
         )
 
-    def _plan(self, name: str, want: Held, replaces: str | None = None) -> Plan:
+    def _plan(
+        self, name: str, want: Held, before: Settings | None, *, replaces: str | None = None
+    ) -> Plan:
+        """Return a plan with a new key; what an agent's profile says of its own stays."""
+        owner = self._client.settings
         settings = replace(
-            self._client.settings,
+            owner,
+            aliases=(before or owner).aliases,
             private_key=Identity.generate().seed_hex(),
             namespace=home_of(name),
             relayer_key=self._client.statement().relayer.hex(),

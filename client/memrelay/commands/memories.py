@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from memrelay.commands.parsers import Adder, alias, pair
+from memrelay.commands.parsers import Adder, alias, number, pair
 from memrelay.commands.shell import Shell, text_of, warn
 from memrelay.errors import ConfigError
 from memrelay.models import KINDS, MODES, Memory
@@ -59,7 +59,7 @@ def _add_recall(parser: ArgumentParser) -> None:
         "--metadata", action="append", type=pair, metavar="KEY=VALUE", help="repeatable: all match"
     )
     parser.add_argument(
-        "--min-relevance", type=float, default=MIN_RELEVANCE, metavar="X", help="0 to 1 (0.3)"
+        "--min-relevance", type=number, default=MIN_RELEVANCE, metavar="X", help="0 to 1 (0.3)"
     )
     parser.add_argument(
         "--max-tokens", type=int, metavar="N", help="of all texts together, 1 to 100000 (no bound)"
@@ -98,12 +98,12 @@ def _add_search(parser: ArgumentParser) -> None:
     )
     group.add_argument(
         "--vector-weight",
-        type=float,
+        type=number,
         metavar="X",
         help="of meaning, 0 to 100, instead of the usual",
     )
     group.add_argument(
-        "--text-weight", type=float, metavar="X", help="of words, 0 to 100; both or neither"
+        "--text-weight", type=number, metavar="X", help="of words, 0 to 100; both or neither"
     )
     group.add_argument("--goal", metavar="TEXT", help="what you are about to do: a second query")
     group.add_argument(
@@ -117,12 +117,12 @@ def _add_search(parser: ArgumentParser) -> None:
 
 def _add_order(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("what counts beside the query")
-    group.add_argument("--recency", type=float, metavar="X", help="weight of age, 0 to 100 (0)")
+    group.add_argument("--recency", type=number, metavar="X", help="weight of age, 0 to 100 (0)")
     group.add_argument(
-        "--half-life", type=float, metavar="DAYS", help="after which age counts half (30 days)"
+        "--half-life", type=number, metavar="DAYS", help="after which age counts half (30 days)"
     )
     group.add_argument(
-        "--importance", type=float, metavar="X", help="weight of importance, 0 to 100 (0)"
+        "--importance", type=number, metavar="X", help="weight of importance, 0 to 100 (0)"
     )
 
 

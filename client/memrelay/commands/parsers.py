@@ -3,6 +3,7 @@
 It does not own any command.
 """
 
+import math
 import re
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
@@ -74,6 +75,14 @@ def pair(text: str) -> tuple[str, str]:
     if not key or not separator:
         raise ArgumentTypeError("write KEY=VALUE")
     return key, value
+
+
+def number(text: str) -> float:
+    """Return a number; JSON has neither infinity nor what is no number."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ArgumentTypeError("write a finite number")
+    return value
 
 
 def alias(text: str) -> tuple[str, str]:

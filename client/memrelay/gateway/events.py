@@ -21,7 +21,7 @@ class Context:
     run_id: str | None = None
     trigger: str | None = None
     origin: str | None = None  # of the input: `external_user`, `inter_session`, `internal_system`
-    goal: str | None = None  # what the agent is about, if the gateway knows that
+    goal: str | None = None  # what the agent is about, from a gateway that says so in its `ctx`
 
     @classmethod
     def from_json(cls, value: object) -> Self:
@@ -119,10 +119,10 @@ def read_messages(value: object) -> tuple[Message, ...]:
 
 def _content(value: Any) -> str:
     if isinstance(value, str):
-        return _whole(value)
+        return encodable(value)
     blocks = value if isinstance(value, list) else []
     texts = [
-        _whole(block["text"])
+        encodable(block["text"])
         for block in blocks
         if isinstance(block, Mapping)
         and block.get("type", "text") == "text"
@@ -132,9 +132,4 @@ def _content(value: Any) -> str:
 
 
 def _text(value: object) -> str | None:
-    return _whole(value) if isinstance(value, str) and value else None
-
-
-def _whole(text: str) -> str:
-    """Return a text without halves of characters, which JSON can hold and UTF-8 cannot."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return encodable(value) if isinstance(value, str) and value else None

@@ -109,7 +109,7 @@ class Gateway:
             return await self._recall(
                 seat,
                 None if refusal else query,
-                goal=encodable(context.goal or "").strip()[:GOAL_CHARS_MAX] or None,
+                goal=encodable(clean_query(context.goal or ""))[:GOAL_CHARS_MAX] or None,
                 opens=session if opening else None,
             )
         except Exception as error:

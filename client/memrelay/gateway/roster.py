@@ -11,7 +11,7 @@ It does not own what a session key means (`guards.py`) or how profiles are made 
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -103,6 +103,7 @@ class Seat:
                 raise
             # One that is refused must not cost the others.
             found = await self._apart(recalled, namespaces)
+            found = found if tokens_max is None else _fitting(found, tokens_max)
         return presentable(found, limit=limit, chars_max=chars_max)
 
     async def _apart(
@@ -229,6 +230,16 @@ class Roster:
             client = _own_client(path)
             self._own[path.stem] = (version, client)
         return True, client
+
+
+def _fitting(memories: Iterable[Memory], tokens_max: int) -> list[Memory]:
+    """Return the memories that fit into a budget, in order, as the relayer fits them in."""
+    fitting, left = [], tokens_max
+    for memory in memories:
+        if (tokens := memory.tokens or 0) <= left:
+            fitting.append(memory)
+            left -= tokens
+    return fitting
 
 
 def _own_client(path: Path) -> MemoryClient | None:

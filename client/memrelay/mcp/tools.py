@@ -189,7 +189,6 @@ class _Tools:
         goal: Annotated[
             str | None,
             Field(
-                min_length=1,
                 max_length=1000,
                 description="What you are about to do, if the query alone does not tell.",
             ),
@@ -209,7 +208,7 @@ class _Tools:
             after=after,
             before=before,
             min_relevance=relevance_min,
-            goal=goal,
+            goal=goal if goal and goal.strip() else None,
         )
         told = Told.of(found.results, "No memory fits. Say so rather than guess.")
         answer = Found(

@@ -1,0 +1,117 @@
+"""What an earlier release stored is there after an upgrade, and becomes what this one stores."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+from alembic import command
+
+from relayer import check
+from relayer.database import migrate
+from relayer.database.pool import Database
+from relayer.embedding.embedders import Embedder
+from relayer.postgres.embedded import EmbeddedPostgres
+from relayer.words import INDEX_VERSION
+from tests.conftest import BenchMaker
+from tests.services import TEAM, bench_on
+
+# Each after those it refers to.
+TABLES = (
+    *("accounts", "key_owner", "grants", "receipts", "namespaces", "namespace_keys"),
+    *("memories", "postings", "vectors", "blobs"),
+)
+COLUMNS = """
+SELECT attname FROM pg_attribute
+WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+
+
+@asynccontextmanager
+async def database_at(postgres: EmbeddedPostgres, revision: str) -> AsyncIterator[dict[str, Any]]:
+    """How to reach a database of an earlier release, and its `url`."""
+    name = f"test_{uuid.uuid4().hex}"
+    admin = await asyncpg.connect(**{**postgres.admin_args, "database": "postgres"})
+    owner = postgres.connect_args["user"]
+    await admin.execute(f'CREATE DATABASE "{name}" OWNER "{owner}"')
+    url = urlsplit(postgres.sqlalchemy_url)._replace(path=f"/{name}").geturl()
+    config = migrate._config()
+    config.attributes["url"] = url
+    await asyncio.to_thread(command.upgrade, config, revision)
+    yield {"connect_args": {**postgres.connect_args, "database": name}, "url": url}
+    await admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    await admin.close()
+
+
+async def copy_rows(source: Database, target: dict[str, Any]) -> None:
+    """The rows of a database of today in one of earlier, as far as that has columns for them."""
+    old = await asyncpg.connect(**target)
+    for table in TABLES:
+        columns = ", ".join(r["attname"] for r in await old.fetch(COLUMNS, table))
+        rows = await source.fetch(f"SELECT ROW({columns})::text AS row FROM {table}")
+        await old.execute(
+            f"INSERT INTO {table} SELECT (r::{table}).* FROM unnest($1::text[]) r",
+            [r["row"] for r in rows],
+        )
+    await old.execute("UPDATE memories SET index_version = 1")
+    await old.close()
+
+
+@pytest.mark.parametrize("embedded", [True, False])
+async def test_what_the_first_revision_holds_is_followed_up(
+    postgres: EmbeddedPostgres, make_bench: BenchMaker, embedder: Embedder, embedded: bool
+) -> None:
+    before = make_bench(embedder=embedder)
+    founder = await before.account()
+    caller = await before.caller(founder)
+    stored = await before.remember(caller, "Anna prefers tea.", source="kitchen", tags=("drinks",))
+    if embedded:
+        await before.embed(caller, stored)
+    source = await before.value("SELECT source FROM memories")
+    assert source is not None
+    async with database_at(postgres, "0001") as earlier:
+        await copy_rows(before.storage.database, earlier["connect_args"])
+        await migrate.migrate(**earlier)
+        database = await Database.connect(earlier["connect_args"], connections=5)
+        bench = bench_on(
+            before.settings,
+            earlier["connect_args"],
+            database,
+            embedder=embedder,
+            identity=before.storage.identity,
+            clock=before.clock,
+        )
+        assert await bench.value("SELECT source FROM memories") is None
+        caller = await bench.caller(founder)
+        assert await bench.texts(caller, "Anna's tea", mode="keyword") == ["Anna prefers tea."]
+        bench.clock.advance(121)
+        await bench.services.worker.sweep()
+        async with bench.working():
+            await bench.until("SELECT count(*) FROM pgqueuer", 0)
+        row = (await bench.sql("SELECT * FROM memories"))[0]
+        assert (row["source"], row["index_version"]) == (source, INDEX_VERSION)
+        assert row["embedding_version"] == embedder.version
+        found = await bench.texts(caller, "Which hot drink does Anna like?", mode="vector")
+        assert found == ["Anna prefers tea."]
+        assert await bench.texts(caller, "tea", source="kitchen", namespaces=[TEAM]) == found
+        assert (await check.check(bench.storage)).problems == []
+        await database.close()
+
+
+async def test_an_upgraded_schema_is_a_new_one(
+    postgres: EmbeddedPostgres, database: Database
+) -> None:
+    described = """
+        SELECT table_name || '.' || column_name || ' ' || udt_name || coalesce(column_default, '')
+        FROM information_schema.columns WHERE table_schema = 'public'
+        UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1
+    """
+    async with database_at(postgres, "0001") as earlier:
+        await migrate.migrate(**earlier)
+        upgraded = await asyncpg.connect(**earlier["connect_args"])
+        assert await upgraded.fetch(described) == await database.fetch(described)
+        await upgraded.close()
