@@ -1,6 +1,6 @@
 """What a query is looked up by in the keyword index: words, their aliases, tags it names, a goal.
 
-Not here: what a word is (`words/`), hashing (`sealed.index`), scores (`database.recall`). Pure.
+Not here: what a word is (`words/`), hashing (`sealed.index`), scores (`fusion`). Pure.
 
 - Every word of the query has an ordinal. Whatever else may stand for it, an alias or a tag, shares
   the ordinal and so counts at most once.

@@ -1,6 +1,6 @@
 """Keyword index without words: keyed tokens, clipped counts, fingerprints, idempotency marks.
 
-Source: SPEC §8. Not here: which words a text has (`words/`), how hits rank (`database.recall`).
+Source: SPEC §8. Not here: which words a text has (`words/`), how hits rank (`fusion`).
 """
 
 import unicodedata

@@ -1,6 +1,6 @@
 """The words of a text, as the keyword index counts them.
 
-Not here: hashing them (`sealed.index`) and ranking (`database.recall`).
+Not here: hashing them (`sealed.index`) and ranking (`fusion`).
 
 - Pure and versioned: a change that gives other words for the same text raises `INDEX_VERSION`.
 - A query and a memory go through the same function.
