@@ -172,7 +172,7 @@ def plaintext(memories: list[Line], queries: list[Line]) -> dict[str, list[str]]
         words = "".join(c if c.isalnum() else " " for c in query["text"].casefold()).split()
         words = [w for w in words if w not in function_words("english")] or words or ["?"]
         found = database.execute(
-            f"SELECT text FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT ?",  # noqa: S608
+            f"SELECT text FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT ?",  # noqa: S608  # as above
             (" OR ".join(f'"{w}"' for w in words), max(CUTOFFS)),
         )
         answers[query["id"]] = [text for (text,) in found]

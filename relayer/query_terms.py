@@ -15,7 +15,7 @@ from typing import Final, Literal
 from relayer.settings import Limits
 from relayer.words import words
 
-GOAL_WEIGHT: Final = 0.5
+GOAL_WEIGHT: Final = 0.5  # of a goal's words, and of its vector, beside the query's
 TAGGED_WORDS_MAX: Final = 64  # of a query, that may be names of tags
 _EDGES: Final = ".,;:!?…\"'“”‘’«»()[]{}<>。，、！？「」『』（）"
 

@@ -48,22 +48,16 @@ def weighed(
     importances: Sequence[str],
     weights: Weights,
     now: datetime,
-) -> npt.NDArray[np.float64]:
-    """Scores with age and importance; `moments` are seconds since 1970."""
-    if weights.semantic_only:
-        return scores
-    recency, importance = added(moments, importances, weights, now)
-    return weights.semantic * scores + recency + importance
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Scores with age and importance, and what each of the two added.
 
-
-def added(
-    moments: npt.NDArray[np.float64], importances: Sequence[str], weights: Weights, now: datetime
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """What age adds to each score, and what importance adds."""
+    `moments` are seconds since 1970.
+    """
     age_days = np.maximum(now.timestamp() - moments, 0.0) / 86400
-    recency = 0.5 ** (age_days / weights.recency_half_life_days)
-    importance = np.array([IMPORTANCE[name] for name in importances], np.float64)
-    return weights.recency * recency, weights.importance * importance
+    recency = weights.recency * 0.5 ** (age_days / weights.recency_half_life_days)
+    values = np.array([IMPORTANCE[name] for name in importances], np.float64)
+    importance = weights.importance * values
+    return weights.of_search * scores + recency + importance, recency, importance
 
 
 def preferred(

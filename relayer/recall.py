@@ -20,7 +20,7 @@ from relayer.embedding.embedders import Vectors
 from relayer.namespaces import Namespaces
 from relayer.opening import Caller, Opener
 from relayer.periods import periods
-from relayer.query_terms import QueryTerms, query_terms
+from relayer.query_terms import GOAL_WEIGHT, QueryTerms, query_terms
 from relayer.query_vectors import QueryEmbedder, QueryVectors
 from relayer.record import Memory
 from relayer.sealed import index
@@ -29,7 +29,6 @@ from relayer.sealed.turn import derive_turn
 
 PAGE_MIN: Final = 10  # further memories opened at once when copies leave room
 SPARE_HITS: Final = 20  # beyond twice the limit, so that copies can be replaced
-GOAL_WEIGHT: Final = 0.5  # of a goal's vector beside the query's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,7 +312,7 @@ def _hits(
     # The caller's own formula has no place for a preference.
     spans = periods(query.text, now) if query.leg_weights is None else ()
     period = rank.preferred(evidence.moments, spans)
-    scores = rank.weighed(
+    scores, recency, importance = rank.weighed(
         fused.score + period, evidence.moments, evidence.importances, query.weights, now
     )
     matched: dict[int, list[str]] = {}
@@ -325,7 +324,6 @@ def _hits(
     order = np.lexsort((-evidence.seqs, -np.nan_to_num(fused.cosine), -scores))
     order = order[found[order] & (fused.nearness[order] >= query.min_relevance)]
     share = query.weights.of_search
-    recency, importance = rank.added(evidence.moments, evidence.importances, query.weights, now)
     return [
         Hit(
             seq=int(evidence.seqs[n]),

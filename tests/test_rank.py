@@ -20,7 +20,7 @@ def scores_of(
     ages = ages_days or [0.0] * len(scores)
     moments = np.array([(NOW - timedelta(days=age)).timestamp() for age in ages])
     names = importances or ["standard"] * len(scores)
-    return weighed(np.array(scores), moments, names, weights, NOW).tolist()
+    return weighed(np.array(scores), moments, names, weights, NOW)[0].tolist()
 
 
 def test_meaning_alone_keeps_the_scores() -> None:
