@@ -10,14 +10,18 @@ Not here: keys themselves (`custody.py`), request checks (`checks.py`), SQL (`da
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
+
+import msgspec
 
 from relayer.clock import Clock, to_ms
 from relayer.database import accounts as statements
-from relayer.database.pool import Connection, Database, UniqueViolation
+from relayer.database.pool import Connection, Database, Row, UniqueViolation
 from relayer.errors import BadRequest, Conflict, Corrupted, NotAllowed, NotFound
 from relayer.outbox import Outbox
+from relayer.preferences import DEFAULTS, AccountSettings, parse_settings
+from relayer.receipts import Act, next_receipt
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.grants import (
     Chain,
@@ -32,7 +36,7 @@ from relayer.sealed.grants import (
 )
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey, account_id
 from relayer.sealed.primitives import CryptoError
-from relayer.sealed.receipts import Item, Receipt, chain_hash, sign_receipt
+from relayer.sealed.receipts import Item
 
 CHAINS_MAX: Final = 10_000
 _STRENGTH: Final = {"reader": 1, "writer": 2, "owner": 3}
@@ -47,6 +51,7 @@ class Access:
     grants: tuple[Grant, ...]
     custody: Literal["managed", "sealed"]
     serial: int
+    settings: AccountSettings = DEFAULTS
 
     def strength(self, namespace: Namespace | None) -> int:
         """0 none, 1 reader, 2 writer, 3 owner, in a namespace or (None) the whole account."""
@@ -103,12 +108,35 @@ class Accounts:
 
     async def access(self, account: AccountId, key: PublicKey) -> Access | None:
         """What the key may do in the account now; None when it holds no live grant."""
-        chain = await self.chain(account)
+        chain, row = await self._current(account)
         now_ms = to_ms(self._clock())
         grants = tuple(g for g in chain.live(key, now_ms) if g.role != "custodian")
         if not grants:
             return None
-        return Access(account, key, grants, self.custody(chain), chain.serial)
+        settings = parse_settings(row["settings"])
+        return Access(account, key, grants, self.custody(chain), chain.serial, settings)
+
+    async def settings(self, account: AccountId) -> AccountSettings:
+        """What the account has chosen.
+
+        Raises:
+            NotFound: no such account.
+        """
+        row = await statements.find_account(self._database, account)
+        if row is None:
+            raise NotFound("No such account.")
+        return parse_settings(row["settings"])
+
+    async def choose(self, access: Access, settings: AccountSettings) -> None:
+        """Store what the account has chosen; it counts from the next request.
+
+        Raises:
+            NotAllowed: the key does not own the account.
+        """
+        access.require_owner()
+        await statements.update_settings(
+            self._database, account=access.account, settings=msgspec.json.encode(settings).decode()
+        )
 
     def custody(self, chain: Chain) -> Literal["managed", "sealed"]:
         """Managed while this relayer holds a live custodian grant; computed, never stored."""
@@ -126,6 +154,10 @@ class Accounts:
             NotFound: no such account.
             Corrupted: the stored grants do not verify, or history went backwards.
         """
+        return (await self._current(account))[0]
+
+    async def _current(self, account: AccountId) -> tuple[Chain, Row]:
+        """The account's verified chain and its row."""
         # Before the row is read: a grant that commits meanwhile may be in the cache and not in it.
         chain = self._chains.get(account) or Chain(account)
         row = await statements.find_account(self._database, account)
@@ -136,7 +168,7 @@ class Accounts:
         if row["grant_serial"] > chain.serial:
             chain = await self._continued(chain, row["grant_serial"])
         self._remember(chain)
-        return chain
+        return chain, row
 
     async def _continued(self, chain: Chain, serial: int) -> Chain:
         rows = await statements.grants_after(self._database, chain.account, chain.serial)
@@ -284,22 +316,9 @@ class Accounts:
             connection, key=item.recipient, account=item.account
         ):
             raise Conflict("That key belongs to another account.", code="key.taken")
-        now = self._clock()
-        receipt = sign_receipt(
-            self._identity,
-            Receipt(
-                account=item.account,
-                seq=heads.receipt_seq + 1,
-                previous=heads.receipt_head,
-                time_ms=to_ms(now),
-                op="grant" if is_grant else "revoke",
-                actor=actor,
-                namespace=None,
-                epoch=None,
-                items=(_grant_item(item),),
-                serial=item.serial,
-            ),
-        )
+        act = Act(item.account, actor, "grant" if is_grant else "revoke", self._clock())
+        heads = replace(heads, grant_serial=item.serial)
+        receipt, after = next_receipt(self._identity, act, heads, (_grant_item(item),))
         await statements.insert_grant(
             connection,
             account=item.account,
@@ -307,10 +326,10 @@ class Accounts:
             recipient=item.recipient,
             label=label,
             signed=item.signed,
-            now=now,
-            receipt_seq=heads.receipt_seq + 1,
+            now=act.time,
+            receipt_seq=after.receipt_seq,
             receipt=receipt,
-            receipt_head=chain_hash(receipt),
+            receipt_head=after.receipt_head,
             blob_id=blob_hash(blob_id(item.signed)),
         )
         return receipt

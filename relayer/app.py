@@ -31,6 +31,7 @@ from relayer.embedding.embedders import BuiltinEmbedder, Embedder, OpenAIEmbedde
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.models import Embedders
 from relayer.embedding.passages import count_bytes
+from relayer.eraser import Eraser
 from relayer.errors import RelayerError
 from relayer.extraction.facts import Extractor
 from relayer.extraction.model import LlmExtractor
@@ -144,10 +145,14 @@ def build_services(
     clock: Clock,
 ) -> Services:
     """The services on a storage; the worker does not run yet."""
+    eraser = Eraser(
+        database=storage.database, outbox=storage.outbox, identity=storage.identity, clock=clock
+    )
     writer = Writer(
         database=storage.database,
         outbox=storage.outbox,
         namespaces=storage.namespaces,
+        eraser=eraser,
         identity=storage.identity,
         storage_bytes_max=settings.storage_bytes_max,
         embeds=embedder is not None,
@@ -159,6 +164,7 @@ def build_services(
         opener=opener,
         namespaces=storage.namespaces,
         writer=writer,
+        eraser=eraser,
         embeds=embedder is not None,
         clock=clock,
     )

@@ -8,13 +8,14 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from relayer.analysis import Conversation
 from relayer.errors import BadRequest, TooLarge
+from relayer.preferences import HOURS_MAX, AccountSettings
 from relayer.rank import Weights
 from relayer.record import Confidence, Draft, Importance, Kind
 from relayer.sealed.keys import Namespace, parse_namespace
@@ -105,6 +106,18 @@ class StatusBody(Strict):
     """POST /v1/memories/status."""
 
     ids: Annotated[list[str], Meta(min_length=1, max_length=100)]
+
+
+class SettingsBody(Change):
+    """PATCH /v1/settings."""
+
+    redact: bool | msgspec.UnsetType = msgspec.UNSET
+    contradictions: Literal["newer_wins", "review"] | msgspec.UnsetType = msgspec.UNSET
+    low_confidence: Literal["keep", "review"] | msgspec.UnsetType = msgspec.UNSET
+    keep_turns: bool | msgspec.UnsetType = msgspec.UNSET
+    consolidate_every_h: Annotated[int, Meta(ge=0, le=HOURS_MAX)] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )
 
 
 class AccountBody(Change):
@@ -266,4 +279,12 @@ def conversation_of(body: AnalyzeBody) -> Conversation:
         occurred_at=body.occurred_at,
         source=body.source,
         idempotency_key=body.idempotency_key,
+    )
+
+
+def settings_of(body: SettingsBody, now: AccountSettings) -> AccountSettings:
+    """An account's settings with what a body changes of them."""
+    named = {name: getattr(body, name) for name in AccountSettings.__struct_fields__}
+    return msgspec.structs.replace(
+        now, **{name: value for name, value in named.items() if value is not msgspec.UNSET}
     )

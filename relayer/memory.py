@@ -16,9 +16,11 @@ from typing import Final
 
 from relayer.accounts import Access
 from relayer.clock import Clock
+from relayer.database import erasure as erasure_rows
 from relayer.database import memories as rows
 from relayer.database import outbox as outbox_rows
 from relayer.database.pool import Database, Row
+from relayer.eraser import Eraser
 from relayer.errors import Corrupted, NotFound
 from relayer.namespaces import Namespaces
 from relayer.opening import Caller, Opener, as_memory
@@ -42,6 +44,7 @@ class MemoryService:
         opener: Opener,
         namespaces: Namespaces,
         writer: Writer,
+        eraser: Eraser,
         embeds: bool,
         clock: Clock,
     ) -> None:
@@ -49,6 +52,7 @@ class MemoryService:
         self._opener = opener
         self._namespaces = namespaces
         self._writer = writer
+        self._eraser = eraser
         self._embeds = embeds
         self._clock = clock
 
@@ -137,7 +141,7 @@ class MemoryService:
         if row is None:
             raise NotFound("No such memory.")
         access.require(Namespace(row["namespace"]), "writer")
-        receipts = await self._writer.erase(access, [memory_id])
+        receipts = await self._eraser.erase(access.account, access.key, [memory_id])
         if not receipts:
             raise NotFound("No such memory.")
         pending = await outbox_rows.deletions_pending(
@@ -155,7 +159,7 @@ class MemoryService:
         entry = await self._namespaces.find(access.account, namespace)
         erased = 0
         while entry is not None:
-            ids = await rows.namespace_memories(
+            ids = await erasure_rows.namespace_memories(
                 self._database,
                 account=access.account,
                 namespace_id=entry.namespace_id,
@@ -163,7 +167,7 @@ class MemoryService:
             )
             if not ids:
                 break
-            await self._writer.erase(access, ids)
+            await self._eraser.erase(access.account, access.key, ids)
             erased += len(ids)
         return erased
 

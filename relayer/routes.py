@@ -6,7 +6,8 @@ Not here: MemWal's routes (`memwal.py`), body forms (`bodies.py`), request check
 import uuid
 from typing import Annotated, Any, Final
 
-from litestar import Request, Router, delete, get, post
+import msgspec
+from litestar import Request, Router, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
@@ -191,6 +192,26 @@ async def add_revocation(
         "serial": revocation.serial,
         "receipt": to_base64(receipt),
     }
+
+
+@get("/settings")
+async def get_settings(access: NamedDependency[Access]) -> Answer:
+    """What the account has chosen."""
+    return {"settings": msgspec.to_builtins(access.settings)}
+
+
+@patch("/settings", opt={WEIGHT: 3})
+async def change_settings(
+    data: JSONBody[bodies.SettingsBody],
+    access: NamedDependency[Access],
+    accounts: NamedDependency[Accounts],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Choose anew; what is not named stays."""
+    check_relayer(data.relayer, identity)
+    settings = bodies.settings_of(data, access.settings)
+    await accounts.choose(access, settings)
+    return {"settings": msgspec.to_builtins(settings)}
 
 
 @get("/keys")
@@ -490,6 +511,8 @@ def v1_router() -> Router:
             list_grants,
             add_grant,
             add_revocation,
+            get_settings,
+            change_settings,
             list_keys,
             list_namespaces,
             remember,

@@ -1,7 +1,7 @@
-"""The order of steps of a write: redact, recognise, seal, store, and its mirror image, erase.
+"""The order of steps of a write: redact, recognise, seal, store.
 
 Not here: who may write (`memory.py`), what a fact is (`analysis.py`), which drafts are new
-(`recognition.py`), SQL (`database.memories`).
+(`recognition.py`), erasing (`eraser.py`), SQL (`database.memories`).
 
 - Everything an acknowledgement promises is in one transaction, under the account's row lock, with
   the signed receipt that vouches for it.
@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import groupby
 from typing import Final, ParamSpec, TypeVar
 
 import numpy as np
@@ -24,13 +23,16 @@ from relayer.clock import Clock, to_ms
 from relayer.custody import Keys
 from relayer.database import accounts as account_rows
 from relayer.database import episodes as episode_rows
+from relayer.database import erasure as erasure_rows
 from relayer.database import memories as rows
 from relayer.database import queue
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Connection, Database, UniqueViolation
+from relayer.eraser import FORGET, Eraser
 from relayer.errors import NotFound, QuotaExceeded, Unavailable
 from relayer.namespaces import NamespaceEntry, Namespaces
 from relayer.outbox import Outbox
+from relayer.receipts import Act, Subject, chained
 from relayer.recognition import (
     Known,
     Prepared,
@@ -46,8 +48,6 @@ from relayer.record import Draft, encode, new_id
 from relayer.redact import redact
 from relayer.sealed import envelope, index
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, PublicKey
-from relayer.sealed.primitives import to_base64url
-from relayer.sealed.receipts import Item, Receipt, chain_hash, sign_receipt
 from relayer.settings import Limits
 from relayer.words import INDEX_VERSION, words
 
@@ -66,7 +66,7 @@ class Remembered:
 
 
 class Writer:
-    """Writes and erases memories of one account at a time."""
+    """Writes memories of one account at a time."""
 
     def __init__(
         self,
@@ -74,6 +74,7 @@ class Writer:
         database: Database,
         outbox: Outbox,
         namespaces: Namespaces,
+        eraser: Eraser,
         identity: Identity,
         storage_bytes_max: int,
         embeds: bool,
@@ -82,6 +83,7 @@ class Writer:
         self._database = database
         self._outbox = outbox
         self._namespaces = namespaces
+        self._eraser = eraser
         self._identity = identity
         self._storage_bytes_max = storage_bytes_max
         self._embeds = embeds
@@ -254,7 +256,8 @@ class Writer:
             self._database.transaction() as connection,
         ):
             heads = await self._heads(connection, access.account)
-            erased, heads = await self._erase(connection, access, heads, replaced, now)
+            act = Act(access.account, access.key, FORGET, now)
+            erased, heads = await self._eraser.erase_within(connection, act, heads, replaced)
             self._check_room(heads, sum(len(b) for _, b in blobs))
             if op == "restore":
                 await self._check_living(connection, access.account, memories)
@@ -267,7 +270,8 @@ class Writer:
                 await episode_rows.delete_finished(
                     connection, account=access.account, episode_ids=ids
                 )
-            receipts = self._receipts(access, heads, now, op, [*memories, *episodes], names)
+            subjects = [*map(_memory_subject, memories), *map(_episode_subject, episodes)]
+            receipts, after = chained(self._identity, replace(act, op=op), heads, subjects, names)
             await rows.write(
                 connection,
                 access.account,
@@ -280,8 +284,8 @@ class Writer:
                     index_version=INDEX_VERSION,
                     memory_seq=heads.memory_seq,
                     receipts=receipts,
-                    receipt_seq=heads.receipt_seq + len(receipts),
-                    receipt_head=chain_hash(receipts[-1][1]) if receipts else heads.receipt_head,
+                    receipt_seq=after.receipt_seq,
+                    receipt_head=after.receipt_head,
                     blobs_here=not self._outbox.outside,
                 ),
             )
@@ -297,7 +301,7 @@ class Writer:
     ) -> None:
         """Under the account's lock, so that nothing erased meanwhile comes back."""
         ids = [m.memory_id for m in memories]
-        if await rows.tombstoned(connection, account=account, memory_ids=ids):
+        if await erasure_rows.tombstoned(connection, account=account, memory_ids=ids):
             raise NotFound("That memory was erased.")
 
     async def _heads(self, connection: Connection, account: AccountId) -> account_rows.Heads:
@@ -340,88 +344,6 @@ class Writer:
                 now=now,
                 outside_store=self._outbox.outside,
             )
-
-    def _receipts(
-        self,
-        access: Access,
-        heads: account_rows.Heads,
-        now: datetime,
-        op: str,
-        stored: Sequence[rows.NewMemory | rows.NewEpisode | rows.Erased],
-        names: dict[int, Namespace],
-    ) -> list[tuple[int, bytes]]:
-        """One chained receipt per namespace, over what was stored there."""
-        items = [
-            (s.namespace_id, s.epoch, _item(s))
-            for s in sorted(stored, key=lambda s: (s.namespace_id, s.epoch))
-        ]
-        receipts: list[tuple[int, bytes]] = []
-        head = heads.receipt_head
-        for (number, epoch), group in groupby(items, key=lambda i: i[:2]):
-            receipt = Receipt(
-                account=access.account,
-                seq=heads.receipt_seq + len(receipts) + 1,
-                previous=head,
-                time_ms=to_ms(now),
-                op=op,
-                actor=access.key,
-                namespace=names[number],
-                epoch=epoch,
-                items=tuple(item for _, _, item in group),
-                serial=heads.grant_serial,
-            )
-            signed = sign_receipt(self._identity, receipt)
-            receipts.append((receipt.seq, signed))
-            head = chain_hash(signed)
-        return receipts
-
-    async def erase(self, access: Access, ids: Sequence[uuid.UUID]) -> list[bytes]:
-        """Erase those of these memories and waiting turns that live; the receipts."""
-        async with self._database.transaction() as connection:
-            heads = await self._heads(connection, access.account)
-            receipts, _ = await self._erase(connection, access, heads, ids, self._clock())
-        if receipts:
-            await self._outbox.publish_soon()
-        return receipts
-
-    async def _erase(
-        self,
-        connection: Connection,
-        access: Access,
-        heads: account_rows.Heads,
-        ids: Sequence[uuid.UUID],
-        now: datetime,
-    ) -> tuple[list[bytes], account_rows.Heads]:
-        """The receipts of an erasure under the account's lock, and the heads after it."""
-        doomed = await rows.lock_memories(connection, account=access.account, memory_ids=ids)
-        doomed += await episode_rows.lock_episodes(
-            connection, account=access.account, episode_ids=ids
-        )
-        if not doomed:
-            return [], heads
-        items = [
-            rows.Erased(r["memory_id"], r["namespace_id"], r["epoch"], r["revision"], r["blob_id"])
-            for r in doomed
-        ]
-        names = {r["namespace_id"]: Namespace(r["namespace"]) for r in doomed}
-        receipts = self._receipts(access, heads, now, "forget", items, names)
-        head = chain_hash(receipts[-1][1])
-        await rows.erase(
-            connection,
-            account=access.account,
-            memory_ids=[i.memory_id for i in items],
-            now=now,
-            outside_store=self._outbox.outside,
-            receipts=receipts,
-            receipt_blob_ids=[
-                envelope.blob_hash(envelope.blob_id(signed)) for _, signed in receipts
-            ],
-            receipt_head=head,
-        )
-        if self._outbox.outside:
-            await queue.enqueue(connection, queue.DELETE_BLOBS, access.account, [])
-        after = replace(heads, receipt_seq=receipts[-1][0], receipt_head=head)
-        return [signed for _, signed in receipts], after
 
 
 async def apart(size: int, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
@@ -481,7 +403,11 @@ def counted(key: NamespaceKey, draft: Draft) -> tuple[int, int | None, dict[int,
     return min(index.rounded_length(len(terms)), 2**15 - 1), source, postings
 
 
-def _item(stored: rows.NewMemory | rows.NewEpisode | rows.Erased) -> Item:
-    if isinstance(stored, rows.NewEpisode):
-        return Item(stored.episode_id, 1, to_base64url(stored.blob_id))
-    return Item(stored.memory_id, stored.revision, to_base64url(stored.blob_id))
+def _memory_subject(memory: rows.NewMemory) -> Subject:
+    return Subject(
+        memory.memory_id, memory.revision, memory.blob_id, memory.namespace_id, memory.epoch
+    )
+
+
+def _episode_subject(episode: rows.NewEpisode) -> Subject:
+    return Subject(episode.episode_id, 1, episode.blob_id, episode.namespace_id, episode.epoch)

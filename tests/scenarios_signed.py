@@ -111,7 +111,13 @@ def _object(
 
 def objects() -> Iterator[Scenario]:
     state: Json = {"v": 1, "relayer": RELAYER.hex, "account": ref.account_text(ACCOUNT)}
-    state |= {"memory": str(MEMORY), "revision": 1, "time": NOW, "state": "done"}
+    state |= {
+        "memory": str(MEMORY),
+        "revision": 1,
+        "seq": 7,
+        "time": NOW,
+        "state": {"pinned": True},
+    }
     following = {"v": 1, "relayer": RELAYER.hex, "next": SECOND.hex, "created": NOW}
     yield _object("state", RELAYER, "state", state)
     yield _object("relayer-next", RELAYER, "relayer-next", following)

@@ -14,6 +14,7 @@ from relayer.database import (
     blobs,
     check,
     episodes,
+    erasure,
     memories,
     migrate,
     namespaces,
@@ -24,7 +25,7 @@ from relayer.database import (
 from relayer.database.pool import Database
 from tests.conftest import TestDatabase
 
-MODULES = (accounts, blobs, check, episodes, memories, namespaces, outbox, recall, vectors)
+MODULES = (accounts, blobs, check, episodes, erasure, memories, namespaces, outbox, recall, vectors)
 STATEMENTS = {
     f"{module.__name__.rpartition('.')[2]}.{name}": text
     for module in MODULES
@@ -142,6 +143,7 @@ class TestTables:
         )
         assert {f"{tables[r['attrelid']]}.{r['attname']}" for r in rows} == {
             "accounts.label",
+            "accounts.settings",
             "grants.label",
             "namespaces.name",
             "memories.format",
@@ -150,8 +152,10 @@ class TestTables:
             "memories.confidence",
             "memories.embedding_model",
             "memories.embedding_version",
+            "memories.review",
             "vectors.model",
             "episodes.state",
+            "links.relation",
         }
 
     async def test_migrating_again_and_at_once_changes_nothing(

@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 REFUSAL = CryptoError
 MEMBERS = {
-    "state": ["relayer", "account", "memory", "revision", "time", "state"],
+    "state": ["relayer", "account", "memory", "revision", "seq", "time", "state"],
     "relayer-next": ["relayer", "next", "created"],
     "relayer": ["relayer", "issued", "unlock_keys"],
 }

@@ -69,9 +69,10 @@ WHERE starts_with(encode(public_key, 'hex'), $1) LIMIT 2
 
 _ACCOUNT: Final = """
 SELECT account_id, label, created_at, grant_serial, receipt_seq, receipt_head, memory_count,
-       storage_bytes
+       storage_bytes, settings
 FROM accounts WHERE account_id = $1
 """
+_UPDATE_SETTINGS: Final = "UPDATE accounts SET settings = $2 WHERE account_id = $1"
 _ACCOUNTS: Final = """
 SELECT account_id, label, created_at, grant_serial, memory_count, storage_bytes
 FROM accounts ORDER BY created_at, account_id
@@ -198,6 +199,11 @@ async def keys_beginning(database: Database, hex_digits: str) -> list[Row]:
 async def find_account(database: Database, account: AccountId) -> Row | None:
     """One account's row."""
     return await database.fetchrow(_ACCOUNT, account)
+
+
+async def update_settings(database: Database, *, account: AccountId, settings: str) -> None:
+    """Store what an account has chosen, as JSON."""
+    await database.execute(_UPDATE_SETTINGS, account, settings)
 
 
 async def list_accounts(database: Database) -> list[Row]:

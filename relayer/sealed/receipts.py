@@ -29,7 +29,10 @@ from relayer.sealed.objects import (
 from relayer.sealed.primitives import CryptoError, blake2b_256
 
 FIRST_PREVIOUS: Final = bytes(32)
-OPERATIONS: Final = frozenset("remember analyze restore forget grant revoke state".split())
+OPERATIONS: Final = frozenset(
+    "remember analyze restore edit state consolidate import reseal forget expire grant revoke "
+    "rebuild close".split()
+)
 _RECEIPT: Final = frozenset(
     "relayer account seq prev time op actor namespace epoch items serial".split()
 )

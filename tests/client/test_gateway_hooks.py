@@ -110,6 +110,18 @@ class TestRecall:
             assert await gateway.with_settings(capture_only).before_prompt_build(ASKED, CTX) == {}
             assert "prependContext" in await recall_only.before_prompt_build(ASKED, CTX)
 
+    @pytest.mark.parametrize("own", ["ok, thanks", ASKED["prompt"]])
+    async def test_only_the_users_own_words_count(
+        self, shared_relayer: RunningRelayer, own: str
+    ) -> None:
+        """capability 1.12: what a gateway puts around a prompt leads to no recall."""
+        owner = await founded(shared_relayer.url)
+        await remember(owner, TEA)
+        around = f"System: {ASKED['prompt']}\n<relevant-memories>\n{TEA}\n</relevant-memories>\n"
+        async with Gateway(Roster.single(owner), PATIENT) as gateway:
+            answer = await gateway.before_prompt_build({"prompt": around + own}, CTX)
+        assert ("prependContext" in answer) == (own == ASKED["prompt"])
+
     async def test_runs_about_memory_are_left_alone(self, shared_relayer: RunningRelayer) -> None:
         owner = await founded(shared_relayer.url)
         await remember(owner, TEA)

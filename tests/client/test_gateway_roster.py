@@ -199,6 +199,16 @@ async def test_a_revoked_agent_does_not_get_the_main_key(home: Home) -> None:
     await roster.close()
 
 
+@pytest.mark.parametrize("mark", ["coder.json.revoked", "elsewhere"])
+async def test_a_profile_that_is_gone_is_held_no_more(home: Home, mark: str) -> None:
+    roster = home.load()
+    main, coders = roster.clients()
+    (home.agents / "coder.json").rename(home.agents / mark)
+    assert roster.clients() == [main]
+    await roster.close()
+    assert coders._http.is_closed
+
+
 async def test_agents_alone_are_enough(home: Home) -> None:
     home.profile.unlink()
     roster = home.load()

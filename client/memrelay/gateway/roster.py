@@ -195,8 +195,9 @@ class Roster:
 
     def clients(self) -> list[MemoryClient]:
         """Return the clients of the main profile and of every agent's own."""
-        for path in self._folder.glob("*.json") if self._folder else ():
-            self._look_up(path.stem)
+        found = [path.stem for path in self._folder.glob("*.json")] if self._folder else []
+        for name in [*found, *(self._own.keys() - found)]:
+            self._look_up(name)
         own = [client for _, client in self._own.values() if client is not None]
         return own if self._main is None else [self._main, *own]
 
@@ -219,17 +220,22 @@ class Roster:
         try:
             status = path.stat()
         except OSError:
+            self._retire(path.stem)
             # A revoked agent left a mark: it is not served with the owner's key instead.
             return path.with_name(f"{path.name}.revoked").exists(), None
         # The time of the last change of contents or mode: `chmod 600` mends a profile, too.
         version = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
         known, client = self._own.get(path.stem, (None, None))
         if known != version:
-            if client is not None:
-                self._replaced.append(client)  # a capture may still be under way with it
+            self._retire(path.stem)
             client = _own_client(path)
             self._own[path.stem] = (version, client)
         return True, client
+
+    def _retire(self, name: str) -> None:
+        _, client = self._own.pop(name, (None, None))
+        if client is not None:
+            self._replaced.append(client)  # a capture may still be under way with it
 
 
 def _fitting(memories: Iterable[Memory], tokens_max: int) -> list[Memory]:

@@ -42,7 +42,7 @@ MEMBERS: Mapping[str, frozenset[str]] = {
         "relayer": "relayer issued unlock_keys",
         "relayer-next": "relayer next created",
         "receipt": "relayer account seq prev time op actor namespace epoch items serial",
-        "state": "relayer account memory revision time state",
+        "state": "relayer account memory revision seq time state",
     }.items()
 }
 

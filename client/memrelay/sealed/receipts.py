@@ -32,7 +32,12 @@ class Receipt:
     digest: bytes  # hash of the signed bytes: what the next receipt names as `prev`
 
 
-_OPERATIONS = frozenset({"remember", "analyze", "restore", "forget", "grant", "revoke", "state"})
+_OPERATIONS = frozenset(
+    {
+        *("remember", "analyze", "restore", "edit", "state", "consolidate", "import", "reseal"),
+        *("forget", "expire", "grant", "revoke", "rebuild", "close"),
+    }
+)
 
 
 def read_receipt(data: bytes, *, relayer: bytes, account: bytes) -> Receipt:

@@ -1,0 +1,39 @@
+"""What an account has chosen: how its memories are treated when they are written.
+
+Not here: settings of the relayer (`settings.py`), storing these (`database.accounts`).
+
+- Stored in clear, so nothing here may hold a word of a memory.
+"""
+
+from typing import Literal
+
+import msgspec
+
+HOURS_MAX = 24 * 365
+
+
+class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """An account's own settings, each with the value it has until an owner chooses.
+
+    Attributes:
+        redact: replace secrets in texts before anything else happens to them.
+        contradictions: what becomes of a memory that a newer fact speaks against: it is superseded
+            by it, or both stay until somebody has looked.
+        low_confidence: whether facts of low confidence are kept at once or wait to be approved.
+        keep_turns: keep analyzed conversations sealed, so that they can be analyzed again.
+        consolidate_every_h: hours between two consolidations; 0 for none by schedule.
+    """
+
+    redact: bool = True
+    contradictions: Literal["newer_wins", "review"] = "newer_wins"
+    low_confidence: Literal["keep", "review"] = "keep"
+    keep_turns: bool = False
+    consolidate_every_h: int = 0
+
+
+DEFAULTS = AccountSettings()
+
+
+def parse_settings(stored: str) -> AccountSettings:
+    """The settings that a row holds; members of a later release are passed over."""
+    return msgspec.json.decode(stored, type=AccountSettings)
