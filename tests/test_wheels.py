@@ -108,3 +108,13 @@ def test_the_plugin_for_openclaw_comes_with_the_client(installed: Path, tmp_path
         p.relative_to(source) for p in source.rglob("*") if p.suffix in {".js", ".json", ".md"}
     }
     assert {p.relative_to(folder) for p in folder.rglob("*") if p.is_file()} == wanted
+
+
+def test_later_versions_of_hermes_find_the_provider(installed: Path) -> None:
+    program = (
+        "import importlib.metadata as metadata, importlib.util as util\n"
+        "[entry] = metadata.entry_points(group='hermes_agent.memory_providers')\n"
+        "print(entry.name, entry.value, bool(util.find_spec(entry.module)))"
+    )
+    found = run(str(installed / "python"), "-c", program)
+    assert found.split() == ["memrelay", "memrelay.hermes.provider", "True"]

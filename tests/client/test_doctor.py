@@ -29,6 +29,7 @@ from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, build_parser, main
 from memrelay.config import Settings, read_profile, write_private
 from memrelay.doctor import OK, PROBLEM, SKIPPED, WARNING, Case, Finding, examine
 from memrelay.errors import QuotaExceeded
+from memrelay.gateway.spool import Spool, SpoolKey
 from memrelay.sealed.keys import Identity, account_id_of, account_text
 from relayer.__main__ import main as relayer_main
 from tests.conftest import database_copy
@@ -741,7 +742,7 @@ def test_commands_on_what_serves_all_name_the_profile_and_no_agent(user: Machine
     told = f"`memrelay openclaw install --profile '{path}'` sets it up"
     assert user.examine(**options)["openclaw"].detail.endswith(told)
     openclaw(user, '{"plugins": {"slots": {"memory": "memrelay"}}}')
-    spooled(user, ".turn", HOUR_S)
+    spooled(user, HOUR_S)
     found = user.examine(**options)
     assert states(found, PROBLEM) == ["openclaw", "gateway"]
     assert found["openclaw"].command == f"memrelay openclaw install --profile '{path}'"
@@ -819,27 +820,31 @@ def test_an_endpoint_that_others_may_read(user: Machine) -> None:
     assert "Others may read" in the_problem(user.examine(), "gateway").detail
 
 
-def spooled(machine: Machine, suffix: str, age_s: float) -> Path:
-    """A file of the spool, as old as that by its name."""
-    folder = machine.folder / "spool"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / f"{int((time.time() - age_s) * 1000):013d}-{'a' * 16}-{'b' * 16}{suffix}"
-    path.write_bytes(b"")
+def spooled(machine: Machine, age_s: int) -> Path:
+    """The file of a turn that a gateway kept so long ago."""
+    folder, then_ns = machine.folder / "spool", time.time_ns() - age_s * 1_000_000_000
+    before = set(folder.glob("*"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time_ns", lambda: then_ns)
+        spool = Spool(folder, bytes_max=1 << 20, turns_max=100)
+        spool.put(SpoolKey.of(Identity.generate()), b"a turn")
+    [path] = set(folder.iterdir()) - before
     return path
 
 
 def test_turns_that_wait(user: Machine) -> None:
-    spooled(user, ".turn", 5)
+    spooled(user, 5)
     found = user.examine()["spool"]
     assert (found.state, found.detail[:22]) == (OK, "1 captured turns wait ")
-    spooled(user, ".turn", HOUR_S)
+    spooled(user, HOUR_S)
     found = user.examine()["spool"]
     assert (found.state, found.command) == (WARNING, "memrelay gateway")
     assert found.detail.startswith("2 captured turns wait for the relayer, the oldest for 360")
 
 
 def test_turns_that_are_damaged(user: Machine) -> None:
-    path = spooled(user, ".damaged", 5)
+    path = spooled(user, 5)
+    path = path.rename(path.with_suffix(".damaged"))
     found = user.examine()["spool"]
     assert (found.state, found.detail[:26]) == (WARNING, "1 captured turns are damag")
     user.typed(found)

@@ -338,6 +338,20 @@ class TestColdStart:
             await gateway.session_start({"sessionId": "first"}, CTX)
             assert "cello" in (await gateway.before_prompt_build(hello, CTX))["prependContext"]
 
+    async def test_pinned_memories_come_first(self, shared_relayer: RunningRelayer) -> None:
+        """capability 2.1: what is pinned comes first, however old it is."""
+        owner = await founded(shared_relayer.url)
+        for text in ("Anna moved to Oslo.", "Ben sold the boat.", "Carl plays the cello."):
+            await remember(owner, text)
+        async with MemoryClient.from_settings(owner) as client:
+            [oldest] = [one async for one in client.memories() if "Oslo" in (one.text or "")]
+            await client.pin(oldest.id)
+        async with Gateway(Roster.single(owner), self.SETTINGS) as gateway:
+            context = (await gateway.before_prompt_build({"prompt": "hi"}, CTX))["prependContext"]
+        assert context.index("Oslo") < context.index("cello")
+        assert context.count("Oslo") == 1
+        assert "boat" not in context  # there is room for two
+
     async def test_each_agent_gets_its_own(self, shared_relayer: RunningRelayer) -> None:
         """capability 2.1: sessions of the same name are told apart by their agents."""
         owner = await founded(shared_relayer.url)

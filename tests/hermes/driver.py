@@ -22,7 +22,7 @@ def started(session_id: str, **kwargs: Any) -> MemoryManager | None:
         return None
     manager = MemoryManager()
     manager.add_provider(provider)
-    manager.initialize_all(session_id, platform="cli", **kwargs)
+    manager.initialize_all(session_id, **{"platform": "cli", **kwargs})
     return manager
 
 

@@ -110,6 +110,19 @@ def test_shutdown_delivers_what_was_captured(scene: Scene) -> None:
         assert scene.waiting() == []
 
 
+def test_the_end_of_a_session_delivers_what_waits(scene: Scene) -> None:
+    scene.install()
+    with scene.agent("one") as agent:
+        agent.call("prefetch_all", QUESTION)  # what comes later wakes no delivery by itself
+        scene.keep(f"1. user: {FACT}")
+        assert scene.texts() == []
+        agent.call("on_session_end", [])
+        deadline_s = time.monotonic() + 60
+        while not scene.texts() and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        assert scene.texts() == [FACT]
+
+
 def test_without_the_relayer_nothing_is_heard_and_nothing_lost(scene: Scene) -> None:
     scene.install()
     scene.use(AWAY)
@@ -231,14 +244,24 @@ def test_a_profile_that_is_one_agents_own_is_used_as_it_is(scene: Scene, tmp_pat
     assert scene.texts("coder") == [FACT]
 
 
-@pytest.mark.parametrize("sort", ["subagent", "cron", "heartbeat", "flush"])
-def test_runs_that_serve_nobody_write_nothing(scene: Scene, sort: str) -> None:
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"agent_context": "subagent"},
+        {"agent_context": "cron"},
+        {"agent_context": "heartbeat"},
+        {"agent_context": "flush"},
+        {"agent_context": "primary", "platform": "cron"},  # what Hermes' scheduler says
+    ],
+    ids=lambda told: "-".join(told.values()),
+)
+def test_runs_that_serve_nobody_write_nothing(scene: Scene, told: dict[str, str]) -> None:
     scene.install()
     kept = stored(scene, "The offsite of Team Heron is in Lisbon.")
-    with scene.agent("one", agent_context=sort) as agent:
+    with scene.agent("one", **told) as agent:
         agent.turn(FACT, session="one")
         recalled = agent.call("prefetch_all", "Where is the offsite of Team Heron?")
-        assert ("Lisbon" in recalled) == (sort == "flush")
+        assert ("Lisbon" in recalled) == (told == {"agent_context": "flush"})
         agent.call("on_delegation", FACT, FACT)
         agent.call("on_memory_write", "add", "user", FACT)
         assert agent.call("on_pre_compress", [{"role": "user", "content": FACT}]) == ""

@@ -87,9 +87,26 @@ class Scene:
 
     def waiting(self) -> list[CapturedTurn]:
         """The captured turns that wait, oldest first."""
-        spool, key = Spool(self.spool, bytes_max=1 << 20, turns_max=100), self.settings.identity
-        kept = [spool.get(SpoolKey.of(key), name) for name in spool.names(SpoolKey.of(key))]
+        spool, key = self._spool()
+        kept = [spool.get(key, name) for name in spool.names(key)]
         return [CapturedTurn.from_bytes(data) for data in kept if data is not None]
+
+    def keep(self, text: str) -> None:
+        """Let a captured turn wait, as a process that ended left it."""
+        turn = CapturedTurn(
+            agent="main",
+            namespace="default",
+            text=text,
+            source="hermes:earlier",
+            occurred_at="2026-11-21T09:30:00Z",
+            idempotency_key="0" * 32,
+        )
+        spool, key = self._spool()
+        spool.put(key, turn.to_bytes())
+
+    def _spool(self) -> tuple[Spool, SpoolKey]:
+        spool = Spool(self.spool, bytes_max=1 << 20, turns_max=100)
+        return spool, SpoolKey.of(self.settings.identity)
 
     def environment(self, home: Path | None = None) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}

@@ -138,6 +138,28 @@ def test_an_outage_is_told_once_and_ends(machine: Machine) -> None:
     assert AWAY in host.logged[0]
 
 
+def test_an_outage_is_tried_again_now_and_then_and_told_once(machine: Machine) -> None:
+    tried = []
+
+    class Closing(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            tried.append(self.request.recv(1))
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Closing) as server:
+        port = server.server_address[1]
+        Endpoint(token="t", proof="p", port=port).write(machine.profiles / "gateway.json")
+        with ThreadPoolExecutor() as threads, hosted(machine) as host:
+            threads.submit(server.serve_forever)
+            calls = 0
+            while len(tried) < 3 and calls < 400:
+                assert host.recall() is None
+                calls += 1
+                time.sleep(0.05)
+            server.shutdown()
+    assert 2 < len(tried) < calls  # most calls do not try at all
+    assert [AWAY in line for line in host.logged] == [True]
+
+
 def test_a_gateway_that_hangs_is_left_alone(machine: Machine) -> None:
     with running_gateway(machine) as gateway, hosted(machine, recallDeadlineS=0.5) as host:
         host.until_it_is_back()
@@ -233,6 +255,34 @@ def test_what_listens_in_the_gateways_place_gets_nothing(machine: Machine, answe
             handled.result()
     assert [json.loads(line)["method"] for line in said] == ["hello"]
     assert AWAY in host.logged[0]
+
+
+def test_only_what_was_said_is_handed_over(machine: Machine) -> None:
+    lines = []
+
+    class Recorder(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            for result in ({"proof": "p", "hook_deadline_ms": 9000}, None):
+                lines.append(json.loads(self.rfile.readline()))
+                answer = {"id": lines[-1]["id"], "result": result}
+                self.wfile.write(json.dumps(answer).encode() + b"\n")
+
+    said = [
+        {"role": "system", "content": "zq"},
+        {"role": "user", "content": [{"type": "text", "text": TEA}, {"type": "zq", "text": "zq"}]},
+        {"role": "toolResult", "content": [{"type": "text", "text": "zq"}]},
+    ]
+    with socketserver.TCPServer(("127.0.0.1", 0), Recorder) as server:
+        port = server.server_address[1]
+        Endpoint(token="t", proof="p", port=port).write(machine.profiles / "gateway.json")
+        with ThreadPoolExecutor() as threads, hosted(machine) as host:
+            handled = threads.submit(server.handle_request)
+            event = {"success": True, "messages": said, "zq": "zq"}
+            host.call(hook="agent_end", event=event, ctx={**ANNA, "zq": "zq"})
+            handled.result()
+    assert [line["method"] for line in lines] == ["hello", "agent_end"]
+    assert lines[1]["params"]["event"]["messages"] == [{"role": "user", "content": TEA}]
+    assert "zq" not in json.dumps(lines)
 
 
 def test_with_a_debounce_silence_captures(machine: Machine) -> None:

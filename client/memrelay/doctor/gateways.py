@@ -3,7 +3,6 @@
 It does not own what these need (`hermes/`, `openclaw.py`, `gateway/`).
 """
 
-import re
 import shlex
 from pathlib import Path
 
@@ -13,13 +12,13 @@ from memrelay.doctor.case import Case
 from memrelay.doctor.findings import Verdict, ok, problem, skipped, warning
 from memrelay.errors import ConfigError, TransportError
 from memrelay.gateway.endpoint import Endpoint, endpoint_path
+from memrelay.gateway.spool import kept_since
 from memrelay.hermes import home as hermes
 from memrelay.hermes.interpreter import interpreter, lacking
 from memrelay.openclaw import PLUGIN_ID, Configuration, config_path
 
 WAITING_S_WARN = 600  # a gateway that reaches its relayer delivers at once
 _SWITCHES = ("recall", "capture")
-_TURN = re.compile(r"(\d{13})-.*\.turn")
 
 
 def check_hermes(case: Case) -> Verdict:
@@ -130,8 +129,9 @@ def check_gateway(case: Case) -> Verdict:
 def check_spool(case: Case) -> Verdict:
     """Tell how many captured turns wait for the relayer, and for how long."""
     folder = spool_folder(case.main_path, case.environ)
-    began = [int(m[1]) / 1000 for path in _files(folder) if (m := _TURN.fullmatch(path.name))]
-    damaged = sum(path.suffix == ".damaged" for path in _files(folder))
+    names = [path.name for path in _files(folder)]
+    began = [since for name in names if (since := kept_since(name)) is not None]
+    damaged = sum(name.endswith(".damaged") for name in names)
     if damaged:
         detail = f"{damaged} captured turns are damaged and were set aside."
         return warning(detail, f"rm {shlex.quote(str(folder))}/*.damaged")

@@ -42,7 +42,7 @@ _VERSION = b"\x01"
 _NONCE_BYTES = 24
 _WAITING = ".turn"
 # Half-written files of a crash and damaged ones count, too, so that they are dropped in time.
-_NAME = re.compile(r"\d{16}-[0-9a-f]{16}-[0-9a-f]{16}\.(turn|part|damaged)")
+_NAME = re.compile(r"(\d{16})-[0-9a-f]{16}-[0-9a-f]{16}\.(turn|part|damaged)")
 
 
 @dataclass(frozen=True, repr=False)
@@ -211,6 +211,12 @@ class Spool:
         if not self._unwritable:
             log.warning("the spool cannot be written (%s)", type(error).__name__)
         self._unwritable = True
+
+
+def kept_since(name: str) -> float | None:
+    """Return when a turn's file was named, in seconds of Unix time; None if it waits no more."""
+    match = _NAME.fullmatch(name) if name.endswith(_WAITING) else None
+    return int(match[1]) / 1_000_000 if match else None
 
 
 def _seal(key: SpoolKey, name: str, turn: bytes) -> bytes:
