@@ -9,89 +9,38 @@ Not here: keys themselves (`custody.py`), request checks (`checks.py`), SQL (`da
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 import msgspec
 
+from relayer.access import STRENGTH, Access
 from relayer.clock import Clock, to_ms
 from relayer.database import accounts as statements
 from relayer.database.pool import Connection, Database, Row, UniqueViolation
-from relayer.errors import BadRequest, Conflict, Corrupted, NotAllowed, NotFound
+from relayer.errors import BadRequest, Conflict, Corrupted, NotFound
 from relayer.outbox import Outbox
-from relayer.preferences import DEFAULTS, AccountSettings, parse_settings
+from relayer.preferences import AccountSettings, parse_settings
 from relayer.receipts import Act, next_receipt
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.grants import (
     Chain,
     Grant,
     Revocation,
-    Role,
+    issue_grant,
+    issue_revocation,
     open_grant,
     parse_any,
     parse_grant,
     parse_revocation,
     verify_join,
 )
-from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey, account_id
+from relayer.sealed.keys import AccountId, Identity, PublicKey, account_id
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Item
 
 CHAINS_MAX: Final = 10_000
-_STRENGTH: Final = {"reader": 1, "writer": 2, "owner": 3}
-
-
-@dataclass(frozen=True)
-class Access:
-    """Who is asking, and what its live grants allow: made once a request, never stored."""
-
-    account: AccountId
-    key: PublicKey
-    grants: tuple[Grant, ...]
-    custody: Literal["managed", "sealed"]
-    serial: int
-    settings: AccountSettings = DEFAULTS
-
-    def strength(self, namespace: Namespace | None) -> int:
-        """0 none, 1 reader, 2 writer, 3 owner, in a namespace or (None) the whole account."""
-        return max(
-            (_STRENGTH.get(g.role, 0) for g in self.grants if _covers(g, namespace)), default=0
-        )
-
-    def require(self, namespace: Namespace, role: Role) -> None:
-        """Return when the key may act as `role` in the namespace.
-
-        Raises:
-            NotAllowed: it may not.
-        """
-        if self.strength(namespace) < _STRENGTH[role]:
-            raise NotAllowed(f"This key is not a {role} of that namespace.")
-
-    def require_owner(self) -> None:
-        """Return when the key owns the account.
-
-        Raises:
-            NotAllowed: it does not.
-        """
-        if not self.is_owner:
-            raise NotAllowed("Only an owner of the account may do that.")
-
-    @property
-    def is_owner(self) -> bool:
-        """Whether the key owns the account."""
-        return self.strength(None) == _STRENGTH["owner"]
-
-    @property
-    def namespaces(self) -> list[Namespace] | None:
-        """The namespaces it may read, None for all."""
-        if any(g.whole_account for g in self.grants):
-            return None
-        return sorted({e.namespace for g in self.grants for e in g.scope if e.namespace})
-
-
-def _covers(grant: Grant, namespace: Namespace | None) -> bool:
-    return grant.whole_account or any(e.namespace == namespace for e in grant.scope)
 
 
 class Accounts:
@@ -161,8 +110,11 @@ class Accounts:
         # Before the row is read: a grant that commits meanwhile may be in the cache and not in it.
         chain = self._chains.get(account) or Chain(account)
         row = await statements.find_account(self._database, account)
-        if row is None:
+        if row is None or row["closed_at"] is not None:
             raise NotFound("No such account.")
+        if row["grant_serial"] < row["grant_serial_due"]:
+            # Half a chain could leave out a revocation.
+            raise Corrupted("The account's grants are incomplete.")
         if row["grant_serial"] < chain.serial:
             raise Corrupted("The account's grants went backwards.")
         if row["grant_serial"] > chain.serial:
@@ -175,6 +127,8 @@ class Accounts:
         longer = chain.copy()
         try:
             for row in rows:
+                if row["succession"] is not None:
+                    longer.learn(row["succession"])
                 longer.add(parse_any(row["object"]))
         except CryptoError:
             raise Corrupted("The account's grants do not verify.") from None
@@ -203,7 +157,7 @@ class Accounts:
             items = [parse_grant(signed) for signed in grants]
             for item in items:
                 chain.add(item)
-                self._check_custodian(item)
+                self.check_custodian(item)
         except CryptoError as error:
             raise BadRequest(f"A grant was refused: {error}.", code="grant.invalid") from None
         if chain.founder != founder or any(not self._known_here(i, founder) for i in items):
@@ -219,8 +173,8 @@ class Accounts:
                 await statements.insert_account(
                     connection, account=account, label=label, now=self._clock()
                 )
-            except UniqueViolation:  # founded twice at the same time
-                raise Conflict("That account exists.", code="account.exists") from None
+            except UniqueViolation:  # founded twice at the same time, or erased
+                raise await self._founded(account) from None
             if not await statements.claim_key(connection, key=founder, account=account):
                 raise Conflict("That key belongs to another account.", code="key.taken")
             for item in items:
@@ -229,7 +183,14 @@ class Accounts:
         self._remember(chain)
         return chain, receipts
 
-    def _check_custodian(self, grant: Grant) -> None:
+    async def _founded(self, account: AccountId) -> Conflict:
+        """Why an account cannot be founded."""
+        row = await statements.find_account(self._database, account)
+        if row is not None and row["closed_at"] is not None:
+            return Conflict("That account was erased, for good.", code="account.closed")
+        return Conflict("That account exists.", code="account.exists")
+
+    def check_custodian(self, grant: Grant) -> None:
         """Return when a custodian's grant is this relayer's and opens: jobs rely on it.
 
         Raises:
@@ -261,9 +222,12 @@ class Accounts:
                     recipient=grant.recipient,
                     relayer=self._identity.public_key,
                 )
-            self._check_custodian(grant)
+            self.check_custodian(grant)
         except CryptoError as error:
             raise BadRequest(f"The grant was refused: {error}.", code="grant.invalid") from None
+        newest = (await self.chain(account)).epoch
+        if any(entry.epoch > newest for entry in grant.scope):
+            raise BadRequest("A new epoch begins with a rotation.", code="grant.invalid")
         return grant, await self._accept(account, grant, actor=actor, label=label)
 
     async def revoke(
@@ -283,8 +247,134 @@ class Accounts:
             ) from None
         return revocation, await self._accept(account, revocation, actor=actor, label="")
 
+    async def accept_rotation(
+        self,
+        after: Chain,
+        items: Sequence[Grant | Revocation],
+        *,
+        actor: PublicKey,
+        also: Callable[[Connection], Awaitable[None]],
+    ) -> list[bytes]:
+        """Store what a chain has accepted that ends in `after`, all or nothing; the receipts.
+
+        `also` is done in the same transaction. Keys keep the labels that they have.
+
+        Raises:
+            Conflict: another grant came in between, or `also` says so.
+        """
+        labels = {
+            parse_any(row["object"]).recipient: row["label"]
+            for row in await statements.grants_after(self._database, after.account, 0)
+            if row["label"]
+        }
+        async with self._database.transaction() as connection:
+            receipts = [
+                await self._store(
+                    connection, item, actor=actor, label=labels.get(item.recipient, "")
+                )
+                for item in items
+            ]
+            await also(connection)
+        await self._outbox.publish_soon()
+        self._remember(after)
+        return receipts
+
+    async def accept_moved(
+        self,
+        after: Chain,
+        moved: Sequence[tuple[Grant | Revocation, str, bytes | None]],
+        *,
+        actor: PublicKey,
+    ) -> list[bytes]:
+        """Store what a chain has accepted elsewhere, as (item, label, succession); the receipts.
+
+        Nobody proves here to hold the keys, so they belong to no account until they `claim`.
+
+        Raises:
+            Conflict: another grant came in between.
+        """
+        async with self._database.transaction() as connection:
+            receipts = [
+                await self._store(
+                    connection,
+                    item,
+                    actor=actor,
+                    label=label,
+                    succession=succession,
+                    joins=False,
+                )
+                for item, label, succession in moved
+            ]
+        await self._outbox.publish_soon()
+        self._remember(after)
+        return receipts
+
+    async def claim(self, account: AccountId, key: PublicKey) -> bool:
+        """Whether a key that signed a request naming this account belongs to it from now on.
+
+        So do keys whose grants came from another relayer or from the journal. The request proves
+        who holds the key and which account it means; a grant alone could name a stranger's key.
+        """
+        try:
+            chain = await self.chain(account)
+        except NotFound:
+            return False
+        if all(grant.role == "custodian" for grant in chain.live(key, to_ms(self._clock()))):
+            return False
+        async with self._database.transaction() as connection:
+            if await statements.lock_account(connection, account) is None:
+                return False  # closed meanwhile
+            return await statements.claim_key(connection, key=key, account=account)
+
+    async def hand_over(self, account: AccountId, successor: Identity, named: bytes) -> bool:
+        """Give custody to this relayer's next key and take it from today's; whether there was any.
+
+        `named` is the `relayer-next` object. What an interrupted handover did is not done again.
+        """
+        chain = await self.chain(account)
+        held = chain.live(successor.public_key, to_ms(self._clock()))
+        known = {entry for grant in held for entry in grant.scope}
+        if not (custody := self.custodian_grants(chain)):
+            return False
+        for grant in custody:
+            if not known.issuperset(grant.scope):
+                await self._pass_on(grant, successor, named)
+        chain = await self.chain(account)
+        signed = issue_revocation(
+            successor,
+            account=account,
+            serial=chain.serial + 1,
+            recipient=self._identity.public_key,
+            created_ms=to_ms(self._clock()),
+        )
+        actor = successor.public_key
+        await self._accept(account, parse_revocation(signed), actor=actor, label="")
+        return True
+
+    async def _pass_on(self, custody: Grant, successor: Identity, named: bytes) -> None:
+        """Grant the successor what a custodian's grant gave."""
+        signed = issue_grant(
+            self._identity,
+            account=custody.account,
+            serial=(await self.chain(custody.account)).serial + 1,
+            recipient=successor.public_key,
+            role="custodian",
+            keys=open_grant(custody, self._identity),
+            created_ms=to_ms(self._clock()),
+            expires_ms=custody.expires_ms,
+        )
+        actor = self._identity.public_key
+        grant = parse_grant(signed)
+        await self._accept(custody.account, grant, actor=actor, label="", succession=named)
+
     async def _accept(
-        self, account: AccountId, item: Grant | Revocation, *, actor: PublicKey, label: str
+        self,
+        account: AccountId,
+        item: Grant | Revocation,
+        *,
+        actor: PublicKey,
+        label: str,
+        succession: bytes | None = None,
     ) -> bytes:
         chain = (await self.chain(account)).copy()
         if item.account == account and item.serial != chain.serial + 1:
@@ -292,27 +382,42 @@ class Accounts:
                 f"The next serial of this account is {chain.serial + 1}.", code="grant.serial"
             )
         try:
+            if succession is not None:
+                chain.learn(succession)
             chain.add(item)
         except CryptoError as error:
             raise BadRequest(f"The grant was refused: {error}.", code="grant.invalid") from None
         async with self._database.transaction() as connection:
-            receipt = await self._store(connection, item, actor=actor, label=label)
+            receipt = await self._store(
+                connection, item, actor=actor, label=label, succession=succession
+            )
         await self._outbox.publish_soon()
         self._remember(chain)
         return receipt
 
     async def _store(
-        self, connection: Connection, item: Grant | Revocation, *, actor: PublicKey, label: str
+        self,
+        connection: Connection,
+        item: Grant | Revocation,
+        *,
+        actor: PublicKey,
+        label: str,
+        succession: bytes | None = None,
+        joins: bool = True,
     ) -> bytes:
-        """Store a grant or revocation that its chain accepted; the receipt."""
+        """Store a grant or revocation that its chain accepted; the receipt.
+
+        With `joins`, its recipient's key belongs to the account from now on.
+        """
         heads = await statements.lock_account(connection, item.account)
         if heads is None:
             raise NotFound("No such account.")
         if heads.grant_serial + 1 != item.serial:
             raise Conflict("Another grant came in between.", code="grant.serial")
         is_grant = isinstance(item, Grant)
-        taken = is_grant and item.recipient != self._identity.public_key
-        if taken and not await statements.claim_key(
+        # A relayer belongs to no account.
+        joins = joins and isinstance(item, Grant) and item.role != "custodian"
+        if joins and not await statements.claim_key(
             connection, key=item.recipient, account=item.account
         ):
             raise Conflict("That key belongs to another account.", code="key.taken")
@@ -331,13 +436,19 @@ class Accounts:
             receipt=receipt,
             receipt_head=after.receipt_head,
             blob_id=blob_hash(blob_id(item.signed)),
+            succession=succession,
+            succession_blob_id=None if succession is None else blob_hash(blob_id(succession)),
+            epoch=max((e.epoch for e in item.scope), default=0) if isinstance(item, Grant) else 0,
         )
         return receipt
 
     async def listed_grants(self, access: Access) -> list[dict[str, Any]]:
         """Signed grants and revocations: all for owners, else one's own and the chain above."""
         rows = await statements.grants_after(self._database, access.account, 0)
-        parsed = [(row, parse_any(row["object"])) for row in rows]
+        try:
+            parsed = [(row, parse_any(row["object"])) for row in rows]
+        except CryptoError:
+            raise Corrupted("The account's grants do not verify.") from None
         wanted = {i.recipient for _, i in parsed} if access.is_owner else {access.key}
         if not access.is_owner:
             for _, item in reversed(parsed):
@@ -349,6 +460,7 @@ class Accounts:
                 "serial": item.serial,
                 "object": item.signed,
                 "label": row["label"],
+                "succession": row["succession"],
             }
             for row, item in parsed
             if item.recipient in wanted
@@ -358,6 +470,10 @@ class Accounts:
         """The account's keys as their grants say: all for owners, else one's own."""
         keys = await self.all_keys(access.account)
         return [k for k in keys if access.is_owner or k["public_key"] == access.key.hex()]
+
+    async def labels(self, access: Access) -> dict[str, str]:
+        """Public key → label of those keys of the account that this one may see."""
+        return {k["public_key"]: k["label"] for k in await self.listed_keys(access) if k["label"]}
 
     async def all_keys(self, account: AccountId) -> list[dict[str, Any]]:
         """Every key of an account, in order of its first grant."""
@@ -371,7 +487,7 @@ class Accounts:
 def _key_entry(chain: Chain, key: PublicKey, rows: dict[int, Any], now_ms: int) -> dict[str, Any]:
     floor = chain.revoked_at.get(key, 0)
     grants = [g for g in chain.grants[key] if g.serial > floor] or chain.grants[key][-1:]
-    strongest = max(grants, key=lambda g: _STRENGTH.get(g.role, 0))
+    strongest = max(grants, key=lambda g: STRENGTH.get(g.role, 0))
     whole = any(g.whole_account for g in grants)
     expiries = [g.expires_ms for g in grants if g.expires_ms is not None]
     return {

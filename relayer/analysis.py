@@ -1,106 +1,92 @@
-"""The order of steps of analyze and ask, and of an extraction that had to wait.
+"""The order of steps of analyze, and of an extraction that had to wait.
 
-Not here: how facts are found (`extraction`), how a model is asked (`llm`), storing (`writer.py`).
+Not here: how facts are found (`extraction`), answers from memories (`asking.py`),
+storing (`intake.py`, `writer.py`).
 
 - A turn that was accepted is never lost: when the model is away it is sealed as a pending episode
   and extracted later.
 - No database connection is held while a model thinks.
-- A fact that contradicts a memory is stored beside it and names it; nothing is overwritten.
+- A fact that contradicts a memory names it; nothing is overwritten (`contradictions.py`).
+- What is said again, in these or nearly these words, is counted, not stored once more.
 """
 
 import asyncio
 import logging
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import replace
 from typing import Final
 
-from relayer.accounts import Access
+from relayer.access import Access
+from relayer.accounts import Accounts
 from relayer.blobs import BlobStore
-from relayer.clock import Clock, from_ms, to_ms
+from relayer.clock import Clock, to_ms
+from relayer.conversations import (
+    ROUTE,
+    Analyzed,
+    Conversation,
+    drafts_of,
+    from_draft,
+    marks_of_nothing,
+    opened,
+    outcome,
+    shown,
+    turn_id,
+)
 from relayer.custody import Keys
 from relayer.database import episodes as episode_rows
+from relayer.database import listing
 from relayer.database import memories as rows
 from relayer.database.pool import Database, Row, UniqueViolation
 from relayer.errors import Corrupted, NotFound, Unavailable
 from relayer.extraction.facts import Extractor, Fact, Turn
-from relayer.llm import LanguageModel, ask_prompt
+from relayer.intake import Intake, Remembered
+from relayer.llm import LanguageModel
 from relayer.memory import LAST_SEQ
-from relayer.namespaces import Namespaces
+from relayer.namespaces import NamespaceEntry, Namespaces
 from relayer.opening import Caller, Opener, has_key
-from relayer.recall import Found, Query, RecallService
+from relayer.recall import Query, RecallService
 from relayer.recognition import Stored, idempotency_marks, marked_memory
-from relayer.record import Draft, Memory, decode, encode
-from relayer.redact import redact
-from relayer.sealed import envelope, index
-from relayer.sealed.keys import AccountId, Namespace, NamespaceKey, PublicKey
+from relayer.record import ACTIVE, PENDING_REVIEW, REJECTED, Draft, Memory, encode
+from relayer.sealed import envelope
+from relayer.sealed.keys import AccountId, Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError, to_base64url
+from relayer.sealing import without_secrets
 from relayer.settings import Limits
-from relayer.writer import Remembered, Writer, apart
+from relayer.writer import Committed, Origin, Writer
 
 RELATED_MAX: Final = 10
 NEWEST_MAX: Final = 20  # as many facts as one window may have given
 RELATED_QUERY_CHARACTERS: Final = 2_000  # the end of a conversation says what it is about
 RELATED_S_MAX: Final = 3.0
-ASK_TEXT_CHARACTERS_MAX: Final = 4_000  # of one memory, in a prompt
-ASK_CHARACTERS_MAX: Final = 32_000  # of all together: about 8,000 tokens
 ATTEMPTS_MAX: Final = 3  # useless answers to one turn before the rules take over
-ROUTE: Final = "analyze"
-CONTRADICTS: Final = "contradicts"  # metadata: the id of the memory that a fact speaks against
 ALTERED: Final = "episode.altered"
-
 log = logging.getLogger("relayer.analysis")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Conversation:
-    """What to analyze."""
-
-    text: str = field(repr=False)
-    namespace: Namespace
-    occurred_at: datetime | None = None
-    source: str | None = field(default=None, repr=False)
-    idempotency_key: str | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True)
-class Analyzed:
-    """The facts that were stored, or the episode that waits for the model."""
-
-    facts: Sequence[Stored]
-    episode: uuid.UUID | None
-    receipts: Sequence[bytes]
-    redacted: dict[str, int]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A model's answer and the memories it was given."""
-
-    text: str = field(repr=False)
-    memories: Sequence[Found] = field(repr=False)
-
-
 class Analysis:
-    """Takes facts out of conversations and answers questions from memories."""
+    """Takes facts out of conversations."""
 
     def __init__(
         self,
         *,
         recaller: RecallService,
         opener: Opener,
+        intake: Intake,
         writer: Writer,
         extractor: Extractor,
         rules: Extractor,
         model: LanguageModel | None,
+        accounts: Accounts,
         database: Database,
         blobs: BlobStore,
         namespaces: Namespaces,
         clock: Clock,
     ) -> None:
+        self._accounts = accounts
         self._recaller = recaller
         self._opener = opener
+        self._intake = intake
         self._writer = writer
         self._extractor = extractor
         self._rules = rules
@@ -119,32 +105,71 @@ class Analysis:
             QuotaExceeded: the account is full.
         """
         caller.access.require(conversation.namespace, "writer")
-        text, redacted = await apart(len(conversation.text), redact, conversation.text)
+        text, redacted = await without_secrets(caller.access, conversation.text)
         conversation = replace(conversation, text=text)
         if (before := await self._answered(caller, conversation)) is not None:
             return Analyzed(before, None, (), redacted)
         related = await self._related(caller, conversation)
         try:
-            facts = await self._extractor.extract(_turn(conversation, related))
+            facts = await self._extractor.extract(await self._heard(caller, conversation, related))
         except Unavailable:
-            episode, receipts = await self._keep(caller, conversation)
-            return Analyzed((), episode, receipts, redacted)
-        drafts = _drafts(conversation, facts, related)
+            return await self._keep(caller, conversation, redacted)
+        drafts = await self._drafts(caller, conversation, facts, related)
         stored = await self._remember_turn(caller, conversation, drafts)
-        return Analyzed(stored.items, None, stored.receipts, redacted)
+        kept = turn_id(caller, conversation) if caller.access.settings.keep_turns else None
+        return outcome(drafts, stored, kept, redacted)
+
+    async def again(self, caller: Caller, episode_id: uuid.UUID) -> Analyzed:
+        """Take the facts out of a kept turn once more; it stays.
+
+        Raises:
+            NotFound: there is no such turn, or the key may not read its namespace.
+            NotAllowed: the key only reads there, or the namespace's key is missing.
+            Unavailable: the model is away.
+            Corrupted: its blob is missing or altered.
+        """
+        account = caller.access.account
+        row = await episode_rows.find_episode(
+            self._database, account=account, episode_id=episode_id
+        )
+        if row is None or row["state"] != rows.KEPT:
+            raise NotFound("No such turn.")
+        if not caller.access.strength(Namespace(row["namespace"])):
+            raise NotFound("No such turn.")
+        caller.access.require(Namespace(row["namespace"]), "writer")
+        conversation = from_draft(await self._open_episode(account, caller.keys, row))
+        related = await self._related(caller, conversation)
+        facts = await self._extractor.extract(await self._heard(caller, conversation, related))
+        drafts = await self._drafts(caller, conversation, facts, related)
+        origin = Origin(episode_id, kept=True)
+        stored = await self._remember(caller, conversation, drafts, origin)
+        return outcome(drafts, stored, episode_id, {})
+
+    async def _heard(
+        self, caller: Caller, conversation: Conversation, related: Sequence[Memory]
+    ) -> Turn:
+        """What the extractor is shown. Only a model has a use for what is known already."""
+        return await shown(caller, conversation, related if self._model is not None else ())
 
     async def _remember_turn(
         self, caller: Caller, conversation: Conversation, drafts: Sequence[Draft]
     ) -> Remembered:
         """Store facts; the same turn, if it was kept while the model was away, is done with it."""
-        key = caller.keys.of(conversation.namespace)[0]
-        episode = _episode_id(key, conversation)
+        episode, kept = turn_id(caller, conversation), caller.access.settings.keep_turns
         if self._model is not None and await self._pending(caller.access.account, episode):
             try:
-                return await self._remember(caller, conversation, drafts, episode=episode)
+                waited = Origin(episode, waiting=True, kept=kept)
+                return await self._remember(caller, conversation, drafts, waited)
             except NotFound:
                 log.debug("a waiting turn was extracted meanwhile")
-        return await self._remember(caller, conversation, drafts)
+        origin = await self._kept(caller, conversation) if kept else None
+        return await self._remember(caller, conversation, drafts, origin)
+
+    async def _kept(self, caller: Caller, conversation: Conversation) -> Origin:
+        """The conversation as a turn that is to be kept beside its facts."""
+        new, entry = await self._sealed(caller, conversation, rows.KEPT)
+        names = {entry.namespace_id: conversation.namespace}
+        return Origin(new.episode_id, kept=True, new=new, names=names)
 
     async def _answered(self, caller: Caller, conversation: Conversation) -> list[Stored] | None:
         """The facts of an earlier request with the same idempotency key."""
@@ -192,7 +217,7 @@ class Analysis:
         ]
 
     async def _related(self, caller: Caller, conversation: Conversation) -> list[Memory]:
-        """Memories the conversation touches, and the newest, so that none is extracted again.
+        """Memories the conversation touches, and the newest, so that the model knows them.
 
         Windows of a session overlap: the newest memories are what its earlier messages gave.
         """
@@ -211,19 +236,38 @@ class Analysis:
         related = [found.memory for found in recalled.found if found.memory.text is not None]
         return list({memory.id: memory for memory in [*related, *newest]}.values())
 
-    async def _newest(self, caller: Caller, namespace: Namespace) -> list[Memory]:
+    async def _drafts(
+        self,
+        caller: Caller,
+        conversation: Conversation,
+        facts: Sequence[Fact],
+        related: Sequence[Memory],
+    ) -> list[Draft]:
+        """Facts as they are to be stored; comparing them takes a while."""
+        held_back = await self._held_back(caller, conversation.namespace) if facts else []
+        settings = caller.access.settings
+        return await asyncio.to_thread(drafts_of, conversation, facts, related, held_back, settings)
+
+    async def _held_back(self, caller: Caller, namespace: Namespace) -> list[Memory]:
+        """The newest that were rejected, and that wait for approval."""
+        states = (REJECTED, PENDING_REVIEW)
+        return [m for state in states for m in await self._newest(caller, namespace, state)]
+
+    async def _newest(
+        self, caller: Caller, namespace: Namespace, state: str = ACTIVE
+    ) -> list[Memory]:
         """The newest memories of a namespace that open to text."""
         account = caller.access.account
         if (entry := await self._namespaces.find(account, namespace)) is None:
             return []
-        found = await rows.newest(
+        found = await listing.newest(
             self._database,
             account=account,
             namespace_ids=[entry.namespace_id],
             before_seq=LAST_SEQ,
-            kind=None,
             limit=NEWEST_MAX,
             now=self._clock(),
+            filters=listing.Filters(state=state),
         )
         found = [row for row in found if has_key(caller.keys, row)]
         return [m for m in await self._opener.open_rows(caller, found) if m and m.text is not None]
@@ -233,23 +277,40 @@ class Analysis:
         caller: Caller,
         conversation: Conversation,
         drafts: Sequence[Draft],
-        *,
-        episode: uuid.UUID | None = None,
+        origin: Origin | None,
     ) -> Remembered:
-        return await self._writer.write(
+        return await self._intake.write(
             caller.access,
             caller.keys,
             drafts,
             op="analyze",
             route=ROUTE,
             marked_text=conversation.text,
-            episode=episode,
+            origin=origin,
+            marks=[] if drafts else marks_of_nothing(caller, conversation),
         )
 
     async def _keep(
-        self, caller: Caller, conversation: Conversation
-    ) -> tuple[uuid.UUID, list[bytes]]:
+        self, caller: Caller, conversation: Conversation, redacted: dict[str, int]
+    ) -> Analyzed:
         """Seal the conversation as a pending episode; equal ones are one."""
+        episode, entry = await self._sealed(caller, conversation, rows.PENDING)
+        try:
+            done = await self._writer.store(
+                caller.access,
+                [],
+                op="analyze",
+                names={entry.namespace_id: conversation.namespace},
+                episodes=[episode],
+            )
+        except UniqueViolation:
+            done = Committed([])  # the same turn waits already
+        return Analyzed((), episode.episode_id, done.receipts, redacted)
+
+    async def _sealed(
+        self, caller: Caller, conversation: Conversation, state: str
+    ) -> tuple[rows.NewEpisode, NamespaceEntry]:
+        """The conversation as an episode, and its namespace."""
         key = caller.keys.of(conversation.namespace)[0]
         entry = await self._namespaces.ensure(caller.access.account, key)
         draft = Draft(
@@ -259,10 +320,13 @@ class Analysis:
             event_time=conversation.occurred_at,
             source=conversation.source,
         )
-        episode_id = _episode_id(key, conversation)
+        episode_id = turn_id(caller, conversation)
         address = envelope.Address(envelope.EPISODE, caller.access.account, episode_id, 1)
         blob = envelope.seal(
-            key, address, encode(draft, caller.access.key), created_ms=to_ms(self._clock())
+            key,
+            address,
+            encode(draft, caller.access.key, kept=state == rows.KEPT),
+            created_ms=to_ms(self._clock()),
         )
         episode = rows.NewEpisode(
             episode_id=episode_id,
@@ -271,18 +335,9 @@ class Analysis:
             writer=caller.access.key,
             blob_id=envelope.blob_hash(envelope.blob_id(blob)),
             blob=blob,
+            state=state,
         )
-        try:
-            receipts = await self._writer.store(
-                caller.access,
-                [],
-                op="analyze",
-                names={entry.namespace_id: conversation.namespace},
-                episodes=[episode],
-            )
-        except UniqueViolation:
-            return episode_id, []  # the same turn waits already
-        return episode_id, receipts
+        return episode, entry
 
     async def extract_episode(self, account: AccountId, keys: Keys, episode_id: uuid.UUID) -> None:
         """Take the facts out of a pending episode; nothing when it is done or gone.
@@ -305,19 +360,23 @@ class Analysis:
                     self._database, account=account, episode_id=episode_id
                 )
             raise
-        writer = PublicKey(row["writer"])
-        caller = Caller(Access(account, writer, grants=(), custody="sealed", serial=0), keys)
-        conversation = Conversation(
-            text=draft.text,
-            namespace=draft.namespace,
-            occurred_at=draft.event_time,
-            source=draft.source,
+        settings = await self._accounts.settings(account)
+        access = Access(
+            account,
+            PublicKey(row["writer"]),
+            grants=(),
+            custody="sealed",
+            serial=0,
+            settings=settings,
         )
+        caller, conversation = Caller(access, keys), from_draft(draft)
         # Without the writer's grants nothing can be recalled, but what came last can be opened.
         related = await self._newest(caller, conversation.namespace)
-        facts = await self._patient_facts(account, episode_id, _turn(conversation, related))
-        drafts = _drafts(conversation, facts, related)
-        await self._remember(caller, conversation, drafts, episode=episode_id)
+        turn = await shown(caller, conversation, related)
+        facts = await self._patient_facts(account, episode_id, turn)
+        drafts = await self._drafts(caller, conversation, facts, related)
+        origin = Origin(episode_id, waiting=True, kept=settings.keep_turns)
+        await self._remember(caller, conversation, drafts, origin)
 
     async def _patient_facts(
         self, account: AccountId, episode_id: uuid.UUID, turn: Turn
@@ -347,89 +406,6 @@ class Analysis:
         if blob is None:
             raise Corrupted("A pending episode is missing.")  # perhaps its whole store is, for now
         try:
-            return self._opened_episode(account, keys, row, blob)
+            return opened(account, keys, row, blob)
         except CryptoError:
             raise Corrupted("A pending episode was altered.", code=ALTERED) from None
-
-    def _opened_episode(
-        self, account: AccountId, keys: Keys, row: Row, blob: bytes | Corrupted
-    ) -> Draft:
-        if not isinstance(blob, bytes):
-            raise CryptoError("altered")
-        address = envelope.Address(envelope.EPISODE, account, row["episode_id"], 1)
-        for key in keys.of(Namespace(row["namespace"])):
-            if key.epoch == row["epoch"]:
-                return decode(envelope.open_envelope(key, address, blob))[0]
-        raise CryptoError("no key of that epoch")
-
-    async def ask(self, caller: Caller, query: Query) -> Answer:
-        """A model's answer to a question, from what is recalled for it.
-
-        Raises:
-            Unavailable: `llm.not_configured`, or the model is away.
-            NotAllowed: not a reader of the namespace, or its key is missing.
-        """
-        if self._model is None:
-            raise Unavailable(
-                "This relayer has no language model; recall works without one.",
-                code="llm.not_configured",
-                retry_after_s=3600,
-            )
-        recalled = await self._recaller.recall(caller, query)
-        shown = _shown(recalled.found)
-        system, user = ask_prompt(query.text, [text for _, text in shown])
-        answer = await self._model.answer(system=system, user=user)
-        return Answer(answer, [found for found, _ in shown])
-
-
-def _shown(found: Sequence[Found]) -> list[tuple[Found, str]]:
-    """The best memories with as much of their text as a prompt has room for."""
-    shown, room = [], ASK_CHARACTERS_MAX
-    for one in found:
-        text = (one.memory.text or "")[: min(ASK_TEXT_CHARACTERS_MAX, room)]
-        if text:
-            shown.append((one, text))
-            room -= len(text)
-    return shown
-
-
-def _turn(conversation: Conversation, related: Sequence[Memory]) -> Turn:
-    """What an extractor is shown."""
-    texts = [memory.text for memory in related if memory.text is not None]
-    return Turn(conversation.text, conversation.occurred_at, texts)
-
-
-def _drafts(
-    conversation: Conversation, facts: Sequence[Fact], related: Sequence[Memory]
-) -> list[Draft]:
-    """Facts as they are to be stored; `related` as the extractor was shown them."""
-    return [
-        Draft(
-            text=fact.text,
-            namespace=conversation.namespace,
-            kind=fact.kind,
-            source=conversation.source,
-            event_time=from_ms(fact.event_time_ms),
-            metadata=_contradicted(fact, related),
-            importance=fact.importance,
-            confidence=fact.confidence,
-            idempotency_key=conversation.idempotency_key,
-        )
-        for fact in facts
-    ]
-
-
-def _contradicted(fact: Fact, related: Sequence[Memory]) -> dict[str, str]:
-    return {} if fact.contradicts is None else {CONTRADICTS: str(related[fact.contradicts].id)}
-
-
-def _episode_id(key: NamespaceKey, conversation: Conversation) -> uuid.UUID:
-    """The name of a kept turn: its keyed fingerprint, so that equal turns are one."""
-    return uuid.UUID(
-        bytes=index.fingerprint(
-            key,
-            kind="episodic",
-            event_time_ms=to_ms(conversation.occurred_at),
-            text=conversation.text,
-        )
-    )

@@ -1,16 +1,13 @@
-"""The composition root: every part is built here, once, from the settings.
+"""The composition root: HTTP on top of the services, from the settings.
 
-Not here: the parts. Nothing else in the package knows all of them.
+Not here: the parts. Nothing else in the package knows all of them, but `services.py`.
 """
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from litestar import Litestar, Request, Router
 from litestar.di import Provide
@@ -20,208 +17,35 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.plugins.prometheus import PrometheusConfig, PrometheusController
 from litestar.types import ASGIApp
 
-from relayer import __version__, memwal, surroundings
-from relayer.accounts import Access
-from relayer.analysis import Analysis
+from relayer import __version__, surroundings
+from relayer.access import Access
 from relayer.checks import PUBLIC, Guard
 from relayer.clock import Clock, utc_now
-from relayer.embedding import model
-from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
-from relayer.embedding.embedders import BuiltinEmbedder, Embedder, OpenAIEmbedder
-from relayer.embedding.endpoints import Endpoint
-from relayer.embedding.models import Embedders
-from relayer.embedding.passages import count_bytes
-from relayer.eraser import Eraser
+from relayer.embedding.building import build_embedder
 from relayer.errors import RelayerError
-from relayer.extraction.facts import Extractor
-from relayer.extraction.model import LlmExtractor
-from relayer.extraction.rules import SentenceExtractor
-from relayer.indexing import Indexer
-from relayer.jobs import Worker
-from relayer.llm import LanguageModel
-from relayer.manual import Manual
-from relayer.memory import MemoryService
-from relayer.opening import Caller, Opener
+from relayer.events.streams import Streams
+from relayer.leaving import Leaving
+from relayer.opening import Caller
+from relayer.proof import Proof
 from relayer.public_url import PublicUrl, StripPrefix
-from relayer.query_vectors import QueryEmbedder
-from relayer.recall import RecallService
+from relayer.rebuild import rebuild_lost
 from relayer.registration import Registration
-from relayer.restore import Restore
-from relayer.routes import UNLOCK_HEADER, v1_router
+from relayer.routes.router import all_routes
+from relayer.services import Services, build_language_model, build_services
 from relayer.settings import Limits, Settings
 from relayer.storage import Storage
-from relayer.writer import Writer
 
 log = logging.getLogger("relayer")
+UNLOCK_HEADER: Final = "x-memrelay-unlock"
 
 
-def build_embedder(settings: Settings) -> Embedder | None:
-    """The embedder the settings name, behind the cache; None for none."""
-    if settings.embedder == "none":
-        return None
-    if settings.embedder == "openai" or (settings.embedder == "auto" and settings.embedding_model):
-        inner = _endpoint_embedder(settings, settings.embedding_model, settings.embedding_dim)
-    else:
-        inner = _builtin_embedder(settings)
-    return _cached(settings, inner)
-
-
-def build_older_embedder(settings: Settings, model_id: str) -> Embedder | None:
-    """The embedder of a model that memories still have vectors of.
-
-    None unless the settings still let queries go to who serves it.
-    """
-    if model_id == model.MODEL_ID:
-        return _cached(settings, _builtin_embedder(settings))
-    name, _, dim = model_id.rpartition("/")
-    away = settings.embedder in ("builtin", "none")  # whoever says so wants texts to stay here
-    named = settings.embedding_base_urls or settings.embedding_model
-    if away or not named or not dim.isdecimal():
-        return None
-    return _cached(settings, _endpoint_embedder(settings, name, int(dim)))
-
-
-def _builtin_embedder(settings: Settings) -> Embedder:
-    return CoalescingEmbedder(inner=BuiltinEmbedder(folder=model_folder(settings)))
-
-
-def _endpoint_embedder(settings: Settings, name: str, dim: int) -> Embedder:
-    urls = settings.embedding_base_urls or settings.openai_base_url
-    return OpenAIEmbedder(
-        endpoints=[
-            Endpoint(url.strip(), settings.openai_api_key or None)
-            for url in urls.split(",")
-            if url.strip()
-        ],
-        model=name,
-        dim=dim,
-        timeout_s=settings.embedding_timeout_s,
-    )
-
-
-def _cached(settings: Settings, inner: Embedder) -> Embedder:
-    return CachedEmbedder(
-        inner=inner, entries_max=settings.embedding_cache_entries, secret=os.urandom(32)
-    )
-
-
-def model_folder(settings: Settings) -> Path:
-    """Where the built-in model's files are."""
-    return Path(settings.model_dir) if settings.model_dir else model.default_folder()
-
-
-def build_language_model(settings: Settings) -> LanguageModel | None:
-    """The chat model the settings name, or None."""
-    if not settings.llm_model:
-        return None
-    return LanguageModel(
-        base_url=settings.openai_base_url,
-        api_key=settings.openai_api_key,
-        model=settings.llm_model,
-        timeout_s=settings.llm_timeout_s,
-    )
-
-
-@dataclass(frozen=True)
-class Services:
-    """What turns a checked request into an answer, and the worker that follows up."""
-
-    embedder: Embedder | None
-    memory: MemoryService
-    recaller: RecallService
-    indexer: Indexer
-    analysis: Analysis
-    restore: Restore
-    manual: Manual
-    worker: Worker
-
-
-def build_services(
+def build_app(
     storage: Storage,
     settings: Settings,
-    *,
-    embedder: Embedder | None,
-    language_model: LanguageModel | None,
-    clock: Clock,
-) -> Services:
-    """The services on a storage; the worker does not run yet."""
-    eraser = Eraser(
-        database=storage.database, outbox=storage.outbox, identity=storage.identity, clock=clock
-    )
-    writer = Writer(
-        database=storage.database,
-        outbox=storage.outbox,
-        namespaces=storage.namespaces,
-        eraser=eraser,
-        identity=storage.identity,
-        storage_bytes_max=settings.storage_bytes_max,
-        embeds=embedder is not None,
-        clock=clock,
-    )
-    opener = Opener(blobs=storage.blobs, embeds=embedder is not None)
-    memory = MemoryService(
-        database=storage.database,
-        opener=opener,
-        namespaces=storage.namespaces,
-        writer=writer,
-        eraser=eraser,
-        embeds=embedder is not None,
-        clock=clock,
-    )
-    recaller = RecallService(
-        database=storage.database,
-        opener=opener,
-        namespaces=storage.namespaces,
-        embedder=QueryEmbedder(
-            database=storage.database,
-            embedders=Embedders(
-                current=embedder, load=lambda model_id: build_older_embedder(settings, model_id)
-            ),
-        ),
-        count_tokens=count_bytes if embedder is None else embedder.count_tokens,
-        clock=clock,
-    )
-    # The cache is for queries: what is stored is embedded once, and then perhaps by another file.
-    uncached = embedder.inner if isinstance(embedder, CachedEmbedder) else embedder
-    indexer = Indexer(database=storage.database, opener=opener, embedder=uncached)
-    rules = SentenceExtractor()
-    extractor: Extractor = rules if language_model is None else LlmExtractor(model=language_model)
-    analysis = Analysis(
-        recaller=recaller,
-        opener=opener,
-        writer=writer,
-        extractor=extractor,
-        rules=rules,
-        model=language_model,
-        database=storage.database,
-        blobs=storage.blobs,
-        namespaces=storage.namespaces,
-        clock=clock,
-    )
-    worker = Worker(
-        connect_args=storage.connect_args,
-        database=storage.database,
-        indexer=indexer,
-        analysis=analysis,
-        custody=storage.custody,
-        namespaces=storage.namespaces,
-        outbox=storage.outbox,
-        clock=clock,
-    )
-    restore = Restore(
-        database=storage.database,
-        blobs=storage.blobs,
-        namespaces=storage.namespaces,
-        writer=writer,
-    )
-    manual = Manual(
-        database=storage.database, namespaces=storage.namespaces, writer=writer, clock=clock
-    )
-    return Services(embedder, memory, recaller, indexer, analysis, restore, manual, worker)
-
-
-def build_app(storage: Storage, settings: Settings, clock: Clock = utc_now) -> ASGIApp:
-    """The application; its worker runs as long as it does."""
+    clock: Clock = utc_now,
+    stopping: asyncio.Event | None = None,
+) -> ASGIApp:
+    """The application; its worker runs as long as it does, and `stopping` ends its streams."""
     services = build_services(
         storage,
         settings,
@@ -245,21 +69,54 @@ def build_app(storage: Storage, settings: Settings, clock: Clock = utc_now) -> A
 
     parts: dict[str, Any] = {
         "memory": services.memory,
+        "reviser": services.reviser,
+        "turns": services.turns,
         "recaller": services.recaller,
         "analysis": services.analysis,
+        "asking": services.asking,
         "accounts": storage.accounts,
         "custody": storage.custody,
         "database": storage.database,
         "identity": storage.identity,
+        "proof": Proof(
+            database=storage.database,
+            blobs=storage.blobs,
+            identity=storage.identity,
+            succession=storage.succession,
+            clock=clock,
+        ),
         "settings": settings,
         "embedder": services.embedder,
         "public_url": public_url,
         "registration": Registration(settings=settings),
         "restore": services.restore,
+        "consolidator": services.consolidator,
+        "runs": services.runs,
+        "forgetting": services.forgetting,
+        "expiry": services.expiry,
+        "closing": services.closing,
+        "rotations": services.rotations,
         "manual": services.manual,
+        "arriving": services.arriving,
+        "webhooks": services.webhooks,
+        "delivery": services.delivery,
+        "streams": Streams(
+            database=storage.database,
+            accounts=storage.accounts,
+            relayers=storage.relayers,
+            embeds=services.embedder is not None,
+            stopping=stopping or asyncio.Event(),
+            clock=clock,
+        ),
+        "leaving": Leaving(
+            database=storage.database,
+            blobs=storage.blobs,
+            identity=storage.identity,
+            succession=storage.succession,
+        ),
     }
     app = Litestar(
-        route_handlers=[v1_router(), *memwal.HANDLERS, _Metrics],
+        route_handlers=[*all_routes(), _Metrics],
         guards=[
             Guard(
                 database=storage.database,
@@ -284,7 +141,7 @@ def build_app(storage: Storage, settings: Settings, clock: Clock = utc_now) -> A
         request_class=surroundings.JsonRequest,
         request_max_body_size=Limits.body_bytes_max,
         openapi_config=_openapi(),
-        lifespan=[_lifespan(services.worker)],
+        lifespan=[_lifespan(storage, services, clock)],
         debug=False,
         logging_config=None,
         pdb_on_exception=False,
@@ -313,15 +170,20 @@ def _openapi() -> OpenAPIConfig:
     )
 
 
-def _lifespan(worker: Worker) -> Any:
+def _lifespan(storage: Storage, services: Services, clock: Clock) -> Any:
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
-        task = asyncio.create_task(worker.run())
+        await rebuild_lost(storage, clock, only_if_empty=True)
+        tasks = [
+            asyncio.create_task(services.worker.run()),
+            asyncio.create_task(services.delivery.run()),
+        ]
         try:
             yield
         finally:
-            worker.stop()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            services.worker.stop()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     return lifespan

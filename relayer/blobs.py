@@ -8,6 +8,7 @@ Not here: what the bytes mean (`sealed.envelope`) and who may read them (`memory
 
 import asyncio
 import os
+import re
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,6 +25,8 @@ from relayer.sealed.primitives import CryptoError
 
 LIST_PAGE: Final = 500
 _TEMPORARY: Final = ".new-"
+_NEWEST: Final = "newest"
+_ACCOUNT: Final = re.compile("[0-9a-f]{64}")
 
 
 class BlobStore(Protocol):
@@ -44,8 +47,17 @@ class BlobStore(Protocol):
     async def delete(self, account: AccountId, name: str) -> None:
         """Remove one blob; a missing one is no error."""
 
-    def names(self, account: AccountId) -> AsyncIterator[str]:
-        """Every name of the account, in order."""
+    def names(self, account: AccountId, *, after: str = "") -> AsyncIterator[str]:
+        """Every name of the account, or those behind one, in the store's own order."""
+
+    async def accounts(self) -> list[AccountId]:
+        """Every account that has objects here."""
+
+    async def mark(self, account: AccountId, seq: int) -> None:
+        """Remember that the account's history had come as far as this receipt."""
+
+    async def marked(self, account: AccountId) -> int:
+        """The highest receipt number that was marked; 0 where the rows themselves are here."""
 
 
 def verified(name: str, data: bytes) -> bytes | Corrupted:
@@ -78,20 +90,31 @@ class PostgresStore:
         """Remove one blob; a missing one is no error."""
         await statements.delete(self._database, account, name)
 
-    async def names(self, account: AccountId) -> AsyncIterator[str]:
-        """Every name of the account, in order."""
-        after = ""
+    async def names(self, account: AccountId, *, after: str = "") -> AsyncIterator[str]:
+        """Every name of the account, or those behind one, in the store's own order."""
         while page := await statements.names_after(self._database, account, after, LIST_PAGE):
             for name in page:
                 yield name
             after = page[-1]
+
+    async def accounts(self) -> list[AccountId]:
+        """Every account that has objects here."""
+        return await statements.accounts(self._database)
+
+    async def mark(self, account: AccountId, seq: int) -> None:
+        """Nothing: what is here cannot be newer than the rows."""
+
+    async def marked(self, account: AccountId) -> int:
+        """0: what is here cannot be newer than the rows."""
+        return 0
 
 
 class FolderStore:
     """Blobs as files `<folder>/<account>/<first two characters>/<blob id>`.
 
     A blob is written to a temporary name, synced, linked to its own name, and the folder synced:
-    after a crash there is the whole object or none.
+    after a crash there is the whole object or none. `<folder>/<account>/newest` holds the number of
+    the newest receipt that anything there speaks of.
     """
 
     transactional = False
@@ -117,12 +140,33 @@ class FolderStore:
         with _translated():
             await asyncio.to_thread(self._delete, account, name)
 
-    async def names(self, account: AccountId) -> AsyncIterator[str]:
-        """Every name of the account, in order."""
+    async def names(self, account: AccountId, *, after: str = "") -> AsyncIterator[str]:
+        """Every name of the account, or those behind one, in the store's own order."""
         with _translated():
-            found = await asyncio.to_thread(self._list, account)
-        for name in found:
-            yield name
+            folders = await asyncio.to_thread(self._folders, account)
+        for folder in folders:
+            if folder.name < after[:2]:
+                continue
+            with _translated():
+                found = await asyncio.to_thread(_names_in, folder)
+            for name in found:
+                if name > after:
+                    yield name
+
+    async def accounts(self) -> list[AccountId]:
+        """Every account that has objects here."""
+        with _translated():
+            return await asyncio.to_thread(self._accounts)
+
+    async def mark(self, account: AccountId, seq: int) -> None:
+        """Remember that the account's history had come as far as this receipt."""
+        with _translated():
+            await asyncio.to_thread(self._mark, account, seq)
+
+    async def marked(self, account: AccountId) -> int:
+        """The highest receipt number that was marked."""
+        with _translated():
+            return await asyncio.to_thread(self._marked, account)
 
     def _path(self, account: AccountId, name: str) -> Path:
         blob_hash(name)  # refuses anything that could walk out of the folder
@@ -154,9 +198,29 @@ class FolderStore:
             path.unlink()
             _sync_folder(path.parent)
 
-    def _list(self, account: AccountId) -> list[str]:
-        files = (self._folder / account.hex()).glob("??/*")
-        return sorted(f.name for f in files if _is_name(f.name))
+    def _folders(self, account: AccountId) -> list[Path]:
+        return sorted((self._folder / account.hex()).glob("??"))
+
+    def _accounts(self) -> list[AccountId]:
+        names = sorted(path.name for path in self._folder.iterdir() if path.is_dir())
+        return [AccountId(bytes.fromhex(name)) for name in names if _ACCOUNT.fullmatch(name)]
+
+    def _mark(self, account: AccountId, seq: int) -> None:
+        if seq > self._marked(account):
+            path = self._folder / account.hex() / _NEWEST
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            _replace(path, str(seq).encode())
+
+    def _marked(self, account: AccountId) -> int:
+        with suppress(FileNotFoundError, ValueError):  # a damaged mark is none
+            return int((self._folder / account.hex() / _NEWEST).read_bytes())
+        return 0
+
+
+def _names_in(folder: Path) -> list[str]:
+    with suppress(FileNotFoundError):
+        return sorted(f.name for f in folder.iterdir() if _is_name(f.name))
+    return []
 
 
 def _is_name(name: str) -> bool:
@@ -180,6 +244,17 @@ def _write_once(path: Path, data: bytes) -> None:
             os.link(temporary, path)  # unlike a rename, this never replaces
     finally:
         os.unlink(temporary)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """The whole file under its name, durable, in place of what was there."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=_TEMPORARY)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    _sync_folder(path.parent)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,23 +1,20 @@
-"""Request bodies: their form, their limits, and the domain objects they become.
+"""What request bodies have in common: strictness, limits, and the domain objects of their members.
 
-Not here: routes, bodies of recall and ask (`query_bodies.py`). Bodies of our own routes refuse
-unknown members; MemWal's tolerate them.
+Not here: the bodies, which stand beside their routes. Bodies of our own routes refuse unknown
+members; MemWal's tolerate them.
 """
 
 import json
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from relayer.analysis import Conversation
 from relayer.errors import BadRequest, TooLarge
-from relayer.preferences import HOURS_MAX, AccountSettings
-from relayer.rank import Weights
-from relayer.record import Confidence, Draft, Importance, Kind
+from relayer.query.rank import Weights
 from relayer.sealed.keys import Namespace, parse_namespace
 from relayer.sealed.primitives import CryptoError
 from relayer.settings import Limits
@@ -48,34 +45,6 @@ class Change(Strict):
     relayer: HexKey
 
 
-class MemoryFields(Strict):
-    """What can be said about a memory."""
-
-    text: str
-    namespace: str = DEFAULT_NAMESPACE
-    kind: Kind = "fact"
-    tags: Annotated[list[Tag], Meta(max_length=Limits.tags_max)] = []
-    source: Source | None = None
-    event_time: Moment | None = None
-    metadata: dict[str, str] = {}
-    importance: Importance = "standard"
-    confidence: Confidence = "high"
-    expires_at: Moment | None = None
-    idempotency_key: IdempotencyKey | None = None
-
-
-class RememberBody(MemoryFields, kw_only=True):
-    """POST /v1/remember."""
-
-    relayer: HexKey
-
-
-class BulkBody(Change):
-    """POST /v1/remember/bulk."""
-
-    items: Annotated[list[MemoryFields], Meta(min_length=1, max_length=Limits.bulk_items_max)]
-
-
 class ScoringWeights(Strict):
     """How much meaning, age and importance count."""
 
@@ -83,63 +52,6 @@ class ScoringWeights(Strict):
     recency: Weight = 0.0
     recency_half_life_days: Annotated[float, Meta(gt=0, le=36_500)] = 30.0
     importance: Weight = 0.0
-
-
-class AnalyzeBody(Change):
-    """POST /v1/analyze."""
-
-    text: str
-    namespace: str = DEFAULT_NAMESPACE
-    occurred_at: Moment | None = None
-    source: Source | None = None
-    idempotency_key: IdempotencyKey | None = None
-
-
-class RestoreBody(Change):
-    """POST /v1/restore."""
-
-    namespace: str = DEFAULT_NAMESPACE
-    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
-
-
-class StatusBody(Strict):
-    """POST /v1/memories/status."""
-
-    ids: Annotated[list[str], Meta(min_length=1, max_length=100)]
-
-
-class SettingsBody(Change):
-    """PATCH /v1/settings."""
-
-    redact: bool | msgspec.UnsetType = msgspec.UNSET
-    contradictions: Literal["newer_wins", "review"] | msgspec.UnsetType = msgspec.UNSET
-    low_confidence: Literal["keep", "review"] | msgspec.UnsetType = msgspec.UNSET
-    keep_turns: bool | msgspec.UnsetType = msgspec.UNSET
-    consolidate_every_h: Annotated[int, Meta(ge=0, le=HOURS_MAX)] | msgspec.UnsetType = (
-        msgspec.UNSET
-    )
-
-
-class AccountBody(Change):
-    """POST /v1/accounts."""
-
-    grants: Annotated[list[str], Meta(min_length=1, max_length=4)]
-    label: Label = ""
-    token: Annotated[str, Meta(max_length=256)] = ""
-
-
-class GrantBody(Change):
-    """POST /v1/grants."""
-
-    grant: str
-    join: str
-    label: Label = ""
-
-
-class RevocationBody(Change):
-    """POST /v1/revocations."""
-
-    revocation: str
 
 
 def decode(body: bytes, form: type[_Form]) -> _Form:
@@ -190,6 +102,22 @@ def namespace_of(name: str) -> Namespace:
         raise BadRequest(f"{error}.", code="namespace.invalid") from None
 
 
+def namespaces_of(one: str | None, several: Sequence[str] | None) -> list[Namespace]:
+    """The namespaces that a query names: one, several, or the default one.
+
+    Raises:
+        BadRequest: both, too many, one twice, or one is refused by SPEC §3.
+    """
+    if several is None:
+        return [namespace_of(DEFAULT_NAMESPACE if one is None else one)]
+    if one is not None:
+        raise BadRequest("namespace and namespaces exclude each other.")
+    names = [namespace_of(name) for name in several]
+    if len(names) > Limits.recall_namespaces_max or len(set(names)) < len(names):
+        raise BadRequest("namespaces has too many names, or one twice.")
+    return names
+
+
 def checked_text(text: str, bytes_max: int, name: str = "text") -> str:
     """The text, within its limit.
 
@@ -228,63 +156,36 @@ def checked_metadata(metadata: dict[str, str]) -> dict[str, str]:
     return metadata
 
 
-def draft_of(body: MemoryFields, *, bytes_max: int, now: datetime) -> Draft:
-    """What to remember.
+def tags_of(tags: Sequence[str] | None) -> list[str]:
+    """The distinct tags that a query names.
 
     Raises:
-        BadRequest, TooLarge: out of range.
+        BadRequest: too many, too long or empty.
     """
-    check_moments(event_time=body.event_time, expires_at=body.expires_at)
-    if body.expires_at is not None and body.expires_at <= now:
-        raise BadRequest("expires_at is in the past.")
-    return Draft(
-        text=checked_text(body.text, bytes_max),
-        namespace=namespace_of(body.namespace),
-        kind=body.kind,
-        tags=list(dict.fromkeys(body.tags)),
-        source=body.source,
-        event_time=body.event_time,
-        metadata=checked_metadata(body.metadata),
-        importance=body.importance,
-        confidence=body.confidence,
-        expires_at=body.expires_at,
-        idempotency_key=body.idempotency_key,
-    )
+    found = list(dict.fromkeys(tags or ()))
+    if len(found) > Limits.tags_max or any(
+        not 0 < len(tag) <= Limits.tag_characters_max for tag in found
+    ):
+        raise BadRequest("There are too many tags, or one is empty or too long.")
+    return found
 
 
-def drafts_of(items: Sequence[MemoryFields], now: datetime) -> list[Draft]:
-    """What to remember in bulk, each item within the limit of bulk items.
+def moment_of(text: str | None, name: str) -> datetime | None:
+    """A moment that a query names in RFC 3339 with an offset.
 
     Raises:
-        BadRequest, TooLarge: out of range.
+        BadRequest: it is none.
     """
-    return [draft_of(item, bytes_max=Limits.bulk_text_bytes_max, now=now) for item in items]
+    if text is None:
+        return None
+    try:
+        moment = msgspec.convert(text, type=Moment, strict=False)
+    except msgspec.ValidationError:
+        raise BadRequest(f"{name} is no time in RFC 3339 with an offset.") from None
+    check_moments(**{name: moment})
+    return moment
 
 
 def weights_of(weights: ScoringWeights | None) -> Weights:
     """The weights, or the defaults."""
     return Weights() if weights is None else Weights(**msgspec.structs.asdict(weights))
-
-
-def conversation_of(body: AnalyzeBody) -> Conversation:
-    """What to analyze.
-
-    Raises:
-        BadRequest, TooLarge: out of range.
-    """
-    check_moments(occurred_at=body.occurred_at)
-    return Conversation(
-        text=checked_text(body.text, Limits.analyze_bytes_max),
-        namespace=namespace_of(body.namespace),
-        occurred_at=body.occurred_at,
-        source=body.source,
-        idempotency_key=body.idempotency_key,
-    )
-
-
-def settings_of(body: SettingsBody, now: AccountSettings) -> AccountSettings:
-    """An account's settings with what a body changes of them."""
-    named = {name: getattr(body, name) for name in AccountSettings.__struct_fields__}
-    return msgspec.structs.replace(
-        now, **{name: value for name, value in named.items() if value is not msgspec.UNSET}
-    )

@@ -1,6 +1,6 @@
 """The checks every signed request passes, in order, and the guard that runs them before any route.
 
-Not here: what a key may do in a namespace (`accounts.Access`), the unlock header (`custody.py`).
+Not here: what a key may do in a namespace (`access.Access`), the unlock header (`custody.py`).
 
     1. The headers are there, once each, and strictly formed.
     2. The timestamp is within ±300 s.
@@ -34,7 +34,8 @@ from litestar.connection import ASGIConnection
 from litestar.handlers.base import BaseRouteHandler
 
 from relayer import sui
-from relayer.accounts import Access, Accounts
+from relayer.access import Access
+from relayer.accounts import Accounts
 from relayer.clock import Clock, to_ms
 from relayer.database import accounts as statements
 from relayer.database.pool import Database
@@ -240,7 +241,7 @@ class Guard:
         await self._count(FOUNDERS, PublicKey(FOUNDERS), 1, now)
 
     async def _record_nonce(
-        self, request: SignedRequest, now: datetime, *, unregistered: bool
+        self, request: SignedRequest, now: datetime, *, unregistered: bool, again: bool = False
     ) -> AccountId | None:
         """Check 4; the key's account.
 
@@ -260,12 +261,20 @@ class Guard:
             await statements.restore_nonces(self._database)
             raise Unavailable("The relayer recovers from a crash.", retry_after_s=2)
         if answer.account is None and not unregistered:
-            raise NotAuthenticated("unknown key")
+            if again or not await self._claims(request):
+                raise NotAuthenticated("unknown key")
+            return await self._record_nonce(request, now, unregistered=False, again=True)
         if not answer.fresh:
             raise NotAuthenticated("replay")
         if request.timestamp_s <= answer.floor_s:
             raise Unavailable("The relayer recovers from a crash.", retry_after_s=2)
         return answer.account
+
+    async def _claims(self, request: SignedRequest) -> bool:
+        """Whether an unknown key has just proven to be one that its account brought along."""
+        if request.account is None:
+            return False
+        return await self._accounts.claim(request.account, request.public_key)
 
     def _check_founded(self, request: SignedRequest) -> None:
         """An unregistered key names the account that it founds, or none."""

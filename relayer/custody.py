@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from relayer.accounts import Access, Accounts
+from relayer.access import OUTDATED, Access
+from relayer.accounts import Accounts
 from relayer.clock import Clock, to_ms
 from relayer.errors import Corrupted, Misdirected, NotAllowed
 from relayer.namespaces import Namespaces
 from relayer.ring import KeyRing
-from relayer.sealed.grants import Chain, ScopeEntry, open_grant
+from relayer.sealed.grants import Chain, ScopeEntry, oldest_epoch, open_grant
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Root
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import sign_statement
@@ -135,9 +136,13 @@ class Custody:
             ) from None
         except CryptoError:
             raise NotAllowed("The unlock header was rejected.", code="unlock_rejected") from None
+        keys = lent(unlock.keys)
+        if any(own[0].epoch < chain.epoch for own in keys.keys.values()):
+            raise Misdirected(OUTDATED, code="epoch.outdated")
         now_ms = to_ms(self._clock())
         until_ms = min(unlock.issued_ms, now_ms) + unlock.hold_s * 1000
-        return lent(unlock.keys), self._ring.hold(chain, unlock.keys, until_ms, now_ms)
+        learned = self._ring.hold(chain, unlock.keys, until_ms, now_ms, owned=access.is_owner)
+        return keys, learned
 
     async def job_keys(self, account: AccountId) -> Keys | None:
         """The keys of background work: the custodian's, or the ring's; None without any."""
@@ -146,6 +151,15 @@ class Custody:
             return roots
         held = self._ring.held(chain, to_ms(self._clock()))
         return lent(held) if held else None
+
+    async def reseal_keys(self, account: AccountId) -> Keys | None:
+        """The keys by which memories are sealed anew: the custodian's, or those an owner lent."""
+        chain = await self._accounts.chain(account)
+        if (roots := self._root_keys(chain)) is not None:
+            return roots
+        held = lent(self._ring.held(chain, to_ms(self._clock()), owned=True)).keys
+        whole = {name: keys for name, keys in held.items() if keys[0].epoch == chain.epoch}
+        return LentKeys(whole) if whole else None
 
     async def held(self, account: AccountId) -> list[Namespace]:
         """The namespaces of an account whose keys the ring holds."""
@@ -166,7 +180,8 @@ class Custody:
                 roots = {r.epoch: r for g in grants for r in open_grant(g, self._identity)}
             except CryptoError:
                 raise Corrupted("The custodian's grant does not open.") from None
-            newest_first = tuple(roots[e] for e in sorted(roots, reverse=True))
+            oldest = oldest_epoch(grants)
+            newest_first = tuple(roots[e] for e in sorted(roots, reverse=True) if e >= oldest)
             assert all(isinstance(r, Root) for r in newest_first)
             self._roots[cached] = RootKeys(chain.account, newest_first)  # type: ignore[arg-type]  # asserted above
             if len(self._roots) > ROOTS_MAX:

@@ -10,12 +10,12 @@ import shutil
 import sys
 from typing import Any
 
-from relayer import app, provision, reindex
+from relayer import provision, reindex
 from relayer.clock import Clock, rfc3339, utc_now
 from relayer.database import accounts as statements
 from relayer.database.check import database_clock
 from relayer.database.migrate import head
-from relayer.embedding import model
+from relayer.embedding import building, model
 from relayer.errors import RelayerError, Unavailable
 from relayer.identity import IdentityError
 from relayer.postgres.embedded import PostgresError
@@ -67,7 +67,7 @@ def _model(settings: Settings) -> Finding:
     needed = settings.embedder == "builtin" or (
         settings.embedder == "auto" and not settings.embedding_model
     )
-    complete = model.is_complete(app.model_folder(settings))
+    complete = model.is_complete(building.model_folder(settings))
     detail = "complete" if complete else "missing" if needed else "not needed"
     return _finding("model", complete or not needed, detail, "relayer model fetch")
 
@@ -102,6 +102,7 @@ async def _clock(storage: Storage, clock: Clock) -> Finding:
 async def _identity(storage: Storage) -> Finding:
     """Whether the accounts were last written by this relayer, not by one with another key."""
     me, others = storage.identity.public_key, 0
+    relayers = storage.relayers
     accounts = (await statements.list_accounts(storage.database))[-ACCOUNTS_MAX:]
     for account in accounts:
         row = await statements.find_account(storage.database, account["account_id"])
@@ -111,7 +112,7 @@ async def _identity(storage: Storage) -> Finding:
         )
         try:
             for signed in newest:
-                open_receipt(signed, me)
+                open_receipt(signed, *relayers)
         except CryptoError:
             others += 1
     detail = me.hex()
@@ -155,7 +156,7 @@ async def _key(storage: Storage, beginning: str, clock: Clock) -> Finding:
 
 def _embedder(settings: Settings) -> Finding:
     try:
-        embedder = app.build_embedder(settings)
+        embedder = building.build_embedder(settings)
     except RelayerError as error:
         return _finding("embedder", False, error.message, "relayer model fetch")
     detail = "none: recall by keyword only" if embedder is None else embedder.model_id

@@ -8,7 +8,8 @@
     ├── NotFound            404  absent, or somebody else's
     ├── Conflict            409  an idempotency key came back with another body
     ├── TooLarge            413  a limit of `settings.Limits`
-    ├── Misdirected         421  the unlock header names a key this process no longer holds
+    ├── Misdirected         421  the unlock header is out of date: for a key this process no longer
+    │                            holds, or without the account's newest keys
     ├── UpgradeRequired     426  a client too old to send a nonce
     ├── RateLimited         429  with Retry-After
     ├── Corrupted           500  a stored object does not match its name or its row
@@ -97,7 +98,7 @@ class TooLarge(RelayerError):
 
 
 class Misdirected(RelayerError):
-    """The unlock header names a key this process no longer holds."""
+    """The unlock header is out of date."""
 
     status = 421
     code = "unlock_key_unknown"

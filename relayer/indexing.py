@@ -26,8 +26,8 @@ from relayer.opening import Opener, has_key, key_of
 from relayer.record import Draft
 from relayer.sealed.keys import AccountId, NamespaceKey
 from relayer.sealed.turn import derive_turn
+from relayer.sealing import counted
 from relayer.words import INDEX_VERSION
-from relayer.writer import counted
 
 log = logging.getLogger("relayer.indexing")
 
@@ -109,7 +109,7 @@ class Indexer:
         )
         if not found:
             return None
-        page = _bounded(found)
+        page = bounded(found)
         changed = await self._index(account, keys, page)
         last = page[-1]
         return Page((last["index_version"], last["embedding_version"], last["seq"]), changed)
@@ -137,7 +137,13 @@ class Indexer:
             self._database,
             account=account,
             indexed=vector_rows.Indexed(
-                self.versions, model, words, vectors, given_up, drafts.missing
+                self.versions,
+                model,
+                words,
+                vectors,
+                given_up,
+                drafts.missing,
+                blobs={row["memory_id"]: row["blob_id"] for row in found},
             ),
         )
 
@@ -155,7 +161,7 @@ class Indexer:
         ]
 
 
-def _bounded(found: Sequence[Row]) -> Sequence[Row]:
+def bounded(found: Sequence[Row]) -> Sequence[Row]:
     """The first of these rows, one at least, that together are not too large to hold open."""
     size = 0
     for n, row in enumerate(found):

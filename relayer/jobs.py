@@ -23,17 +23,23 @@ from pgqueuer.errors import RetryRequested
 
 from relayer.analysis import Analysis
 from relayer.clock import Clock
+from relayer.consolidation import Consolidator
 from relayer.custody import Custody, Keys, LentKeys
 from relayer.database import accounts as account_rows
 from relayer.database import episodes as episode_rows
 from relayer.database import memories as rows
 from relayer.database import queue
+from relayer.database import rebuild as rebuild_rows
+from relayer.database import reseal as reseal_rows
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import STATEMENT_TIMEOUT_S, Database
 from relayer.errors import Corrupted, NotAllowed, NotFound, QuotaExceeded, RelayerError, Unavailable
 from relayer.indexing import Indexer
 from relayer.namespaces import Namespaces
 from relayer.outbox import Outbox
+from relayer.reseal import Resealer
+from relayer.restore import Restore
+from relayer.runs import Runs
 from relayer.sealed.keys import AccountId, Namespace
 from relayer.sealed.unlock import HOLD_S_MAX
 
@@ -43,6 +49,8 @@ REST: Final = timedelta(hours=1)  # of an account of which nothing that is due c
 JOBS_MAX: Final = 8  # at once, so that requests keep their share of connections and processors
 EXTRACTIONS_MAX: Final = 2  # at once, since each is a paid model call
 REINDEXED_MAX: Final = 2  # accounts at once, so that new memories do not wait for old ones
+RESEALED_MAX: Final = 1  # accounts at once
+CONSOLIDATED_MAX: Final = 1  # namespaces at once
 SLICE_S: Final = 20  # of one account before the next has its turn
 LENT_PRIORITY: Final = 1  # of work whose keys are at hand for minutes only
 RESUME_MAX: Final = 1_000
@@ -53,6 +61,8 @@ POLL_S: Final = 1  # how late a job that was put back is noticed; new ones annou
 PUT_BACK_S: Final = 0.5
 BACKOFF_S_MAX: Final = 60
 Work = Callable[[AccountId, Keys, Sequence[Any]], Awaitable[None]]
+Chore = Callable[[], Awaitable[None]]
+KeysOf = Callable[[AccountId], Awaitable[Keys | None]]
 
 
 class Worker:
@@ -65,9 +75,14 @@ class Worker:
         database: Database,
         indexer: Indexer,
         analysis: Analysis,
+        resealer: Resealer,
+        consolidator: Consolidator,
+        runs: Runs,
+        restore: Restore,
         custody: Custody,
         namespaces: Namespaces,
         outbox: Outbox,
+        chores: Sequence[Chore] = (),
         clock: Clock,
         slice_s: float = SLICE_S,
     ) -> None:
@@ -76,9 +91,14 @@ class Worker:
         self._database = database
         self._indexer = indexer
         self._analysis = analysis
+        self._resealer = resealer
+        self._consolidator = consolidator
+        self._runs = runs
+        self._restore = restore
         self._custody = custody
         self._namespaces = namespaces
         self._outbox = outbox
+        self._chores = chores
         self._clock = clock
         self._manager: QueueManager | None = None
         self._stopping = False
@@ -118,6 +138,9 @@ class Worker:
             (queue.EMBED, self._embed, 0),
             (queue.EXTRACT, self._extract, EXTRACTIONS_MAX),
             (queue.REINDEX, self._reindex, REINDEXED_MAX),
+            (queue.RESEAL, self._reseal, RESEALED_MAX),
+            (queue.CONSOLIDATE, self._consolidate, CONSOLIDATED_MAX),
+            (queue.RESTORE, self._restore_rows, 1),
             (queue.DELETE_BLOBS, self._delete_blobs, 1),
         ):
             register = self._manager.entrypoint(
@@ -171,6 +194,53 @@ class Worker:
             self._resting[account] = self._clock() + REST
         return False
 
+    async def _reseal(self, job: Job) -> None:
+        async def work(account: AccountId, keys: Keys | None, _: Sequence[Any]) -> None:
+            until = time.monotonic() + self._slice_s
+            done: Keys | None = None
+            # Keys that are lent during a pass have no other job.
+            while keys is not None and keys != done:
+                if not await self._resealer.work(account, keys, lambda: time.monotonic() < until):
+                    raise RetryRequested(timedelta(seconds=POLL_S), "more is left")
+                done, keys = keys, await self._custody.reseal_keys(account)
+
+        await self._with_keys(job, work, self._custody.reseal_keys)
+
+    async def _restore_rows(self, job: Job) -> None:
+        async def work(account: AccountId, keys: Keys, _: Sequence[Any]) -> None:
+            await self._restore.complete(account, keys)
+
+        await self._with_keys(job, work)
+
+    async def _consolidate(self, job: Job) -> None:
+        async def work(account: AccountId, keys: Keys, ids: Sequence[Any]) -> None:
+            until = time.monotonic() + self._slice_s
+            for run_id in ids:
+                if not await self._consolidator.work(
+                    account, keys, run_id, lambda: time.monotonic() < until
+                ):
+                    raise RetryRequested(timedelta(seconds=POLL_S), "more is left")
+
+        await self._with_keys(job, work)
+
+    async def _queue_consolidations(self, account: AccountId | None = None) -> None:
+        """Begin runs that are due and go on with unfinished ones, where their keys are at hand."""
+        for due in await self._runs.due(account):
+            if await self._opens(AccountId(due["account_id"]), due["namespace"]):
+                await self._runs.begin(due)
+        for run in await self._runs.unfinished(account):
+            if await self._opens(AccountId(run["account_id"]), run["namespace"]):
+                owner = AccountId(run["account_id"])
+                await self._queue_again(queue.CONSOLIDATE, owner, [[run["run_id"]]])
+
+    async def _opens(self, account: AccountId, namespace: str) -> bool:
+        """Whether this process has the keys of a namespace for background work."""
+        try:
+            keys = await self._custody.job_keys(account)
+            return keys is not None and bool(keys.of(Namespace(namespace)))
+        except RelayerError:
+            return False
+
     async def _lent_numbers(self, account: AccountId, keys: Keys) -> list[int] | None:
         """The namespaces that were lent keys open; None for all of them."""
         if not isinstance(keys, LentKeys):
@@ -181,11 +251,11 @@ class Worker:
         entries = [await self._namespaces.find(account, n) for n in namespaces]
         return [e.namespace_id for e in entries if e is not None]
 
-    async def _with_keys(self, job: Job, work: Work) -> None:
+    async def _with_keys(self, job: Job, work: Work, keys_of: KeysOf | None = None) -> None:
         """Do the work of a job with the account's keys, or put it back, or leave it for later."""
         account, ids = queue.decode_payload(job.payload)
         try:
-            keys = await self._custody.job_keys(account)
+            keys = await (keys_of or self._custody.job_keys)(account)
             if keys is None:
                 raise NotAllowed("no key", code="unlock_required")
             await work(account, keys, ids)
@@ -229,6 +299,8 @@ class Worker:
 
     async def resume(self, account: AccountId, namespaces: Sequence[Namespace]) -> None:
         """Queue the work that waited for these namespaces' keys, which the ring now holds."""
+        if await rebuild_rows.is_incomplete(self._database, account):
+            await self._queue_again(queue.RESTORE, account, [[]])
         numbers = await self._numbers(account, namespaces)
         episodes = await episode_rows.pending_episodes(
             self._database, account=account, namespace_ids=numbers, limit=RESUME_MAX
@@ -237,10 +309,14 @@ class Worker:
         if await self._indexer.waits(account, numbers):
             await self._queue_again(queue.REINDEX, account, [[]])
         await self._queue_again(queue.EXTRACT, account, [[i] for i in episodes])
+        if await reseal_rows.accounts_due(self._database, account):
+            await self._queue_again(queue.RESEAL, account, [[]], self._custody.reseal_keys)
+        await self._queue_consolidations(account)
 
     async def _keep_house(self) -> None:
         steps = (
             self._delete_expired,
+            *self._chores,
             self._outbox.publish,
             self._outbox.empty,
             self.sweep,
@@ -274,13 +350,22 @@ class Worker:
         ):
             if account not in self._resting:
                 await self._queue_again(queue.REINDEX, account, [[]])
+        for account in await rebuild_rows.incomplete_accounts(self._database):
+            await self._queue_again(queue.RESTORE, account, [[]])
+        for account in await reseal_rows.accounts_due(self._database):
+            await self._queue_again(queue.RESEAL, account, [[]], self._custody.reseal_keys)
+        await self._queue_consolidations()
 
     async def _queue_again(
-        self, entrypoint: str, account: AccountId, jobs: Sequence[Sequence[uuid.UUID]]
+        self,
+        entrypoint: str,
+        account: AccountId,
+        jobs: Sequence[Sequence[uuid.UUID]],
+        keys_of: KeysOf | None = None,
     ) -> None:
         """Queue work that this process has the keys for; one account's faults are its own."""
         try:
-            keys = await self._custody.job_keys(account)
+            keys = await (keys_of or self._custody.job_keys)(account)
         except (Corrupted, NotFound) as error:
             log.error("account skipped", extra={"event": "jobs.skipped", "code": error.code})
             return

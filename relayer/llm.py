@@ -27,7 +27,7 @@ from openai.types.chat.completion_create_params import ResponseFormat
 from relayer.embedding.endpoints import retry_after_s
 from relayer.errors import Unavailable
 
-PROMPT_VERSIONS: Final = {"extract": "3", "ask": "1"}
+PROMPT_VERSIONS: Final = {"extract": "3", "ask": "1", "summarise": "1", "procedures": "1"}
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ _IN_WORDS: Final = "\nAnswer with one JSON object that satisfies this JSON Schem
 
 
 def system_prompt(name: str) -> str:
-    """Return the current version of the prompt `name` ("extract" or "ask")."""
+    """Return the current version of the prompt `name`, one of `PROMPT_VERSIONS`."""
     file = resources.files("relayer") / "prompts" / f"{name}.v{PROMPT_VERSIONS[name]}.txt"
     return file.read_text(encoding="utf-8")
 

@@ -3,6 +3,8 @@
 Not here: its routes (`memwal.py`). Foreign bytes are stored as they came, never opened, never taken
 for an envelope; they have no words, so only their vectors are searched.
 
+- An upload has the name of its bytes, as the journal's objects have: bytes that could be one of
+  these, or a sealed blob of the account, are refused.
 - Vectors are turned on managed accounts and stored as sent on sealed ones, whose client turns them.
 """
 
@@ -16,10 +18,12 @@ from relayer.database import memories as rows
 from relayer.database import recall as search
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database
+from relayer.errors import BadRequest
 from relayer.namespaces import Namespaces
 from relayer.opening import Caller
 from relayer.record import new_id
 from relayer.sealed.envelope import MEMORY, blob_hash, blob_id
+from relayer.sealed.foreign import is_foreign
 from relayer.sealed.keys import Namespace, NamespaceKey
 from relayer.sealed.primitives import to_base64url
 from relayer.sealed.turn import derive_turn
@@ -48,11 +52,17 @@ class Manual:
 
         Raises:
             NotAllowed: not a writer of the namespace, or its key is missing.
+            BadRequest: the bytes have the form of the account's own objects.
         """
         caller.access.require(namespace, "writer")
         key = caller.keys.of(namespace)[0]
+        if not is_foreign(caller.access.account, ciphertext):
+            raise BadRequest(
+                "An upload cannot be a signed object or a sealed memory.", code="upload.reserved"
+            )
         entry = await self._namespaces.ensure(caller.access.account, key)
         name = blob_id(ciphertext)
+        now = self._clock()
         memory = rows.NewMemory(
             memory_id=new_id(),
             namespace_id=entry.namespace_id,
@@ -61,7 +71,7 @@ class Manual:
             type=MEMORY,
             format=rows.OPAQUE,
             writer=caller.access.key,
-            created_at=self._clock(),
+            created_at=now,
             kind="fact",
             importance="standard",
             confidence="high",
@@ -73,6 +83,7 @@ class Manual:
             postings={},
             source=None,
             fingerprint=None,
+            stored_at=now,
         )
         await self._writer.store(
             caller.access,

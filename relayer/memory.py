@@ -10,27 +10,37 @@ Not here: what the steps do (`writer`, `opening`, `database`), recall (`recall.p
 import logging
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import Final, TypedDict, Unpack
 
-from relayer.accounts import Access
+from relayer.access import Access
 from relayer.clock import Clock
-from relayer.database import erasure as erasure_rows
+from relayer.database import listing
 from relayer.database import memories as rows
-from relayer.database import outbox as outbox_rows
 from relayer.database.pool import Database, Row
-from relayer.eraser import Eraser
 from relayer.errors import Corrupted, NotFound
+from relayer.forgetting import Forgetting
+from relayer.intake import Intake, Remembered
 from relayer.namespaces import Namespaces
-from relayer.opening import Caller, Opener, as_memory
+from relayer.opening import Caller, Opener
 from relayer.record import Draft, Memory
-from relayer.sealed.keys import Namespace
-from relayer.writer import Remembered, Writer
+from relayer.sealed import index
+from relayer.sealed.keys import Namespace, NamespaceKey
 
 log = logging.getLogger("relayer.memory")
 
 LAST_SEQ: Final = 2**63 - 1
+
+
+class Narrowing(TypedDict, total=False):
+    """What to list: see `listing.Filters`."""
+
+    kind: str | None
+    writers: Sequence[bytes] | None
+    after: datetime | None
+    before: datetime | None
+    pinned: bool | None
+    state: str
 
 
 class MemoryService:
@@ -43,16 +53,16 @@ class MemoryService:
         database: Database,
         opener: Opener,
         namespaces: Namespaces,
-        writer: Writer,
-        eraser: Eraser,
+        intake: Intake,
+        forgetting: Forgetting,
         embeds: bool,
         clock: Clock,
     ) -> None:
         self._database = database
         self._opener = opener
         self._namespaces = namespaces
-        self._writer = writer
-        self._eraser = eraser
+        self._intake = intake
+        self._forgetting = forgetting
         self._embeds = embeds
         self._clock = clock
 
@@ -70,7 +80,7 @@ class MemoryService:
         """
         for draft in drafts:
             caller.access.require(draft.namespace, "writer")
-        return await self._writer.write(
+        return await self._intake.write(
             caller.access, caller.keys, drafts, op="remember", route=route
         )
 
@@ -80,32 +90,38 @@ class MemoryService:
         namespaces: Sequence[Namespace],
         *,
         before_seq: int = LAST_SEQ,
-        kind: str | None = None,
         limit: int,
+        tags: Sequence[str] = (),
+        source: str | None = None,
+        **filters: Unpack[Narrowing],
     ) -> list[Memory]:
-        """A page of memories, newest first.
+        """A page of memories, newest first; with all of these `tags`, and of this `source`.
 
         Raises:
             NotAllowed: not a reader of a namespace, or its key is missing.
         """
+        account = caller.access.account
         for namespace in namespaces:
             caller.access.require(namespace, "reader")
-        entries = [await self._namespaces.find(caller.access.account, n) for n in namespaces]
-        found = await rows.newest(
+        tokens = [
+            (number, ordinal, token)
+            for namespace in namespaces
+            for number in await self._namespaces.numbers(account, [namespace])
+            for key in caller.keys.of(namespace)
+            for ordinal, token in enumerate(_tokens(key, tags, source))
+        ]
+        found = await listing.newest(
             self._database,
-            account=caller.access.account,
-            namespace_ids=[e.namespace_id for e in entries if e is not None],
+            account=account,
+            namespace_ids=await self._namespaces.numbers(account, namespaces),
             before_seq=before_seq,
-            kind=kind,
             limit=limit,
             now=self._clock(),
+            filters=listing.Filters(
+                tokens=tokens, wanted=len(tags) + (source is not None), **filters
+            ),
         )
-        opened = await self._opener.open_rows(caller, found)
-        # One that is lost or altered is listed as that: it must not hide what is behind it.
-        return [
-            memory or replace(as_memory(row, None), status="failed")
-            for row, memory in zip(found, opened, strict=True)
-        ]
+        return await self._opener.open_all(caller, found)
 
     async def get(self, caller: Caller, memory_id: uuid.UUID) -> Memory:
         """One memory.
@@ -129,46 +145,29 @@ class MemoryService:
         return found[0]
 
     async def forget(self, access: Access, memory_id: uuid.UUID) -> tuple[bytes, bool]:
-        """Erase one memory or waiting turn, expired or not.
+        """Erase one memory or waiting turn, expired or not, that was not erased before.
 
         Returns the receipt, and whether an outside store has still to confirm.
 
         Raises:
-            NotFound: absent, somebody else's, or in a namespace the key may not read.
+            NotFound: absent, erased, somebody else's, or in a namespace the key may not read.
             NotAllowed: the key only reads.
         """
-        row = (await self.states(access, [memory_id])).get(memory_id)
-        if row is None:
+        done = await self._forgetting.forget(access, memory_id)
+        if not done.receipts:
             raise NotFound("No such memory.")
-        access.require(Namespace(row["namespace"]), "writer")
-        receipts = await self._eraser.erase(access.account, access.key, [memory_id])
-        if not receipts:
-            raise NotFound("No such memory.")
-        pending = await outbox_rows.deletions_pending(
-            self._database, account=access.account, blob_ids=[row["blob_id"]]
-        )
-        return receipts[0], pending > 0
+        return done.receipts[0], done.pending
 
     async def forget_namespace(self, access: Access, namespace: Namespace) -> int:
-        """Erase every memory and waiting turn of a namespace, in bounded transactions; how many.
+        """Erase every memory and waiting turn of a namespace; how many.
 
         Raises:
             NotAllowed: not a writer of the namespace.
         """
-        access.require(namespace, "writer")
-        entry = await self._namespaces.find(access.account, namespace)
-        erased = 0
-        while entry is not None:
-            ids = await erasure_rows.namespace_memories(
-                self._database,
-                account=access.account,
-                namespace_id=entry.namespace_id,
-                limit=500,
-            )
-            if not ids:
-                break
-            await self._eraser.erase(access.account, access.key, ids)
-            erased += len(ids)
+        erased, more = 0, True
+        while more:
+            done = await self._forgetting.forget_namespace(access, namespace)
+            erased, more = erased + done.erased, done.more
         return erased
 
     async def states(self, access: Access, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Row]:
@@ -177,3 +176,9 @@ class MemoryService:
             self._database, account=access.account, ids=ids, embeds=self._embeds
         )
         return {i: r for i, r in found.items() if access.strength(Namespace(r["namespace"]))}
+
+
+def _tokens(key: NamespaceKey, tags: Sequence[str], source: str | None) -> list[int]:
+    """What a memory of this key's epoch must have among its tokens."""
+    tokens = [index.token(key, "t", tag) for tag in tags]
+    return tokens if source is None else [*tokens, index.token(key, "s", source)]

@@ -5,6 +5,7 @@ key ids, so what was found is cached.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +13,10 @@ from relayer.clock import Clock
 from relayer.database import namespaces as namespace_rows
 from relayer.database.pool import Database
 from relayer.errors import BadRequest, NotAllowed
-from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
+from relayer.outbox import Outbox
+from relayer.sealed.envelope import blob_hash, blob_id
+from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey
+from relayer.sealed.named import NamedKey, sign_namespace
 from relayer.settings import Limits
 
 CACHED_MAX: Final = 50_000
@@ -29,8 +33,12 @@ class NamespaceEntry:
 class Namespaces:
     """Finds and creates namespaces."""
 
-    def __init__(self, *, database: Database, clock: Clock) -> None:
+    def __init__(
+        self, *, database: Database, outbox: Outbox, identity: Identity, clock: Clock
+    ) -> None:
         self._database = database
+        self._outbox = outbox
+        self._identity = identity
         self._clock = clock
         self._known: OrderedDict[tuple[AccountId, Namespace], NamespaceEntry] = OrderedDict()
 
@@ -38,6 +46,11 @@ class Namespaces:
         """The namespace, or None before its first memory."""
         known = self._known.get((account, namespace))
         return known or await self._load(account, namespace)
+
+    async def numbers(self, account: AccountId, namespaces: Iterable[Namespace]) -> list[int]:
+        """The numbers of those of these namespaces that are there."""
+        entries = [await self.find(account, name) for name in namespaces]
+        return [entry.namespace_id for entry in entries if entry is not None]
 
     async def key_id(self, account: AccountId, namespace: Namespace, epoch: int) -> bytes | None:
         """The key id the account has for this namespace and epoch."""
@@ -54,15 +67,7 @@ class Namespaces:
             NotAllowed: the namespace has another key in this epoch.
         """
         if await self.key_id(account, key.namespace, key.epoch) is None:
-            await namespace_rows.create_namespace(
-                self._database,
-                account=account,
-                name=key.namespace,
-                epoch=key.epoch,
-                key_id=key.key_id,
-                now=self._clock(),
-                namespaces_max=Limits.namespaces_max,
-            )
+            await self.create(account, key.namespace, key.epoch, key.key_id)
         entry = await self.find(account, key.namespace)
         if entry is None or key.epoch not in entry.key_ids:
             entry = await self._load(account, key.namespace)
@@ -71,6 +76,28 @@ class Namespaces:
         if entry.key_ids[key.epoch] != key.key_id:
             raise NotAllowed("The unlock header was rejected.", code="unlock_rejected")
         return entry
+
+    async def create(
+        self, account: AccountId, namespace: Namespace, epoch: int, key_id: bytes
+    ) -> None:
+        """The namespace with the key of this id in an epoch, unless there is one.
+
+        The journal learns its name: without that, nobody could find what is sealed in it.
+        """
+        named = NamedKey(account, namespace, epoch, key_id)
+        signed = sign_namespace(self._identity, named)
+        await namespace_rows.create_namespace(
+            self._database,
+            account=account,
+            name=namespace,
+            epoch=epoch,
+            key_id=key_id,
+            signed=signed,
+            object_id=blob_hash(blob_id(signed)),
+            now=self._clock(),
+            namespaces_max=Limits.namespaces_max,
+        )
+        await self._outbox.publish_soon()
 
     async def _load(self, account: AccountId, namespace: Namespace) -> NamespaceEntry | None:
         rows = await namespace_rows.find_namespaces(self._database, account, [namespace])

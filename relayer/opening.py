@@ -9,14 +9,14 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from relayer.accounts import Access
+from relayer.access import Access
 from relayer.blobs import BlobStore
 from relayer.custody import Keys
 from relayer.database import memories as rows
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Row
 from relayer.errors import Corrupted, NotAllowed
-from relayer.record import Draft, Memory, UnknownVersion, decode
+from relayer.record import Draft, Memory, UnknownVersion, decode, state_of
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
 from relayer.sealed.primitives import CryptoError, to_base64url
@@ -72,6 +72,39 @@ class Opener:
         # Without an embedder there is nothing further to wait for.
         return [m and replace(m, status="done") for m in opened]
 
+    async def open_all(self, caller: Caller, found: Sequence[Row]) -> list[Memory]:
+        """The memories behind rows, in their order; one that is lost or altered is shown as that,
+        for it must not hide what is behind it.
+
+        Raises:
+            NotAllowed: `unlock_required`.
+        """
+        return [
+            memory or replace(as_memory(row, None), status="failed")
+            for row, memory in zip(found, await self.open_rows(caller, found), strict=True)
+        ]
+
+    async def turns(self, caller: Caller, found: Sequence[Row]) -> list[Draft | None]:
+        """What episodes hold, in their order; None where the blob is lost or altered.
+
+        Raises:
+            NotAllowed: `unlock_required`.
+        """
+        account = caller.access.account
+        names = [to_base64url(row["blob_id"]) for row in found]
+        blobs = await self._blobs.get_many(account, names)
+        drafts: list[Draft | None] = []
+        for row, name in zip(found, names, strict=True):
+            key, blob = key_of(caller.keys, row), blobs.get(name)
+            address = envelope.Address(envelope.EPISODE, account, row["episode_id"], 1)
+            try:
+                if not isinstance(blob, bytes):
+                    raise CryptoError("lost or altered")
+                drafts.append(decode(envelope.open_envelope(key, address, blob))[0])
+            except CryptoError:
+                drafts.append(None)
+        return drafts
+
     async def drafts(self, account: AccountId, keys: Keys, found: Sequence[Row]) -> Drafts:
         """What these rows' blobs hold; left out is what other keys or a later release open."""
         names = [to_base64url(row["blob_id"]) for row in found]
@@ -101,8 +134,14 @@ def open_record(account: AccountId, keys: Keys, row: Row, blob: bytes) -> tuple[
         NotAllowed: `unlock_required`.
         CryptoError: the blob is not what the row speaks of.
     """
-    address = envelope.Address(row["type"], account, row["memory_id"], row["revision"])
+    address = envelope.Address(row["type"], account, shown_id(row), row["revision"])
     return decode(envelope.open_envelope(key_of(keys, row), address, blob))
+
+
+def shown_id(row: Row) -> uuid.UUID:
+    """The id of the memory whose revision a row keeps: that of the row itself for the current."""
+    memory_id: uuid.UUID = row["revision_of"] or row["memory_id"]
+    return memory_id
 
 
 def has_key(keys: Keys, row: Row) -> bool:
@@ -140,7 +179,7 @@ def _opened(caller: Caller, row: Row, blob: bytes | Corrupted | None) -> Memory 
 def as_memory(row: Row, draft: Draft | None) -> Memory:
     """A row and what its blob said; None for foreign ciphertext and for what cannot be opened."""
     return Memory(
-        id=row["memory_id"],
+        id=shown_id(row),
         blob_id=to_base64url(row["blob_id"]),
         namespace=row["namespace"],
         text=None if draft is None else draft.text,
@@ -157,4 +196,8 @@ def as_memory(row: Row, draft: Draft | None) -> Memory:
         revision=row["revision"],
         seq=row["seq"],
         status=_STATUS.get(row["embedding_model"], "done"),
+        stored_at=row["stored_at"],
+        state=state_of(row),
+        seen_count=row["seen_count"],
+        last_seen_at=row["last_seen_at"],
     )

@@ -6,7 +6,8 @@ nothing of this.
 - A blob is noted before it is put and the note goes with the transaction that refers to it: what a
   crash leaves behind is deleted when its grace is over, and never taken for a lost memory.
 - What is erased is noted in the erasing transaction and deleted until the store confirms.
-- Journal objects are staged in the database by the transaction they belong to, then published.
+- Journal objects are staged in the database by the transaction they belong to, then published; the
+  store is told how far the account's history has come by then.
 """
 
 import logging
@@ -28,6 +29,7 @@ log = logging.getLogger("relayer.outbox")
 
 GRACE: Final = timedelta(minutes=10)  # far beyond the deadline of the request that put a blob
 PAGE: Final = 100
+RESISTING_MAX: Final = 1_000  # a store that is away refuses all
 
 
 class Outbox:
@@ -73,6 +75,8 @@ class Outbox:
         while page := await staged.first(self._database, limit=PAGE):
             for account, name, data in page:
                 await self._blobs.put_many(account, {name: data})
+                seq = await outbox_rows.newest_receipt(self._database, account)
+                await self._blobs.mark(account, seq)
                 await staged.delete(self._database, account, name)
 
     async def publish_soon(self) -> None:
@@ -89,16 +93,21 @@ class Outbox:
             Unavailable: some deletion has to be tried again.
         """
         refused: Unavailable | None = None
-        due = await outbox_rows.due_deletions(self._database, now=self._clock(), limit=PAGE)
-        for account, blob_id in due:
-            try:
-                await self._delete(account, blob_id)
-            except Unavailable as error:
-                refused = error
+        resisting = 0
+        while True:
+            # Longest due first: those that resist come first again, and are stepped over.
+            due = await outbox_rows.due_deletions(
+                self._database, now=self._clock(), after=resisting, limit=PAGE
+            )
+            for account, blob_id in due:
+                try:
+                    await self._delete(account, blob_id)
+                except Unavailable as error:
+                    refused, resisting = error, resisting + 1
+            if len(due) < PAGE or resisting >= RESISTING_MAX:
+                break
         if refused is not None:
             raise refused
-        if len(due) == PAGE:
-            await self.empty()
 
     async def _delete(self, account: AccountId, blob_id: bytes) -> None:
         # Under the lock, because the same foreign bytes may be uploaded again meanwhile.

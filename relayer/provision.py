@@ -16,7 +16,15 @@ from typing import Any, Literal
 from relayer.clock import Clock, rfc3339, rfc3339_ms, to_ms
 from relayer.database import accounts as statements
 from relayer.errors import BadRequest, NotAllowed
-from relayer.sealed.grants import Chain, Role, issue_grant, issue_revocation, open_grant, sign_join
+from relayer.sealed.grants import (
+    Chain,
+    Role,
+    issue_grant,
+    issue_revocation,
+    oldest_epoch,
+    open_grant,
+    sign_join,
+)
 from relayer.sealed.keys import (
     AccountId,
     Identity,
@@ -27,8 +35,8 @@ from relayer.sealed.keys import (
     account_id,
     account_text,
 )
-from relayer.sealed.primitives import random_key
-from relayer.storage import Storage
+from relayer.sealed.primitives import random_key, to_base64
+from relayer.storage import Storage, closing_on
 
 
 @dataclass(frozen=True)
@@ -169,7 +177,24 @@ def _issuer(storage: Storage, chain: Chain, owner: Identity | None) -> tuple[Ide
         )
     opened = [key for grant in grants for key in open_grant(grant, issuer)]
     roots = {key.epoch: key for key in opened if isinstance(key, Root)}
-    return issuer, [roots[epoch] for epoch in sorted(roots)]
+    return issuer, [roots[epoch] for epoch in sorted(roots) if epoch >= oldest_epoch(grants)]
+
+
+async def erase_account(storage: Storage, *, account: AccountId, clock: Clock) -> dict[str, Any]:
+    """Erase an account in the operator's name; the receipt's actor is the relayer.
+
+    Raises:
+        NotFound: there is no such account, or it was erased.
+    """
+    closing = closing_on(storage, clock)
+    closed = await closing.close_account(account, storage.identity.public_key)
+    return {
+        "account_id": account_text(account),
+        "closed": True,
+        "erased": closed.memories,
+        "pending": closed.pending,
+        "receipt": to_base64(closed.receipt),
+    }
 
 
 async def list_accounts(storage: Storage) -> list[dict[str, Any]]:

@@ -12,17 +12,18 @@ from typing import Final
 
 import numpy as np
 
-from relayer import fusion, rank
 from relayer.clock import Clock
 from relayer.database import recall as search
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Vectors
 from relayer.namespaces import Namespaces
 from relayer.opening import Caller, Opener
-from relayer.periods import periods
-from relayer.query_terms import GOAL_WEIGHT, QueryTerms, query_terms
-from relayer.query_vectors import QueryEmbedder, QueryVectors
+from relayer.query import fusion, rank
+from relayer.query.periods import periods
+from relayer.query.terms import GOAL_WEIGHT, QueryTerms, query_terms
+from relayer.query.vectors import QueryEmbedder, QueryVectors
 from relayer.record import Memory
+from relayer.redact import redact
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace, NamespaceKey, PublicKey
 from relayer.sealed.turn import derive_turn
@@ -148,6 +149,7 @@ class RecallService:
         """
         for namespace in query.namespaces:
             caller.access.require(namespace, "reader")
+        query = redacted_query(caller, query)
         if query.mode == "keyword_first":
             hits, degraded = await self._keyword_first(caller, query)
         else:
@@ -258,6 +260,14 @@ class RecallService:
 
 def _text(found: Found) -> str:
     return found.memory.text or ""
+
+
+def redacted_query(caller: Caller, query: Query) -> Query:
+    """The query as it may be embedded or shown to a model; stored texts hold the same marks."""
+    if not caller.access.settings.redact:
+        return query
+    goal = None if query.goal is None else redact(query.goal)[0]
+    return replace(query, text=redact(query.text)[0], goal=goal)
 
 
 def _terms(query: Query) -> QueryTerms:

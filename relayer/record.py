@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from os import urandom
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from relayer.clock import from_ms, to_ms
 from relayer.sealed.keys import Namespace, PublicKey
-from relayer.sealed.primitives import CryptoError
+from relayer.sealed.primitives import CryptoError, blake2b_128
 
 Kind = Literal[
     "fact", "preference", "decision", "event", "working", "episodic", "semantic", "procedural",
@@ -24,13 +24,29 @@ Importance = Literal["vital", "standard", "trivial"]
 Confidence = Literal["high", "medium", "low"]
 
 
+ACTIVE: Final = "active"
+SUPERSEDED: Final = "superseded"
+PENDING_REVIEW: Final = "pending_review"
+PENDING: Final = "pending"
+REJECTED: Final = "rejected"
+CONTRADICTION: Final = "contradiction"
+AGAINST: Final = "contradicts"  # metadata: the id of the memory that a fact speaks against
+SOURCES: Final = "sources"  # metadata: the ids of what a memory was made of
+HELD_BACK: Final = frozenset([PENDING, REJECTED])  # reviews that keep a memory out of recall
+
+
 class UnknownVersion(CryptoError):
     """An authentic record of a later release, which this one cannot read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """One thing to remember, as a caller sent it, checked and normalised."""
+    """One thing to remember, as a caller sent it, checked and normalised.
+
+    `turn` is the kept conversation that it was first said in. How it is to be kept is not sealed
+    with it: `same_as` is a memory that says it in other words,
+    `contradicts` one that it speaks against, `review` what it is held back for.
+    """
 
     text: str = field(repr=False)
     namespace: Namespace
@@ -42,12 +58,47 @@ class Draft:
     importance: str = "standard"
     confidence: str = "high"
     expires_at: datetime | None = None
+    turn: uuid.UUID | None = None
     idempotency_key: str | None = field(default=None, repr=False)
+    same_as: "Memory | None" = field(default=None, repr=False)
+    contradicts: uuid.UUID | None = None
+    review: str | None = None
+
+
+@dataclass(frozen=True)
+class State:
+    """What holds of a memory beside what it says.
+
+    Attributes:
+        pinned: no rule supersedes, merges or expires it.
+        review: `PENDING` and `REJECTED` memories are not recalled, a `CONTRADICTION` is, flagged.
+        stale: of this revision; it may no longer hold.
+        superseded_at: out of recall since then.
+    """
+
+    pinned: bool = False
+    review: str | None = None
+    stale: bool = False
+    superseded_at: datetime | None = None
+    superseded_by: uuid.UUID | None = None
+
+    @property
+    def name(self) -> str:
+        """In one word what the memory is listed under."""
+        if self.superseded_at is not None:
+            return SUPERSEDED
+        return {PENDING: PENDING_REVIEW, REJECTED: REJECTED}.get(self.review or "", ACTIVE)
+
+
+IN_FORCE: Final = State()  # of what was just stored
 
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """One memory, opened. `text` is None for foreign ciphertext."""
+    """One memory, opened. `text` is None for foreign ciphertext.
+
+    `created_at` is when the memory was first stored, `stored_at` when this revision was.
+    """
 
     id: uuid.UUID
     blob_id: str
@@ -66,10 +117,31 @@ class Memory:
     revision: int
     seq: int
     status: str
+    stored_at: datetime
+    state: State
+    seen_count: int
+    last_seen_at: datetime | None
 
 
-def encode(draft: Draft, writer: PublicKey) -> bytes:
-    """The record that is sealed. Source: SPEC §7."""
+def state_of(row: Mapping[str, Any]) -> State:
+    """The state that a row of a memory says."""
+    return State(
+        pinned=row["pinned"],
+        review=row["review"],
+        stale=row["stale"],
+        superseded_at=row["superseded_at"],
+        superseded_by=row["superseded_by"],
+    )
+
+
+def encode(
+    draft: Draft, writer: PublicKey, created_at: datetime | None = None, *, kept: bool = False
+) -> bytes:
+    """The record that is sealed; a later revision also says when the memory was first stored, a
+    turn that is kept beside its facts that it is.
+
+    Source: SPEC §7.
+    """
     record = {
         "v": 1,
         "ns": draft.namespace,
@@ -84,6 +156,12 @@ def encode(draft: Draft, writer: PublicKey) -> bytes:
         "writer": writer.hex(),
         "expires_at": to_ms(draft.expires_at),
     }
+    if created_at is not None:
+        record["created"] = to_ms(created_at)
+    if draft.turn is not None:
+        record["turn"] = str(draft.turn)
+    if kept:
+        record["kept"] = True
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -109,15 +187,65 @@ def decode(record: bytes) -> tuple[Draft, PublicKey]:
             importance=r["importance"],
             confidence=r["confidence"],
             expires_at=from_ms(r["expires_at"]),
+            turn=uuid.UUID(r["turn"]) if r.get("turn") else None,
         )
         return draft, PublicKey(bytes.fromhex(r["writer"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise CryptoError("not a record") from None
+
+
+def first_stored_at(record: bytes) -> datetime | None:
+    """When a memory was first stored, as the record of a later revision says; else None.
+
+    Raises:
+        CryptoError: not a record.
+    """
+    try:
+        created: int | None = json.loads(record).get("created")
+        return from_ms(created)
+    except (ValueError, AttributeError, TypeError, OverflowError):
+        raise CryptoError("not a record") from None
+
+
+def is_kept(record: bytes) -> bool:
+    """Whether the record of a turn says that it is kept beside its facts.
+
+    Raises:
+        CryptoError: not a record.
+    """
+    try:
+        return json.loads(record).get("kept") is True
+    except (ValueError, AttributeError):
+        raise CryptoError("not a record") from None
+
+
+def revision_row_id(memory: uuid.UUID, revision: int) -> uuid.UUID:
+    """The id of the row that keeps an earlier revision of a memory. Source: SPEC §13."""
+    digest = blake2b_128(memory.bytes + revision.to_bytes(4, "big"))
+    return _with_version(int.from_bytes(digest, "big"), 8)
+
+
+def turn_id_of(fingerprint: bytes) -> uuid.UUID:
+    """The id of a turn: its keyed fingerprint, told from a memory's id by its version.
+
+    Source: SPEC §13.
+    """
+    return _with_version(int.from_bytes(fingerprint, "big"), 8)
+
+
+def turn_stone_id(blob_id: bytes) -> uuid.UUID:
+    """The id under which an erased turn is remembered: of its blob, since its own would be a
+    fingerprint of what was said. Source: SPEC §14."""
+    return _with_version(int.from_bytes(blob_id[:16], "big"), 8)
 
 
 def new_id() -> uuid.UUID:
     """A UUID of version 7: random, and in order of time."""
     value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(urandom(10), "big")
-    value = value & ~(0xF << 76) | 7 << 76
+    return _with_version(value, 7)
+
+
+def _with_version(value: int, version: int) -> uuid.UUID:
+    value = value & ~(0xF << 76) | version << 76
     value = value & ~(0x3 << 62) | 2 << 62
     return uuid.UUID(int=value)

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import httpx2
 
-from relayer import app
 from relayer.database import accounts as account_rows
 from relayer.database import queue
 from relayer.database import vectors as vector_rows
+from relayer.embedding import building
 from relayer.embedding.embedders import Embedder
 from relayer.errors import Corrupted, NotFound, Unavailable
 from relayer.indexing import Indexer
@@ -158,7 +158,7 @@ async def reindex(
     """
     async with opened(settings) as storage:
         running = running_url(settings.data_dir) is not None
-        embedder = None if running else app.build_embedder(settings)
+        embedder = None if running else building.build_embedder(settings)
         versions = await versions_of(settings) if running else _versions(embedder)
         report = await examine(storage, versions, account)
         chosen = [parse_account(s.account_id) for s in report.accounts if not s.problem]
@@ -177,7 +177,7 @@ async def versions_of(settings: Settings) -> vector_rows.Versions:
         Unavailable: it does not answer, or its model is missing.
     """
     if (url := running_url(settings.data_dir)) is None:
-        return _versions(await asyncio.to_thread(app.build_embedder, settings))
+        return _versions(await asyncio.to_thread(building.build_embedder, settings))
     try:
         async with httpx2.AsyncClient(timeout=ANSWER_S) as client:
             answer = (await client.get(f"{url}/health")).json()

@@ -18,12 +18,19 @@ KEYS_MAX: Final = 1_000  # of one account
 
 @dataclass
 class _Lent:
-    """One account's keys: (namespace, epoch) → key and its end in Unix milliseconds."""
+    """One account's keys: (namespace, epoch) → key, and its ends in Unix milliseconds.
+
+    The first end is that of any lender, the second that of an owner.
+    """
 
     revocation: int
-    keys: OrderedDict[tuple[Namespace, int], tuple[NamespaceKey, int]] = field(
+    keys: OrderedDict[tuple[Namespace, int], tuple[NamespaceKey, int, int]] = field(
         default_factory=OrderedDict, repr=False
     )
+
+    def owned(self, now_ms: int) -> set[tuple[Namespace, int]]:
+        """Which of them an owner lends."""
+        return {entry for entry, (_, _, owner_ms) in self.keys.items() if owner_ms > now_ms}
 
 
 class KeyRing:
@@ -32,16 +39,25 @@ class KeyRing:
     def __init__(self) -> None:
         self._accounts: OrderedDict[AccountId, _Lent] = OrderedDict()
 
-    def hold(self, chain: Chain, keys: Sequence[NamespaceKey], until_ms: int, now_ms: int) -> bool:
-        """Keep keys until then; whether any is new."""
+    def hold(
+        self,
+        chain: Chain,
+        keys: Sequence[NamespaceKey],
+        until_ms: int,
+        now_ms: int,
+        *,
+        owned: bool = False,
+    ) -> bool:
+        """Keep keys until then; whether any is new. `owned`: an owner lends them."""
         if until_ms <= now_ms:
             return False
         lent = self._live(chain, now_ms) or _Lent(_last_revocation(chain))
-        known = set(lent.keys)
+        known = lent.owned(now_ms) if owned else set(lent.keys)
         for key in keys:
             entry = (key.namespace, key.epoch)
-            _, earlier_ms = lent.keys.pop(entry, (key, 0))
-            lent.keys[entry] = (key, max(until_ms, earlier_ms))
+            _, earlier_ms, owner_ms = lent.keys.pop(entry, (key, 0, 0))
+            owner_ms = max(owner_ms, until_ms if owned else 0)
+            lent.keys[entry] = (key, max(until_ms, earlier_ms), owner_ms)
         while len(lent.keys) > KEYS_MAX:
             lent.keys.popitem(last=False)
         self._accounts[chain.account] = lent
@@ -50,16 +66,18 @@ class KeyRing:
             self._accounts.popitem(last=False)
         return not known.issuperset((k.namespace, k.epoch) for k in keys)
 
-    def held(self, chain: Chain, now_ms: int) -> list[NamespaceKey]:
-        """The keys of an account that are still lent."""
-        lent = self._live(chain, now_ms)
-        return [] if lent is None else [key for key, _ in lent.keys.values()]
+    def held(self, chain: Chain, now_ms: int, *, owned: bool = False) -> list[NamespaceKey]:
+        """The keys of an account that are still lent, by anybody or by an owner."""
+        if (lent := self._live(chain, now_ms)) is None:
+            return []
+        wanted = lent.owned(now_ms) if owned else lent.keys
+        return [key for entry, (key, _, _) in lent.keys.items() if entry in wanted]
 
     def _live(self, chain: Chain, now_ms: int) -> _Lent | None:
         lent = self._accounts.pop(chain.account, None)
         if lent is None or lent.revocation != _last_revocation(chain):
             return None
-        for entry in [e for e, (_, until_ms) in lent.keys.items() if until_ms <= now_ms]:
+        for entry in [e for e, (_, until_ms, _) in lent.keys.items() if until_ms <= now_ms]:
             del lent.keys[entry]
         if not lent.keys:
             return None
@@ -69,7 +87,7 @@ class KeyRing:
     def forget_expired(self, now_ms: int) -> None:
         """Drop what nobody asks for any more but whose time is over."""
         for account, lent in list(self._accounts.items()):
-            if all(until_ms <= now_ms for _, until_ms in lent.keys.values()):
+            if all(until_ms <= now_ms for _, until_ms, _ in lent.keys.values()):
                 del self._accounts[account]
 
 

@@ -43,7 +43,7 @@ async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
     async with opened(settings) as storage:
         server = _Server(
             uvicorn.Config(
-                build_app(storage, settings),
+                build_app(storage, settings, stopping=stop),
                 host=settings.host,
                 port=settings.port,
                 log_config=None,

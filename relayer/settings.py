@@ -65,6 +65,9 @@ class Settings:
         "https://api.openai.com/v1", "OpenAI-compatible endpoint, as the openai package reads it"
     )
     openai_api_key: str = setting("", "its key, as the openai package reads it")
+    webhook_reach: Literal["public", "private", "none"] = setting(
+        "public", "whom webhooks may call: public addresses over TLS, private networks too, or none"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "least severe line")
 
     def __post_init__(self) -> None:
@@ -114,7 +117,13 @@ class Limits:
     alias_words_max: Final = 16  # other words of one word
     alias_characters_max: Final = 128
     page_limit_max: Final = 200
+    blobs_asked_max: Final = 100
+    blobs_bytes_max: Final = 8 * 2**20  # sealed bytes of one answer
+    ttl_s_min: Final = 60
+    ttl_s_max: Final = 10 * 365 * 24 * 3600
+    working_life_s: Final = 24 * 3600  # of what is kept for the work at hand, unless said otherwise
     facts_max: Final = 20
+    revisions_max: Final = 100  # of one memory, so that its history is read in a few answers
     tags_max: Final = 32
     tag_characters_max: Final = 128
     source_characters_max: Final = 512
@@ -123,9 +132,20 @@ class Limits:
     idempotency_key_characters_max: Final = 256
     label_characters_max: Final = 128
     namespaces_max: Final = 10_000
+    rotation_grants_max: Final = 2_000  # more do not fit into a body anyway
+    rotation_revocations_max: Final = 16
+    # One memory that moves: a text of the greatest length, each of its words, a vector a passage.
+    import_bytes_max: Final = 8 * 2**20
+    exported_ids_max: Final = 10  # memories read again by id, each with its earlier revisions
     query_words_max: Final = 256  # distinct words of a query, and as many aliases, are searched for
     embedding_dim_max: Final = 4_000  # halfvec rows stored PLAIN must fit a page
     manual_bytes_max: Final = 2**20
+    webhooks_max: Final = 16  # of one account
+    webhook_url_characters_max: Final = 2_048
+    webhook_namespaces_max: Final = 64
+    streams_max: Final = 64  # open at once in one process
+    streams_of_account_max: Final = 8
+    stream_life_s: Final = 300  # then the client connects again, and is checked again
     clock_skew_s_max: Final = 300
     nonce_life_s: Final = 600  # twice the skew: a request can arrive that much later than signed
     idempotency_life_s: Final = 24 * 3600

@@ -37,6 +37,7 @@ _MESSAGES: Final = {
     413: "The request body is too large.",
     415: "Send application/json.",
 }
+DEADLINE: Final = "deadline"  # in a request's state: what ends it, which a stream puts off
 _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -84,7 +85,8 @@ class Surroundings:
             await send(message)
 
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self._timeout_s) as deadline:
+                scope["state"][DEADLINE] = deadline
                 await self._app(scope, receive, watched)
         except TimeoutError:
             if not status:

@@ -1,80 +1,130 @@
-"""The order of steps of a write: redact, recognise, seal, store.
+"""One transaction for everything that a write stores: memories, turns, receipts, jobs, effects.
 
-Not here: who may write (`memory.py`), what a fact is (`analysis.py`), which drafts are new
-(`recognition.py`), erasing (`eraser.py`), SQL (`database.memories`).
+Not here: what is written (`intake.py`, `restore.py`, `manual.py`), sealing (`sealing.py`), erasing
+(`eraser.py`), SQL (`database.memories`).
 
 - Everything an acknowledgement promises is in one transaction, under the account's row lock, with
   the signed receipt that vouches for it.
 - Nothing slow happens under the lock: sealing and hashing come before it, embedding after it.
 """
 
-import asyncio
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from relayer.accounts import Access
-from relayer.clock import Clock, to_ms
-from relayer.custody import Keys
+from relayer.access import Access, check_newest
+from relayer.clock import Clock
+from relayer.contradictions import settled
 from relayer.database import accounts as account_rows
 from relayer.database import episodes as episode_rows
 from relayer.database import erasure as erasure_rows
 from relayer.database import memories as rows
 from relayer.database import queue
+from relayer.database import revisions as revision_rows
+from relayer.database import states as state_rows
 from relayer.database import vectors as vector_rows
-from relayer.database.pool import Connection, Database, UniqueViolation
+from relayer.database.pool import Connection, Database, Row
 from relayer.eraser import FORGET, Eraser
-from relayer.errors import NotFound, QuotaExceeded, Unavailable
-from relayer.namespaces import NamespaceEntry, Namespaces
+from relayer.errors import NotFound, QuotaExceeded
 from relayer.outbox import Outbox
 from relayer.receipts import Act, Subject, chained
-from relayer.recognition import (
-    Known,
-    Prepared,
-    Stored,
-    first_of_each,
-    idempotency_marks,
-    marked_memory,
-    new_marks,
-    outcomes,
-    outlives,
-)
-from relayer.record import Draft, encode, new_id
-from relayer.redact import redact
-from relayer.sealed import envelope, index
-from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, PublicKey
+from relayer.record import revision_row_id
+from relayer.sealed.keys import AccountId, Identity, Namespace
 from relayer.settings import Limits
-from relayer.words import INDEX_VERSION, words
+from relayer.states import STATE, Change, States
+from relayer.words import INDEX_VERSION
 
 RACES_MAX: Final = 5
-APART_CHARACTERS_MIN: Final = 16_384  # about ten milliseconds of computing
-P = ParamSpec("P")
-T = TypeVar("T")
+KEEPS_EPOCH: Final = frozenset(["restore", "import"])  # what was sealed before a rotation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effects:
+    """What a write does beside storing what is new.
+
+    Attributes:
+        replaced: memories that are erased, since they expired and are said anew.
+        longer: memories that were said again → until when they are kept now.
+        seen: memories that were said once more.
+        approved: memories that are no longer held back, because somebody said them outright.
+        reviews: new memories that are held back → for what.
+        contradicted: new memory → the older one that it speaks against.
+        links: what has to do with what from now on.
+    """
+
+    replaced: Sequence[uuid.UUID] = ()
+    longer: Mapping[uuid.UUID, datetime | None] = field(default_factory=dict)
+    seen: Sequence[uuid.UUID] = ()
+    approved: Sequence[uuid.UUID] = ()
+    reviews: Mapping[uuid.UUID, str] = field(default_factory=dict)
+    contradicted: Mapping[uuid.UUID, uuid.UUID] = field(default_factory=dict)
+    links: Sequence[state_rows.Link] = ()
 
 
 @dataclass(frozen=True)
-class Remembered:
-    """What became of a request, in its order, and the receipts for what was new."""
+class Origin:
+    """The conversation that facts come from.
 
-    items: Sequence[Stored]
-    receipts: Sequence[bytes]
+    Attributes:
+        waiting: it had to wait for its extraction, and is done with now.
+        kept: it stays, linked to its facts.
+        new: it is to be kept from now on.
+        names: its namespace by number.
+    """
+
+    id: uuid.UUID
+    waiting: bool = False
+    kept: bool = False
+    new: rows.NewEpisode | None = None
+    names: Mapping[int, Namespace] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The receipts of a write, those of what else came of it, and which states it changed."""
+
+    receipts: list[bytes]
+    others: list[bytes] = field(default_factory=list)
+    changes: Mapping[uuid.UUID, Change] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Batch:
+    """What one write brings, sealed."""
+
+    op: str
+    memories: Sequence[rows.NewMemory]
+    episodes: Sequence[rows.NewEpisode]
+    names: Mapping[int, Namespace]
+    marks: Sequence[rows.Mark]
+    origin: Origin | None
+    manual_vector: npt.NDArray[np.float16] | None
+
+    @property
+    def blobs(self) -> list[tuple[bytes, bytes]]:
+        memories = [(m.blob_id, m.blob) for m in self.memories]
+        return memories + [(e.blob_id, e.blob) for e in self.episodes]
+
+    @property
+    def epochs(self) -> list[int]:
+        return [m.epoch for m in self.memories] + [e.epoch for e in self.episodes]
 
 
 class Writer:
-    """Writes memories of one account at a time."""
+    """Stores what is sealed, of one account at a time."""
 
     def __init__(
         self,
         *,
         database: Database,
         outbox: Outbox,
-        namespaces: Namespaces,
         eraser: Eraser,
+        states: States,
         identity: Identity,
         storage_bytes_max: int,
         embeds: bool,
@@ -82,147 +132,12 @@ class Writer:
     ) -> None:
         self._database = database
         self._outbox = outbox
-        self._namespaces = namespaces
         self._eraser = eraser
+        self._states = states
         self._identity = identity
         self._storage_bytes_max = storage_bytes_max
         self._embeds = embeds
         self._clock = clock
-
-    async def write(
-        self,
-        access: Access,
-        keys: Keys,
-        drafts: Sequence[Draft],
-        *,
-        op: str,
-        route: str,
-        marked_text: str | None = None,
-        episode: uuid.UUID | None = None,
-    ) -> Remembered:
-        """Store what is new of these drafts; when this returns it is durable and found by keyword.
-
-        `marked_text` is what the idempotency keys stand for when it is not each draft's own text;
-        `episode` is finished in the same transaction.
-
-        Raises:
-            Conflict: an idempotency key came back with another text.
-            QuotaExceeded: the account is full.
-        """
-        prepared = [
-            await self._prepare(access, keys, draft, route, n, marked_text)
-            for n, draft in enumerate(drafts)
-        ]
-        for _ in range(RACES_MAX):
-            known = await self._recognise(access.account, prepared)
-            fresh = first_of_each(prepared, known)
-            memories = {n: await self._seal(access, prepared[n]) for n in fresh}
-            try:
-                receipts = await self._store(
-                    access, prepared, memories, known, op=op, episode=episode
-                )
-            except UniqueViolation:
-                continue  # the same fact or key came in between: look again
-            return Remembered(outcomes(prepared, memories, known), receipts)
-        raise Unavailable("Too many writers say the same thing at once.", code="write.contended")
-
-    async def _prepare(
-        self,
-        access: Access,
-        keys: Keys,
-        draft: Draft,
-        route: str,
-        item: int,
-        marked_text: str | None,
-    ) -> Prepared:
-        text, redacted = await apart(len(draft.text), redact, draft.text)
-        draft = replace(draft, text=text)
-        epochs = keys.of(draft.namespace)
-        marks = idempotency_marks(
-            access, epochs, draft.idempotency_key, marked_text or text, route=route, item=item
-        )
-        when = to_ms(draft.event_time)
-        return Prepared(
-            draft=draft,
-            key=epochs[0],
-            entry=await self._namespaces.ensure(access.account, epochs[0]),
-            fingerprints=[
-                index.fingerprint(key, kind=draft.kind, event_time_ms=when, text=text)
-                for key in epochs
-            ],
-            marks=marks,
-            redacted=redacted,
-        )
-
-    async def _recognise(self, account: AccountId, prepared: Sequence[Prepared]) -> Known:
-        """Which drafts came before: by idempotency key first, then by what they say.
-
-        Raises:
-            Conflict: an idempotency key came back with another text.
-        """
-        facts = await rows.known_facts(
-            self._database,
-            account=account,
-            namespace_ids=sorted({p.entry.namespace_id for p in prepared}),
-            fingerprints=[f for p in prepared for f in p.fingerprints],
-        )
-        outlived = {
-            fingerprint: facts[fingerprint]["memory_id"]
-            for p in prepared
-            for fingerprint in p.fingerprints
-            if fingerprint in facts and outlives(p.draft, facts[fingerprint]["expires_at"])
-        }
-        facts = {f: r for f, r in facts.items() if f not in outlived}
-        marks = [mark for p in prepared for mark, _ in p.marks]
-        marked = (
-            await rows.find_marks(self._database, account=account, marks=marks) if marks else {}
-        )
-        found: dict[int, tuple[uuid.UUID, bool]] = {}
-        by_mark = set()
-        for n, p in enumerate(prepared):
-            if (row := marked_memory(p.marks, marked)) is not None:
-                found[n] = (row["memory_id"], row["embedded"])
-                by_mark.add(n)
-            for fingerprint in p.fingerprints:
-                if n not in found and fingerprint in facts:
-                    found[n] = (facts[fingerprint]["memory_id"], facts[fingerprint]["embedded"])
-        return Known(found, frozenset(by_mark), sorted(set(outlived.values())))
-
-    async def _seal(self, access: Access, p: Prepared) -> rows.NewMemory:
-        return await apart(len(p.draft.text), self._sealed, access, p)
-
-    def _sealed(self, access: Access, p: Prepared) -> rows.NewMemory:
-        now = self._clock()
-        memory_id = new_id()
-        address = envelope.Address(envelope.MEMORY, access.account, memory_id, 1)
-        blob = envelope.seal(p.key, address, encode(p.draft, access.key), created_ms=to_ms(now))
-        return new_memory(
-            p.draft, p.key, p.entry, address=address, blob=blob, writer=access.key, created_at=now
-        )
-
-    async def _store(
-        self,
-        access: Access,
-        prepared: Sequence[Prepared],
-        memories: dict[int, rows.NewMemory],
-        known: Known,
-        *,
-        op: str,
-        episode: uuid.UUID | None,
-    ) -> list[bytes]:
-        """Everything in one transaction; the receipts."""
-        marks = new_marks(prepared, memories, known)
-        if not memories and not marks and episode is None:
-            return []
-        return await self.store(
-            access,
-            list(memories.values()),
-            op=op,
-            marks=marks,
-            episode=episode,
-            names={p.entry.namespace_id: p.draft.namespace for p in prepared},
-            replaced=known.outlived if memories else (),
-        )
 
     async def store(
         self,
@@ -233,180 +148,258 @@ class Writer:
         names: dict[int, Namespace],
         marks: Sequence[rows.Mark] = (),
         episodes: Sequence[rows.NewEpisode] = (),
-        episode: uuid.UUID | None = None,
+        origin: Origin | None = None,
         manual_vector: npt.NDArray[np.float16] | None = None,
-        replaced: Sequence[uuid.UUID] = (),
-    ) -> list[bytes]:
-        """Commit sealed memories and episodes with their receipts and jobs; the receipts.
+        effects: Effects = Effects(),
+        beside: Callable[[Connection], Awaitable[None]] | None = None,
+    ) -> Committed:
+        """Commit sealed memories and episodes with their receipts, jobs and effects.
 
-        `replaced` memories are erased in the same transaction.
+        A turn that had waited, their `origin`, is finished in the same transaction; `beside` is
+        done in it, under the account's lock, and undoes everything by raising.
 
         Raises:
             UniqueViolation: a fact or mark came in between.
             QuotaExceeded: the account is full.
+            Misdirected: the account was rotated meanwhile.
             NotFound: the account, or the episode that these come from, is gone; or what is
                 restored was erased.
         """
-        now = self._clock()
-        blobs = [(m.blob_id, m.blob) for m in memories] + [(e.blob_id, e.blob) for e in episodes]
+        batch = _Batch(
+            op=op,
+            memories=memories,
+            episodes=episodes,
+            names=names,
+            marks=marks,
+            origin=origin,
+            manual_vector=manual_vector,
+        )
         # What is restored is in the store, and must not be noted as an orphan to be.
-        put = [] if op == "restore" else blobs
+        put = [] if op == "restore" else batch.blobs
         async with (
             self._outbox.putting(access.account, put, foreign=manual_vector is not None),
             self._database.transaction() as connection,
         ):
-            heads = await self._heads(connection, access.account)
-            act = Act(access.account, access.key, FORGET, now)
-            erased, heads = await self._eraser.erase_within(connection, act, heads, replaced)
-            self._check_room(heads, sum(len(b) for _, b in blobs))
-            if op == "restore":
-                await self._check_living(connection, access.account, memories)
-            if episode is not None and not await episode_rows.lock_episodes(
-                connection, account=access.account, episode_ids=[episode]
-            ):
-                raise NotFound("That turn was erased or extracted meanwhile.")
-            if episodes:
-                ids = [e.episode_id for e in episodes]
-                await episode_rows.delete_finished(
-                    connection, account=access.account, episode_ids=ids
-                )
-            subjects = [*map(_memory_subject, memories), *map(_episode_subject, episodes)]
-            receipts, after = chained(self._identity, replace(act, op=op), heads, subjects, names)
-            await rows.write(
+            act = Act(access.account, access.key, FORGET, self._clock())
+            heads = await self._admitted(connection, access.account, batch)
+            erased, heads = await self._eraser.erase_within(
+                connection, act, heads, effects.replaced
+            )
+            self.check_room(heads, sum(len(blob) for _, blob in batch.blobs))
+            batch, subjects = await self._vouched(connection, access.account, batch)
+            act = replace(act, op=op)
+            receipts, after = chained(self._identity, act, heads, subjects, batch.names)
+            await self._insert(connection, act, batch, heads, after, receipts)
+            await self._follow_up(connection, access.account, batch, act.time)
+            act = replace(act, op=STATE)
+            changed, changes = await self._affect(connection, access, act, after, effects)
+            if beside is not None:
+                await beside(connection)
+        if erased or changed:
+            await self._outbox.publish_soon()
+        return Committed([signed for _, signed in receipts], [*erased, *changed], changes)
+
+    async def advance(
+        self, access: Access, memory: rows.NewMemory, *, names: dict[int, Namespace]
+    ) -> None:
+        """Restore a revision of a memory that is here in an older one, which becomes history.
+
+        Raises:
+            UniqueViolation: another memory says exactly this.
+            NotFound: the account or the memory is gone, or has come as far meanwhile.
+            QuotaExceeded: the account is full.
+        """
+        account, now = access.account, self._clock()
+        async with self._database.transaction() as connection:
+            heads = await self.heads(connection, account)
+            current = await revision_rows.lock_current(
+                connection, account=account, memory_id=memory.memory_id
+            )
+            if current is None or current["revision"] >= memory.revision:
+                raise NotFound("No older revision of that memory.")
+            self.check_room(heads, len(memory.blob))
+            act = Act(account, access.key, "restore", now)
+            [receipt], after = chained(self._identity, act, heads, [_memory_subject(memory)], names)
+            archive_id = revision_row_id(memory.memory_id, current["revision"])
+            await revision_rows.revise(
                 connection,
-                access.account,
-                rows.Write(
-                    now=now,
-                    memories=memories,
-                    episodes=episodes,
-                    marks=marks,
-                    marks_expire_at=now + timedelta(seconds=Limits.idempotency_life_s),
+                account,
+                revision_rows.Revision(
+                    memory=memory,
+                    archive_id=archive_id,
+                    keeps_vectors=False,
                     index_version=INDEX_VERSION,
                     memory_seq=heads.memory_seq,
-                    receipts=receipts,
-                    receipt_seq=after.receipt_seq,
+                    marks=(),
+                    marks_expire_at=now,
+                    receipt=receipt,
                     receipt_head=after.receipt_head,
-                    blobs_here=not self._outbox.outside,
+                    blob_here=not self._outbox.outside,
                 ),
             )
-            await self._follow_up(
-                connection, access.account, memories, episodes, episode, manual_vector, now
-            )
-        if erased:
-            await self._outbox.publish_soon()
-        return [*erased, *(signed for _, signed in receipts)]
+            if self._embeds:
+                await queue.enqueue(
+                    connection, queue.EMBED, account, [archive_id, memory.memory_id]
+                )
+
+    async def _admitted(
+        self, connection: Connection, account: AccountId, batch: _Batch
+    ) -> account_rows.Heads:
+        """The locked heads of an account that may have these sealed things."""
+        heads = await self.heads(connection, account)
+        if batch.op not in KEEPS_EPOCH:
+            check_newest(heads, batch.epochs)
+        if batch.op == "restore":
+            await self._check_living(connection, account, batch.memories)
+        return heads
+
+    async def _vouched(
+        self, connection: Connection, account: AccountId, batch: _Batch
+    ) -> tuple[_Batch, list[Subject]]:
+        """What of a batch is not there yet, and what its receipts have to name."""
+        names, origin = batch.names, batch.origin
+        subjects = [*map(_memory_subject, batch.memories)]
+        if origin is not None and origin.waiting:
+            row = await self._waiting(connection, account, origin.id)
+            names = {**names, row["namespace_id"]: Namespace(row["namespace"])}
+            subjects += [] if origin.kept else [_gone_subject(row)]
+        episodes = await self._unknown(connection, account, batch.episodes)
+        subjects += map(_episode_subject, episodes)
+        return replace(batch, episodes=episodes, names=names), subjects
+
+    async def _insert(
+        self,
+        connection: Connection,
+        act: Act,
+        batch: _Batch,
+        before: account_rows.Heads,
+        after: account_rows.Heads,
+        receipts: Sequence[tuple[int, bytes]],
+    ) -> None:
+        await rows.write(
+            connection,
+            act.account,
+            rows.Write(
+                now=act.time,
+                memories=batch.memories,
+                episodes=batch.episodes,
+                marks=batch.marks,
+                marks_expire_at=act.time + timedelta(seconds=Limits.idempotency_life_s),
+                index_version=INDEX_VERSION,
+                memory_seq=before.memory_seq,
+                receipts=receipts,
+                receipt_seq=after.receipt_seq,
+                receipt_head=after.receipt_head,
+                blobs_here=not self._outbox.outside,
+            ),
+        )
+
+    async def _waiting(self, connection: Connection, account: AccountId, episode: uuid.UUID) -> Row:
+        locked = await episode_rows.lock_episodes(
+            connection, account=account, episode_ids=[episode]
+        )
+        if not locked:
+            raise NotFound("That turn was erased or extracted meanwhile.")
+        return locked[0]
+
+    async def _unknown(
+        self, connection: Connection, account: AccountId, episodes: Sequence[rows.NewEpisode]
+    ) -> Sequence[rows.NewEpisode]:
+        """Those episodes to store: a turn that is to be kept may be there already."""
+        if not episodes:
+            return episodes
+        ids = [e.episode_id for e in episodes]
+        await episode_rows.delete_finished(connection, account=account, episode_ids=ids)
+        there = await episode_rows.present(connection, account=account, episode_ids=ids)
+        return [e for e in episodes if e.state != rows.KEPT or e.episode_id not in there]
 
     async def _check_living(
         self, connection: Connection, account: AccountId, memories: Sequence[rows.NewMemory]
     ) -> None:
         """Under the account's lock, so that nothing erased meanwhile comes back."""
-        ids = [m.memory_id for m in memories]
+        ids = [m.revision_of or m.memory_id for m in memories]
         if await erasure_rows.tombstoned(connection, account=account, memory_ids=ids):
             raise NotFound("That memory was erased.")
 
-    async def _heads(self, connection: Connection, account: AccountId) -> account_rows.Heads:
-        """The locked heads of an account that still exists."""
+    async def _affect(
+        self,
+        connection: Connection,
+        access: Access,
+        act: Act,
+        heads: account_rows.Heads,
+        effects: Effects,
+    ) -> tuple[list[bytes], dict[uuid.UUID, Change]]:
+        """Change what a write changes of memories that are stored by now; (receipts, changes)."""
+        account = access.account
+        if effects.links:
+            await state_rows.link(connection, account=account, links=effects.links, now=act.time)
+        if effects.seen:
+            await rows.count_seen(connection, account=account, ids=effects.seen, now=act.time)
+        standing = {}
+        if effects.contradicted:
+            standing = await state_rows.lock_states(
+                connection, account=account, memory_ids=sorted(effects.contradicted.values())
+            )
+        changes = settled(
+            effects.contradicted, effects.reviews, standing, access.settings, act.time
+        ) | {memory: Change(review=None) for memory in effects.approved}
+        for memory, until in effects.longer.items():
+            changes[memory] = changes.get(memory, Change()) | Change(expires_at=until)
+        receipts, _ = await self._states.change_within(connection, act, heads, changes)
+        return receipts, changes
+
+    async def _follow_up(
+        self, connection: Connection, account: AccountId, batch: _Batch, now: datetime
+    ) -> None:
+        """What has to happen after this write, promised in the same transaction."""
+        if batch.manual_vector is not None:
+            await vector_rows.insert_manual_vector(
+                connection, account=account, memory=batch.memories[0], embedding=batch.manual_vector
+            )
+        elif batch.memories and self._embeds:
+            ids = [m.memory_id for m in batch.memories]
+            await queue.enqueue(connection, queue.EMBED, account, ids)
+        if waiting := [e.episode_id for e in batch.episodes if e.state == rows.PENDING]:
+            await queue.enqueue(connection, queue.EXTRACT, account, waiting)
+        if batch.origin is not None and batch.origin.waiting:
+            await episode_rows.finish_episode(
+                connection,
+                account=account,
+                episode_id=batch.origin.id,
+                now=now,
+                keep=batch.origin.kept,
+                outside_store=self._outbox.outside,
+            )
+
+    async def heads(self, connection: Connection, account: AccountId) -> account_rows.Heads:
+        """The locked heads of an account.
+
+        Raises:
+            NotFound: it is gone.
+        """
         heads = await account_rows.lock_account(connection, account)
         if heads is None:
             raise NotFound("No such account.")
         return heads
 
-    def _check_room(self, heads: account_rows.Heads, new_bytes: int) -> None:
+    def check_room(self, heads: account_rows.Heads, new_bytes: int) -> None:
+        """Return when so many more bytes fit.
+
+        Raises:
+            QuotaExceeded: the account is full.
+        """
         if self._storage_bytes_max and heads.storage_bytes + new_bytes > self._storage_bytes_max:
             raise QuotaExceeded("The account's storage is used up.")
 
-    async def _follow_up(
-        self,
-        connection: Connection,
-        account: AccountId,
-        memories: Sequence[rows.NewMemory],
-        episodes: Sequence[rows.NewEpisode],
-        episode: uuid.UUID | None,
-        manual_vector: npt.NDArray[np.float16] | None,
-        now: datetime,
-    ) -> None:
-        """What has to happen after this write, promised in the same transaction."""
-        if manual_vector is not None:
-            await vector_rows.insert_manual_vector(
-                connection, account=account, memory=memories[0], embedding=manual_vector
-            )
-        elif memories and self._embeds:
-            ids = [m.memory_id for m in memories]
-            await queue.enqueue(connection, queue.EMBED, account, ids)
-        if episodes:
-            ids = [e.episode_id for e in episodes]
-            await queue.enqueue(connection, queue.EXTRACT, account, ids)
-        if episode is not None:
-            await episode_rows.finish_episode(
-                connection,
-                account=account,
-                episode_id=episode,
-                now=now,
-                outside_store=self._outbox.outside,
-            )
-
-
-async def apart(size: int, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """The result of some computing, in a thread when so much text would keep others waiting."""
-    if size < APART_CHARACTERS_MIN:
-        return work(*arguments, **named)
-    return await asyncio.to_thread(work, *arguments, **named)
-
-
-def new_memory(
-    draft: Draft,
-    key: NamespaceKey,
-    entry: NamespaceEntry,
-    *,
-    address: envelope.Address,
-    blob: bytes,
-    writer: PublicKey,
-    created_at: datetime,
-) -> rows.NewMemory:
-    """The rows of a sealed draft."""
-    word_count, source, postings = counted(key, draft)
-    return rows.NewMemory(
-        memory_id=address.memory,
-        namespace_id=entry.namespace_id,
-        epoch=key.epoch,
-        revision=address.revision,
-        type=address.type,
-        format=rows.SEALED,
-        writer=writer,
-        created_at=created_at,
-        kind=draft.kind,
-        importance=draft.importance,
-        confidence=draft.confidence,
-        event_time=draft.event_time,
-        expires_at=draft.expires_at,
-        blob_id=envelope.blob_hash(envelope.blob_id(blob)),
-        blob=blob,
-        word_count=word_count,
-        postings=postings,
-        source=source,
-        fingerprint=index.fingerprint(
-            key,
-            kind=draft.kind,
-            event_time_ms=to_ms(draft.event_time),
-            text=draft.text,
-        ),
-    )
-
-
-def counted(key: NamespaceKey, draft: Draft) -> tuple[int, int | None, dict[int, int]]:
-    """A draft's rounded number of words, its source's token, and token → clipped frequency."""
-    terms = words(draft.text)
-    postings = index.postings(
-        key, words=terms, tags=draft.tags, source=draft.source, metadata=draft.metadata
-    )
-    source = None if draft.source is None else index.token(key, "s", draft.source)
-    return min(index.rounded_length(len(terms)), 2**15 - 1), source, postings
-
 
 def _memory_subject(memory: rows.NewMemory) -> Subject:
-    return Subject(
-        memory.memory_id, memory.revision, memory.blob_id, memory.namespace_id, memory.epoch
-    )
+    memory_id = memory.revision_of or memory.memory_id
+    return Subject(memory_id, memory.revision, memory.blob_id, memory.namespace_id, memory.epoch)
+
+
+def _gone_subject(turn: Row) -> Subject:
+    """That a turn which waited is not kept: its facts were taken."""
+    return Subject(turn["memory_id"], 0, turn["blob_id"], turn["namespace_id"], turn["epoch"])
 
 
 def _episode_subject(episode: rows.NewEpisode) -> Subject:

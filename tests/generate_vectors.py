@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from tests import scenarios, scenarios_grants, scenarios_signed, scenarios_unlock
+from tests import scenarios, scenarios_archive, scenarios_grants, scenarios_signed, scenarios_unlock
 from tests.scenarios import Scenario
 
 FOLDER = Path(__file__).parent / "vectors"
@@ -29,8 +29,12 @@ _CHAPTERS = (
     scenarios_signed.joins,
     scenarios_signed.statements,
     scenarios_signed.receipts,
+    scenarios_signed.checkpoints,
+    scenarios_signed.successions,
     scenarios_grants.chains,
+    scenarios_grants.epochs,
     scenarios_unlock.unlocks,
+    scenarios_archive.archives,
 )
 
 

@@ -218,12 +218,19 @@ def _object(request: Received, allowed: set[str]) -> dict[str, Any]:
 
 
 def _answer(asked: dict[str, Any]) -> str:
-    """Return the answer of the rules: facts for an extraction, the first memory for a question."""
+    """Return the answer of the rules: facts for an extraction, the first memory for a question, the
+    first episode for a summary, and no procedures."""
     prompt = "\n".join(text_of(message) for message in asked["messages"])
     user = text_of(asked["messages"][-1])
     if asked.get("response_format", {"type": "text"})["type"] == "text":
         memories = re.findall(r"^\d+\. (.+)$", _fenced(user, "memories"), re.MULTILINE)
         return f"[1] {memories[0]}" if memories else "The memories do not contain it."
+    schema = asked["response_format"].get("json_schema", {}).get("name")
+    if schema == "summary":
+        shown = re.findall(r"^\d+\. \([\d-]+\) (.+)$", _fenced(user, "episodes"), re.MULTILINE)
+        return json.dumps({"summary": shown[0]})
+    if schema == "procedures":
+        return json.dumps({"procedures": []})
     if '"facts"' not in prompt and "json_schema" not in str(asked["response_format"]):
         return "{}"
     return json.dumps({"facts": [_fact(text) for text in _stated(_fenced(user, "conversation"))]})

@@ -242,6 +242,20 @@ def unlock_bytes(boxes: Sequence[bytes], payload: bytes, content_key: bytes) -> 
     )
 
 
+def archive_chunk(
+    key: bytes, archive: UUID, index: int, last: bool, plaintext: bytes, nonce: bytes
+) -> bytes:
+    associated = archive.bytes + u32(index) + bytes([last])
+    return lp(
+        nonce
+        + bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(plaintext, associated, nonce, key)
+    )
+
+
+def archive_bytes(header: bytes, chunks: Sequence[bytes]) -> bytes:
+    return b"memrelay-archive\n" + lp(header) + b"".join(chunks)
+
+
 def turn(key: NamespaceKey, model: str, vector: Sequence[float]) -> tuple[bytes, list[float]]:
     """The seed and the turned unit vector, straight from SPEC §9."""
     d = len(vector)
@@ -273,3 +287,11 @@ def request_text(
 ) -> str:
     digest = hashlib.sha256(body).hexdigest()
     return f"{timestamp}.{method}.{target}.{digest}.{nonce}.{account_id}"
+
+
+def named_next(
+    relayer: Signer, following: Signer, *, created: int, signer: Signer | None = None
+) -> bytes:
+    """A signed `relayer-next` object; `signer` is somebody else where it is broken."""
+    members = {"v": 1, "relayer": relayer.hex, "next": following.hex, "created": created}
+    return (signer or relayer).signed("relayer-next", compact(members))

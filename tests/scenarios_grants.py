@@ -209,15 +209,32 @@ def signed_revocation(
     return issuer.signed("revoke", ref.compact(members))
 
 
-def _chain(name: str, objects: Sequence[bytes], expect: str = "ok", **live: list[int]) -> Scenario:
+def _chain(
+    name: str,
+    objects: Sequence[bytes],
+    expect: str = "ok",
+    *,
+    succession: Sequence[bytes] = (),
+    **live: list[int],
+) -> Scenario:
     """An account's history; `live` names the serials that count at the end for some keys."""
     people = {"founder": FOUNDER, "agent": AGENT, "relayer": RELAYER, "second": SECOND}
     people |= {"third": THIRD, "fourth": FOURTH, "fifth": FIFTH}
     given = {"account": ref.account_text(ACCOUNT), "now": NOW + 5000}
     given["objects"] = [ref.b64(o) for o in objects]
+    given["succession"] = [ref.b64(o) for o in succession]
     given["about"] = [people[k].hex for k in live]
     output = {"serial": len(objects), "live": {people[k].hex: v for k, v in live.items()}}
     return Scenario(f"chain-{name}", "chain", "§4.1", given, expect, output)
+
+
+def _alive(
+    name: str, objects: Sequence[bytes], oldest: int, *, about: ref.Signer = FOUNDER
+) -> Scenario:
+    """The oldest epoch that is alive for a key after these grants."""
+    given = {"account": ref.account_text(ACCOUNT), "now": NOW + 5000, "about": about.hex}
+    given["objects"] = [ref.b64(o) for o in objects]
+    return Scenario(f"epochs-{name}", "epochs", "§4.1", given, "ok", {"oldest": oldest})
 
 
 def chains() -> Iterator[Scenario]:
@@ -335,6 +352,7 @@ def chains() -> Iterator[Scenario]:
         [first, custodian, g(RELAYER, STRANGER, "custodian", serial=3)],
         "custodian",
     )
+    yield from _handovers([first, custodian])
     yield _chain(
         "another-account",
         [first, g(FOUNDER, AGENT, "reader", serial=2, account=OTHER_ACCOUNT)],
@@ -354,3 +372,63 @@ def chains() -> Iterator[Scenario]:
     yield _chain(
         "custodian-revokes-the-founder", [first, custodian, r(RELAYER, FOUNDER, 3)], "owner_kept"
     )
+
+
+def _handovers(managed: list[bytes]) -> Iterator[Scenario]:
+    """Custody passed on by a relayer to its next key."""
+    g, r = signed_grant, signed_revocation
+    to_second = ref.named_next(RELAYER, SECOND, created=NOW)
+    to_third = ref.named_next(SECOND, THIRD, created=NOW)
+    handed = [*managed, g(RELAYER, SECOND, "custodian", serial=3)]
+    yield _chain("custody-passed-on", handed, succession=[to_second], relayer=[2], second=[3])
+    after = [*handed, r(SECOND, RELAYER, 4), g(SECOND, AGENT, "writer", keys=[TEAM], serial=5)]
+    yield _chain("successor-acts", after, succession=[to_second], relayer=[], second=[3], agent=[5])
+    twice = [*handed, g(SECOND, THIRD, "custodian", serial=4)]
+    owner = [*twice, g(THIRD, FOURTH, "owner", serial=5), g(FOURTH, FIFTH, "owner", serial=6)]
+    deep = [*owner, g(FIFTH, AGENT, "reader", serial=7)]
+    yield _chain(
+        "custody-passed-on-keeps-its-depth", deep, succession=[to_second, to_third], agent=[7]
+    )
+    yield _chain(
+        "too-deep-behind-a-successor",
+        [*owner, g(FIFTH, STRANGER, "owner", serial=7), g(STRANGER, AGENT, "reader", serial=8)],
+        "chain",
+        succession=[to_second, to_third],
+    )
+    yield _chain("custody-to-an-unnamed-key", handed, "custodian", succession=[to_third])
+    strangers = ref.named_next(RELAYER, SECOND, created=NOW, signer=STRANGER)
+    yield _chain("successor-named-by-another", handed, "signature", succession=[strangers])
+    other = ref.named_next(RELAYER, THIRD, created=NOW)
+    yield _chain("two-successors", handed, "successor", succession=[to_second, other])
+    yield _chain(
+        "successor-of-a-writer",
+        [managed[0], g(FOUNDER, RELAYER, "writer", serial=2), handed[2]],
+        "issuer",
+        succession=[to_second],
+    )
+    yield _chain(
+        "custody-passed-on-after-its-end",
+        [*managed, r(FOUNDER, RELAYER, 3), g(RELAYER, SECOND, "custodian", serial=4)],
+        "issuer",
+        succession=[to_second],
+    )
+
+
+def epochs() -> Iterator[Scenario]:
+    """Which epochs are alive for a key: those from the lowest that its newest live grant names."""
+    g = signed_grant
+    first = g(FOUNDER, FOUNDER, "owner", serial=1)
+    both = g(FOUNDER, FOUNDER, "owner", keys=[ROOT, ROOT_2], serial=2)
+    second = g(FOUNDER, FOUNDER, "owner", keys=[ROOT_2], serial=3)
+    team_2 = ROOT_2.namespace(ACCOUNT, "team")
+    brief = g(FOUNDER, FOUNDER, "owner", keys=[ROOT_2], serial=3, expires=NOW + 1000)
+    yield _alive("one", [first], 1)
+    yield _alive("two", [first, both], 1)
+    yield _alive("older-retired", [first, both, second], 2)
+    alone = g(FOUNDER, FOUNDER, "owner", keys=[ROOT_2], serial=2)
+    again = g(FOUNDER, FOUNDER, "owner", keys=[ROOT, ROOT_2], serial=3)
+    yield _alive("older-again", [first, alone, again], 1)
+    yield _alive("newest-expired", [first, both, brief], 1)
+    writer = g(FOUNDER, AGENT, "writer", keys=[TEAM], serial=2)
+    newer = g(FOUNDER, AGENT, "writer", keys=[team_2], serial=3)
+    yield _alive("of-a-namespace", [first, writer, newer], 2, about=AGENT)

@@ -20,6 +20,7 @@ from tests.scenarios import (
     RELAYER,
     SECOND,
     STRANGER,
+    THIRD,
     Json,
     Scenario,
 )
@@ -295,6 +296,91 @@ def receipts() -> Iterator[Scenario]:
         yield _receipts(name, [_receipt(1, bytes(32), **changes)], expect)
     stranger = _receipt(1, bytes(32), signer=STRANGER)
     yield _receipts("signed-by-another", [stranger], "signature")
+    yield from _receipts_of_two_keys(made)
+    yield from _receipts_after_a_rebuild(made)
+
+
+def _receipts_of_two_keys(made: Sequence[bytes]) -> Iterator[Scenario]:
+    """A chain over a change of the relayer's key: it never goes back to the old one."""
+    both = (RELAYER, SECOND)
+    later = _receipt(4, ref.hash_256(made[2]), signer=SECOND, relayer=SECOND.hex)
+    yield _receipts("of-two-keys", [*made, later], relayers=both)
+    yield _receipts("of-the-old-key-alone", made, relayers=both)
+    yield _receipts("of-a-key-unheard-of", [*made, later], "signature")
+    back = _receipt(5, ref.hash_256(later))
+    yield _receipts("back-to-the-old-key", [*made, later, back], "signature", relayers=both)
+    pretended = _receipt(4, ref.hash_256(made[2]), relayer=SECOND.hex)
+    yield _receipts("signed-by-the-old-key", [*made, pretended], "signature", relayers=both)
+
+
+def _receipts_after_a_rebuild(made: Sequence[bytes]) -> Iterator[Scenario]:
+    rebuilt = _receipt(9, bytes(32), op="rebuild")
+    following = _receipt(10, ref.hash_256(rebuilt))
+    yield _receipts("rebuilt", [rebuilt, following])
+    yield _receipts("rebuilt-in-the-middle", [*made, rebuilt], "chain")
+    linked = _receipt(len(made) + 1, ref.hash_256(made[-1]), op="rebuild")
+    yield _receipts("rebuilt-anew", [*made, linked], "chain")
+    remembered = {"seq": len(made), "head": ref.hash_256(made[-1])}
+    yield _receipts("rebuilt-after-what-is-remembered", [linked], **remembered)
+    yield _receipts("begun-in-the-middle", [following], "chain")
+
+
+def checkpoints() -> Iterator[Scenario]:
+    members: Json = {"v": 1, "relayer": RELAYER.hex, "account": ref.account_text(ACCOUNT)}
+    members |= {"seq": 3, "head": ref.hash_256(b"head").hex(), "grant_serial": 2, "time": NOW}
+    given = {"account": members["account"], "relayers": [RELAYER.hex]}
+
+    def checkpoint(name: str, expect: str = "ok", **changes: Any) -> Scenario:
+        signer, change = changes.pop("signer", RELAYER), changes.pop("change", bytes)
+        known = {**given, "relayers": changes.pop("relayers", given["relayers"])}
+        return _simple(
+            name,
+            "checkpoint",
+            signer,
+            {**members, **changes},
+            expect,
+            spec="§15",
+            kind="checkpoint",
+            given=known,
+            change=change,
+        )
+
+    both = [RELAYER.hex, SECOND.hex]
+    yield checkpoint("ok")
+    yield checkpoint("of-an-earlier-key", relayers=both)
+    yield checkpoint("of-the-next-key", relayers=both, signer=SECOND, relayer=SECOND.hex)
+    yield checkpoint("signed-by-another", "signature", signer=STRANGER)
+    yield checkpoint("of-another-relayer", "signature", signer=STRANGER, relayer=STRANGER.hex)
+    yield checkpoint("unsigned", "signature", change=lambda o: o[:-64] + bytes(64))
+    yield checkpoint("altered", "signature", change=lambda o: o.replace(b'"seq":3', b'"seq":4'))
+    yield checkpoint("another-account", "account", account=ref.account_text(OTHER_ACCOUNT))
+    yield checkpoint("sequence-0", "integer", seq=0)
+    yield checkpoint("head-short", "hex", head="00")
+    yield checkpoint("member-unknown", "members", op="grant")
+
+
+def successions() -> Iterator[Scenario]:
+    first = ref.named_next(RELAYER, SECOND, created=NOW)
+    second = ref.named_next(SECOND, AGENT, created=NOW + 1)
+
+    def succession(name: str, objects: Sequence[bytes], expect: str = "ok") -> Scenario:
+        given = {"objects": [ref.b64(o) for o in objects], "last": AGENT.hex}
+        keys = [json.loads(o[:-64])["relayer"] for o in objects if expect == "ok"]
+        return Scenario(
+            f"succession-{name}", "succession", "§16", given, expect, {"keys": [*keys, AGENT.hex]}
+        )
+
+    yield succession("none", [])
+    yield succession("of-one", [second])
+    yield succession("of-two", [first, second])
+    yield succession("gap", [first], "succession")
+    yield succession("swapped", [second, first], "succession")
+    yield succession("goes-on", [second, ref.named_next(AGENT, THIRD, created=NOW)], "succession")
+    back = ref.named_next(AGENT, SECOND, created=NOW)
+    yield succession("comes-back", [second, back, second], "succession")
+    yield succession("altered", [flipped(len(first) - 1)(first), second], "signature")
+    strangers = ref.named_next(SECOND, AGENT, created=NOW, signer=STRANGER)
+    yield succession("named-by-another", [strangers], "signature")
 
 
 def _receipt(
@@ -318,14 +404,21 @@ def _receipt_chain() -> Iterator[bytes]:
 
 
 def _receipts(
-    name: str, chain: Sequence[bytes], expect: str = "ok", *, seq: int = 0, head: bytes = bytes(32)
+    name: str,
+    chain: Sequence[bytes],
+    expect: str = "ok",
+    *,
+    seq: int = 0,
+    head: bytes = bytes(32),
+    relayers: Sequence[ref.Signer] = (RELAYER,),
 ) -> Scenario:
-    given = {"relayer": RELAYER.hex, "account": ref.account_text(ACCOUNT), "seq": seq}
-    given |= {"head": head.hex(), "receipts": [ref.b64(r) for r in chain]}
+    given: Json = {"relayers": [r.hex for r in relayers], "seq": seq, "head": head.hex()}
+    given |= {"account": ref.account_text(ACCOUNT), "receipts": [ref.b64(r) for r in chain]}
     last = ref.hash_256(chain[-1]) if chain else head
-    output: Json = {"seq": seq + len(chain), "head": last.hex()}
+    final = json.loads(chain[-1][:-64])["seq"] if chain and expect == "ok" else seq
+    output: Json = {"seq": final, "head": last.hex()}
     output["members"] = [
         {k: v for k, v in json.loads(r[:-64]).items() if k != "v"} for r in chain if expect == "ok"
     ]
-    made_with = {"seed": RELAYER.seed.hex()}
+    made_with = {"seeds": [r.seed.hex() for r in relayers]}
     return Scenario(f"receipts-{name}", "receipts", "§4.3", given, expect, output, made_with)

@@ -13,9 +13,9 @@ from typing import Any
 from nacl import bindings
 
 from relayer import provision
-from relayer.app import Services, build_services
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
+from relayer.intake import Remembered
 from relayer.llm import LanguageModel
 from relayer.opening import Caller
 from relayer.recall import Query
@@ -33,9 +33,9 @@ from relayer.sealed.keys import (
 )
 from relayer.sealed.objects import strict_json
 from relayer.sealed.primitives import aead_seal, exchange_public_key, to_base64, to_base64url
+from relayer.services import Services, build_services
 from relayer.settings import Settings
 from relayer.storage import Storage, storage_on
-from relayer.writer import Remembered
 
 TEAM = Namespace("team")
 OTHER = Namespace("other")

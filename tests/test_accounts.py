@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from relayer import provision
-from relayer.accounts import Access
+from relayer.access import Access
 from relayer.errors import BadRequest, Conflict, Corrupted, NotAllowed, NotFound
 from relayer.sealed.grants import issue_grant, issue_revocation, parse_grant, sign_join
 from relayer.sealed.keys import (
@@ -476,7 +476,7 @@ class TestTampering:
             "SELECT column_name FROM information_schema.columns WHERE table_name = 'grants'"
         )
         assert {r[0] for r in columns} == {
-            "account_id", "serial", "recipient", "label", "object", "created_at",
+            "account_id", "serial", "recipient", "label", "object", "created_at", "succession",
         }  # fmt: skip
 
     async def test_columns_beside_the_object_change_nothing(self, bench: Bench) -> None:

@@ -29,7 +29,7 @@ def test_the_list_is_complete_and_up_to_date(capsys: pytest.CaptureFixture[str])
 def test_required_rows_exist_once() -> None:
     required = capabilities.REQUIRED + capabilities.REQUIRED_OF_CLIENT
     assert set(required) <= capabilities.KNOWN
-    assert len(set(required)) == len(required) == 87 + 35
+    assert len(set(required)) == len(required) == 87 + 38
 
 
 def test_lines_name_their_test_and_are_sorted_by_number(tmp_path: Path) -> None:

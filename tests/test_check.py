@@ -95,7 +95,6 @@ TAMPERING = {
         " (SELECT recipient FROM grants WHERE serial = 3)",
         "belongs to another account",
     ),
-    "key dropped": ("DELETE FROM key_owner", "or to none"),
     "receipt altered": (flip("receipts", "object", 80, "seq = 5"), "receipts: bad signature"),
     "receipt lost": ("DELETE FROM receipts WHERE seq = 5", "receipts: the chain"),
     "receipts exchanged": (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from relayer import provision
-from relayer.accounts import Access
+from relayer.access import Access
 from relayer.custody import Custody, LentKeys
 from relayer.errors import Corrupted, Misdirected, NotAllowed
 from relayer.record import Draft

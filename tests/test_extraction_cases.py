@@ -18,7 +18,8 @@ import pytest
 import pytest_asyncio
 
 from memrelay import SyncMemoryClient
-from relayer.analysis import ATTEMPTS_MAX, CONTRADICTS, Conversation
+from relayer.analysis import ATTEMPTS_MAX
+from relayer.conversations import Conversation
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
 from relayer.extraction.facts import FACTS_MAX, Turn
@@ -26,7 +27,7 @@ from relayer.extraction.model import SCHEMA
 from relayer.extraction.rules import SentenceExtractor
 from relayer.llm import PROMPT_VERSIONS, LanguageModel, escape, system_prompt
 from relayer.opening import Caller
-from relayer.record import Memory
+from relayer.record import AGAINST, Memory
 from relayer.redact import redact
 from relayer.settings import Settings
 from tests.conftest import EmbeddedPostgres, TestDatabase, database_copy
@@ -596,7 +597,7 @@ async def test_by_rules(case: Case) -> None:
 TALK = "1. user: I prefer window seats on trains.\n\n2. user: We decided to launch in May."
 
 
-async def test_a_contradiction_is_stored_beside_what_it_contradicts(
+async def test_a_contradiction_names_what_it_contradicts_and_overwrites_nothing(
     bench: Bench, server: OpenAIServer
 ) -> None:
     """capability 3.18: a fact that contradicts a memory names it, and overwrites nothing."""
@@ -609,12 +610,14 @@ async def test_a_contradiction_is_stored_beside_what_it_contradicts(
     await analyze(bench, caller, "1. user: Berlin is history, I moved to Munich.")
     listed = shown(server)[0].partition("<known_memories>\n1. ")[2].partition("\n")[0]
     assert listed in known
-    stored = {m.text: m for m in await memories(bench, caller)}
+    every = await bench.services.memory.newest(caller, [TEAM], limit=100, state="all")
+    stored = {m.text: m for m in every}
     assert set(stored) == {"The user lives in Berlin.", TEA, move}
     against = {"The user lives in Berlin.": old.id, TEA: tea.id}[listed]
-    assert stored[move].metadata == {CONTRADICTS: str(against)}
+    assert stored[move].metadata == {AGAINST: str(against)}
     assert stored["The user lives in Berlin."].metadata == stored[TEA].metadata == {}
-    assert set(await bench.texts(caller, "lives Berlin")) >= {"The user lives in Berlin.", move}
+    assert stored[listed].state.superseded_by == stored[move].id
+    assert set(await bench.texts(caller, "lives Berlin tea")) == set(stored) - {listed}
 
 
 def test_a_contradiction_through_the_wire(
@@ -643,10 +646,7 @@ def test_a_contradiction_through_the_wire(
             memory.analyze("user: I moved to Munich.", namespace="team")
             found = memory.recall("Where does the user live?", namespace="team").results
     metadata = {result.text: dict(result.metadata or {}) for result in found}
-    assert metadata == {
-        "The user lives in Berlin.": {},
-        "The user lives in Munich now.": {CONTRADICTS: str(old.id)},
-    }
+    assert metadata == {"The user lives in Munich now.": {AGAINST: str(old.id)}}
 
 
 async def test_windows_that_overlap_show_what_their_earlier_messages_gave(

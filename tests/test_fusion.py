@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from relayer.database.recall import Evidence
-from relayer.fusion import Weights, fused
+from relayer.query.fusion import Weights, fused
 
 NONE: Any = np.empty((0, 2), np.int64)
 

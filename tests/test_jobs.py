@@ -149,10 +149,10 @@ class TestSweep:
             """
             INSERT INTO memories (account_id, memory_id, namespace_id, epoch, seq, revision, type,
                 format, kind, importance, confidence, writer, created_at, blob_id, size_bytes,
-                word_count, tokens, index_version)
+                word_count, tokens, index_version, stored_at)
             SELECT account_id, gen_random_uuid(), namespace_id, epoch, seq + n, 1, 1, 'sealed',
                 kind, importance, confidence, writer, created_at, blob_id, 400, 3, '{}',
-                index_version
+                index_version, stored_at
             FROM memories, generate_series(1, 1200) n
             """
         )
@@ -198,6 +198,10 @@ async def test_a_long_reindexing_lets_others_go_first(hybrid: Bench) -> None:
         database=storage.database,
         indexer=services.indexer,
         analysis=services.analysis,
+        resealer=services.resealer,
+        consolidator=services.consolidator,
+        runs=services.runs,
+        restore=services.restore,
         custody=storage.custody,
         namespaces=storage.namespaces,
         outbox=storage.outbox,

@@ -58,6 +58,11 @@ async def copy_rows(source: Database, target: dict[str, Any]) -> None:
             [r["row"] for r in rows],
         )
     await old.execute("UPDATE memories SET index_version = 1")
+    # Objects that name namespaces are of today.
+    await old.execute(
+        "DELETE FROM blobs WHERE get_byte(bytes, 0) = 123 AND bytes NOT IN"
+        " (SELECT object FROM grants)"
+    )
     await old.close()
 
 

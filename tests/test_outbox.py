@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
-from relayer.outbox import GRACE
+from relayer.outbox import GRACE, PAGE
 from relayer.sealed.envelope import blob_hash, blob_id
 from tests.conftest import BenchMaker
 from tests.services import TEAM, Bench
@@ -25,7 +26,7 @@ def bench(make_bench: BenchMaker, folder: Path) -> Bench:
 
 
 def stored(folder: Path) -> set[str]:
-    return {path.name for path in folder.rglob("*") if path.is_file()}
+    return {path.name for path in folder.rglob("*") if path.is_file()} - {"newest"}
 
 
 class Crash(Exception):
@@ -85,9 +86,49 @@ async def test_the_journal_waits_for_its_store(bench: Bench, folder: Path) -> No
     await bench.storage.outbox.publish()
     await bench.storage.outbox.empty()
     objects = [r["object"] for r in await bench.sql("SELECT object FROM grants")]
+    objects += [r["object"] for r in await bench.sql("SELECT object FROM namespace_keys")]
     assert {blob_id(o) for o in [*objects, receipt]} == stored(folder)
     assert await bench.value("SELECT count(*) FROM blobs") == 0
     await assert_chain_holds(bench, founder.account)
+
+
+async def test_what_is_uploaded_again_is_not_deleted(bench: Bench, folder: Path) -> None:
+    """The same bytes come again after their deletion was looked up, before it is done."""
+    caller = await bench.caller(await bench.account())
+    vector = np.ones(6, np.float32)
+    _, name = await bench.services.manual.remember(caller, TEAM, b"the same bytes", vector)
+    await bench.sql(
+        "INSERT INTO blob_outbox (account_id, blob_id, due_at) VALUES ($1, $2, $3)",
+        caller.access.account,
+        blob_hash(name),
+        bench.clock(),
+    )
+    await bench.storage.outbox.empty()
+    assert name in stored(folder)
+    assert await bench.value("SELECT count(*) FROM blob_outbox") == 0
+
+
+async def test_many_that_resist_keep_no_other(bench: Bench, folder: Path) -> None:
+    caller = await bench.caller(await bench.account())
+    [doomed] = await bench.remember(caller, "Anna prefers tea.")
+    before = stored(folder)
+    resisting = [blob_id(bytes([n])) for n in range(PAGE + 1)]
+    [one] = folder.rglob(next(iter(before)))
+    for name in resisting:
+        (one.parent.parent / name[:2] / name).mkdir(parents=True)
+    await bench.sql(
+        "INSERT INTO blob_outbox (account_id, blob_id, due_at)"
+        " SELECT $1, b, $3 FROM unnest($2::bytea[]) AS n (b)",
+        caller.access.account,
+        [blob_hash(name) for name in resisting],
+        bench.clock(),
+    )
+    bench.clock.advance(1)
+    await bench.services.forgetting.forget(caller.access, doomed.id)
+    with pytest.raises(Unavailable):
+        await bench.storage.outbox.empty()
+    assert len(before - stored(folder)) == 1
+    assert await bench.value("SELECT count(*) FROM blob_outbox") == len(resisting)
 
 
 async def test_one_blob_that_resists_keeps_no_other(

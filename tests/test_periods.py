@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime, timedelta, timezone
 
 import pytest
 
-from relayer.period_words import tokens
-from relayer.periods import _FORMS, periods
+from relayer.query.period_words import tokens
+from relayer.query.periods import _FORMS, periods
 
 WEDNESDAY = datetime(2024, 5, 15, 10, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from relayer.rank import Weights, preferred, weighed, without_copies
+from relayer.query.rank import Weights, preferred, weighed, without_copies
 
 NOW = datetime(2031, 5, 4, tzinfo=UTC)
 

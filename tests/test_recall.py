@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from relayer import rank
 from relayer.database import recall as search
 from relayer.embedding.embedders import Embedder
 from relayer.errors import Corrupted, NotAllowed
-from relayer.fusion import Weights as LegWeights
+from relayer.query import rank
+from relayer.query.fusion import Weights as LegWeights
 from relayer.recall import Found, Query
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace
@@ -725,10 +725,10 @@ class TestPlan:
             """
             INSERT INTO memories (account_id, memory_id, namespace_id, epoch, seq, revision, type,
                 format, kind, importance, confidence, writer, created_at, blob_id, size_bytes,
-                word_count, tokens, index_version)
+                word_count, tokens, index_version, stored_at)
             SELECT a.account_id, gen_random_uuid(), 1, 1, 1000 + n, 1, 1, 'sealed', 'fact',
                 'standard', 'high', '', now(), sha256(n::text::bytea), 400, 3,
-                ARRAY[1, 2, 3, 1000 + n], 1
+                ARRAY[1, 2, 3, 1000 + n], 1, now()
             FROM accounts a, generate_series(1, $2::int) n
             WHERE a.account_id <> $1
             """,

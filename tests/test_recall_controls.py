@@ -12,11 +12,11 @@ import pytest
 import pytest_asyncio
 from tokenizers import Tokenizer
 
-from relayer import fusion, rank
 from relayer.embedding.model import TOKENIZER_FILE
 from relayer.embedding.passages import load_tokenizer
 from relayer.errors import NotAllowed
 from relayer.opening import Caller
+from relayer.query import fusion, rank
 from relayer.recall import Found, Query, Recalled
 from relayer.record import Draft
 from relayer.sealed.keys import Namespace

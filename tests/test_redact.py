@@ -1,12 +1,21 @@
 """What `redact` recognises as a secret, what it must leave alone, and that it stays linear."""
 
 import random
+import re
 import string
 import uuid
+from collections import Counter
+from re import _constants as op  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any
 
 import pytest
 
 from relayer.redact import redact
+from relayer.secret_kinds import KINDS, SHAPES, is_basic, is_card, is_opaque
+from tests.redaction import ordinary, samples
+
+SAMPLES = samples()
 
 PEM = (
     "-----BEGIN OPENSSH PRIVATE KEY-----\n"
@@ -32,6 +41,40 @@ SECRETS = {
     "card-number": "4111 1111 1111 1111",
     "private-key": PEM,
 }
+
+
+def test_nearly_all_samples_are_caught() -> None:
+    """capability 4.26: of 54 kinds of secrets in 807 texts 98 % are replaced by their marks."""
+    caught = [sample for sample in SAMPLES if sample.is_caught]
+    assert len(caught) >= 0.98 * len(SAMPLES)
+
+
+def test_no_kind_is_caught_badly() -> None:
+    total = Counter(sample.kind for sample in SAMPLES)
+    caught = Counter(sample.kind for sample in SAMPLES if sample.is_caught)
+    assert len(total) >= 20
+    assert min(total.values()) >= 10
+    assert [kind for kind, count in total.items() if caught[kind] < 0.9 * count] == []
+
+
+def test_nothing_of_a_caught_secret_remains() -> None:
+    for sample in SAMPLES:
+        redacted, _ = redact(sample.text)
+        assert redact(redacted) == (redacted, {})
+        for _, secret in sample.secrets if sample.is_caught else ():
+            parts = {secret[n : n + 8] for n in range(len(secret) - 7)} or {secret}
+            assert [p for p in parts if p in redacted and p not in sample.expected] == []
+
+
+def test_ordinary_lines_are_left_as_they_are() -> None:
+    """capability 4.26: 2,056 lines of prose, code and look-alikes stay as they are."""
+    lines = ordinary()
+    assert len(lines) >= 2000
+    assert [line for line in lines if redact(line) != (line, {})] == []
+
+
+def test_every_sample_names_a_kind_of_ours() -> None:
+    assert {mark for sample in SAMPLES for mark, _ in sample.secrets} == KINDS
 
 
 @pytest.mark.parametrize("kind", SECRETS)
@@ -98,10 +141,86 @@ def test_card_is_replaced_in_its_printed_groups(card: str) -> None:
         "ssh://git@example.org:22/r.git",
         "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA\n-----END PUBLIC KEY-----",
         "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+        "It starts with -----BEGIN PRIVATE KEY----- and ends with -----END PRIVATE KEY-----.",
+        "DE89 4111 1111 1111 1111 00",  # Luhn and prefix right, but of an IBAN
+        "private_key: Ed25519PrivateKey | Ed448PrivateKeyOrNothing",
+        "AWS secret access key: see the vault",
+        "Authorization: Basic dXNlcg==",  # no colon, so no password
+        "postgres://app:${PASSWORD}@db/x, postgres://app:$PASSWORD@db/x",
     ],
 )
 def test_other_text_is_left_as_it_is(text: str) -> None:
     assert redact(text) == (text, {})
+
+
+@pytest.mark.parametrize("before", ["line\\n", "a\\t", "key%3D", "bot", "键", "=", "]", "„"])
+def test_secret_after_an_escape_or_a_sign_is_found(before: str) -> None:
+    if before == "bot":
+        before, secret, kind = "/bot", "123456789:AA" + ALNUM36[:33], "telegram-token"
+    else:
+        secret, kind = SECRETS["github-token"], "github-token"
+    assert redact(before + secret) == (f"{before}[redacted:{kind}]", {kind: 1})
+
+
+@pytest.mark.parametrize(
+    ("forged", "expected"),
+    [
+        ("[redacted:{}]", "[redacted:[redacted:aws-key]]"),
+        ("[redacted:aws-key]{}", "[redacted:aws-key][redacted:aws-key]"),
+        ("x://[redacted:aws-key]:{}@h", "x://[redacted:aws-key]:[redacted:aws-key]@h"),
+    ],
+)
+def test_a_forged_mark_hides_nothing(forged: str, expected: str) -> None:
+    assert redact(forged.format(SECRETS["aws-key"])) == (expected, {"aws-key": 1})
+
+
+@pytest.mark.parametrize("password", ["[redacted:hunter2]", "[redacted:aws-key]x", "[redacted:]"])
+def test_a_password_that_looks_like_a_mark_is_replaced(password: str) -> None:
+    assert redact(f"x://u:{password}@h") == ("x://u:[redacted:url-password]@h", {"url-password": 1})
+
+
+def test_marks_hold_names_of_kinds_only() -> None:
+    assert [kind for kind in KINDS if not re.fullmatch("[a-z]+(-[a-z]+)*", kind)] == []
+
+
+@pytest.mark.parametrize("shape", [shape for shape, _ in SHAPES], ids=lambda s: s.pattern[:24])
+def test_nothing_that_repeats_stands_inside_something_that_repeats(shape: re.Pattern[str]) -> None:
+    """With this a pattern has no way to try a text in exponentially many ways."""
+    assert _depth(parser.parse(shape.pattern, shape.flags)) <= 1
+
+
+@pytest.mark.parametrize("nested", ["(a+)+", "(?:x(?:a|b*)*)+c", "(?:(?:ab+)|c)*"])
+def test_nested_repetition_would_be_seen(nested: str) -> None:
+    assert _depth(parser.parse(nested)) > 1
+
+
+def _depth(node: Any) -> int:
+    """How deep parts that may repeat without limit are nested."""
+    if isinstance(node, tuple) and node and node[0] in (op.MAX_REPEAT, op.MIN_REPEAT):
+        _, most, part = node[1]
+        return _depth(part) + (most == op.MAXREPEAT)
+    if isinstance(node, list | tuple | parser.SubPattern):
+        return max((_depth(part) for part in node), default=0)
+    return 0
+
+
+@pytest.mark.parametrize("digits", ["", "0", "4", "41111111111111111111", "411111111111111a"])
+def test_what_is_no_card(digits: str) -> None:
+    assert not (digits.isdigit() and is_card(digits))
+
+
+@pytest.mark.parametrize("value", ["", "!", "dXNlcg==", "ünïcode"])
+def test_what_is_no_basic_authorization(value: str) -> None:
+    assert not is_basic(value)
+
+
+def test_random_values_are_opaque_and_names_are_not() -> None:
+    draw = random.Random(1)
+    values = ["".join(draw.choices(string.ascii_letters + string.digits, k=40)) for _ in range(999)]
+    assert sum(map(is_opaque, values)) >= 990
+    assert not is_opaque("AbstractSingletonProxyFactoryBean2")
+    assert not is_opaque("prod/billing/database/password-2024")
+    assert not is_opaque("")
 
 
 def test_counts_are_kept_by_type() -> None:
@@ -139,11 +258,27 @@ def test_text_between_two_private_keys_is_kept() -> None:
         "1-",
         "A" * 1000 + "-",
         "gh_ghp_",
+        "token=",
+        "secret is ",
+        "token=" + "." * 64,
+        "://a:b@",
+        "://a:" + "b" * 500,
+        "?password=",
+        "\\nsk-",
+        "Authorization: Bearer ",
+        "Authorization: Basic AAAA",
+        "sntrys_eyJ" + "A" * 30,
+        "-----BEGIN PRIVATE KEY-----\n> ",
+        "-----BEGIN PRIVATE KEY----------END PRIVATE KEY-----",
+        "4111-",
+        "hooks.slack.com/services/",
+        "AKIA" + "A" * 16 + " secret ",
+        "a" * 14 + ".atlasv1.",
     ],
 )
-def test_one_mebibyte_of_anything_comes_back(piece: str) -> None:
+def test_much_of_anything_comes_back(piece: str) -> None:
     """A pattern with catastrophic backtracking would never return from here."""
-    text = (piece * (2**20 // len(piece) + 1))[: 2**20]
+    text = (piece * (2**18 // len(piece) + 1))[: 2**18]
     redacted, counts = redact(text)
     assert len(redacted) <= len(text) + 30 * sum(counts.values())
 

@@ -17,11 +17,11 @@ import pytest
 
 from memrelay import SyncMemoryClient
 from relayer import check, doctor, reindex
-from relayer.app import build_older_embedder
 from relayer.clock import utc_now
 from relayer.custody import lent
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database
+from relayer.embedding.building import build_older_embedder
 from relayer.embedding.embedders import Embedder, OpenAIEmbedder
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.models import Embedders
@@ -29,7 +29,7 @@ from relayer.errors import NotFound, Unavailable
 from relayer.identity import load_identity
 from relayer.indexing import Page
 from relayer.opening import Caller
-from relayer.query_vectors import KEPT_S, QueryEmbedder
+from relayer.query.vectors import KEPT_S, QueryEmbedder
 from relayer.recall import Query, Recalled
 from relayer.recognition import Stored
 from relayer.running import announced
@@ -886,10 +886,10 @@ class TestQueries:
             """
             INSERT INTO memories (account_id, memory_id, namespace_id, epoch, seq, revision, type,
                 format, kind, importance, confidence, writer, created_at, blob_id, size_bytes,
-                word_count, tokens, index_version, embedding_version)
+                word_count, tokens, index_version, embedding_version, stored_at)
             SELECT account_id, gen_random_uuid(), namespace_id, epoch, 1000 + n, 1, 1, 'sealed',
                 kind, importance, confidence, writer, created_at, sha256(n::text::bytea), 400, 3,
-                '{1}', index_version, embedding_version
+                '{1}', index_version, embedding_version, stored_at
             FROM memories, generate_series(1, 5000) n WHERE memory_id = $1
             """,
             stored[9].id,

@@ -53,6 +53,7 @@ OUR_BODIES: dict[str, Answer] = {
     "/v1/accounts": {"grants": ["AAAA"]},
     "/v1/grants": {"grant": "AAAA", "join": "AAAA"},
     "/v1/revocations": {"revocation": "AAAA"},
+    "/v1/rotations": {"reseal": "all"},
     "/v1/remember": {"text": "Anna prefers tea."},
     "/v1/remember/bulk": {"items": [{"text": "Anna prefers tea."}]},
     "/v1/recall": {"query": "tea"},
@@ -60,10 +61,21 @@ OUR_BODIES: dict[str, Answer] = {
     "/v1/ask": {"question": "tea?"},
     "/v1/restore": {"namespace": "default"},
     "/v1/memories/status": {"ids": ["x"]},
+    "/v1/forget": {"ids": ["x"]},
+    "/v1/blobs": {"blob_ids": ["x"]},
+    "/v1/import": {},
+    "/v1/webhooks/{webhook_id:str}/test": {},
+    "/v1/consolidate": {"namespace": "default"},
+    "/v1/consolidations/{run_id:str}/undo": {},
+    "/v1/memories/{memory_id:str}/state": {"pinned": True},
+    "/v1/episodes/{episode_id:str}/analyze": {},
 }
 CHANGES = {
-    "/v1/accounts", "/v1/grants", "/v1/revocations", "/v1/remember", "/v1/remember/bulk",
-    "/v1/analyze", "/v1/restore",
+    "/v1/accounts", "/v1/grants", "/v1/revocations", "/v1/rotations",
+    "/v1/remember", "/v1/remember/bulk", "/v1/analyze", "/v1/restore", "/v1/forget", "/v1/import",
+    "/v1/memories/{memory_id:str}/state", "/v1/episodes/{episode_id:str}/analyze",
+    "/v1/webhooks/{webhook_id:str}/test",
+    "/v1/consolidate", "/v1/consolidations/{run_id:str}/undo",
 }  # fmt: skip
 MEMWAL_BODIES: dict[str, Answer] = {
     "/api/remember": {"text": "Anna prefers tea."},
@@ -309,7 +321,6 @@ async def test_memwals_routes_refuse_what_is_not_json_too(desk: Desk, body: byte
     [
         ("/v1/remember", {"text": "a" * (Limits.text_bytes_max + 1)}),
         ("/v1/remember", {"text": "é" * (Limits.text_bytes_max // 2 + 1)}),
-        ("/v1/remember/bulk", {"items": [{"text": "a" * (Limits.bulk_text_bytes_max + 1)}]}),
         ("/v1/analyze", {"text": "a" * (Limits.analyze_bytes_max + 1)}),
         ("/v1/recall", {"query": "a" * (Limits.query_bytes_max + 1)}),
         ("/v1/recall", {"query": "a", "metadata": {"a": "b" * Limits.metadata_bytes_max}}),
@@ -345,10 +356,6 @@ async def test_a_body_too_large_is_refused_before_its_signature_is_looked_at(
         {"items": [{"text": "a", "tags": ["x"] * 33}]},
         {"items": [{"text": "a", "tags": [""]}]},
         {"items": [{"text": "a", "importance": "huge"}]},
-        {"items": [{"text": "a", "metadata": {str(n): "x" for n in range(65)}}]},
-        {"items": [{"text": "a", "expires_at": "2020-01-01T00:00:00Z"}]},
-        {"items": [{"text": "a", "namespace": "a" * 129}]},
-        {"items": [{"text": "a"}, {"text": " \n"}]},
     ],
     ids=str,
 )
@@ -356,6 +363,27 @@ async def test_what_is_out_of_range_answers_400(desk: Desk, body: Answer) -> Non
     answer = await desk.client.post("/v1/remember/bulk", json=body | desk.named)
     assert answer.status_code == 400
     assert_error_shape(answer)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"text": "a", "metadata": {str(n): "x" for n in range(65)}},
+        {"text": "a", "expires_at": "2020-01-01T00:00:00Z"},
+        {"text": "a", "namespace": "a" * 129},
+        {"text": " \n"},
+    ],
+    ids=str,
+)
+async def test_what_one_item_says_out_of_range_is_refused_alone(desk: Desk, item: Answer) -> None:
+    answer = await desk.client.post("/v1/remember", json=item | desk.named)
+    assert answer.status_code == 400
+    body = {"items": [item, {"text": "Another one is fine."}]}
+    bulk = await desk.client.post("/v1/remember/bulk", json=body | desk.named)
+    assert bulk.status_code == 202
+    refused, stored = bulk.json()["results"]
+    assert (refused["status"], refused["code"]) == ("rejected", answer.json()["code"])
+    assert stored["status"] == "uploaded"
 
 
 TWO_WEIGHTS = {"vector_weight": 1, "text_weight": 1}
@@ -522,6 +550,12 @@ async def test_a_change_signed_for_another_relayer_is_worthless_here(desk: Desk,
     assert (other.status_code, other.json()["code"]) == (400, "relayer.other")
 
 
+async def test_removing_a_webhook_names_its_relayer(client: httpx.AsyncClient) -> None:
+    path = f"/v1/webhooks/{uuid.uuid4()}"
+    answer = await client.delete(path, params={"relayer": "ab" * 32})
+    assert (answer.status_code, answer.json()["code"]) == (400, "relayer.other")
+
+
 async def test_an_erasure_signed_for_another_relayer_is_worthless_here(
     client: httpx.AsyncClient, named: Answer
 ) -> None:
@@ -566,7 +600,7 @@ async def test_every_kind_of_error_has_one_shape(app: ASGIApp, client: httpx.Asy
 async def test_a_wrong_method_is_told_the_right_ones(desk: Desk) -> None:
     answer = await desk.client.put("/v1/memories/x")
     assert answer.status_code == 405
-    assert set(answer.headers["allow"].split(", ")) == {"DELETE", "GET", "OPTIONS"}
+    assert set(answer.headers["allow"].split(", ")) == {"DELETE", "GET", "OPTIONS", "PATCH"}
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/keys", "/v1/nothing", "/sui", "/metrics"])
@@ -737,7 +771,7 @@ async def test_only_owners_give_and_take_keys(
 ) -> None:
     agent = await key_of(storage, managed, role)
     async with client_of(app, signer_of(agent)) as client:
-        for path in ("/v1/grants", "/v1/revocations"):
+        for path in ("/v1/grants", "/v1/revocations", "/v1/rotations"):
             answer = await client.post(path, json=OUR_BODIES[path] | named)
             assert (answer.status_code, answer.json()["code"]) == (403, "auth.not_allowed")
         keys = (await client.get("/v1/keys")).json()["keys"]
@@ -883,7 +917,7 @@ async def test_the_openapi_document_is_served(app: ASGIApp) -> None:
     }
     plain = {(method, re.sub(r":\w+\}", "}", path)) for method, path in table(app)}
     assert described == plain
-    remember = document["components"]["schemas"]["bodies_RememberBody"]
+    remember = document["components"]["schemas"]["memories_RememberBody"]
     assert {"text", "relayer"} <= set(remember["required"])
 
 

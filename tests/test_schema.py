@@ -11,21 +11,64 @@ import pytest
 import relayer
 from relayer.database import (
     accounts,
+    arriving,
     blobs,
     check,
+    closing,
+    collection,
+    consolidation,
     episodes,
     erasure,
+    expiry,
+    forgetting,
+    inventory,
+    leaving,
+    listing,
     memories,
     migrate,
     namespaces,
     outbox,
+    rebuild,
     recall,
+    replay,
+    reseal,
+    revisions,
+    runs,
+    states,
     vectors,
+    webhooks,
 )
 from relayer.database.pool import Database
 from tests.conftest import TestDatabase
 
-MODULES = (accounts, blobs, check, episodes, erasure, memories, namespaces, outbox, recall, vectors)
+MODULES = (
+    accounts,
+    arriving,
+    blobs,
+    check,
+    closing,
+    collection,
+    consolidation,
+    episodes,
+    erasure,
+    expiry,
+    forgetting,
+    inventory,
+    leaving,
+    listing,
+    memories,
+    namespaces,
+    outbox,
+    rebuild,
+    recall,
+    replay,
+    reseal,
+    revisions,
+    runs,
+    states,
+    vectors,
+    webhooks,
+)
 STATEMENTS = {
     f"{module.__name__.rpartition('.')[2]}.{name}": text
     for module in MODULES
@@ -50,7 +93,11 @@ HOUSEKEEPING = {
     "accounts._DELETE_EXPIRED_NONCES_AHEAD",
     "accounts._DELETE_OLD_WINDOWS",
     "check._CLOCK",
+    "closing._CLOSED",
+    "closing._UNPURGED",
+    "expiry._ACCOUNTS_EXPIRED",
     "memories._DELETE_EXPIRED_MARKS",
+    "replay._NEWEST",
 }
 # Those that name the account without being bound to one.
 OVER_ALL = {
@@ -61,9 +108,18 @@ OVER_ALL = {
     "accounts._INSERT_OWNER",
     "blobs._FIRST",
     "outbox._OUTBOX",
+    "reseal._ACCOUNTS_DUE",
     "vectors._ACCOUNTS_DUE",
     "episodes._PENDING_ANYWHERE",
     "check._OWNERS",
+    "webhooks._DUE",
+    "webhooks._EVERY",
+    "collection._ACCOUNT_IDS",
+    "runs._DUE",
+    "runs._ALL_UNFINISHED",
+    "blobs._ACCOUNTS",
+    "rebuild._KNOWN",
+    "rebuild._INCOMPLETE",
 }
 
 
@@ -156,6 +212,11 @@ class TestTables:
             "vectors.model",
             "episodes.state",
             "links.relation",
+            "consolidations.state",
+            "consolidation_actions.action",
+            "consolidation_actions.undone",
+            "webhooks.problem",
+            "webhook_events.type",
         }
 
     async def test_migrating_again_and_at_once_changes_nothing(

@@ -56,8 +56,16 @@ SHAPES = {
         "revocation": ("object", "members", "seed"),
         "join": ("object account issuer recipient relayer", "members", "seed"),
         "statement": ("object pinned now", "members", "seed"),
-        "receipts": ("relayer account seq head receipts", "seq head members", "seed"),
-        "chain": ("account now objects about", "serial live", ""),
+        "receipts": ("relayers account seq head receipts", "seq head members", "seeds"),
+        "checkpoint": ("object account relayers", "members", "seed"),
+        "succession": ("objects last", "keys", ""),
+        "chain": ("account now objects succession about", "serial live", ""),
+        "epochs": ("account now objects about", "oldest", ""),
+        "archive": (
+            "archive account recipient_seed",
+            "archive_id created signer relayer records chunk_sizes",
+            "key nonces",
+        ),
         "unlock": (
             "header unlock_secrets relayer account sender now",
             "iat hold keys",

@@ -4,6 +4,7 @@ It does not own the vectors or what they must say (`test_vectors.py`).
 """
 
 import base64
+import io
 import struct
 from typing import Any
 from uuid import UUID
@@ -12,7 +13,7 @@ from nacl import bindings
 
 from memrelay import signing
 from memrelay.errors import Invalid
-from memrelay.sealed import envelope, keys, ledger, objects, receipts, statement, unlock
+from memrelay.sealed import archive, envelope, keys, ledger, objects, receipts, statement, unlock
 from memrelay.sealed.grants import open_grant, read_grant
 from memrelay.sealed.keys import Identity, NamespaceKey, Root
 
@@ -270,10 +271,9 @@ def rebuild_statement(given: Json, output: Json, made_with: Json) -> Json:
 
 
 def do_receipts(given: Json) -> Json:
-    relayer = bytes.fromhex(given["relayer"])
     followed = receipts.follow_receipts(
         [base64.b64decode(receipt) for receipt in given["receipts"]],
-        relayer=relayer,
+        relayers=[bytes.fromhex(key) for key in given["relayers"]],
         account=keys.account_bytes(given["account"]),
         seq=given["seq"],
         head=bytes.fromhex(given["head"]),
@@ -282,13 +282,13 @@ def do_receipts(given: Json) -> Json:
     return {
         "seq": last.seq if last else given["seq"],
         "head": last.digest.hex() if last else given["head"],
-        "members": [_receipt_members(relayer, receipt) for receipt in followed],
+        "members": [_receipt_members(receipt) for receipt in followed],
     }
 
 
-def _receipt_members(relayer: bytes, receipt: receipts.Receipt) -> Json:
+def _receipt_members(receipt: receipts.Receipt) -> Json:
     return {
-        "relayer": relayer.hex(),
+        "relayer": receipt.relayer.hex(),
         "account": keys.account_text(receipt.account),
         "seq": receipt.seq,
         "prev": receipt.prev.hex(),
@@ -303,12 +303,45 @@ def _receipt_members(relayer: bytes, receipt: receipts.Receipt) -> Json:
 
 
 def rebuild_receipts(given: Json, output: Json, made_with: Json) -> Json:
-    made = [_rebuild("receipt", {"members": m}, made_with) for m in output["members"]]
+    seeds = dict(zip(given["relayers"], made_with["seeds"], strict=True))
+    made = [
+        _rebuild("receipt", {"members": m}, {"seed": seeds[m["relayer"]]})
+        for m in output["members"]
+    ]
     return {"receipts": made}
+
+
+def do_checkpoint(given: Json) -> Json:
+    read = receipts.read_checkpoint(
+        base64.b64decode(given["object"]),
+        relayers=[bytes.fromhex(key) for key in given["relayers"]],
+        account=keys.account_bytes(given["account"]),
+    )
+    members = {
+        "relayer": read.relayer.hex(),
+        "account": keys.account_text(read.account),
+        "seq": read.seq,
+        "head": read.head.hex(),
+        "grant_serial": read.grant_serial,
+        "time": read.time_ms,
+    }
+    return {"members": members}
+
+
+def rebuild_checkpoint(given: Json, output: Json, made_with: Json) -> Json:
+    return {"object": _rebuild("checkpoint", output, made_with)}
+
+
+def do_succession(given: Json) -> Json:
+    named = [base64.b64decode(signed) for signed in given["objects"]]
+    found = statement.read_succession(named, last=bytes.fromhex(given["last"]))
+    return {"keys": [key.hex() for key in found]}
 
 
 def do_chain(given: Json) -> Json:
     history = ledger.Ledger(keys.account_bytes(given["account"]))
+    for signed in given["succession"]:
+        history.learn(base64.b64decode(signed))
     for signed in given["objects"]:
         data = base64.b64decode(signed)
         is_grant = b'"grant":' in data
@@ -318,6 +351,13 @@ def do_chain(given: Json) -> Json:
         for key in given["about"]
     }
     return {"serial": history.serial, "live": live}
+
+
+def do_epochs(given: Json) -> Json:
+    pairs = [("grant", base64.b64decode(signed)) for signed in given["objects"]]
+    history = ledger.Ledger.of(keys.account_bytes(given["account"]), pairs)
+    held = history.held_by(bytes.fromhex(given["about"]), given["now"])
+    return {"oldest": ledger.oldest_epoch(held)}
 
 
 def do_unlock(given: Json) -> Json:
@@ -364,7 +404,41 @@ def rebuild_unlock(given: Json, output: Json, made_with: Json) -> Json:
     return {"header": header}
 
 
+def do_archive(given: Json) -> Json:
+    file = io.BytesIO(base64.b64decode(given["archive"]))
+    header = archive.read_head(file)
+    if header.account != keys.account_bytes(given["account"]):
+        raise Invalid("account", "another account's archive")
+    recipient = Identity(bytes.fromhex(given["recipient_seed"]))
+    key = archive.ChunkKey(header.archive, archive.open_box(header, recipient))
+    chunks = list(archive.opened_chunks(file, key))
+    return {
+        "archive_id": str(header.archive),
+        "created": header.created_ms,
+        "signer": header.signer.hex(),
+        "relayer": header.relayer.hex(),
+        "records": list(archive.read_records(chunks)),
+        "chunk_sizes": [len(chunk) for chunk in chunks],
+    }
+
+
+def rebuild_archive(given: Json, output: Json, made_with: Json) -> Json:
+    data = base64.b64decode(given["archive"])
+    file = io.BytesIO(data)
+    archive.read_head(file)
+    key = archive.ChunkKey(UUID(output["archive_id"]), bytes.fromhex(made_with["key"]))
+    stream = b"".join(map(archive.write_record, output["records"]))
+    rebuilt, at = data[: file.tell()], 0
+    for index, size in enumerate(output["chunk_sizes"]):
+        nonce = bytes.fromhex(made_with["nonces"][index])
+        last = index == len(output["chunk_sizes"]) - 1
+        rebuilt += key.seal(index, stream[at : at + size], last=last, nonce=nonce)
+        at += size
+    return {"archive": objects.to_base64(rebuilt)}
+
+
 OPERATIONS = {
+    "archive": do_archive,
     "mac": do_mac,
     "keys": do_keys,
     "public-key": do_public_key,
@@ -383,11 +457,15 @@ OPERATIONS = {
     "join": do_join,
     "statement": do_statement,
     "receipts": do_receipts,
+    "checkpoint": do_checkpoint,
+    "succession": do_succession,
     "chain": do_chain,
+    "epochs": do_epochs,
     "unlock": do_unlock,
 }
 # Making the input again from what was read of it and the maker's secrets.
 REBUILDS = {
+    "archive": rebuild_archive,
     "envelope": rebuild_envelope,
     "object": rebuild_object,
     "grant": rebuild_grant,
@@ -395,5 +473,6 @@ REBUILDS = {
     "join": rebuild_join,
     "statement": rebuild_statement,
     "receipts": rebuild_receipts,
+    "checkpoint": rebuild_checkpoint,
     "unlock": rebuild_unlock,
 }

@@ -3,20 +3,21 @@
 It does not own the vectors or what they must say (`test_vectors.py`).
 """
 
+import json
 import uuid
 from typing import Any
 
 import numpy as np
 from nacl import bindings
+from nacl.exceptions import CryptoError as NaclCryptoError
 
 from relayer.checks import parse_request
-from relayer.sealed import envelope, grants, index, objects, receipts, unlock
+from relayer.sealed import envelope, grants, index, objects, receipts, succession, unlock
 from relayer.sealed.keys import (
     AccountId,
     Identity,
     Namespace,
     NamespaceKey,
-    PublicKey,
     Root,
     account_id,
     account_text,
@@ -24,8 +25,10 @@ from relayer.sealed.keys import (
     parse_namespace,
     parse_public_key,
 )
+from relayer.sealed.objects import claimed, open_object, strict_json
 from relayer.sealed.primitives import (
     CryptoError,
+    aead_open,
     exchange_public_key,
     from_base64,
     kdf,
@@ -43,9 +46,11 @@ MEMBERS = {
     "state": ["relayer", "account", "memory", "revision", "seq", "time", "state"],
     "relayer-next": ["relayer", "next", "created"],
     "relayer": ["relayer", "issued", "unlock_keys"],
+    "checkpoint": ["relayer", "account", "seq", "head", "grant_serial", "time"],
 }
 # What the relayer says for each word of the vectors.
 WORDS = {
+    "archive": {"no archive"},
     "base64": {"bad base64", "base64 is not canonical"},
     "box": {"the box belongs to another grant"},
     "box_closed": {"the box does not open"},
@@ -82,6 +87,7 @@ WORDS = {
     "padding": {"bad padding"},
     "pin": {"bad signature"},
     "public_key": {"the public key is not on the main subgroup"},
+    "record": {"not a record of an archive"},
     "recipient": {"the grant is for another key"},
     "relayer": {"another relayer's receipt or an unknown operation"},
     "role": {"unknown role"},
@@ -95,6 +101,11 @@ WORDS = {
     },
     "serial": {"serials rise by one"},
     "signature": {"bad signature"},
+    "succession": {
+        "a succession of keys has a gap",
+        "a succession of keys is too long or comes back",
+    },
+    "successor": {"a relayer names one successor"},
     "text": {"a member has the wrong type"},
     "unlock_key_unknown": {"UnknownUnlockKey"},
     "unlock_rejected": {"CryptoError"},
@@ -342,22 +353,23 @@ def rebuild_statement(given: Json, output: Json, made_with: Json) -> Json:
 
 
 def do_receipts(given: Json) -> Json:
-    relayer = parse_public_key(given["relayer"])
+    relayers = [parse_public_key(key) for key in given["relayers"]]
     signed = [from_base64(receipt) for receipt in given["receipts"]]
     seq, head = receipts.verify_chain(
-        signed, relayer, seq=given["seq"], head=bytes.fromhex(given["head"])
+        signed, *relayers, seq=given["seq"], head=bytes.fromhex(given["head"])
     )
-    opened = [receipts.open_receipt(receipt, relayer) for receipt in signed]
+    opened = [receipts.open_receipt(receipt, *relayers) for receipt in signed]
     return {
         "seq": seq,
         "head": head.hex(),
-        "members": [_receipt_members(relayer, receipt) for receipt in opened],
+        "members": [_receipt_members(receipt) for receipt in opened],
     }
 
 
-def _receipt_members(relayer: PublicKey, receipt: receipts.Receipt) -> Json:
+def _receipt_members(receipt: receipts.Receipt) -> Json:
+    assert receipt.relayer is not None
     return {
-        "relayer": relayer.hex(),
+        "relayer": receipt.relayer.hex(),
         "account": account_text(receipt.account),
         "seq": receipt.seq,
         "prev": receipt.previous.hex(),
@@ -372,13 +384,52 @@ def _receipt_members(relayer: PublicKey, receipt: receipts.Receipt) -> Json:
 
 
 def rebuild_receipts(given: Json, output: Json, made_with: Json) -> Json:
-    identity = Identity(bytes.fromhex(made_with["seed"]))
-    opened = [receipts.open_receipt(from_base64(r), identity.public_key) for r in given["receipts"]]
-    return {"receipts": [to_base64(receipts.sign_receipt(identity, r)) for r in opened]}
+    identities = [Identity(bytes.fromhex(seed)) for seed in made_with["seeds"]]
+    by_key = {identity.public_key: identity for identity in identities}
+    opened = [receipts.open_receipt(from_base64(r), *by_key) for r in given["receipts"]]
+    made = [receipts.sign_receipt(by_key[r.relayer], r) for r in opened if r.relayer is not None]
+    return {"receipts": [to_base64(receipt) for receipt in made]}
+
+
+def do_checkpoint(given: Json) -> Json:
+    relayers = [parse_public_key(key) for key in given["relayers"]]
+    opened = receipts.open_checkpoint(from_base64(given["object"]), *relayers)
+    if account_text(opened.account) != given["account"]:  # the relayer reads its own, by account
+        raise CryptoError("another account's object")
+    members = {
+        "relayer": objects.claimed(from_base64(given["object"]), "relayer"),
+        "account": account_text(opened.account),
+        "seq": opened.seq,
+        "head": opened.head.hex(),
+        "grant_serial": opened.grant_serial,
+        "time": opened.time_ms,
+    }
+    return {"members": members}
+
+
+def rebuild_checkpoint(given: Json, output: Json, made_with: Json) -> Json:
+    m = output["members"]
+    checkpoint = receipts.Checkpoint(
+        account=parse_account(m["account"]),
+        seq=m["seq"],
+        head=bytes.fromhex(m["head"]),
+        grant_serial=m["grant_serial"],
+        time_ms=m["time"],
+    )
+    signed = receipts.sign_checkpoint(Identity(bytes.fromhex(made_with["seed"])), checkpoint)
+    return {"object": to_base64(signed)}
+
+
+def do_succession(given: Json) -> Json:
+    named = [from_base64(signed) for signed in given["objects"]]
+    keys = succession.keys_of(named, parse_public_key(given["last"]))
+    return {"keys": [key.hex() for key in keys]}
 
 
 def do_chain(given: Json) -> Json:
     chain = grants.Chain(AccountId(bytes.fromhex(given["account"][2:])))
+    for signed in given["succession"]:
+        chain.learn(from_base64(signed))
     for signed in given["objects"]:
         chain = chain.copy()
         chain.add(grants.parse_any(from_base64(signed)))
@@ -387,6 +438,14 @@ def do_chain(given: Json) -> Json:
         for key in given["about"]
     }
     return {"serial": chain.serial, "live": live}
+
+
+def do_epochs(given: Json) -> Json:
+    chain = grants.Chain(AccountId(bytes.fromhex(given["account"][2:])))
+    for signed in given["objects"]:
+        chain.add(grants.parse_any(from_base64(signed)))
+    live = chain.live(parse_public_key(given["about"]), given["now"])
+    return {"oldest": grants.oldest_epoch(live)}
 
 
 def do_unlock(given: Json) -> Json:
@@ -413,7 +472,80 @@ def do_unlock(given: Json) -> Json:
     }
 
 
+def do_archive(given: Json) -> Json:
+    """The relayer never reads an archive: its primitives do, step by step as SPEC §17.1 says."""
+    data = from_base64(given["archive"])
+    magic = b"memrelay-archive\n"
+    if not data.startswith(magic):
+        raise CryptoError("no archive")
+    header, *sealed = _sized(data[len(magic) :])
+    signer = parse_public_key(claimed(header, "signer"))
+    members = frozenset("archive account created signer relayer boxes".split())
+    m = open_object(header, "archive", signer, members)
+    if m["account"] != given["account"]:
+        raise CryptoError("another account's object")
+    recipient = Identity(bytes.fromhex(given["recipient_seed"]))
+    boxes = {entry["recipient"]: from_base64(entry["box"]) for entry in m["boxes"]}
+    if recipient.public_key.hex() not in boxes:
+        raise CryptoError("the grant is for another key")
+    inside = _opened_box(boxes[recipient.public_key.hex()], recipient)
+    if (inside["account"], inside["archive"]) != (m["account"], m["archive"]):
+        raise CryptoError("the box belongs to another grant")
+    if not sealed:
+        raise CryptoError("bad object length")
+    key, archive = from_base64(inside["key"]), uuid.UUID(m["archive"]).bytes
+    chunks = [
+        aead_open(
+            key,
+            chunk[24:],
+            associated=archive + u32(index) + bytes([index == len(sealed) - 1]),
+            nonce=chunk[:24],
+        )
+        for index, chunk in enumerate(sealed)
+    ]
+    return {
+        "archive_id": m["archive"],
+        "created": m["created"],
+        "signer": m["signer"],
+        "relayer": m["relayer"],
+        "records": [_record(data) for data in _sized(b"".join(chunks))],
+        "chunk_sizes": [len(chunk) for chunk in chunks],
+    }
+
+
+def _sized(data: bytes) -> list[bytes]:
+    found = []
+    while data:
+        size = int.from_bytes(data[:4], "big")
+        if len(data) < 4 + size or len(data) < 4:
+            raise CryptoError("bad object length")
+        found.append(data[4 : 4 + size])
+        data = data[4 + size :]
+    return found
+
+
+def _opened_box(box: bytes, recipient: Identity) -> Json:
+    try:
+        opened = bindings.crypto_box_seal_open(
+            box, recipient.exchange_public_key, recipient.exchange_private_key
+        )
+    except NaclCryptoError:
+        raise CryptoError("the box does not open") from None
+    return strict_json(opened)
+
+
+def _record(data: bytes) -> Json:
+    try:
+        value = json.loads(data)
+    except ValueError:
+        raise CryptoError("not a record of an archive") from None
+    if not isinstance(value, dict) or "record" not in value:
+        raise CryptoError("not a record of an archive")
+    return value
+
+
 OPERATIONS = {
+    "archive": do_archive,
     "mac": do_mac,
     "keys": do_keys,
     "public-key": do_public_key,
@@ -432,7 +564,10 @@ OPERATIONS = {
     "join": do_join,
     "statement": do_statement,
     "receipts": do_receipts,
+    "checkpoint": do_checkpoint,
+    "succession": do_succession,
     "chain": do_chain,
+    "epochs": do_epochs,
     "unlock": do_unlock,
 }
 # Making the input again from what was read of it and the maker's secrets.
@@ -444,4 +579,5 @@ REBUILDS = {
     "join": rebuild_join,
     "statement": rebuild_statement,
     "receipts": rebuild_receipts,
+    "checkpoint": rebuild_checkpoint,
 }

@@ -6,7 +6,7 @@ ignored; a known one that is missing or of another type is an error.
 
 import types
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
@@ -14,6 +14,11 @@ from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 from memrelay.errors import ServerError
 
 ABSENT = "absent"  # marks a field that only some answers have
+
+
+def sometimes() -> Any:
+    """Return a field that only some answers have; where it is None, it is not shown."""
+    return field(default=None, metadata={ABSENT: True})
 
 
 def rfc3339(value: datetime | str) -> str:

@@ -13,13 +13,21 @@ from memrelay import __version__
 from memrelay.commands import (
     account,
     agents,
+    consolidating,
+    correcting,
     doctor,
     files,
+    forgetting,
     gateway,
     hermes,
+    keys,
+    listing,
     mcp,
     memories,
     openclaw,
+    rotation,
+    telling,
+    verify,
 )
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell, warn
@@ -83,6 +91,8 @@ def build_parser() -> ArgumentParser:
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
 
     add = Adder(subparsers)
-    for group in (account, agents, memories, files, mcp, doctor, gateway, openclaw, hermes):
+    memory_groups = (memories, listing, correcting, consolidating, forgetting, files)
+    account_groups = (account, keys, rotation, agents, verify, telling)
+    for group in (*account_groups, *memory_groups, mcp, doctor, gateway, openclaw, hermes):
         group.register(add)
     return parser

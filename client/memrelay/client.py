@@ -1,24 +1,29 @@
 """The two clients: one awaits, one blocks; both carry out the same operations.
 
-It does not own any operation (`reading.py`, `writing.py`, `keyholders.py`): it is the only module
+It does not own any operation (`reading.py` to `rotation.py`): it is the only module
 that touches a socket or sleeps.
 """
 
 import asyncio
+import contextlib
 import functools
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, NotRequired, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
 import httpx
 
+from memrelay import consolidating, moving, webhooks
 from memrelay.config import Settings, check_url, is_loopback
-from memrelay.errors import MemrelayError
+from memrelay.errors import MemrelayError, TransportError, server_error
+from memrelay.events import Event, EventReader
 from memrelay.exchange import Each, Operation, Send, Sleep, Step
 from memrelay.keyholders import Keyholders
-from memrelay.models import NewAccount
+from memrelay.listing import Filters
+from memrelay.models import Memory, NewAccount
+from memrelay.rotation import Rotating
 from memrelay.sealed.keys import Identity, account_id_of, account_text
 from memrelay.session import Session
 from memrelay.signing import RequestSigner
@@ -27,6 +32,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _CONNECT_TIMEOUT_S = 5.0
+_PAGE_LIMIT = 100
 
 
 class Limits(TypedDict, total=False):
@@ -70,7 +76,7 @@ class _Client:
         self.settings = Settings(**values)
         self._url = check_url(self.settings.url, allow_insecure=self.settings.allow_insecure)
         self._session = Session(self.settings, **limits)
-        self._operations = Keyholders(self._session)
+        self._operations = Rotating(self._session)
         self._prefix = self._url.raw_path.decode("ascii").rstrip("/")
         self._signer = RequestSigner(
             self._session.identity, account_id=self.settings.account_id, path_prefix=self._prefix
@@ -116,6 +122,22 @@ class _Client:
         return not is_loopback(self._url.host)
 
 
+def _refusal(response: httpx.Response) -> MemrelayError:
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    return server_error(response.status_code, body, response.headers)
+
+
+def _explained(error: httpx.HTTPError | MemrelayError) -> Exception:
+    if isinstance(error, MemrelayError):
+        return error
+    broken = TransportError("The connection to the relayer broke.")
+    broken.__cause__ = error
+    return broken
+
+
 def _founder(url: str, choices: Choices, identity: Identity | None) -> Options:
     founder = identity or Identity.generate()
     account_id = account_text(account_id_of(founder.public_key))
@@ -124,7 +146,7 @@ def _founder(url: str, choices: Choices, identity: Identity | None) -> Options:
 
 
 def _awaited(
-    operation: Callable[Concatenate[Keyholders, P], Operation[T]],
+    operation: Callable[Concatenate[Rotating, P], Operation[T]],
 ) -> Callable[Concatenate["MemoryClient", P], Coroutine[Any, Any, T]]:
     @functools.wraps(operation)
     async def method(self: "MemoryClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -134,7 +156,7 @@ def _awaited(
 
 
 def _blocking(
-    operation: Callable[Concatenate[Keyholders, P], Operation[T]],
+    operation: Callable[Concatenate[Rotating, P], Operation[T]],
 ) -> Callable[Concatenate["SyncMemoryClient", P], T]:
     @functools.wraps(operation)
     def method(self: "SyncMemoryClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -185,7 +207,26 @@ class MemoryClient(_Client):
     restore = _awaited(Keyholders.restore)
     list = _awaited(Keyholders.list)
     get = _awaited(Keyholders.get)
+    history = _awaited(Keyholders.history)
+    review = _awaited(Keyholders.review)
+    episodes = _awaited(Keyholders.episodes)
+    episode = _awaited(Keyholders.episode)
+    edit = _awaited(Keyholders.edit)
+    pin = _awaited(Keyholders.pin)
+    unpin = _awaited(Keyholders.unpin)
+    approve = _awaited(Keyholders.approve)
+    reject = _awaited(Keyholders.reject)
+    resolve = _awaited(Keyholders.resolve)
+    supersede = _awaited(Keyholders.supersede)
+    reinstate = _awaited(Keyholders.reinstate)
+    set_state = _awaited(Keyholders.set_state)
+    analyze_episode = _awaited(Keyholders.analyze_episode)
     forget = _awaited(Keyholders.forget)
+    forget_many = _awaited(Keyholders.forget_many)
+    forget_matching = _awaited(Keyholders.forget_matching)
+    forgettable = _awaited(Keyholders.forgettable)
+    forget_namespace = _awaited(Keyholders.forget_namespace)
+    set_ttl = _awaited(Keyholders.set_ttl)
     stats = _awaited(Keyholders.stats)
     usage = _awaited(Keyholders.usage)
     namespaces = _awaited(Keyholders.namespaces)
@@ -194,11 +235,79 @@ class MemoryClient(_Client):
     grants = _awaited(Keyholders.grants)
     add_key = _awaited(Keyholders.add_key)
     revoke_key = _awaited(Keyholders.revoke_key)
+    rotate = _awaited(Rotating.rotate)
+    reseal = _awaited(Rotating.reseal)
+    retire_epochs = _awaited(Rotating.retire_epochs)
+    live_epochs = _awaited(Rotating.live_epochs)
+    rotation = _awaited(Rotating.rotation)
     receipts = _awaited(Keyholders.receipts)
+    checkpoint = _awaited(Keyholders.checkpoint)
+    verify = _awaited(Keyholders.verify)
     account = _awaited(Keyholders.account)
+    close_account = _awaited(Keyholders.close_account)
+    account_settings = _awaited(Keyholders.account_settings)
+    change_settings = _awaited(Keyholders.change_settings)
+    new_archive = _awaited(moving.new_archive)
+    export_page = _awaited(moving.export_page)
+    found_again = _awaited(moving.found_again)
+    import_page = _awaited(moving.import_page)
+    give_custody = _awaited(moving.give_custody)
+    consolidate = _awaited(consolidating.consolidate)
+    plan_consolidation = _awaited(consolidating.plan_consolidation)
+    consolidations = _awaited(consolidating.consolidations)
+    consolidation = _awaited(consolidating.consolidation)
+    undo_consolidation = _awaited(consolidating.undo_consolidation)
+    list_webhooks = _awaited(webhooks.list_webhooks)
+    put_webhook = _awaited(webhooks.put_webhook)
+    remove_webhook = _awaited(webhooks.remove_webhook)
+    try_webhook = _awaited(webhooks.try_webhook)
     statement = _awaited(Keyholders.statement)
     health = _awaited(Keyholders.health)
     version = _awaited(Keyholders.version)
+
+    async def memories(
+        self, *, namespace: str | None = None, **filters: Unpack[Filters]
+    ) -> AsyncIterator[Memory]:
+        """Yield all memories that `list` would show, newest first, page by page."""
+        cursor: str | None = None
+        while True:
+            page = await self.list(namespace=namespace, limit=_PAGE_LIMIT, cursor=cursor, **filters)
+            for memory in page.memories:
+                yield memory
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def events(
+        self, *, after: int | None = None, follow: bool = True
+    ) -> AsyncIterator[Event]:
+        """Yield what happens to the account, from now on or `after` a receipt, by ids alone.
+
+        A stream that breaks is begun again where it stopped. Without `follow`, it ends with what
+        happened so far.
+
+        Raises:
+            ServerError: the relayer refused, for instance because this key was revoked.
+        """
+        reader = EventReader(after, follow=follow)
+        while True:
+            try:
+                request = reader.request()
+                response = await self._http.send(
+                    self._request(request), auth=self._auth(request), stream=True
+                )
+                async with contextlib.aclosing(response):
+                    if not response.is_success:
+                        await response.aread()
+                        raise _refusal(response)
+                    async for line in response.aiter_lines():
+                        if (event := reader.take(line)) is not None:
+                            yield event
+                if not follow:
+                    return
+            except (httpx.HTTPError, MemrelayError) as error:
+                reader.lost(_explained(error))
+            await asyncio.sleep(reader.pause_s())
 
     async def close(self) -> None:
         """Save what was seen and close the connections."""
@@ -307,7 +416,26 @@ class SyncMemoryClient(_Client):
     restore = _blocking(Keyholders.restore)
     list = _blocking(Keyholders.list)
     get = _blocking(Keyholders.get)
+    history = _blocking(Keyholders.history)
+    review = _blocking(Keyholders.review)
+    episodes = _blocking(Keyholders.episodes)
+    episode = _blocking(Keyholders.episode)
+    edit = _blocking(Keyholders.edit)
+    pin = _blocking(Keyholders.pin)
+    unpin = _blocking(Keyholders.unpin)
+    approve = _blocking(Keyholders.approve)
+    reject = _blocking(Keyholders.reject)
+    resolve = _blocking(Keyholders.resolve)
+    supersede = _blocking(Keyholders.supersede)
+    reinstate = _blocking(Keyholders.reinstate)
+    set_state = _blocking(Keyholders.set_state)
+    analyze_episode = _blocking(Keyholders.analyze_episode)
     forget = _blocking(Keyholders.forget)
+    forget_many = _blocking(Keyholders.forget_many)
+    forget_matching = _blocking(Keyholders.forget_matching)
+    forgettable = _blocking(Keyholders.forgettable)
+    forget_namespace = _blocking(Keyholders.forget_namespace)
+    set_ttl = _blocking(Keyholders.set_ttl)
     stats = _blocking(Keyholders.stats)
     usage = _blocking(Keyholders.usage)
     namespaces = _blocking(Keyholders.namespaces)
@@ -316,11 +444,76 @@ class SyncMemoryClient(_Client):
     grants = _blocking(Keyholders.grants)
     add_key = _blocking(Keyholders.add_key)
     revoke_key = _blocking(Keyholders.revoke_key)
+    rotate = _blocking(Rotating.rotate)
+    reseal = _blocking(Rotating.reseal)
+    retire_epochs = _blocking(Rotating.retire_epochs)
+    live_epochs = _blocking(Rotating.live_epochs)
+    rotation = _blocking(Rotating.rotation)
     receipts = _blocking(Keyholders.receipts)
+    checkpoint = _blocking(Keyholders.checkpoint)
+    verify = _blocking(Keyholders.verify)
     account = _blocking(Keyholders.account)
+    close_account = _blocking(Keyholders.close_account)
+    account_settings = _blocking(Keyholders.account_settings)
+    change_settings = _blocking(Keyholders.change_settings)
+    new_archive = _blocking(moving.new_archive)
+    export_page = _blocking(moving.export_page)
+    found_again = _blocking(moving.found_again)
+    import_page = _blocking(moving.import_page)
+    give_custody = _blocking(moving.give_custody)
+    consolidate = _blocking(consolidating.consolidate)
+    plan_consolidation = _blocking(consolidating.plan_consolidation)
+    consolidations = _blocking(consolidating.consolidations)
+    consolidation = _blocking(consolidating.consolidation)
+    undo_consolidation = _blocking(consolidating.undo_consolidation)
+    list_webhooks = _blocking(webhooks.list_webhooks)
+    put_webhook = _blocking(webhooks.put_webhook)
+    remove_webhook = _blocking(webhooks.remove_webhook)
+    try_webhook = _blocking(webhooks.try_webhook)
     statement = _blocking(Keyholders.statement)
     health = _blocking(Keyholders.health)
     version = _blocking(Keyholders.version)
+
+    def memories(
+        self, *, namespace: str | None = None, **filters: Unpack[Filters]
+    ) -> Iterator[Memory]:
+        """Yield all memories that `list` would show, newest first, page by page."""
+        cursor: str | None = None
+        while True:
+            page = self.list(namespace=namespace, limit=_PAGE_LIMIT, cursor=cursor, **filters)
+            yield from page.memories
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def events(self, *, after: int | None = None, follow: bool = True) -> Iterator[Event]:
+        """Yield what happens to the account, from now on or `after` a receipt, by ids alone.
+
+        A stream that breaks is begun again where it stopped. Without `follow`, it ends with what
+        happened so far.
+
+        Raises:
+            ServerError: the relayer refused, for instance because this key was revoked.
+        """
+        reader = EventReader(after, follow=follow)
+        while True:
+            try:
+                request = reader.request()
+                response = self._http.send(
+                    self._request(request), auth=self._auth(request), stream=True
+                )
+                with contextlib.closing(response):
+                    if not response.is_success:
+                        response.read()
+                        raise _refusal(response)
+                    for line in response.iter_lines():
+                        if (event := reader.take(line)) is not None:
+                            yield event
+                if not follow:
+                    return
+            except (httpx.HTTPError, MemrelayError) as error:
+                reader.lost(_explained(error))
+            time.sleep(reader.pause_s())
 
     def close(self) -> None:
         """Save what was seen and close the connections."""

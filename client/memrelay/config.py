@@ -1,28 +1,24 @@
-"""Settings of a client, from the environment and a private profile file, and what it has seen.
+"""Settings of a client, from the environment and a private profile file.
 
-It does not own keys' meaning (`sealed/keys.py`) or the use of what was seen (`session.py`).
+It does not own keys' meaning (`sealed/keys.py`) or how private files are kept (`private.py`).
 
 - The environment wins over the profile. A profile that others could read is refused.
-- What was seen (pin, serials, receipts) only ever rises, also when two processes share a file.
 """
 
 import ipaddress
 import json
 import os
 import re
-import stat
-import sys
-import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from memrelay.errors import ConfigError, Invalid
+from memrelay.private import read_private
 from memrelay.sealed.keys import (
     Identity,
     account_bytes,
@@ -30,9 +26,6 @@ from memrelay.sealed.keys import (
     normalise_namespace,
     public_key_bytes,
 )
-
-if sys.platform != "win32":
-    import fcntl
 
 CUSTODIES = ("auto", "sealed", "managed")
 VARIABLES = {
@@ -46,7 +39,6 @@ VARIABLES = {
 }
 ALIASES_MAX, ALIAS_WORDS_MAX, ALIAS_CHARACTERS_MAX = 64, 16, 128
 _PROFILE_MEMBERS = {*VARIABLES, "aliases"}
-_FILE_BYTES_MAX = 64 * 1024
 _AGENT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -282,175 +274,3 @@ def read_profile(path: Path, *, missing_ok: bool) -> dict[str, Any]:
     if unknown:
         raise ConfigError(f"The profile {path} has unknown members: {', '.join(sorted(unknown))}.")
     return dict(values)
-
-
-def read_private(path: Path) -> bytes | None:
-    """Return a file's bytes if it belongs to this user alone, None if there is no such file.
-
-    Raises:
-        ConfigError: it is unreadable, somebody else's, or others may read it.
-    """
-    try:
-        # Without O_NONBLOCK, a named pipe in the profile's place would hang the client.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
-    try:
-        _check_private(path, os.fstat(descriptor))
-        return os.read(descriptor, _FILE_BYTES_MAX)
-    finally:
-        os.close(descriptor)
-
-
-def _check_private(path: Path, status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise ConfigError(f"{path} is not a file.")
-    if hasattr(os, "getuid") and status.st_uid != os.getuid():
-        raise ConfigError(f"{path} belongs to another user.")
-    if os.name == "posix" and stat.S_IMODE(status.st_mode) & 0o077:
-        raise ConfigError(f"Others may read {path}; run `chmod 600 {path}`.")
-
-
-def write_private(path: Path, values: Mapping[str, Any]) -> None:
-    """Replace a JSON file at once; only this user may read it.
-
-    Raises:
-        ConfigError: the folder cannot be written.
-    """
-    write_private_text(path, json.dumps(dict(values), indent=2) + "\n")
-
-
-def write_private_text(path: Path, text: str) -> None:
-    """Replace a file at once; only this user may read it.
-
-    Raises:
-        ConfigError: the folder cannot be written.
-    """
-    try:
-        make_private_folder(path.parent)
-        # mkstemp makes the file with mode 0600.
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
-
-
-def make_private_folder(folder: Path) -> None:
-    """Make a folder and its missing parents, which only this user may enter.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    # pathlib would make the parents with the mode that everything else gets.
-    for place in (*reversed(folder.parents), folder):
-        place.mkdir(mode=0o700, exist_ok=True)
-
-
-@contextmanager
-def locked(path: Path, *, otherwise: str = "") -> Iterator[None]:
-    """Hold what one process at a time holds; `path` is its file, which is empty and stays.
-
-    While another process holds it, wait; or raise an error that says `otherwise`.
-    Windows has no such lock: there, nothing keeps another process away.
-
-    Raises:
-        ConfigError: the file cannot be made or locked.
-    """
-    try:
-        make_private_folder(path.parent)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
-    try:
-        _take(descriptor, path, otherwise)
-        yield
-    finally:
-        os.close(descriptor)  # which also ends the lock, as the process's own end does
-
-
-def _take(descriptor: int, path: Path, otherwise: str) -> None:
-    if sys.platform != "win32":
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if otherwise else 0))
-        except BlockingIOError:
-            raise ConfigError(otherwise) from None
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be locked: {error.strerror}.") from error
-
-
-@dataclass(frozen=True, kw_only=True)
-class Seen:
-    """What this client has verified so far; a relayer that offers less is refused.
-
-    `receipt_*` is the newest receipt that came with an answer, `checked_*` the end of the chain
-    that was followed link by link.
-    """
-
-    relayer_key: str | None = None
-    sealed: bool = False
-    grant_serial: int = 0
-    epoch: int = 0
-    receipt_seq: int = 0
-    receipt_head: str = ""
-    checked_seq: int = 0
-    checked_head: str = ""
-
-    def merged(self, other: "Seen") -> "Seen":
-        """Return the higher of both, member by member; the pin of `self` wins."""
-        newest = max(self, other, key=lambda seen: seen.receipt_seq)
-        checked = max(self, other, key=lambda seen: seen.checked_seq)
-        return Seen(
-            relayer_key=self.relayer_key or other.relayer_key,
-            sealed=self.sealed or other.sealed,
-            grant_serial=max(self.grant_serial, other.grant_serial),
-            epoch=max(self.epoch, other.epoch),
-            receipt_seq=newest.receipt_seq,
-            receipt_head=newest.receipt_head,
-            checked_seq=checked.checked_seq,
-            checked_head=checked.checked_head,
-        )
-
-
-class SeenFile:
-    """`Seen` in a file beside the profile, or in memory only when there is no path."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        self._path = path
-        self._saved = self.value = self._read()
-
-    def _read(self) -> Seen:
-        data = read_private(self._path) if self._path else None
-        if data is None:
-            return Seen()
-        try:
-            values = json.loads(data)
-            return Seen(**{item.name: values[item.name] for item in fields(Seen)})
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{self._path} is damaged; compare receipts, then remove it.") from (
-                error
-            )
-
-    def save(self) -> None:
-        """Write what changed since the last time.
-
-        Raises:
-            ConfigError: the file cannot be written or was damaged meanwhile.
-        """
-        if self._path is None or self.value == self._saved:
-            return
-        with locked(self._path.with_name(f".{self._path.name}.lock")):
-            self.value = self.value.merged(self._read())
-            write_private(
-                self._path, {item.name: getattr(self.value, item.name) for item in fields(Seen)}
-            )
-        self._saved = self.value

@@ -21,12 +21,12 @@ from typing import Any
 
 from memrelay.answers import rfc3339
 from memrelay.client import SyncMemoryClient
-from memrelay.config import write_private_text
 from memrelay.errors import ConfigError
 from memrelay.importing.found import moment
 from memrelay.importing.records import FIRST_STORED
 from memrelay.models import Memory
 from memrelay.pages import FIELDS, MARKER, is_page, page
+from memrelay.private import write_private_text
 
 _PAGE_LIMIT = 100
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_ ")
@@ -60,7 +60,7 @@ def collect(client: SyncMemoryClient, namespace: str, progress: Callable[[int], 
 
 
 def record(memory: Memory) -> Record:
-    """Return what is exported of a memory: a draft's fields, its id, and when it was first stored.
+    """Return what is exported of a memory: a draft's fields, its id, revision and first storing.
 
     An import notes the latter in the metadata, from where it is taken back.
     """
@@ -71,8 +71,15 @@ def record(memory: Memory) -> Record:
         values["created_at"] = rfc3339(first)
         del metadata[FIRST_STORED]
     values["metadata"] = metadata
+    if values["revision"] == 1:
+        values["revision"] = None  # it goes without saying
     known = {name: values[name] for name in (*FIELDS, "text")}
     return {name: value for name, value in known.items() if value not in (None, [], {})}
+
+
+def in_order(records: Iterable[Record]) -> Collected:
+    """Return records in the order of files."""
+    return Collected(tuple(sorted(records, key=_order)))
 
 
 def _order(record: Record) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 from memrelay.errors import ConfigError, Conflict, NotGranted, UntrustedRelayer
 from memrelay.exchange import Operation, member
 from memrelay.models import NewAccount, NewKey, Revoked
+from memrelay.proving import Proving
 from memrelay.sealed.grants import GrantedKey, issue_grant, read_grant
 from memrelay.sealed.keys import (
     Identity,
@@ -28,12 +29,11 @@ from memrelay.sealed.keys import (
 from memrelay.sealed.ledger import Keyring, Ledger, issue_revocation
 from memrelay.sealed.objects import sign_join, to_base64
 from memrelay.session import Call
-from memrelay.writing import Writing
 
 _SERIAL_ATTEMPTS_MAX = 3
 
 
-class Keyholders(Writing):
+class Keyholders(Proving):
     """All operations: those on memories, and those on who may read them."""
 
     def create_account(
@@ -118,7 +118,8 @@ class Keyholders(Writing):
                 expires_ms=expires_ms,
             )
 
-        relayer = yield from self.session.relayer_key()
+        # The join names the relayer once and for all: not one that has a successor by now.
+        relayer = (yield from self.session.statement()).relayer
         join = sign_join(
             holder,
             account=self.session.account,

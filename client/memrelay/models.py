@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
-from memrelay.answers import ABSENT, Answer, rfc3339
+from memrelay.answers import ABSENT, Answer, rfc3339, sometimes
 
 KINDS = (
     "fact",
@@ -25,10 +25,6 @@ KINDS = (
 )
 MODES = ("hybrid", "keyword", "vector", "keyword_first")
 STATES_FINAL = frozenset({"done", "failed", "not_found"})
-
-
-def _sometimes() -> Any:
-    return field(default=None, metadata={ABSENT: True})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,14 +56,19 @@ class Draft:
 
 @dataclass(frozen=True, kw_only=True)
 class Remembered(Answer):
-    """One accepted memory: durable and found by keyword; `status` tells about the vector."""
+    """One accepted memory: durable and found by keyword; `status` tells about the vector.
+
+    One of many that was refused has no id and the status `rejected`, with `code` and `message`.
+    """
 
     id: str
     status: str
     namespace: str
     duplicate: bool = False
     redacted: Mapping[str, Any] | None = None  # how many secrets of each sort were taken out
-    receipt: str | None = _sometimes()
+    receipt: str | None = sometimes()
+    code: str | None = sometimes()
+    message: str | None = sometimes()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +89,7 @@ class Explanation(Answer):
 class Memory(Answer):
     """A memory; `distance` (in [0, 2], less is nearer) and `score` only come from a recall.
 
+    `state` is active, superseded, pending_review or rejected; a `stale` one is still recalled.
     `tokens` is the length of its text, where a recall had a budget of tokens.
     `text` is None for what another client sealed under a key of its own.
     """
@@ -106,12 +108,22 @@ class Memory(Answer):
     writer: str | None = None
     created_at: datetime | None = None
     expires_at: datetime | None = None
+    updated_at: datetime | None = None  # when this revision was stored
     revision: int | None = None
     seq: int | None = None
     status: str | None = None
-    distance: float | None = _sometimes()
-    score: float | None = _sometimes()
-    tokens: int | None = _sometimes()
+    state: str | None = None
+    pinned: bool = False
+    review: str | None = None
+    stale: bool = False
+    seen_count: int = 1
+    last_seen_at: datetime | None = None
+    superseded_at: datetime | None = None
+    superseded_by: str | None = None
+    writer_label: str | None = sometimes()
+    distance: float | None = sometimes()
+    score: float | None = sometimes()
+    tokens: int | None = sometimes()
     explain: Explanation | None = field(default=None, metadata={ABSENT: True})
 
 
@@ -126,13 +138,17 @@ class Recalled(Answer):
     total: int
     dropped_count: int = 0
     degraded: bool = False
-    tokens: int | None = _sometimes()
-    left_out: int | None = _sometimes()
+    tokens: int | None = sometimes()
+    left_out: int | None = sometimes()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fact(Answer):
-    """One fact found in a text; `duplicate` when it was known already."""
+    """One fact found in a text; `duplicate` when it was known already.
+
+    `contradicts` are memories that it speaks against, `superseded` those whose place it took.
+    `review` is pending or contradiction, if somebody should look at it.
+    """
 
     id: str
     text: str
@@ -140,18 +156,28 @@ class Fact(Answer):
     importance: str | None = None
     confidence: str | None = None
     duplicate: bool = False
+    review: str | None = None
+    contradicts: tuple[str, ...] = ()
+    superseded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis(Answer):
-    """The facts of a text; none yet, and a pending episode, when the model is away."""
+    """The facts of a text; none yet, and a pending episode, when the model is away.
+
+    `turn_id` is that of the conversation, if it was kept; `reinforced` are memories that it says
+    once more. `other_receipts` are for changed states of memories that were there.
+    """
 
     facts: tuple[Fact, ...]
     fact_count: int
     status: str
     episode_id: str | None = None
+    turn_id: str | None = None
+    reinforced: tuple[str, ...] = ()
     redacted: Mapping[str, Any] | None = None  # how many secrets of each sort were taken out
     receipts: tuple[str, ...] = ()
+    other_receipts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,12 +211,17 @@ class Page(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Forgotten(Answer):
-    """An erased memory; `pending` while an outside store has not confirmed."""
+    """An erased memory; `already` before this request, whose receipt was given then.
+
+    `pending` while an outside store has not confirmed. `receipts` are also for what went along.
+    """
 
     id: str
     erased: bool
+    already: bool = False
     pending: bool = False
     receipt: str | None = None
+    receipts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,10 +244,14 @@ class Stats(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Usage(Answer):
-    """What the account uses of what it may use."""
+    """What the account uses of what it may use; earlier revisions use bytes, too."""
 
     memory_count: int
     storage_bytes: int
+    revision_count: int = 0
+    superseded_count: int = 0
+    pending_count: int = 0
+    rejected_count: int = 0
     storage_bytes_max: int | None = None
     requests: Any = None
 
@@ -236,14 +271,19 @@ class KeyInfo(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class NamespaceInfo(Answer):
-    """A namespace in one epoch."""
+    """A namespace; what is stored there expires after `ttl_s` seconds, if it has any."""
 
     name: str
-    epoch: int
+    epoch: int | None = None
     key_id: str | None = None
     memory_count: int = 0
+    revision_count: int = 0
+    superseded_count: int = 0
+    pending_count: int = 0
+    rejected_count: int = 0
     storage_bytes: int = 0
     updated_at: datetime | None = None
+    ttl_s: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,3 +332,41 @@ class Revoked(Answer):
     recipient: str
     serial: int
     receipt: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rotated(Answer):
+    """A new epoch; `receipts` are empty where only its acceptance, not the answer, came through."""
+
+    epoch: int
+    serial: int
+    revoked: tuple[str, ...] = ()
+    receipts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamespaceRotation(Answer):
+    """How far a namespace is that is sealed anew; earlier revisions and turns count as well."""
+
+    name: str
+    total: int
+    done: int
+    remaining: int
+    waiting_for_keys: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rotation(Answer):
+    """How far an account has followed to its newest epoch.
+
+    `older` is all that is still sealed under an older one, also where that is to stay so.
+    """
+
+    epoch: int
+    started_at: datetime
+    total: int
+    done: int
+    remaining: int
+    waiting_for_keys: int
+    older: int
+    namespaces: tuple[NamespaceRotation, ...] = ()

@@ -18,8 +18,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from memrelay.config import read_private, write_private, write_private_text
 from memrelay.errors import ConfigError
+from memrelay.private import read_private, write_private, write_private_text
 
 PLUGIN_ID = "memrelay"
 ENTRY = ("plugins", "entries", PLUGIN_ID)

@@ -16,6 +16,7 @@ from typing import Any
 MARKER = ".memrelay-export"  # the file that makes a folder one of pages, and says whose they are
 FIELDS = (
     "id",
+    "revision",
     "namespace",
     "created_at",
     "event_time",

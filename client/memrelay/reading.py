@@ -1,7 +1,7 @@
-"""What a client can read: memories, their states, sizes, keys and history; free of I/O.
+"""What a client can read: what fits a query, sizes, keys and receipts; free of I/O.
 
-It does not own carrying steps out (`client.py`), trust and unlocking (`session.py`) or what changes
-memories (`writing.py`) and keys (`keyholders.py`).
+It does not own carrying steps out (`client.py`), trust and unlocking (`session.py`), lists
+(`listing.py`) or what changes memories (`writing.py`) and keys (`keyholders.py`).
 
 Source: SPEC.md §11.
 """
@@ -12,15 +12,13 @@ from typing import Any
 
 from memrelay.answers import rfc3339
 from memrelay.config import ALIASES_MAX
-from memrelay.errors import NotGranted, UntrustedRelayer
+from memrelay.errors import UntrustedRelayer
 from memrelay.exchange import Operation, member
 from memrelay.models import (
     Account,
     KeyInfo,
-    Memory,
     MemoryStatus,
     NamespaceInfo,
-    Page,
     Recalled,
     Reply,
     Stats,
@@ -32,7 +30,6 @@ from memrelay.sealed.statement import Statement
 from memrelay.session import Call, Session
 
 RECEIPTS_PAGE = 100
-UNLOCK_NAMES_MAX = 16  # surely fit into one header
 MIN_RELEVANCE = 0.3
 Moment = datetime | str
 
@@ -97,7 +94,7 @@ class Reading:
             "aliases": self._aliases(aliases or {}) or None,
             "source": source,
             "metadata": None if metadata is None else dict(metadata),
-            "writers": _listed("writers", writers),
+            "writers": listed("writers", writers),
             "min_relevance": min_relevance,
             "scoring_weights": None if scoring_weights is None else dict(scoring_weights),
             "max_tokens": max_tokens,
@@ -113,7 +110,7 @@ class Reading:
             raise ValueError(
                 f"aliases are of {ALIASES_MAX} words at most, those of the settings among them."
             )
-        return {name: _listed("aliases", others) for name, others in known.items()}
+        return {name: listed("aliases", others) for name, others in known.items()}
 
     def ask(
         self,
@@ -133,48 +130,6 @@ class Reading:
         body = {"question": question, "limit": limit, **narrowing}
         answer = yield from self.post("/v1/ask", namespace, body, namespaces=namespaces)
         return Reply.from_json(answer)
-
-    def list(
-        self,
-        *,
-        namespace: str | None = None,
-        limit: int = 20,
-        cursor: str | None = None,
-        kind: str | None = None,
-    ) -> Operation[Page]:
-        """Return a page of memories, newest first."""
-        name = self.namespace_of(namespace)
-        query = {"namespace": name, "limit": limit, "cursor": cursor, "kind": kind}
-        call = Call(
-            method="GET",
-            path="/v1/memories",
-            query=given(query),
-            unlock=[name],
-            repeatable=True,
-        )
-        return Page.from_json((yield from self.session.call(call)))
-
-    def get(self, memory_id: str, *, namespace: str | None = None) -> Operation[Memory]:
-        """Return one memory; without a namespace, the keys of several of one's own are sent."""
-        names = [namespace] if namespace else (yield from self._likely_names())
-        call = Call(
-            method="GET", path=f"/v1/memories/{segment(memory_id)}", unlock=names, repeatable=True
-        )
-        return Memory.from_json((yield from self.session.call(call)))
-
-    def _likely_names(self) -> Operation[tuple[str, ...]]:
-        default = normalise_namespace(self.session.settings.namespace)
-        if not (yield from self.session.sealed()):
-            return (default,)
-        keyring = yield from self.session.keyring()
-        names = keyring.names
-        if keyring.whole_account:
-            infos = yield from self.namespaces()
-            names = tuple(dict.fromkeys((*names, *(info.name for info in infos))))
-        ordered = sorted(names, key=lambda name: name != default)[:UNLOCK_NAMES_MAX]
-        if not ordered:
-            raise NotGranted("This key holds no namespace yet.")
-        return tuple(ordered)
 
     def stats(self, *, namespace: str | None = None) -> Operation[Stats]:
         """Return the size of a namespace."""
@@ -227,7 +182,7 @@ class Reading:
         """
         seen = self.session.seen.value
         newest = (seen.receipt_seq, bytes.fromhex(seen.receipt_head))
-        relayer = yield from self.session.relayer_key()
+        relayers = yield from self.session.relayers()
         seq = seen.checked_seq
         head = bytes.fromhex(seen.checked_head) if seq else NO_HEAD
         followed: list[Receipt] = []
@@ -235,7 +190,7 @@ class Reading:
             answer = yield from self._get("/v1/receipts", {"after": seq, "limit": RECEIPTS_PAGE})
             objects = [self.session.receipt_bytes(text) for text in member(answer, "receipts")]
             found = follow_receipts(
-                objects, relayer=relayer, account=self.session.account, seq=seq, head=head
+                objects, relayers=relayers, account=self.session.account, seq=seq, head=head
             )
             if any(receipt.seq == newest[0] and receipt.digest != newest[1] for receipt in found):
                 raise UntrustedRelayer("fork", "The relayer rewrote a receipt it had given.")
@@ -262,7 +217,7 @@ class Reading:
         names_relayer: bool = False,
     ) -> Operation[Any]:
         """Send a body about one namespace or several, with their keys, and return the answer."""
-        several = _listed("namespaces", namespaces)
+        several = listed("namespaces", namespaces)
         if namespace is not None and several is not None:
             raise ValueError("Give a namespace or several namespaces, not both.")
         if several == []:
@@ -294,16 +249,20 @@ def _narrowing(
     as_of: Moment | None,
 ) -> dict[str, Any]:
     return {
-        "kinds": _listed("kinds", kinds),
-        "tags": _listed("tags", tags),
+        "kinds": listed("kinds", kinds),
+        "tags": listed("tags", tags),
         "after": None if after is None else rfc3339(after),
         "before": None if before is None else rfc3339(before),
         "as_of": None if as_of is None else rfc3339(as_of),
     }
 
 
-def _listed(name: str, values: Iterable[str] | None) -> list[str] | None:
-    """Return a list for JSON; a text would be taken for a list of its letters."""
+def listed(name: str, values: Iterable[str] | None) -> list[str] | None:
+    """Return a list for JSON.
+
+    Raises:
+        ValueError: it is a text, which would be taken for a list of its letters.
+    """
     if isinstance(values, str):
         raise ValueError(f"{name} is a list of texts, not one text.")
     return None if values is None else list(values)

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from memrelay.config import SeenFile, Settings
+from memrelay.config import Settings
 from memrelay.errors import (
+    BadRequest,
     ConfigError,
     Invalid,
     Misdirected,
@@ -33,10 +34,17 @@ from memrelay.exchange import ATTEMPTS_MAX, Exchange, Operation, Send, member
 from memrelay.models import Account
 from memrelay.sealed.keys import account_bytes, normalise_namespace, public_key_bytes
 from memrelay.sealed.ledger import Keyring, Ledger
-from memrelay.sealed.objects import from_base64, integer
+from memrelay.sealed.objects import from_base64, integer, list_of, to_base64
 from memrelay.sealed.receipts import Receipt, read_receipt
-from memrelay.sealed.statement import Statement, read_statement
+from memrelay.sealed.statement import (
+    Statement,
+    read_named,
+    read_signer,
+    read_statement,
+    read_succession,
+)
 from memrelay.sealed.unlock import REUSE_MS_MAX, Unlock, build_unlock
+from memrelay.seen import SeenFile
 from memrelay.signing import UNLOCK_HEADER
 
 log = logging.getLogger("memrelay")
@@ -50,8 +58,9 @@ _SAVE_EVERY_S = 5.0
 class Call:
     """One request of the API.
 
-    `repeatable` says that a second one does no harm. `unlock` are the namespaces whose keys it
-    needs, None for none. `names_relayer` puts the relayer's key in the body, or the query.
+    `repeatable` says that a second one does no harm. A list in `query` is a repeated parameter.
+    `unlock` are the namespaces whose keys it needs, None for none. `names_relayer` puts the
+    relayer's key in the body, or the query.
     """
 
     method: str
@@ -94,6 +103,8 @@ class Session:
         self._saved_s = monotonic()
         self._unsaved = False
         self._statement: Statement | None = None
+        self._succession: tuple[bytes, ...] = ()
+        self._keys: tuple[bytes, ...] = ()
         self._ledger: Ledger | None = None
         self._keyring: Keyring | None = None
         self._loaded_ms = 0
@@ -117,14 +128,30 @@ class Session:
         Raises:
             ServerError: it refused; TransportError: it was not reached; Invalid: it lied.
         """
+        if not call.names_relayer:
+            return (yield from self._ask(call, None))
+        relayer = yield from self.relayer_key()
+        try:
+            return (yield from self._ask(call, relayer))
+        except BadRequest as error:
+            if error.code != "relayer.other":
+                raise
+            # It refused without an effect. Perhaps it has a new key, named by the pinned one.
+            self._statement = None
+            following = (yield from self.statement()).relayer
+            if following == relayer:
+                raise
+        return (yield from self._ask(call, following))
+
+    def _ask(self, call: Call, relayer: bytes | None) -> Operation[Any]:
         body, query = call.body, dict(call.query)
-        if call.names_relayer:
-            named = {"relayer": (yield from self.relayer_key()).hex()}
+        if relayer is not None:
+            named = {"relayer": relayer.hex()}
             if body is None:
                 query |= named
             else:
                 body = {**body, **named}
-        target = f"{call.path}?{urlencode(query)}" if query else call.path
+        target = f"{call.path}?{urlencode(query, doseq=True)}" if query else call.path
         send = Send(call.method, target, _encode(body), signed=call.signed)
         if call.unlock is None:
             return (yield from self._exchange.run(send, call.repeatable))
@@ -142,7 +169,7 @@ class Session:
 
     def _stale(self, error: ServerError, unlocked: bool) -> bool:
         """Forget what the relayer no longer accepts; return whether another attempt may help."""
-        if error.code in {"unlock_key_unknown", "unlock_rejected"}:
+        if error.code in {"unlock_key_unknown", "unlock_rejected", "epoch.outdated"}:
             self.forget_grants()
             self._statement = None
             return True
@@ -161,9 +188,29 @@ class Session:
         return pinned
 
     def pinned(self) -> bytes | None:
-        """Return the relayer key that this client insists on, if it has one yet."""
+        """Return the relayer key that this client insists on, if it has one yet.
+
+        It is the one that was pinned, or what that one's successors led to.
+        """
         text = self.settings.relayer_key or self._seen.value.relayer_key
-        return None if text is None else public_key_bytes(text)
+        if text is None:
+            return None
+        pinned = public_key_bytes(text)
+        keys = self._keys_seen()
+        return keys[-1] if pinned in keys else pinned
+
+    def _keys_seen(self) -> tuple[bytes, ...]:
+        """The relayer's keys as far as they were seen, oldest first."""
+        objects = tuple(from_base64(text, "successor") for text in self._seen.value.succession)
+        if self._succession != objects:
+            last = read_named(objects[-1])[1]
+            self._succession, self._keys = objects, read_succession(objects, last=last)
+        return self._keys
+
+    def relayers(self) -> Operation[tuple[bytes, ...]]:
+        """Return every key that the relayer has had, oldest first: receipts are signed by these."""
+        statement = yield from self.statement()
+        return self._keys_seen() or (statement.relayer,)
 
     def statement(self) -> Operation[Statement]:
         """Return the relayer's statement, at most 10 minutes old.
@@ -175,10 +222,16 @@ class Session:
             answer = yield from self._exchange.run(Send("GET", "/v1/relayer", signed=False), True)
             try:
                 data = from_base64(member(answer, "statement"), "statement")
+                succession = _succession(answer)
             except Invalid as error:
                 raise UntrustedRelayer(error.code, str(error)) from error
-            statement = read_statement(data, pinned=self.pinned(), now_ms=self.now_ms())
+            pinned, named = self.pinned(), read_signer(data)
+            keys = read_succession(succession, last=named)
+            expected = named if pinned in keys else pinned
+            statement = read_statement(data, pinned=expected, now_ms=self.now_ms())
             self._statement = statement
+            if succession:
+                self._note(succession=tuple(map(to_base64, succession)))
             self._headers.clear()
             if self.pinned() is None:
                 self._note(relayer_key=statement.relayer.hex())
@@ -201,7 +254,7 @@ class Session:
             known = self._seen.value
             answer = yield from self._exchange.run(Send("GET", "/v1/grants"), True)
             serial = _serial(answer)
-            ledger = Ledger.of(self.account, _grant_objects(answer))
+            ledger = Ledger.of(self.account, _grant_objects(answer), _succession(answer))
             keyring = ledger.keyring(self.identity, self.now_ms())
             withheld = "owner" in keyring.roles and (not ledger.complete or ledger.serial != serial)
             if withheld or serial < max(known.grant_serial, ledger.serial):
@@ -237,9 +290,12 @@ class Session:
     def _check_managed(self) -> Operation[None]:
         keyring = yield from self.keyring()
         ledger = yield from self.ledger()
-        relayer = yield from self.relayer_key()
-        # Only an owner sees all grants; others have the relayer's word alone.
-        if "owner" in keyring.roles and not ledger.managed_by(relayer, self.now_ms()):
+        if "owner" not in keyring.roles:
+            return  # only an owner sees all grants; others have the relayer's word alone
+        if ledger.managed_by((yield from self.relayer_key()), self.now_ms()):
+            return
+        successor = (yield from self.statement()).relayer  # the pinned key may have one
+        if not ledger.managed_by(successor, self.now_ms()):
             raise UntrustedRelayer("custody", "The relayer claims custody that nobody gave it.")
 
     def _remember_sealed(self) -> None:
@@ -291,8 +347,12 @@ class Session:
 
     # Remembering what was seen
 
-    def note_receipt(self, text: str, *, op: str, ids: Iterable[str] = ()) -> Operation[Receipt]:
+    def note_receipt(
+        self, text: str, *, op: str | frozenset[str], ids: Iterable[str] = ()
+    ) -> Operation[Receipt]:
         """Return a receipt that came with an answer, verified, and keep it if it is the newest.
+
+        `op` is the operation that it may be for, or several.
 
         Raises:
             UntrustedRelayer: it is false, or not for this operation and these ids.
@@ -301,7 +361,8 @@ class Session:
         data = self.receipt_bytes(text)
         receipt = read_receipt(data, relayer=relayer, account=self.account)
         recorded = {item[0] for item in receipt.items}
-        if receipt.actor != self.identity.public_key or receipt.op != op:
+        ops = {op} if isinstance(op, str) else op
+        if receipt.actor != self.identity.public_key or receipt.op not in ops:
             raise UntrustedRelayer("receipt", "A receipt is for something else.")
         if not recorded.issuperset(ids):
             raise UntrustedRelayer("receipt", "A receipt leaves something out.")
@@ -327,7 +388,7 @@ class Session:
         before = self._seen.value
         after = before.merged(replace(type(before)(), **values))
         self._seen.value = after
-        trust = ("relayer_key", "sealed", "grant_serial", "epoch", "checked_seq")
+        trust = ("relayer_key", "sealed", "grant_serial", "epoch", "checked_seq", "succession")
         changed = any(getattr(before, name) != getattr(after, name) for name in trust)
         # Receipts come with every write: those are saved now and then, and at the end.
         if changed or self.monotonic() - self._saved_s >= _SAVE_EVERY_S:
@@ -377,6 +438,11 @@ def _serial(answer: Mapping[str, Any]) -> int:
         return integer(member(answer, "grant_serial"))
     except Invalid as error:
         raise UntrustedGrant("serial", "The relayer's highest serial is malformed.") from error
+
+
+def _succession(answer: Mapping[str, Any]) -> tuple[bytes, ...]:
+    """The `relayer-next` objects of an answer; one of an older relayer has none."""
+    return tuple(from_base64(t, "successor") for t in list_of(answer.get("succession") or []))
 
 
 def _grant_objects(answer: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:

@@ -1,6 +1,7 @@
-"""What a client can change: memories, one or many, from texts and conversations; free of I/O.
+"""What a client can store: memories, one or many, from texts and conversations; free of I/O.
 
-It does not own reading (`reading.py`) or who may read (`keyholders.py`).
+It does not own reading (`reading.py`), changing what is stored (`correcting.py`, `forgetting.py`)
+or who may read (`keyholders.py`).
 
 - A write has an idempotency key, made once per logical call: repeating it stores nothing twice.
 - Every receipt that comes with an answer is verified before the answer is returned.
@@ -18,28 +19,31 @@ from uuid import uuid4
 from memrelay.answers import rfc3339
 from memrelay.errors import TimedOut, UntrustedRelayer
 from memrelay.exchange import Each, Operation, Sleep, member
+from memrelay.listing import Listing
 from memrelay.models import (
     STATES_FINAL,
     Analysis,
     Draft,
-    Forgotten,
     MemoryStatus,
     Remembered,
     Restored,
 )
-from memrelay.reading import Reading, segment
+from memrelay.sealed.objects import list_of
 from memrelay.session import Call
 
 BULK_ITEMS_MAX = 20
 BULK_ITEM_BYTES_MAX = 64 * 1024  # longer ones go alone; 20 of these stay below a body's 2 MiB
 STATUS_IDS_MAX = 100
+_BESIDE = frozenset({"state", "forget"})
+
+REJECTED = "rejected"
 
 Progress = Callable[[int, int | None], None]
 Item = str | Draft | Mapping[str, Any]
 
 
-class Writing(Reading):
-    """The operations that change memories, and all that read them."""
+class Writing(Listing):
+    """The operations that store memories, and all that read them."""
 
     def remember(
         self,
@@ -86,6 +90,7 @@ class Writing(Reading):
         result = Remembered.from_json(answer)
         receipts = () if result.receipt is None else (result.receipt,)
         yield from self._check_receipts(receipts, [result])
+        yield from self.note_others(answer)
         return result
 
     def remember_many(
@@ -100,7 +105,8 @@ class Writing(Reading):
 
         `items` are texts, `Draft`s or mappings with a draft's fields. `progress` is called with the
         number stored so far and the total, if known. `concurrency` requests are under way at once
-        (the blocking client has one). The first error ends it; what was stored stays stored.
+        (the blocking client has one). An item that is out of range has the status `rejected` and
+        says why. The first error ends it; what was stored stays stored.
         """
         total = len(items) if isinstance(items, (list, tuple)) else None
         done = 0
@@ -135,10 +141,12 @@ class Writing(Reading):
                 names_relayer=True,
             )
         )
-        results = tuple(Remembered.from_json(entry) for entry in member(answer, "results"))
-        if len(results) != len(bodies):
+        entries = list_of(member(answer, "results"))
+        if len(entries) != len(bodies):
             raise UntrustedRelayer("results", "The relayer answered for other items than it got.")
+        results = tuple(map(_one_of_many, entries, bodies))
         yield from self._check_receipts(answer.get("receipts") or (), results)
+        yield from self.note_others(answer)
         return results
 
     def _check_receipts(
@@ -148,7 +156,8 @@ class Writing(Reading):
         for text in receipts:
             receipt = yield from self.session.note_receipt(text, op="remember")
             recorded |= {item[0] for item in receipt.items}
-        if not recorded.issuperset(result.id for result in results if not result.duplicate):
+        fresh = [r.id for r in results if not r.duplicate and r.status != REJECTED]
+        if not recorded.issuperset(fresh):
             raise UntrustedRelayer("receipt", "A new memory came without its receipt.")
 
     def wait(
@@ -201,7 +210,13 @@ class Writing(Reading):
         result = Analysis.from_json(answer)
         for receipt in result.receipts:
             yield from self.session.note_receipt(receipt, op="analyze")
+        yield from self.note_others(answer)
         return result
+
+    def note_others(self, answer: Mapping[str, Any]) -> Operation[None]:
+        """Verify the receipts of what a write did beside storing: of states and erasures."""
+        for text in answer.get("other_receipts") or ():
+            yield from self.session.note_receipt(text, op=_BESIDE)
 
     def restore(
         self, *, namespace: str | None = None, limit: int | None = None
@@ -212,16 +227,6 @@ class Writing(Reading):
         )
         return Restored.from_json(answer)
 
-    def forget(self, memory_id: str) -> Operation[Forgotten]:
-        """Erase one memory; the same words may be remembered anew later."""
-        path = f"/v1/memories/{segment(memory_id)}"
-        call = Call(method="DELETE", path=path, names_relayer=True)
-        result = Forgotten.from_json((yield from self.session.call(call)))
-        if result.receipt is not None:
-            ids = [result.id] if result.erased else []
-            yield from self.session.note_receipt(result.receipt, op="forget", ids=ids)
-        return result
-
     def _body(self, draft: Draft) -> dict[str, Any]:
         named = replace(
             draft,
@@ -229,6 +234,13 @@ class Writing(Reading):
             idempotency_key=draft.idempotency_key or str(uuid4()),
         )
         return named.body()
+
+
+def _one_of_many(entry: Any, body: Mapping[str, Any]) -> Remembered:
+    """Return what became of an item; one that was refused has no id."""
+    if isinstance(entry, dict) and entry.get("status") == REJECTED:
+        entry = {**entry, "id": "", "namespace": body["namespace"]}
+    return Remembered.from_json(entry)
 
 
 def _draft(item: Item, namespace: str | None) -> Draft:

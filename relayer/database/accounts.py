@@ -69,38 +69,42 @@ WHERE starts_with(encode(public_key, 'hex'), $1) LIMIT 2
 
 _ACCOUNT: Final = """
 SELECT account_id, label, created_at, grant_serial, receipt_seq, receipt_head, memory_count,
-       storage_bytes, settings
+       storage_bytes, settings, closed_at, grant_serial_due
 FROM accounts WHERE account_id = $1
 """
 _UPDATE_SETTINGS: Final = "UPDATE accounts SET settings = $2 WHERE account_id = $1"
 _ACCOUNTS: Final = """
 SELECT account_id, label, created_at, grant_serial, memory_count, storage_bytes
-FROM accounts ORDER BY created_at, account_id
+FROM accounts WHERE closed_at IS NULL ORDER BY created_at, account_id
 """
 _GRANTS_AFTER: Final = """
-SELECT serial, object, label, created_at FROM grants
+SELECT serial, object, label, created_at, succession FROM grants
 WHERE account_id = $1 AND serial > $2 ORDER BY serial
 """
 
 # Everything a writer needs to continue the account's sequences; whoever holds this row writes.
 _LOCK_ACCOUNT: Final = """
-SELECT grant_serial, receipt_seq, receipt_head, memory_seq, storage_bytes
-FROM accounts WHERE account_id = $1 FOR UPDATE
+SELECT grant_serial, epoch, receipt_seq, receipt_head, memory_seq, storage_bytes
+FROM accounts WHERE account_id = $1 AND closed_at IS NULL FOR UPDATE
 """
 
 # Store one grant or revocation with its receipt and move the account's heads.
 _INSERT_GRANT: Final = """
 WITH stored AS (
-    INSERT INTO grants (account_id, serial, recipient, label, object, created_at)
-    VALUES ($1, $2, $3, $4, $5, $6)
+    INSERT INTO grants (account_id, serial, recipient, label, object, created_at, succession)
+    VALUES ($1, $2, $3, $4, $5, $6, $11)
 ), receipt AS (
     INSERT INTO receipts (account_id, seq, object) VALUES ($1, $7, $8)
 ), journal AS (
     INSERT INTO blobs (account_id, blob_id, bytes, created_at)
-    VALUES ($1, $10, $5, $6)
+    SELECT $1, blob_id, bytes, $6
+    FROM (VALUES ($10::bytea, $5::bytea), ($12, $11)) AS b (blob_id, bytes)
+    WHERE blob_id IS NOT NULL
     ON CONFLICT DO NOTHING
 )
-UPDATE accounts SET grant_serial = $2, receipt_seq = $7, receipt_head = $9 WHERE account_id = $1
+UPDATE accounts
+SET grant_serial = $2, receipt_seq = $7, receipt_head = $9, epoch = greatest(epoch, $13)
+WHERE account_id = $1
 """
 _RECEIPTS_AFTER: Final = """
 SELECT seq, object FROM receipts WHERE account_id = $1 AND seq > $2 ORDER BY seq LIMIT $3
@@ -127,6 +131,7 @@ class Heads:
     """The locked row of an account: where its sequences and its receipt chain stand."""
 
     grant_serial: int
+    epoch: int
     receipt_seq: int
     receipt_head: bytes
     memory_seq: int
@@ -207,7 +212,7 @@ async def update_settings(database: Database, *, account: AccountId, settings: s
 
 
 async def list_accounts(database: Database) -> list[Row]:
-    """Every account, oldest first; for the operator's command line."""
+    """Every account that was not closed, oldest first."""
     return await database.fetch(_ACCOUNTS)
 
 
@@ -217,7 +222,7 @@ async def grants_after(database: Database, account: AccountId, serial: int) -> l
 
 
 async def lock_account(connection: Connection, account: AccountId) -> Heads | None:
-    """The account's heads, locked until the transaction ends; None when it was erased."""
+    """The account's heads, locked until the transaction ends; None when it was closed."""
     row = await connection.fetchrow(_LOCK_ACCOUNT, account)
     return None if row is None else Heads(**row)
 
@@ -235,8 +240,14 @@ async def insert_grant(
     receipt: bytes,
     receipt_head: bytes,
     blob_id: bytes,
+    succession: bytes | None,
+    succession_blob_id: bytes | None,
+    epoch: int,
 ) -> None:
-    """Store a verified grant or revocation under the lock of `lock_account`."""
+    """Store a verified grant or revocation under the lock of `lock_account`.
+
+    `succession` is the `relayer-next` object that a custodian's grant to its successor rests on.
+    """
     await connection.execute(
         _INSERT_GRANT,
         account,
@@ -249,6 +260,9 @@ async def insert_grant(
         receipt,
         receipt_head,
         blob_id,
+        succession,
+        succession_blob_id,
+        epoch,
     )
 
 
@@ -258,6 +272,14 @@ async def receipts_after(
     """Signed receipts above a sequence number, in order."""
     rows = await database.fetch(_RECEIPTS_AFTER, account, seq, limit)
     return [r["object"] for r in rows]
+
+
+async def numbered_receipts(
+    database: Database, account: AccountId, seq: int, limit: int
+) -> list[tuple[int, bytes]]:
+    """The same, each with its number."""
+    rows = await database.fetch(_RECEIPTS_AFTER, account, seq, limit)
+    return [(r["seq"], r["object"]) for r in rows]
 
 
 async def delete_expired(database: Database) -> None:

@@ -26,6 +26,13 @@ SELECT blob_id FROM blobs WHERE account_id = $1 AND blob_id > $2 ORDER BY blob_i
 """
 # Journal objects that wait to be published to an outside store, oldest first.
 _FIRST: Final = "SELECT account_id, blob_id, bytes FROM blobs ORDER BY created_at LIMIT $1"
+# Whose objects there are; for rebuilding alone.
+_ACCOUNTS: Final = "SELECT DISTINCT account_id FROM blobs ORDER BY account_id"
+
+
+async def accounts(database: Database) -> list[AccountId]:
+    """Every account that has objects."""
+    return [AccountId(r["account_id"]) for r in await database.fetch(_ACCOUNTS)]
 
 
 async def first(database: Database, *, limit: int) -> list[tuple[AccountId, str, bytes]]:

@@ -24,7 +24,8 @@ SELECT episode_id FROM episodes
 WHERE account_id = $1 AND namespace_id = ANY ($2) AND state = 'pending' ORDER BY created_at LIMIT $3
 """
 _EPISODE: Final = """
-SELECT e.episode_id, e.namespace_id, ns.name AS namespace, e.epoch, e.writer, e.blob_id, e.state
+SELECT e.episode_id, e.namespace_id, ns.name AS namespace, e.epoch, e.writer, e.blob_id, e.state,
+       e.created_at
 FROM episodes e
 JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
 WHERE e.account_id = $1 AND e.episode_id = $2
@@ -36,6 +37,13 @@ RETURNING attempts
 _FAIL_EPISODE: Final = """
 UPDATE episodes SET state = 'failed'
 WHERE account_id = $1 AND episode_id = $2 AND state = 'pending'
+"""
+_KEEP_EPISODE: Final = """
+UPDATE episodes SET state = 'kept'
+WHERE account_id = $1 AND episode_id = $2 AND state = 'pending'
+"""
+_PRESENT: Final = """
+SELECT episode_id FROM episodes WHERE account_id = $1 AND episode_id = ANY ($2)
 """
 _FINISH_EPISODE: Final = """
 WITH finished AS (
@@ -102,9 +110,14 @@ async def finish_episode(
     account: AccountId,
     episode_id: uuid.UUID,
     now: datetime,
+    keep: bool,
     outside_store: bool,
 ) -> None:
-    """Mark an episode extracted and let its blob go, in the transaction that stores its facts."""
+    """Mark an episode extracted, in the transaction that stores its facts; its blob goes unless it
+    is to be kept."""
+    if keep:
+        await connection.execute(_KEEP_EPISODE, account, episode_id)
+        return
     await connection.execute(_FINISH_EPISODE, account, episode_id, now, outside_store)
 
 
@@ -117,6 +130,14 @@ async def count_attempt(database: Database, *, account: AccountId, episode_id: u
 async def fail_episode(database: Database, *, account: AccountId, episode_id: uuid.UUID) -> None:
     """Give up an episode that cannot be opened."""
     await database.execute(_FAIL_EPISODE, account, episode_id)
+
+
+async def present(
+    connection: Connection, *, account: AccountId, episode_ids: Sequence[uuid.UUID]
+) -> set[uuid.UUID]:
+    """Which of these episodes are there, in whatever state."""
+    rows = await connection.fetch(_PRESENT, account, episode_ids)
+    return {r["episode_id"] for r in rows}
 
 
 async def delete_finished(

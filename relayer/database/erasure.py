@@ -1,6 +1,7 @@
 """Statements that erase memories, episodes and what belongs to them, and remember that they did.
 
-Not here: what is to be erased and the receipts of it (`relayer.eraser`).
+Not here: what is to be erased and the receipts of it (`relayer.eraser`), whole accounts
+(`closing`).
 """
 
 import uuid
@@ -12,15 +13,16 @@ from typing import Final
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId
 
-# Erase rows, postings, vectors and blobs of these memories, and waiting turns; leave tombstones by
-# id, of memories only: a turn's id is a fingerprint of what it says.
+# Erase rows, postings, vectors and blobs of these revisions, and turns; leave tombstones by id, of
+# memories only: a turn's id is a fingerprint of what it says.
 _ERASE: Final = """
 WITH doomed AS (
-    SELECT memory_id, namespace_id, blob_id, word_count, size_bytes, tokens
+    SELECT memory_id, coalesce(revision_of, memory_id) AS whole_id, revision_of IS NULL AS current,
+           namespace_id, blob_id, state_blob, word_count, size_bytes, tokens
     FROM memories WHERE account_id = $1 AND memory_id = ANY ($2)
 ), turn AS (
-    DELETE FROM episodes WHERE account_id = $1 AND episode_id = ANY ($2) AND state = 'pending'
-    RETURNING blob_id, size_bytes
+    DELETE FROM episodes WHERE account_id = $1 AND episode_id = ANY ($10)
+    RETURNING blob_id, CASE WHEN state = 'done' THEN 0 ELSE size_bytes END AS size_bytes
 ), posting AS (
     DELETE FROM postings p
     USING (SELECT memory_id, namespace_id, unnest(tokens) AS token FROM doomed) d
@@ -28,28 +30,38 @@ WITH doomed AS (
       AND p.memory_id = d.memory_id
 ), vector AS (
     DELETE FROM vectors WHERE account_id = $1 AND memory_id = ANY ($2)
+), link AS (
+    DELETE FROM links
+    WHERE account_id = $1 AND (memory_id = ANY ($2) OR other_id = ANY ($2) OR other_id = ANY ($10))
 ), stone AS (
-    INSERT INTO tombstones (account_id, memory_id, blob_ids, erased_at)
-    SELECT $1, memory_id, ARRAY[blob_id], $3 FROM doomed
+    INSERT INTO tombstones (account_id, memory_id, namespace_id, blob_ids, erased_at)
+    SELECT $1, whole_id, min(namespace_id), array_agg(blob_id), $3::timestamptz
+    FROM doomed GROUP BY whole_id
+    UNION ALL
+    SELECT $1, stone_id, namespace_id, ARRAY[blob_id], $3::timestamptz
+    FROM unnest($11::uuid[], $12::int[], $13::bytea[]) AS t (stone_id, namespace_id, blob_id)
     ON CONFLICT DO NOTHING
 ), unreferenced AS (
     SELECT DISTINCT d.blob_id FROM doomed d
     WHERE NOT EXISTS (SELECT FROM memories m WHERE m.account_id = $1 AND m.blob_id = d.blob_id
                                                AND NOT m.memory_id = ANY ($2))
+    UNION SELECT state_blob FROM doomed WHERE state_blob IS NOT NULL
     UNION SELECT blob_id FROM turn
 ), blob AS (
     DELETE FROM blobs b USING unreferenced d WHERE b.account_id = $1 AND b.blob_id = d.blob_id
 ), outbox AS (
     INSERT INTO blob_outbox (account_id, blob_id, due_at)
     SELECT $1, blob_id, $3 FROM unreferenced WHERE $4
-    ON CONFLICT (account_id, blob_id) DO UPDATE SET due_at = excluded.due_at
+    ON CONFLICT (account_id, blob_id)
+    DO UPDATE SET due_at = excluded.due_at, stray = excluded.stray
 ), memory AS (
     DELETE FROM memories WHERE account_id = $1 AND memory_id = ANY ($2)
 ), counted AS (
     UPDATE namespaces n
     SET memory_count = n.memory_count - c.memories, word_count = n.word_count - c.words,
         storage_bytes = n.storage_bytes - c.bytes, updated_at = $3
-    FROM (SELECT namespace_id, count(*) AS memories, sum(word_count) AS words,
+    FROM (SELECT namespace_id, count(*) FILTER (WHERE current) AS memories,
+                 coalesce(sum(word_count) FILTER (WHERE current), 0) AS words,
                  sum(size_bytes) AS bytes
           FROM doomed GROUP BY namespace_id) c
     WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
@@ -63,79 +75,170 @@ WITH doomed AS (
 )
 UPDATE accounts SET
     receipt_seq = $7, receipt_head = $8,
-    memory_count = memory_count - (SELECT count(*) FROM doomed),
+    memory_count = memory_count - (SELECT count(*) FROM doomed WHERE current),
     storage_bytes = storage_bytes - (SELECT coalesce(sum(size_bytes), 0) FROM doomed)
                                   - (SELECT coalesce(sum(size_bytes), 0) FROM turn)
 WHERE account_id = $1
 """
+
+# These memories and turns, and everything that still says what they said: the turns that memories
+# came from, what was merged into them, what was made of them, and so on.
+_ENTAILED: Final = """
+WITH RECURSIVE doomed (id) AS (
+    SELECT unnest($2::uuid[])
+    UNION
+    SELECT e.id FROM doomed d CROSS JOIN LATERAL (
+        SELECT l.other_id AS id FROM memories m
+        JOIN links l ON l.account_id = $1 AND l.memory_id = m.memory_id
+        WHERE m.account_id = $1 AND (m.memory_id = d.id OR m.revision_of = d.id)
+          AND (l.relation = 'turn'
+               OR l.relation = 'merged'
+                  AND EXISTS (SELECT FROM memories o
+                              WHERE o.account_id = $1 AND o.memory_id = l.other_id
+                                AND o.superseded_by = d.id))
+        UNION ALL
+        SELECT coalesce(m.revision_of, m.memory_id) FROM links l
+        JOIN memories m ON m.account_id = $1 AND m.memory_id = l.memory_id
+        WHERE l.account_id = $1 AND l.other_id = d.id AND l.relation = 'source'
+    ) e
+)
+SELECT id FROM doomed
+"""
+
+# Every revision of these memories.
 _LOCK_MEMORIES: Final = """
-SELECT m.memory_id, m.namespace_id, ns.name AS namespace, m.epoch, m.revision, m.blob_id
+SELECT coalesce(m.revision_of, m.memory_id) AS memory_id, m.memory_id AS row_id, m.namespace_id,
+       ns.name AS namespace, m.epoch, m.revision, m.blob_id
 FROM memories m
 JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
-WHERE m.account_id = $1 AND m.memory_id = ANY ($2)
+WHERE m.account_id = $1
+  AND ((m.memory_id = ANY ($2) AND m.revision_of IS NULL) OR m.revision_of = ANY ($2))
 ORDER BY m.memory_id FOR UPDATE OF m
 """
-_NAMESPACE_MEMORIES: Final = """
-SELECT memory_id FROM memories WHERE account_id = $1 AND namespace_id = $2
-UNION ALL
-SELECT episode_id FROM episodes WHERE account_id = $1 AND namespace_id = $2 AND state = 'pending'
-LIMIT $3
+# Turns with these ids; with blobs, only those that are still these very ones.
+_LOCK_TURNS: Final = """
+SELECT e.episode_id AS memory_id, e.namespace_id, ns.name AS namespace, e.epoch, 1 AS revision,
+       e.blob_id, e.state
+FROM episodes e
+JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
+WHERE e.account_id = $1 AND e.episode_id = ANY ($2)
+  AND ($3::bytea[] IS NULL OR e.blob_id = ANY ($3))
+ORDER BY e.episode_id FOR UPDATE OF e
+"""
+_STILL_EXPIRED: Final = """
+SELECT memory_id FROM memories
+WHERE account_id = $1 AND memory_id = ANY ($2) AND expires_at <= $3
+"""
+_REVISION_COUNTS: Final = """
+SELECT revision_of AS memory_id, count(*) AS earlier FROM memories
+WHERE account_id = $1 AND revision_of = ANY ($2) GROUP BY revision_of
 """
 _TOMBSTONED: Final = """
 SELECT memory_id FROM tombstones WHERE account_id = $1 AND memory_id = ANY ($2)
+"""
+# What was erased, with the namespace it was in where that is known.
+_TOMBSTONES: Final = """
+SELECT t.memory_id, ns.name AS namespace FROM tombstones t
+LEFT JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = t.namespace_id
+WHERE t.account_id = $1 AND t.memory_id = ANY ($2)
+"""
+_ERASED_BLOBS: Final = """
+SELECT unnest(blob_ids) AS blob_id FROM tombstones WHERE account_id = $1 AND memory_id = ANY ($2)
+"""
+# Tombstones of memories that a journal says were erased, whatever this database remembers of them.
+_INSERT_TOMBSTONES: Final = """
+INSERT INTO tombstones (account_id, memory_id, namespace_id, blob_ids, erased_at)
+SELECT $1, i.memory_id, min(n.namespace_id), array_agg(i.blob_id), $2
+FROM unnest($3::uuid[], $4::bytea[]) AS i (memory_id, blob_id)
+LEFT JOIN namespaces n ON n.account_id = $1 AND n.name = $5
+GROUP BY i.memory_id
+ON CONFLICT DO NOTHING
 """
 
 
 @dataclass(frozen=True)
 class Erased:
-    """What is left of a memory for its receipt."""
+    """What is to be erased, and the receipts of it.
 
-    memory_id: uuid.UUID
-    namespace_id: int
-    epoch: int
-    revision: int
-    blob_id: bytes
+    Attributes:
+        rows: revisions, by the ids of their rows.
+        turn_stones: (id to remember it under, namespace, blob) of each turn that was there.
+        receipts: (seq, signed), which are also the journal's tombstones.
+    """
+
+    rows: Sequence[uuid.UUID]
+    turns: Sequence[uuid.UUID]
+    turn_stones: Sequence[tuple[uuid.UUID, int, bytes]]
+    receipts: Sequence[tuple[int, bytes]]
+    receipt_blob_ids: Sequence[bytes]
+    receipt_head: bytes
+
+
+async def entailed(
+    connection: Connection, *, account: AccountId, ids: Sequence[uuid.UUID]
+) -> list[uuid.UUID]:
+    """These memories and turns, and all that would still say what they said."""
+    return [r["id"] for r in await connection.fetch(_ENTAILED, account, ids)]
 
 
 async def lock_memories(
     connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> list[Row]:
-    """The rows of living memories, locked until the transaction ends."""
+    """The rows of all revisions of memories, locked until the transaction ends."""
     return list(await connection.fetch(_LOCK_MEMORIES, account, memory_ids))
+
+
+async def lock_turns(
+    connection: Connection,
+    *,
+    account: AccountId,
+    episode_ids: Sequence[uuid.UUID],
+    blob_ids: Sequence[bytes] | None = None,
+) -> list[Row]:
+    """The rows of turns in any state, shaped like memories', locked likewise."""
+    return list(await connection.fetch(_LOCK_TURNS, account, episode_ids, blob_ids))
+
+
+async def still_expired(
+    connection: Connection, *, account: AccountId, ids: Sequence[uuid.UUID], now: datetime
+) -> list[uuid.UUID]:
+    """Those of these memories whose time is over."""
+    return [r["memory_id"] for r in await connection.fetch(_STILL_EXPIRED, account, ids, now)]
+
+
+async def revision_counts(
+    database: Database, *, account: AccountId, ids: Sequence[uuid.UUID]
+) -> dict[uuid.UUID, int]:
+    """Memory → how many earlier revisions it has, where there are any."""
+    rows = await database.fetch(_REVISION_COUNTS, account, ids)
+    return {r["memory_id"]: int(r["earlier"]) for r in rows}
 
 
 async def erase(
     connection: Connection,
     *,
     account: AccountId,
-    memory_ids: Sequence[uuid.UUID],
+    erased: Erased,
     now: datetime,
     outside_store: bool,
-    receipts: Sequence[tuple[int, bytes]],
-    receipt_blob_ids: Sequence[bytes],
-    receipt_head: bytes,
 ) -> None:
-    """Erase locked memories; their receipts are also the journal's tombstones."""
+    """Erase locked rows; their receipts are stored with it."""
     await connection.execute(
         _ERASE,
         account,
-        memory_ids,
+        erased.rows,
         now,
         outside_store,
-        [n for n, _ in receipts],
-        [signed for _, signed in receipts],
-        receipts[-1][0],
-        receipt_head,
-        receipt_blob_ids,
+        [n for n, _ in erased.receipts],
+        [signed for _, signed in erased.receipts],
+        erased.receipts[-1][0],
+        erased.receipt_head,
+        erased.receipt_blob_ids,
+        erased.turns,
+        [stone for stone, _, _ in erased.turn_stones],
+        [number for _, number, _ in erased.turn_stones],
+        [blob for _, _, blob in erased.turn_stones],
     )
-
-
-async def namespace_memories(
-    database: Database, *, account: AccountId, namespace_id: int, limit: int
-) -> list[uuid.UUID]:
-    """Ids of a namespace's memories and waiting turns, in no order."""
-    rows = await database.fetch(_NAMESPACE_MEMORIES, account, namespace_id, limit)
-    return [r["memory_id"] for r in rows]
 
 
 async def tombstoned(
@@ -144,3 +247,32 @@ async def tombstoned(
     """Which of these were erased."""
     rows = await connection.fetch(_TOMBSTONED, account, memory_ids)
     return {r["memory_id"] for r in rows}
+
+
+async def tombstones(
+    database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
+) -> dict[uuid.UUID, str | None]:
+    """Those of these that were erased → the namespace they were in, None where it is not known."""
+    rows = await database.fetch(_TOMBSTONES, account, memory_ids)
+    return {r["memory_id"]: r["namespace"] for r in rows}
+
+
+async def erased_blobs(
+    database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
+) -> list[bytes]:
+    """The blobs that these erased memories had."""
+    rows = await database.fetch(_ERASED_BLOBS, account, memory_ids)
+    return [r["blob_id"] for r in rows]
+
+
+async def insert_tombstones(
+    connection: Connection,
+    *,
+    account: AccountId,
+    items: Sequence[tuple[uuid.UUID, bytes]],
+    namespace: str | None,
+    now: datetime,
+) -> None:
+    """Remember that these (memory, blob) were erased, unless that is known."""
+    ids, blobs = [i for i, _ in items], [b for _, b in items]
+    await connection.execute(_INSERT_TOMBSTONES, account, now, ids, blobs, namespace)

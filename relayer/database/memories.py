@@ -11,16 +11,22 @@ from datetime import datetime
 from typing import Final
 
 from relayer.database.pool import Connection, Database, Row
+from relayer.record import IN_FORCE, State
 from relayer.sealed.keys import AccountId, PublicKey
 
 SEALED: Final = "sealed"
 OPAQUE: Final = "opaque"
+PENDING: Final = "pending"
+KEPT: Final = "kept"
 
-# Which of these facts the account already holds, by fingerprint.
+# Which of these facts the account already holds, by fingerprint; also those that wait for review
+# or were rejected, but none that was superseded.
 _KNOWN_FACTS: Final = """
-SELECT m.fingerprint, m.memory_id, m.embedding_model IS NOT NULL AS embedded, m.expires_at
+SELECT m.fingerprint, m.memory_id, m.embedding_model IS NOT NULL AS embedded, m.expires_at,
+       m.given_expires_at, m.review, m.source
 FROM memories m
 WHERE m.account_id = $1 AND m.fingerprint = ANY ($3) AND m.namespace_id = ANY ($2)
+  AND m.superseded_at IS NULL
 """
 
 # What an earlier request with one of these idempotency marks stored.
@@ -41,20 +47,28 @@ WITH stored AS (
     INSERT INTO memories (
         account_id, memory_id, namespace_id, epoch, seq, revision, type, format, kind, importance,
         confidence, writer, event_time, created_at, expires_at, blob_id, size_bytes, word_count,
-        tokens, source, fingerprint, index_version, stored_at)
-    SELECT $1, memory_id, namespace_id, epoch, seq, revision, type, format, kind, importance,
-           confidence, writer, event_time, created_at, expires_at, blob_id, size_bytes, word_count,
+        tokens, source, fingerprint, index_version, stored_at, revision_of, superseded_at,
+        superseded_by, pinned, review, stale, given_expires_at)
+    SELECT $1, memory_id, r.namespace_id, epoch, seq, revision, type, format, kind, importance,
+           confidence, writer, event_time, created_at,
+           CASE WHEN pinned THEN expires_at
+                ELSE least(expires_at, created_at + n.ttl_s * interval '1 second') END,
+           blob_id, size_bytes, r.word_count,
            coalesce((SELECT array_agg(p.token)
                      FROM unnest($17::uuid[], $19::bigint[]) AS p (memory_id, token)
                      WHERE p.memory_id = r.memory_id), '{}'),
-           source, fingerprint, $23, $2
+           source, fingerprint, $23, stored_at, revision_of, superseded_at, superseded_by, pinned,
+           review, stale, expires_at
     FROM unnest($6::uuid[], $7::int[], $8::int[], $9::bigint[], $10::text[], $11::text[],
                 $12::text[], $13::text[], $14::timestamptz[], $15::timestamptz[], $16::bytea[],
                 $20::int[], $21::smallint[], $22::bytea[], $5::bytea[], $40::timestamptz[],
-                $41::int[], $42::smallint[], $44::bigint[])
+                $41::int[], $42::smallint[], $44::bigint[], $45::timestamptz[], $46::uuid[],
+                $47::timestamptz[], $48::uuid[], $49::bool[], $50::text[], $51::bool[])
         AS r (memory_id, namespace_id, epoch, seq, format, kind, importance, confidence,
               event_time, expires_at, blob_id, size_bytes, word_count, fingerprint, writer,
-              created_at, revision, type, source)
+              created_at, revision, type, source, stored_at, revision_of, superseded_at,
+              superseded_by, pinned, review, stale)
+    JOIN namespaces n ON n.account_id = $1 AND n.namespace_id = r.namespace_id
 ), posting AS (
     INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
     SELECT $1, namespace_id, token, memory_id, frequency, word_count
@@ -69,18 +83,21 @@ WITH stored AS (
     UPDATE namespaces n
     SET memory_count = n.memory_count + c.memories, word_count = n.word_count + c.words,
         storage_bytes = n.storage_bytes + c.bytes, updated_at = $2
-    FROM (SELECT namespace_id, count(*) AS memories, sum(word_count) AS words,
+    FROM (SELECT namespace_id, count(*) FILTER (WHERE revision_of IS NULL) AS memories,
+                 coalesce(sum(word_count) FILTER (WHERE revision_of IS NULL), 0) AS words,
                  sum(size_bytes) AS bytes
-          FROM unnest($7::int[], $20::int[], $21::smallint[])
-              AS r (namespace_id, size_bytes, word_count)
+          FROM unnest($7::int[], $20::int[], $21::smallint[], $46::uuid[])
+              AS r (namespace_id, size_bytes, word_count, revision_of)
           GROUP BY namespace_id) c
     WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
 ), episode AS (
     INSERT INTO episodes (account_id, episode_id, namespace_id, epoch, writer, blob_id, size_bytes,
                           state, created_at)
-    SELECT $1, episode_id, namespace_id, epoch, writer, blob_id, size_bytes, 'pending', $2
-    FROM unnest($34::uuid[], $35::int[], $36::int[], $37::bytea[], $38::int[], $43::bytea[])
-        AS e (episode_id, namespace_id, epoch, blob_id, size_bytes, writer)
+    SELECT $1, episode_id, namespace_id, epoch, writer, blob_id, size_bytes, state,
+           coalesce(created_at, $2)
+    FROM unnest($34::uuid[], $35::int[], $36::int[], $37::bytea[], $38::int[], $43::bytea[],
+                $52::text[], $53::timestamptz[])
+        AS e (episode_id, namespace_id, epoch, blob_id, size_bytes, writer, state, created_at)
 ), intent AS (
     DELETE FROM blob_outbox
     WHERE account_id = $1 AND (blob_id = ANY ($16::bytea[]) OR blob_id = ANY ($37::bytea[]))
@@ -90,28 +107,32 @@ WITH stored AS (
 )
 UPDATE accounts
 SET receipt_seq = $32, receipt_head = $33, memory_seq = memory_seq + cardinality($6::uuid[]),
-    memory_count = memory_count + cardinality($6::uuid[]), storage_bytes = storage_bytes + $39
+    storage_bytes = storage_bytes + $39,
+    memory_count = memory_count + (SELECT count(*) FROM unnest($46::uuid[]) AS r (revision_of)
+                                   WHERE revision_of IS NULL)
 WHERE account_id = $1
 """
 
-_MEMORY_COLUMNS: Final = """
+MEMORY_COLUMNS: Final = """
     m.memory_id, ns.name AS namespace, m.namespace_id, m.epoch, m.seq, m.revision, m.type, m.format,
     m.kind, m.importance, m.confidence, m.writer, m.event_time, m.created_at, m.expires_at,
-    m.blob_id, m.embedding_model
+    m.blob_id, m.size_bytes, m.embedding_model, m.revision_of, m.stored_at, m.superseded_at,
+    m.superseded_by, m.pinned, m.review, m.stale, m.seen_count, m.last_seen_at, m.given_expires_at
 """
 _MEMORIES: Final = f"""
-SELECT {_MEMORY_COLUMNS}
+SELECT {MEMORY_COLUMNS}
 FROM memories m
 JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
 WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND (m.expires_at IS NULL OR m.expires_at > $3)
+  AND m.revision_of IS NULL
 """
-_NEWEST: Final = f"""
-SELECT {_MEMORY_COLUMNS}
-FROM memories m
-JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
-WHERE m.account_id = $1 AND m.namespace_id = ANY ($2) AND m.seq < $3
-  AND ($4::text IS NULL OR m.kind = $4) AND (m.expires_at IS NULL OR m.expires_at > $6)
-ORDER BY m.seq DESC LIMIT $5
+
+# That facts were said once more.
+_SEEN: Final = """
+UPDATE memories m SET seen_count = m.seen_count + s.times, last_seen_at = $3
+FROM (SELECT memory_id, count(*)::int AS times FROM unnest($2::uuid[]) AS s (memory_id)
+      GROUP BY memory_id) s
+WHERE m.account_id = $1 AND m.memory_id = s.memory_id
 """
 
 # States for pollers: stored at once, found by vector later.
@@ -121,7 +142,7 @@ SELECT m.memory_id AS id, ns.name AS namespace, m.blob_id,
             WHEN $3 AND m.embedding_model IS NULL THEN 'uploaded' ELSE 'done' END AS state
 FROM memories m
 JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
-WHERE m.account_id = $1 AND m.memory_id = ANY ($2)
+WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND m.revision_of IS NULL
 UNION ALL
 SELECT e.episode_id, ns.name, e.blob_id, e.state
 FROM episodes e
@@ -135,7 +156,8 @@ SELECT count(*) FROM memories WHERE account_id = $1 AND namespace_id = $2 AND fo
 _KNOWN_BLOBS: Final = """
 SELECT blob_id FROM memories WHERE account_id = $1 AND blob_id = ANY ($2)
 UNION ALL SELECT blob_id FROM episodes WHERE account_id = $1 AND blob_id = ANY ($2)
-UNION ALL SELECT blob_id FROM blob_outbox WHERE account_id = $1 AND blob_id = ANY ($2)
+UNION ALL SELECT blob_id FROM blob_outbox
+WHERE account_id = $1 AND blob_id = ANY ($2) AND NOT stray
 """
 _DELETE_EXPIRED_MARKS: Final = "DELETE FROM idempotency WHERE expires_at < now()"
 
@@ -148,6 +170,8 @@ class NewMemory:
         postings: token → clipped frequency.
         source: the token of its source, which is among the postings, too.
         word_count: rounded number of words.
+        stored_at: when this revision was stored; `created_at` is when the memory was.
+        revision_of: the memory whose earlier revision this is; its id is then derived from that.
     """
 
     memory_id: uuid.UUID
@@ -169,11 +193,14 @@ class NewMemory:
     postings: dict[int, int] = field(repr=False)
     source: int | None
     fingerprint: bytes | None
+    stored_at: datetime
+    revision_of: uuid.UUID | None = None
+    state: State = IN_FORCE
 
 
 @dataclass(frozen=True)
 class NewEpisode:
-    """A sealed turn whose facts are still to be extracted."""
+    """A sealed turn: `PENDING` until its facts are extracted, or `KEPT` beside them."""
 
     episode_id: uuid.UUID
     namespace_id: int
@@ -181,6 +208,8 @@ class NewEpisode:
     writer: PublicKey
     blob_id: bytes
     blob: bytes = field(repr=False)
+    state: str = PENDING
+    created_at: datetime | None = None  # now, unless it is restored
 
 
 @dataclass(frozen=True)
@@ -216,7 +245,7 @@ async def known_facts(
     namespace_ids: Sequence[int],
     fingerprints: Sequence[bytes],
 ) -> dict[bytes, Row]:
-    """Fingerprint → (memory_id, embedded, expires_at) of facts that are already stored."""
+    """Fingerprint → (memory_id, embedded, expiries, review, source) of facts already stored."""
     rows = await database.fetch(_KNOWN_FACTS, account, namespace_ids, fingerprints)
     return {r["fingerprint"]: r for r in rows}
 
@@ -285,7 +314,23 @@ async def write(connection: Connection, account: AccountId, request: Write) -> N
         [m.type for m in ms],
         [e.writer for e in es],
         [m.source for m in ms],
+        [m.stored_at for m in ms],
+        [m.revision_of for m in ms],
+        [m.state.superseded_at for m in ms],
+        [m.state.superseded_by for m in ms],
+        [m.state.pinned for m in ms],
+        [m.state.review for m in ms],
+        [m.state.stale for m in ms],
+        [e.state for e in es],
+        [e.created_at for e in es],
     )
+
+
+async def count_seen(
+    connection: Connection, *, account: AccountId, ids: Sequence[uuid.UUID], now: datetime
+) -> None:
+    """Count each of these memories as said once more, as often as it stands there."""
+    await connection.execute(_SEEN, account, ids, now)
 
 
 async def find_memories(
@@ -293,20 +338,6 @@ async def find_memories(
 ) -> list[Row]:
     """Rows of living memories of the account, in no order."""
     return await database.fetch(_MEMORIES, account, memory_ids, now)
-
-
-async def newest(
-    database: Database,
-    *,
-    account: AccountId,
-    namespace_ids: Sequence[int],
-    before_seq: int,
-    kind: str | None,
-    limit: int,
-    now: datetime,
-) -> list[Row]:
-    """A page of memories, newest first."""
-    return await database.fetch(_NEWEST, account, namespace_ids, before_seq, kind, limit, now)
 
 
 async def states(

@@ -1,4 +1,4 @@
-"""Statements on what an outside blob store has still to delete.
+"""Statements on what a blob store has still to delete.
 
 Not here: deleting (`relayer.outbox`).
 """
@@ -11,19 +11,24 @@ from relayer.database.accounts import lock_account
 from relayer.database.pool import Connection, Database
 from relayer.sealed.keys import AccountId
 
-# That blobs put outside are to go unless a transaction comes to refer to them.
+# That blobs are to go unless a transaction comes to refer to them.
 _INTEND: Final = """
-INSERT INTO blob_outbox (account_id, blob_id, due_at)
-SELECT $1, blob_id, $3 FROM unnest($2::bytea[]) AS b (blob_id)
-ON CONFLICT DO NOTHING
+INSERT INTO blob_outbox (account_id, blob_id, due_at, stray)
+SELECT $1, blob_id, $3, $4 FROM unnest($2::bytea[]) AS b (blob_id)
+ON CONFLICT DO NOTHING RETURNING blob_id
 """
+_NEWEST_RECEIPT: Final = "SELECT receipt_seq FROM accounts WHERE account_id = $1"
+# What is due: no stray blob of an account some of whose memories may have lost their rows.
 _OUTBOX: Final = """
-SELECT account_id, blob_id FROM blob_outbox WHERE due_at <= $2 ORDER BY due_at LIMIT $1
+SELECT o.account_id, o.blob_id FROM blob_outbox o
+WHERE o.due_at <= $2 AND NOT (o.stray AND EXISTS (
+    SELECT FROM accounts a WHERE a.account_id = o.account_id AND a.incomplete))
+ORDER BY o.due_at, o.account_id, o.blob_id LIMIT $1 OFFSET $3
 """
 _REFERENCED: Final = """
 SELECT EXISTS (SELECT FROM memories WHERE account_id = $1 AND blob_id = $2)
     OR EXISTS (SELECT FROM episodes
-               WHERE account_id = $1 AND blob_id = $2 AND state = 'pending')
+               WHERE account_id = $1 AND blob_id = $2 AND state <> 'done')
 """
 _DELETE_OUTBOX: Final = "DELETE FROM blob_outbox WHERE account_id = $1 AND blob_id = $2"
 _OUTBOX_HOLDS: Final = """
@@ -31,18 +36,31 @@ SELECT count(*) FROM blob_outbox WHERE account_id = $1 AND blob_id = ANY ($2)
 """
 
 
+async def newest_receipt(database: Database, account: AccountId) -> int:
+    """The number of the account's newest receipt, 0 without one."""
+    row = await database.fetchrow(_NEWEST_RECEIPT, account)
+    return 0 if row is None else int(row["receipt_seq"])
+
+
 async def intend(
-    database: Database, *, account: AccountId, blob_ids: Sequence[bytes], due_at: datetime
-) -> None:
-    """Note blobs about to be put outside: they go at that time unless a row refers to them."""
-    await database.execute(_INTEND, account, blob_ids, due_at)
+    database: Database | Connection,
+    *,
+    account: AccountId,
+    blob_ids: Sequence[bytes],
+    due_at: datetime,
+    stray: bool = False,
+) -> set[bytes]:
+    """Note blobs about to be put outside, or found astray: they go at that time unless a row
+    refers to them. Those that were not noted yet."""
+    rows = await database.fetch(_INTEND, account, blob_ids, due_at, stray)
+    return {r["blob_id"] for r in rows}
 
 
 async def due_deletions(
-    database: Database, *, now: datetime, limit: int
+    database: Database, *, now: datetime, after: int, limit: int
 ) -> list[tuple[AccountId, bytes]]:
-    """Blobs that an outside store has to delete by now, longest due first."""
-    rows = await database.fetch(_OUTBOX, limit, now)
+    """Blobs that an outside store has to delete by now, longest due first, some passed over."""
+    rows = await database.fetch(_OUTBOX, limit, now, after)
     return [(AccountId(r["account_id"]), r["blob_id"]) for r in rows]
 
 

@@ -18,6 +18,9 @@ from relayer.sealed.keys import AccountId, parse_account
 EMBED = "embed"
 EXTRACT = "extract"
 REINDEX = "reindex"
+RESEAL = "reseal"
+CONSOLIDATE = "consolidate"
+RESTORE = "restore"
 DELETE_BLOBS = "delete_blobs"
 
 _WAITING: Final = """

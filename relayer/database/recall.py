@@ -1,6 +1,7 @@
 """The one statement that gathers a recall's evidence: nearest vectors, matched words, neighbours.
 
-Not here: turning and hashing a query (`relayer.recall`), making one score of it (`relayer.fusion`).
+Not here: turning and hashing a query (`relayer.recall`), making one score of it
+(`relayer.query.fusion`).
 
 - Every number of BM25 is float8: bare literals would make PostgreSQL compute logarithms in numeric,
   three times slower.
@@ -16,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from relayer.database.memories import MEMORY_COLUMNS
 from relayer.database.pool import Database, Row, halfvec
 from relayer.sealed.keys import AccountId
 
@@ -30,8 +32,9 @@ NEIGHBOUR_TIME: Final = timedelta(minutes=10)
 _FOUND_AT_ALL: Final = """
     m.namespace_id = ANY ($6::int[]) AND m.format = 'sealed'
     AND (m.expires_at IS NULL OR m.expires_at > $11)
+    AND (m.review IS NULL OR m.review = 'contradiction')
     AND (m.superseded_at IS NULL OR m.superseded_at > $12)
-    AND ($12::timestamptz IS NULL OR m.created_at <= $12)
+    AND ($12::timestamptz IS NULL OR m.stored_at <= $12)
     AND ($13::text[] IS NULL OR m.kind = ANY ($13))
     AND ($14::bytea[] IS NULL OR m.writer = ANY ($14))
     AND ($15::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) >= $15)
@@ -70,9 +73,10 @@ WITH collection AS MATERIALIZED (
     JOIN postings p ON p.account_id = $1 AND p.namespace_id = q.namespace_id AND p.token = q.token
 ), weighed AS MATERIALIZED (
     SELECT f.ordinal, f.memory_id, f.weight, f.tf, f.length, c.mean,
-           -- A write under way may have left its postings before the count of memories.
-           ln(1::float8 + greatest(c.documents - f.df + 0.5::float8, 0::float8)
-                          / (f.df + 0.5::float8)) AS idf
+           -- Earlier revisions have words, too, and a write under way may have left its postings
+           -- before the count of memories: no word is in more memories than there are.
+           ln(1::float8 + (c.documents - least(f.df, c.documents) + 0.5::float8)
+                          / (least(f.df, c.documents) + 0.5::float8)) AS idf
     FROM posting f CROSS JOIN collection c
 ), part AS (
     -- A word of the query counts once, however many of its forms a memory has.
@@ -149,10 +153,8 @@ SELECT * FROM (
 ) AS whole
 """
 
-_ROWS: Final = """
-SELECT m.memory_id, ns.name AS namespace, m.epoch, m.seq, m.revision, m.type, m.format, m.kind,
-       m.importance, m.confidence, m.writer, m.event_time, m.created_at, m.expires_at, m.blob_id,
-       m.embedding_model
+_ROWS: Final = f"""
+SELECT {MEMORY_COLUMNS}
 FROM memories m
 JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = m.namespace_id
 WHERE m.account_id = $1 AND m.seq = ANY ($2)
@@ -165,6 +167,7 @@ FROM vectors v
 JOIN memories m ON m.account_id = $1 AND m.memory_id = v.memory_id
 WHERE v.account_id = $1 AND v.namespace_id = $2 AND v.model = $3 AND m.format = 'opaque'
   AND (m.expires_at IS NULL OR m.expires_at > $5)
+  AND m.superseded_at IS NULL AND (m.review IS NULL OR m.review = 'contradiction')
 ORDER BY distance, m.seq DESC LIMIT $6
 """
 

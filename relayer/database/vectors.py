@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from relayer.database import webhooks as webhook_rows
 from relayer.database.accounts import lock_account
 from relayer.database.memories import NewMemory
 from relayer.database.pool import Connection, Database, Row, halfvec
@@ -32,8 +33,8 @@ START: Final[Position] = (0, "", 0)
 FORGOTTEN_AT_ONCE: Final = 5_000
 
 _COLUMNS: Final = """
-    m.memory_id, m.namespace_id, m.epoch, m.seq, m.revision, m.type, m.blob_id, m.size_bytes,
-    m.index_version, m.embedding_version
+    m.memory_id, m.revision_of, m.namespace_id, m.epoch, m.seq, m.revision, m.type, m.blob_id,
+    m.size_bytes, m.index_version, m.embedding_version
 """
 _IS_DUE: Final = """
     m.format = 'sealed' AND (m.index_version < $2
@@ -92,10 +93,12 @@ UPDATE memories SET embedding_version = ''
 WHERE account_id = $1 AND format = 'sealed' AND seq > $2 AND seq <= $3 AND embedding_version <> ''
 """
 
-# Lock the rows that still live and are still due: an erased one must not get a vector.
+# Lock the rows that still live, are still due and say what was looked at: an erased one must not
+# get a vector, and an edited one not that of its text of before.
 _LOCK: Final = f"""
 SELECT m.memory_id, m.index_version, m.embedding_version FROM memories m
-WHERE m.account_id = $1 AND m.memory_id = ANY ($4) AND {_IS_DUE}
+WHERE m.account_id = $1 AND {_IS_DUE}
+  AND (m.memory_id, m.blob_id) IN (SELECT * FROM unnest($4::uuid[], $5::bytea[]))
 ORDER BY m.memory_id FOR UPDATE
 """
 _DELETE_VECTORS: Final = "DELETE FROM vectors WHERE account_id = $1 AND memory_id = ANY ($2)"
@@ -138,7 +141,7 @@ WITH word AS (
     FROM (SELECT m.namespace_id, sum(r.word_count - m.word_count) AS more
           FROM memories m
           JOIN unnest($3::uuid[], $4::smallint[]) AS r (memory_id, word_count) USING (memory_id)
-          WHERE m.account_id = $1 GROUP BY m.namespace_id) c
+          WHERE m.account_id = $1 AND m.revision_of IS NULL GROUP BY m.namespace_id) c
     WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
 ), memory AS (
     UPDATE memories m
@@ -194,6 +197,7 @@ class Indexed:
     """What some memories are found by from now on.
 
     Attributes:
+        blobs: memory → the blob that all of this was computed from.
         given_up: memories that get no vector → `NO_VECTOR` or `LOST`.
         missing: memories that are tried again once their blobs are back.
     """
@@ -204,6 +208,7 @@ class Indexed:
     vectors: Sequence[Vector]
     given_up: Mapping[uuid.UUID, str]
     missing: Set[uuid.UUID]
+    blobs: Mapping[uuid.UUID, bytes]
 
 
 @dataclass(frozen=True)
@@ -279,7 +284,9 @@ async def store(database: Database, *, account: AccountId, indexed: Indexed) -> 
         if indexed.words:  # they change the counts that writes and erasures change under this lock
             await lock_account(connection, account)
         at = indexed.versions
-        locked = await connection.fetch(_LOCK, account, at.index, at.embedding, sorted(ids))
+        named = sorted(ids)
+        blobs = [indexed.blobs[i] for i in named]
+        locked = await connection.fetch(_LOCK, account, at.index, at.embedding, named, blobs)
         unworded = {r["memory_id"] for r in locked if r["index_version"] < at.index}
         unembedded = {r["memory_id"] for r in locked if r["embedding_version"] != at.embedding}
         words = [w for w in indexed.words if w.memory_id in unworded]
@@ -291,12 +298,12 @@ async def store(database: Database, *, account: AccountId, indexed: Indexed) -> 
         if embedded or given_up:
             await connection.execute(_DELETE_VECTORS, account, [*embedded, *given_up])
             await _insert(connection, account, indexed, embedded, vectors)
+            await webhook_rows.note_indexed(connection, account, embedded)
             marks = list(given_up.values())
             await connection.execute(
                 _GIVE_UP, account, list(given_up), marks, at.embedding, at.index
             )
-        if indexed.missing:
-            missing = list(indexed.missing)
+        if missing := [r["memory_id"] for r in locked if r["memory_id"] in indexed.missing]:
             await connection.execute(_MARK_MISSING, account, at.index, at.embedding, missing)
     return any(r["memory_id"] not in indexed.missing for r in locked)
 

@@ -1,6 +1,7 @@
 """Queries as vectors of every model that memories still have vectors of.
 
-It does not own which models those are (`query_vectors.py`) or how an embedder is built (`app.py`).
+It does not own which models those are (`query.vectors`) or how an embedder is built
+(`building.py`).
 
 - The current model's vector never waits for another model's beyond `OTHER_WAIT_S`.
 - A model that is away is not asked again for `AWAY_S`: no recall pays twice for finding out. One

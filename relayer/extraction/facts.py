@@ -54,19 +54,16 @@ class Extractor(Protocol):
     """Something that finds facts in a turn: `LlmExtractor` or `SentenceExtractor`."""
 
     async def extract(self, turn: Turn) -> list[Fact]:
-        """Return the facts of `turn` in its order, none of them in `turn.related`."""
+        """Return the facts of `turn` in its order, also those that are known already."""
         ...
 
 
-def distinct(facts: Iterable[Fact], related: Sequence[str]) -> list[Fact]:
-    """Return the facts that are of use, each once, and none that is known already."""
-    # A longer text is no fact; to normalise it would cost much.
-    known = {normalised(text) for text in related if len(text) <= FACT_CHARS_MAX}
+def distinct(facts: Iterable[Fact]) -> list[Fact]:
+    """Return the facts that are of use, each once."""
     kept: dict[str, Fact] = {}
     for fact in facts:
         key = normalised(fact.text)
-        new = key not in known or fact.contradicts is not None
-        if new and key not in kept and _is_usable(fact.text, key):
+        if key not in kept and _is_usable(fact.text, key):
             kept[key] = fact
     return list(kept.values())
 
@@ -80,6 +77,31 @@ _WORD: Final = re.compile(
 def normalised(text: str) -> str:
     """Return `text` for comparing: words, numbers and their signs, folded, one blank between."""
     return " ".join(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
+
+
+FILLERS: Final = frozenset(
+    "an the very really just also simply actually indeed please der die das den dem ein eine"
+    " einen einem einer sehr auch wirklich eben einfach".split()
+)
+_PLURAL_CHARS_MIN: Final = 4
+
+
+def say_the_same(one: str, other: str) -> bool:
+    """Return whether two facts say the same: word for word, but for fillers and a plural's s.
+
+    Anything else may be the point of it: a number, a denial, a tense, who did what to whom.
+    """
+    if max(len(one), len(other)) > FACT_CHARS_MAX:
+        return False
+    return _content(one) == _content(other)
+
+
+def _content(text: str) -> list[str]:
+    words = [word for word in normalised(text).split() if word not in FILLERS]
+    return [
+        word[:-1] if len(word) >= _PLURAL_CHARS_MIN and word.endswith("s") else word
+        for word in words
+    ]
 
 
 def _is_usable(text: str, key: str) -> bool:

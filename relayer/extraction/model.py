@@ -64,7 +64,7 @@ class LlmExtractor:
         reply = await self._model.structured(
             system=self._system, user=_prompt(turn), schema_name="facts", schema=SCHEMA
         )
-        facts = await asyncio.to_thread(lambda: distinct(_facts(reply, turn), turn.related))
+        facts = await asyncio.to_thread(lambda: distinct(_facts(reply, turn)))
         order = sorted(range(len(facts)), key=lambda n: IMPORTANCES.index(facts[n].importance))
         return [facts[n] for n in sorted(order[: self._facts_max])]
 

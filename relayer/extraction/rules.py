@@ -39,14 +39,14 @@ class SentenceExtractor:
         self._facts_max = facts_max
 
     async def extract(self, turn: Turn) -> list[Fact]:
-        """Return the facts of `turn`, at most `facts_max`, none of them in `turn.related`."""
+        """Return the facts of `turn`, at most `facts_max`."""
         return await asyncio.to_thread(self._extract, turn)  # 64 KiB take about 0.25 s
 
     def _extract(self, turn: Turn) -> list[Fact]:
         alone = len(messages(turn.text)) == 1
         scored = [pair for said in heard(turn.text) for pair in _judged(said, alone=alone)]
         scores = {fact.text: score for score, fact in reversed(scored)}
-        facts = distinct((fact for _, fact in scored), turn.related)
+        facts = distinct(fact for _, fact in scored)
         order = sorted(range(len(facts)), key=lambda n: -scores[facts[n].text])
         return [
             replace(facts[n], event_time_ms=event_time_ms(facts[n].text, turn.occurred_at))

@@ -45,6 +45,7 @@ from relayer.sealed.primitives import (
     from_base64,
     to_base64,
 )
+from relayer.sealed.succession import open_next
 
 Role = Literal["owner", "writer", "reader", "custodian"]
 CHAIN_DEPTH_MAX: Final = 4
@@ -336,19 +337,33 @@ class Chain:
     def __init__(self, account: AccountId) -> None:
         self.account = account
         self.serial = 0
+        self.epoch = 0  # the newest that any grant names
         self.grants: dict[PublicKey, list[Grant]] = {}
         self.revoked_at: dict[PublicKey, int] = {}
         self.founder: PublicKey | None = None
+        self._successors: dict[PublicKey, PublicKey] = {}
         self._depths: dict[int, int] = {}  # by serial, as judged when the grant was accepted
 
     def copy(self) -> "Chain":
         """A chain that can be continued without changing this one."""
         other = Chain(self.account)
         other.serial, other.founder = self.serial, self.founder
+        other.epoch = self.epoch
         other.grants = {key: list(grants) for key, grants in self.grants.items()}
         other.revoked_at = dict(self.revoked_at)
+        other._successors = dict(self._successors)
         other._depths = dict(self._depths)
         return other
+
+    def learn(self, signed: bytes) -> None:
+        """Take note that a custodian named its successor, by its `relayer-next` object.
+
+        Raises:
+            CryptoError: it does not verify, or the same custodian named another one before.
+        """
+        named = open_next(signed)
+        if self._successors.setdefault(named.relayer, named.next) != named.next:
+            raise CryptoError("a relayer names one successor")
 
     def add(self, item: Grant | Revocation) -> None:
         """Accept the next grant or revocation.
@@ -363,6 +378,7 @@ class Chain:
         if isinstance(item, Grant):
             self._depths[item.serial] = self._check_grant(item)
             self.grants.setdefault(item.recipient, []).append(item)
+            self.epoch = max(self.epoch, *(entry.epoch for entry in item.scope))
         else:
             self._check_revocation(item)
             self.revoked_at[item.recipient] = item.serial
@@ -372,6 +388,16 @@ class Chain:
         """The unexpired grants of `key` above its last revocation."""
         floor = self.revoked_at.get(key, 0)
         return [g for g in self.grants.get(key, []) if g.serial > floor and not g.expired(now_ms)]
+
+    def left_behind(self, now_ms: int) -> set[PublicKey]:
+        """The keys whose live grants do not give all they name in the newest epoch, too."""
+        behind = set()
+        for key in self.grants:
+            entries = [entry for grant in self.live(key, now_ms) for entry in grant.scope]
+            renewed = {entry.namespace for entry in entries if entry.epoch == self.epoch}
+            if {entry.namespace for entry in entries} - renewed:
+                behind.add(key)
+        return behind
 
     def _check_grant(self, grant: Grant) -> int:
         """How many grants lead from the founder to this one, itself included.
@@ -386,8 +412,11 @@ class Chain:
             return 1
         rights = self._rights(grant.issuer, grant.created_ms)
         if grant.role == "custodian":
-            rights = [g for g in rights if g.role == "owner"]
-            if not rights:
+            owned = [g for g in rights if g.role == "owner"]
+            if not owned and self._successors.get(grant.issuer) == grant.recipient:
+                # The same relayer under its next key: it stands where it stood.
+                return min(self._depths[g.serial] for g in rights)
+            if not (rights := owned):
                 raise CryptoError("only owners appoint a custodian")
         depth = 1 + min(self._depths[g.serial] for g in rights)
         if depth > CHAIN_DEPTH_MAX:
@@ -424,6 +453,12 @@ class Chain:
         if not rights:
             raise CryptoError("the issuer may not issue")
         return rights
+
+
+def oldest_epoch(grants: Sequence[Grant]) -> int:
+    """The oldest epoch whose keys a holder of these grants still uses: the newest grant says it."""
+    newest = max(grants, key=lambda grant: grant.serial)
+    return min(entry.epoch for entry in newest.scope)
 
 
 def parse_any(signed: bytes) -> Grant | Revocation:

@@ -32,9 +32,14 @@ def sign_object(identity: Identity, kind: str, members: dict[str, Any]) -> bytes
 
 
 def open_object(
-    signed: bytes, kind: str, signer: PublicKey, members: frozenset[str]
+    signed: bytes,
+    kind: str,
+    signer: PublicKey,
+    members: frozenset[str],
+    *,
+    optional: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
-    """The members of a signed object, `v` checked and removed.
+    """The members of a signed object, `v` checked and removed; the optional ones may be missing.
 
     Raises:
         CryptoError: bad signature, not strict JSON, other members than `members`.
@@ -43,7 +48,8 @@ def open_object(
         raise CryptoError("bad object length")
     payload, signature = signed[:-SIGNATURE_BYTES], signed[-SIGNATURE_BYTES:]
     verify_signature(signer, signed_message(kind, payload), signature)
-    return strict_object(payload, members)
+    said = strict_json(payload).keys() & optional
+    return strict_object(payload, members | said)
 
 
 def claimed(signed: bytes, member: str) -> str:

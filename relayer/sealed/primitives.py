@@ -55,6 +55,11 @@ def kdf(key: bytes, label: str, *parts: bytes) -> bytes:
     return mac(32, key, label, *parts)
 
 
+def blake2b_128(data: bytes) -> bytes:
+    """Unkeyed BLAKE2b-128."""
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
 def blake2b_256(data: bytes) -> bytes:
     """Unkeyed BLAKE2b with a 32-byte digest."""
     return hashlib.blake2b(data, digest_size=32).digest()

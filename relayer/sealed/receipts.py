@@ -1,6 +1,10 @@
-"""Receipts, their hash chain, and the other objects a relayer signs. Source: SPEC §4.3, §6.
+"""Receipts, their hash chain, and the other objects a relayer signs. Source: SPEC §4.3, §6, §15.
 
-Not here: when a receipt is due (`memory.py`, `accounts.py`) and its row lock (`database.py`).
+Not here: when a receipt is due (`writer.py`, `eraser.py`, `accounts.py`) and its row lock
+(`database.accounts`); which keys a relayer has had (`sealed.succession`).
+
+- A chain is signed by the keys of one relayer, oldest first: where a newer one has signed, an older
+  one never signs again.
 """
 
 import uuid
@@ -20,6 +24,7 @@ from relayer.sealed.keys import (
     settled_namespace,
 )
 from relayer.sealed.objects import (
+    claimed,
     integer_member,
     open_object,
     sign_object,
@@ -33,6 +38,8 @@ OPERATIONS: Final = frozenset(
     "remember analyze restore edit state consolidate import reseal forget expire grant revoke "
     "rebuild close".split()
 )
+REBUILD: Final = "rebuild"
+_CHECKPOINT: Final = frozenset("relayer account seq head grant_serial time".split())
 _RECEIPT: Final = frozenset(
     "relayer account seq prev time op actor namespace epoch items serial".split()
 )
@@ -61,6 +68,7 @@ class Receipt:
     epoch: int | None
     items: tuple[Item, ...]
     serial: int
+    relayer: PublicKey | None = None  # whose signature was verified
 
 
 def sign_receipt(relayer: Identity, receipt: Receipt) -> bytes:
@@ -84,12 +92,13 @@ def sign_receipt(relayer: Identity, receipt: Receipt) -> bytes:
     )
 
 
-def open_receipt(signed: bytes, relayer: PublicKey) -> Receipt:
-    """A receipt of this relayer.
+def open_receipt(signed: bytes, *relayers: PublicKey) -> Receipt:
+    """A receipt of this relayer, signed by any key that it has had.
 
     Raises:
         CryptoError: bad signature or members.
     """
+    relayer = _signer(signed, relayers)
     m = open_object(signed, "receipt", relayer, _RECEIPT)
     if m["relayer"] != relayer.hex() or text_member(m["op"]) not in OPERATIONS:
         raise CryptoError("another relayer's receipt or an unknown operation")
@@ -105,7 +114,17 @@ def open_receipt(signed: bytes, relayer: PublicKey) -> Receipt:
         epoch=None if epoch is None else integer_member(epoch, low=1, high=EPOCH_MAX),
         items=_parse_items(m["items"]),
         serial=integer_member(m["serial"], low=0),
+        relayer=relayer,
     )
+
+
+def _signer(signed: bytes, relayers: Sequence[PublicKey]) -> PublicKey:
+    """Which of a relayer's keys to verify an object with: the one it names, else the last."""
+    try:
+        named = claimed(signed, "relayer")
+    except CryptoError:
+        named = ""
+    return next((key for key in relayers if key.hex() == named), relayers[-1])
 
 
 def _parse_items(value: Any) -> tuple[Item, ...]:
@@ -126,20 +145,94 @@ def chain_hash(signed: bytes) -> bytes:
     return blake2b_256(signed)
 
 
+class ReceiptChain:
+    """An account's receipts, followed one by one; `seq` and `head` are those of the last."""
+
+    def __init__(
+        self, relayers: Sequence[PublicKey], *, seq: int = 0, head: bytes = FIRST_PREVIOUS
+    ) -> None:
+        self._relayers = tuple(relayers)
+        self.seq, self.head = seq, head
+        self._begins = True
+
+    def follow(self, signed: bytes) -> Receipt:
+        """The next receipt, which must follow the last without a gap; only the first may be that
+        of an account rebuilt.
+
+        Raises:
+            CryptoError: it is missing, altered, out of order or of another relayer, or signed by a
+                key that had been replaced.
+        """
+        receipt = open_receipt(signed, *self._relayers)
+        follows = (receipt.seq, receipt.previous) == (self.seq + 1, self.head)
+        if receipt.op == REBUILD:
+            # It begins a chain of its own, or follows the one that somebody remembers.
+            follows = self._begins and (follows or self.seq == 0)
+        if not follows:
+            raise CryptoError("the chain of receipts is broken")
+        assert receipt.relayer is not None
+        self._relayers = self._relayers[self._relayers.index(receipt.relayer) :]
+        self.seq, self.head = receipt.seq, chain_hash(signed)
+        self._begins = False
+        return receipt
+
+
 def verify_chain(
-    receipts: Sequence[bytes], relayer: PublicKey, *, seq: int, head: bytes
+    receipts: Sequence[bytes], *relayers: PublicKey, seq: int, head: bytes
 ) -> tuple[int, bytes]:
     """The new (seq, head) after receipts that must follow the given ones without a gap.
 
     Raises:
         CryptoError: a receipt is missing, altered, reordered or of another relayer.
     """
+    chain = ReceiptChain(relayers, seq=seq, head=head)
     for signed in receipts:
-        receipt = open_receipt(signed, relayer)
-        if receipt.seq != seq + 1 or receipt.previous != head:
-            raise CryptoError("the chain of receipts is broken")
-        seq, head = receipt.seq, chain_hash(signed)
-    return seq, head
+        chain.follow(signed)
+    return chain.seq, chain.head
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where an account's chain of receipts stood at a time."""
+
+    account: AccountId
+    seq: int
+    head: bytes
+    grant_serial: int
+    time_ms: int
+
+
+def sign_checkpoint(relayer: Identity, checkpoint: Checkpoint) -> bytes:
+    """The signed `checkpoint`, for its account to keep and to compare."""
+    return sign_object(
+        relayer,
+        "checkpoint",
+        {
+            "relayer": relayer.public_key.hex(),
+            "account": account_text(checkpoint.account),
+            "seq": checkpoint.seq,
+            "head": checkpoint.head.hex(),
+            "grant_serial": checkpoint.grant_serial,
+            "time": checkpoint.time_ms,
+        },
+    )
+
+
+def open_checkpoint(signed: bytes, *relayers: PublicKey) -> Checkpoint:
+    """A checkpoint of this relayer, signed by any key that it has had.
+
+    Raises:
+        CryptoError: bad signature or members.
+    """
+    relayer = _signer(signed, relayers)
+    m = open_object(signed, "checkpoint", relayer, _CHECKPOINT)
+    return Checkpoint(
+        account=parse_account(text_member(m["account"])),
+        seq=integer_member(m["seq"], low=1),
+        head=parse_public_key(text_member(m["head"])),
+        grant_serial=integer_member(m["grant_serial"], low=0),
+        time_ms=integer_member(m["time"], low=0),
+    )
 
 
 def sign_statement(

@@ -13,8 +13,9 @@ import pytest
 from memrelay import __version__
 from memrelay.cli import EXIT_FAILED, EXIT_USAGE, build_parser, main
 from memrelay.commands.shell import text_of
-from memrelay.config import read_profile, write_private
+from memrelay.config import read_profile
 from memrelay.errors import ConfigError
+from memrelay.private import write_private
 
 KEY = "07" * 32
 RELAYER = "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
@@ -42,10 +43,20 @@ COMMANDS = [
     ["ask"],
     ["list"],
     ["get"],
+    ["history"],
+    ["edit"],
+    ["pin"],
+    ["unpin"],
+    ["review"],
+    ["usage"],
+    ["settings"],
     ["forget"],
+    ["close"],
     ["status"],
     ["namespaces"],
     ["receipts"],
+    ["verify"],
+    ["checkpoint"],
     ["trust"],
     ["import"],
     ["export"],
@@ -59,6 +70,9 @@ COMMANDS = [
     ["keys", "list"],
     ["keys", "add"],
     ["keys", "revoke"],
+    ["keys", "recovery"],
+    ["keys", "recover"],
+    ["rotate"],
     ["agents", "provision"],
     ["agents", "list"],
     ["agents", "rotate"],

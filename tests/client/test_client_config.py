@@ -8,17 +8,10 @@ import sys
 
 import pytest
 
-from memrelay.config import (
-    Seen,
-    SeenFile,
-    Settings,
-    is_loopback,
-    locked,
-    profile_path,
-    read_profile,
-    write_private,
-)
+from memrelay.config import Settings, is_loopback, profile_path, read_profile
 from memrelay.errors import ConfigError
+from memrelay.private import locked, write_private
+from memrelay.seen import Seen, SeenFile
 
 KEY = "07" * 32
 ACCOUNT = "0x" + "ab" * 32
@@ -198,7 +191,7 @@ COUNTING = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from memrelay.config import SeenFile
+from memrelay.seen import SeenFile
 
 path, member = Path(sys.argv[1]), sys.argv[2]
 print("ready", flush=True)

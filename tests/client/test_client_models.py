@@ -26,6 +26,9 @@ MEMORY = {
     "tags": ["a"],
     "metadata": {"k": "v"},
     "created_at": "2026-05-04T09:30:00.000Z",
+    "pinned": False,
+    "stale": False,
+    "seen_count": 1,
     "distance": 1,
     "score": 0.5,
 }

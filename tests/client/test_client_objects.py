@@ -14,7 +14,7 @@ from memrelay.sealed.objects import (
     write_json,
 )
 from memrelay.sealed.receipts import NO_HEAD, follow_receipts, read_receipt
-from memrelay.sealed.statement import read_statement, read_successor
+from memrelay.sealed.statement import read_statement, read_succession
 
 NOW_MS = 1_700_000_000_000
 
@@ -190,31 +190,29 @@ def test_malformed_statements_are_refused(example, changes):
         read_statement(data, pinned=None, now_ms=NOW_MS)
 
 
-def test_a_successor_is_named_by_the_pinned_key_itself(example):
+def named_next(example, relayer, signer=None):
     payload = {
-        "relayer": example.agent.public_key.hex(),
+        "relayer": relayer.public_key.hex(),
         "next": example.agent.public_key.hex(),
         "created": NOW_MS,
     }
-    data = sign_object("relayer-next", payload, example.relayer)
+    return sign_object("relayer-next", payload, signer or relayer)
+
+
+def test_only_a_key_itself_names_its_successor(example):
+    last, relayer = example.agent.public_key, example.relayer
+    keys = read_succession([named_next(example, relayer)], last=last)
+    assert keys == (relayer.public_key, last)
+    for broken in (
+        [named_next(example, relayer, example.founder)],
+        [named_next(example, example.agent)],
+        [named_next(example, relayer), named_next(example, relayer)],
+    ):
+        with pytest.raises(UntrustedRelayer):
+            read_succession(broken, last=last)
     with pytest.raises(UntrustedRelayer) as caught:
-        read_successor(data, pinned=example.relayer.public_key)
-    assert caught.value.code == "relayer"
-
-
-def test_only_the_pinned_relayer_names_its_successor(example):
-    payload = {
-        "relayer": example.relayer.public_key.hex(),
-        "next": example.agent.public_key.hex(),
-        "created": NOW_MS,
-    }
-    data = sign_object("relayer-next", payload, example.relayer)
-    pinned = example.relayer.public_key
-    assert read_successor(data, pinned=pinned) == example.agent.public_key
-    with pytest.raises(UntrustedRelayer):
-        read_successor(sign_object("relayer-next", payload, example.agent), pinned=pinned)
-    with pytest.raises(UntrustedRelayer):
-        read_successor(data, pinned=example.agent.public_key)
+        read_succession([named_next(example, relayer)], last=example.founder.public_key)
+    assert caught.value.code == "succession"
 
 
 def receipt(example, number, head, *, signer=None, **changes):
@@ -245,7 +243,7 @@ def chain(example, length):
 def follow(example, objects, seq=0, head=NO_HEAD):
     return follow_receipts(
         objects,
-        relayer=example.relayer.public_key,
+        relayers=[example.relayer.public_key],
         account=example.account,
         seq=seq,
         head=head,

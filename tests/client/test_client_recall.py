@@ -16,14 +16,14 @@ import pytest_asyncio
 
 from memrelay import MemoryClient, Settings, SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_USAGE, main
-from memrelay.config import write_private
 from memrelay.errors import BadRequest, ConfigError, Invalid, NotGranted, Unavailable
 from memrelay.gateway import Context, Gateway, Roster
 from memrelay.gateway.hooks import GOAL_CHARS_MAX
 from memrelay.models import MODES
+from memrelay.private import write_private
 from memrelay.sealed.keys import account_bytes
 from relayer.postgres.embedded import EmbeddedPostgres
-from relayer.query_bodies import AskBody, RecallBody
+from relayer.routes.recalling import AskBody, RecallBody
 from tests.client.gateway_scene import PATIENT, agent_settings, founded
 from tests.conftest import database_copy
 from tests.openai_server import API_KEY, CHAT_MODEL, openai_server

@@ -9,6 +9,7 @@ from nacl import bindings
 
 from memrelay.config import Settings
 from memrelay.errors import (
+    BadRequest,
     ConfigError,
     NotAllowed,
     NotGranted,
@@ -368,6 +369,7 @@ def test_an_owner_believes_custody_only_with_the_grant(example, tmp_path):
         scene.client.recall("tea"),
         claim,
         ("/v1/grants", scene.grants()),
+        ("/v1/relayer", scene.statement()),  # the pinned relayer may have another key by now
     )
     scene.objects.append(scene.grant(3, example.relayer, "custodian", [example.root]))
     scene.restart()
@@ -550,10 +552,11 @@ def history(texts, seq):
 
 def test_history_is_followed_from_where_it_was_left(scene):
     texts = chain(scene, 3)
-    first = scene.play(scene.client.receipts(), history(texts[:2], 2), history([], 2))
+    relayer = ("/v1/relayer", scene.statement())
+    first = scene.play(scene.client.receipts(), relayer, history(texts[:2], 2), history([], 2))
     assert [receipt.seq for receipt in first] == [1, 2]
     scene.restart()
-    later = scene.play(scene.client.receipts(), history(texts[2:], 3), history([], 3))
+    later = scene.play(scene.client.receipts(), relayer, history(texts[2:], 3), history([], 3))
     assert [receipt.seq for receipt in later] == [3]
     assert parse_qs(urlsplit(scene.sends[-2].target).query)["after"] == ["2"]
 
@@ -760,7 +763,8 @@ def test_adding_a_key_grants_just_its_namespaces(owner):
         return httpx.Response(201, json={"receipt": owner.receipt(op="grant", ids=ids)})
 
     operation = owner.client.add_key(namespaces=[" team "], label="agent", role="reader")
-    step = next(operation)
+    assert next(operation).target == "/v1/relayer"
+    step = operation.send(httpx.Response(200, json=owner.statement()))
     assert step.target == "/v1/grants"
     step = operation.send(httpx.Response(200, json=owner.grants()))
     with pytest.raises(StopIteration) as done:
@@ -803,14 +807,124 @@ def test_a_taken_serial_is_tried_anew(owner):
 
 def test_only_owners_change_keys(scene):
     operation = scene.client.add_key(namespaces=["team"])
-    fails(NotGranted, None, scene, operation, ("/v1/grants", scene.grants()))
+    replies = [("/v1/relayer", scene.statement()), ("/v1/grants", scene.grants())]
+    fails(NotGranted, None, scene, operation, *replies)
 
 
 def test_owners_hold_the_whole_account_and_keys_hold_something(owner):
     with pytest.raises(ConfigError):
         owner.play(owner.client.add_key(namespaces=["team"], role="owner"))
     with pytest.raises(ConfigError):
-        owner.play(owner.client.add_key(namespaces=[]), ("/v1/grants", owner.grants()))
+        owner.play(
+            owner.client.add_key(namespaces=[]),
+            ("/v1/relayer", owner.statement()),
+            ("/v1/grants", owner.grants()),
+        )
+
+
+# A relayer's next key
+
+NEXT = Identity(bytes([21]) * 32)
+AFTER_NEXT = Identity(bytes([22]) * 32)
+
+
+def named(relayer, following, signer=None):
+    payload = {
+        "relayer": relayer.public_key.hex(),
+        "next": following.public_key.hex(),
+        "created": NOW_MS,
+    }
+    return to_base64(sign_object("relayer-next", payload, signer or relayer))
+
+
+def succeeded(scene, *succession, signer=NEXT):
+    return ("/v1/relayer", scene.statement(signer=signer) | {"succession": list(succession)})
+
+
+def test_a_successor_named_by_the_pinned_key_is_followed_for_good(scene):
+    first = named(scene.example.relayer, NEXT)
+    scene.play(scene.client.statement(), succeeded(scene, first))
+    assert scene.session.pinned() == NEXT.public_key
+    scene.restart()
+    assert scene.session.pinned() == NEXT.public_key
+    both = (first, named(NEXT, AFTER_NEXT))
+    scene.play(scene.client.statement(), succeeded(scene, *both, signer=AFTER_NEXT))
+    assert scene.session.pinned() == AFTER_NEXT.public_key
+    # Who stole the first key can name another heir, and is not believed any more.
+    thief = Identity(bytes([23]) * 32)
+    heir = succeeded(scene, named(scene.example.relayer, thief), signer=thief)
+    scene.restart()
+    fails(UntrustedRelayer, "pin", scene, scene.client.statement(), heir)
+    fails(UntrustedRelayer, "pin", scene, scene.client.statement(), succeeded(scene, first))
+
+
+@pytest.mark.parametrize("succession", ["none", "of another", "unsigned", "gap", "twice"])
+def test_a_relayer_that_the_pinned_key_does_not_name_is_refused(scene, succession):
+    relayer = scene.example.relayer
+    objects = {
+        "none": [],
+        "of another": [named(AFTER_NEXT, NEXT)],
+        "unsigned": [named(relayer, NEXT, NEXT)],
+        "gap": [named(relayer, AFTER_NEXT)],
+        "twice": [named(relayer, NEXT), named(relayer, NEXT)],
+    }
+    code = {"none": "pin", "of another": "pin", "unsigned": "signature"}
+    reply = succeeded(scene, *objects[succession])
+    operation = scene.client.statement()
+    fails(UntrustedRelayer, code.get(succession, "succession"), scene, operation, reply)
+    assert scene.session.pinned() == relayer.public_key
+
+
+def test_a_change_signed_for_an_earlier_key_is_signed_again_once(owner):
+    agent = owner.example.agent.public_key.hex()
+    other = ("/v1/revocations", 400, {"code": "relayer.other", "message": "Another relayer."})
+    receipt = owner.receipt(op="revoke", relayer=NEXT.public_key.hex(), signer=NEXT)
+    done = {"recipient": agent, "serial": 3, "receipt": receipt}
+    owner.play(
+        owner.client.revoke_key(agent),
+        ("/v1/grants", owner.grants()),
+        other,
+        succeeded(owner, named(owner.example.relayer, NEXT)),
+        ("/v1/revocations", 201, done),
+    )
+    bodies = [json.loads(send.body) for send in owner.sends if send.method == "POST"]
+    assert [body["relayer"] for body in bodies] == [
+        owner.example.relayer.public_key.hex(),
+        NEXT.public_key.hex(),
+    ]
+    assert bodies[0]["revocation"] == bodies[1]["revocation"]
+
+
+def test_a_relayer_that_wants_another_ones_changes_gets_none(owner):
+    """It refuses the pinned key's name and shows no successor: nothing is signed for it."""
+    agent = owner.example.agent.public_key.hex()
+    other = ("/v1/revocations", 400, {"code": "relayer.other", "message": "Another relayer."})
+    same = ("/v1/relayer", owner.statement())
+    grants = ("/v1/grants", owner.grants())
+    fails(BadRequest, "relayer.other", owner, owner.client.revoke_key(agent), grants, other, same)
+    stranger = succeeded(owner)
+    fails(UntrustedRelayer, "pin", owner, owner.client.revoke_key(agent), grants, other, stranger)
+
+
+def test_custody_passed_on_needs_the_object_that_names_the_successor(example, tmp_path):
+    scene = Scene(example, example.founder, tmp_path, custody="auto")
+    scene.objects.append(scene.grant(3, example.relayer, "custodian", [example.root]))
+    handed = issue_grant(
+        example.relayer,
+        account=example.account,
+        serial=4,
+        recipient=NEXT.public_key,
+        role="custodian",
+        keys=[example.root],
+        created_ms=NOW_MS,
+    )
+    scene.objects.append(handed)
+    claim, grants = (path_of_account(scene), account(scene, "managed")), scene.grants()
+    operation = scene.client.recall("tea")
+    fails(UntrustedGrant, "role", scene, operation, claim, ("/v1/grants", grants))
+    proven = ("/v1/grants", grants | {"succession": [named(example.relayer, NEXT)]})
+    scene.session.forget_grants()
+    recall(scene, claim, proven)
 
 
 # One memory

@@ -26,10 +26,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from memrelay import SyncMemoryClient, __version__
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, build_parser, main
-from memrelay.config import Settings, read_profile, write_private
+from memrelay.config import Settings, read_profile
 from memrelay.doctor import OK, PROBLEM, SKIPPED, WARNING, Case, Finding, examine
 from memrelay.errors import QuotaExceeded
 from memrelay.gateway.spool import Spool, SpoolKey
+from memrelay.private import write_private
 from memrelay.sealed.keys import Identity, account_id_of, account_text
 from relayer.__main__ import main as relayer_main
 from tests.conftest import database_copy

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memrelay import Settings, SyncMemoryClient
-from memrelay.config import write_private
+from memrelay.private import write_private
 from tests.openai_chat import completion
 from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, ToolCall, openai_server
 from tests.processes import RunningRelayer

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from memrelay import SyncMemoryClient
-from memrelay.cli import EXIT_OK, EXIT_USAGE, main
+from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
 from memrelay.config import Settings
 from memrelay.exporting import folder_name, record, write_pages
 from memrelay.models import Draft, Memory
@@ -186,16 +186,90 @@ def test_what_was_forgotten_leaves_the_pages(profile, tmp_path, capsys):
     assert note.read_text() == "- a note of the user's own\n"
 
 
-def test_an_edited_page_is_imported_as_a_new_memory(profile, tmp_path, capsys):
+def numbers(result: dict) -> tuple[int, int, int, int]:
+    return tuple(result[name] for name in ("stored", "edited", "known", "failed"))
+
+
+def correct(folder: Path, old: str, new: str) -> None:
+    page = folder / "default" / "2026-05-04.md"
+    assert old in page.read_text()
+    page.write_text(page.read_text().replace(old, new))
+
+
+def test_an_edited_page_is_an_edit_of_its_memory(profile, tmp_path, capsys):
+    """capability 3.7: a memory is exported, edited in its file, and imported as a new revision."""
+    folder = tmp_path / "memories"
+    export = ("export", "--out", str(folder), "--profile", profile)
+    run(capsys, *export)
+    correct(folder, "Max moved to Bremen.", "Max moved to Hamburg.")
+    correct(folder, '"release", "Zürich"', '"release"')
+    assert numbers(run(capsys, "import", str(folder), "--profile", profile)) == (0, 2, 1, 0)
+    texts = {one["text"]: one for one in lines(capsys, profile)}
+    moved = texts["Max moved to Hamburg."]
+    assert (moved["event_time"], moved["kind"]) == ("2026-05-04T08:00:00.000Z", "event")
+    assert moved["revision"] == 2
+    assert texts[DRAFTS[1].text]["tags"] == ["release"]
+    assert texts[DRAFTS[1].text]["metadata"] == DRAFTS[1].metadata
+    assert "Max moved to Bremen." not in texts
+    history = run(capsys, "history", moved["id"], "--profile", profile)
+    assert [one["text"] for one in history["revisions"]] == [
+        "Max moved to Hamburg.",
+        "Max moved to Bremen.",
+    ]
+    # Again, before and after the next export, which tells the new revisions.
+    assert numbers(run(capsys, "import", str(folder), "--profile", profile)) == (0, 0, 3, 0)
+    run(capsys, *export)
+    assert "revision: 2" in (folder / "default" / "2026-05-04.md").read_text()
+    assert numbers(run(capsys, "import", str(folder), "--profile", profile)) == (0, 0, 3, 0)
+
+
+def test_a_page_that_nobody_edited_takes_nothing_back(profile, tmp_path, capsys):
     folder = tmp_path / "memories"
     run(capsys, "export", "--out", str(folder), "--profile", profile)
-    page = folder / "default" / "2026-05-04.md"
-    page.write_text(page.read_text().replace("Max moved to Bremen.", "Max moved to Hamburg."))
-    result = run(capsys, "import", str(folder), "--profile", profile)
-    assert (result["stored"], result["known"]) == (1, 2)
-    texts = {one["text"]: one for one in lines(capsys, profile)}
-    assert texts["Max moved to Hamburg."]["event_time"] == "2026-05-04T08:00:00.000Z"
-    assert texts["Max moved to Hamburg."]["kind"] == "event"
+    moved = next(one for one in lines(capsys, profile) if "Bremen" in one["text"])
+    run(capsys, "edit", moved["id"], "--text", "Max moved to Kiel.", "--profile", profile)
+    assert numbers(run(capsys, "import", str(folder), "--profile", profile)) == (0, 0, 3, 0)
+    # Whoever edits the old words is told that there are newer ones.
+    correct(folder, "Max moved to Bremen.", "Max moved to Hamburg.")
+    argv = ["import", str(folder), "--profile", profile, "--json"]
+    assert main(argv, {}) == EXIT_FAILED
+    out, err = capsys.readouterr()
+    assert numbers(json.loads(out)) == (0, 0, 2, 1)
+    assert "changed since the export" in err
+    texts = {one["text"] for one in lines(capsys, profile)}
+    assert "Max moved to Kiel." in texts
+    assert "Max moved to Hamburg." not in texts
+
+
+def test_what_leaves_a_page_stays_remembered(profile, tmp_path, capsys):
+    folder = tmp_path / "memories"
+    run(capsys, "export", "--out", str(folder), "--profile", profile)
+    correct(folder, 'tags: ["release", "Zürich"]\n', "")
+    (page,) = (one for one in folder.rglob("*.md") if one.name != "2026-05-04.md")
+    page.unlink()
+    before = lines(capsys, profile)
+    assert numbers(run(capsys, "import", str(folder), "--profile", profile)) == (0, 0, 2, 0)
+    assert lines(capsys, profile) == before
+
+
+@pytest.mark.parametrize("revision", [0, -1, "2", 2.5, True, 1 << 40])
+def test_a_revision_that_cannot_be_is_a_fault(profile, tmp_path, capsys, revision):
+    path = tmp_path / "one.jsonl"
+    one = {"id": lines(capsys, profile)[0]["id"], "revision": revision, "text": "Something else."}
+    path.write_text(json.dumps(one))
+    assert main(["import", str(path), "--profile", profile], {}) == EXIT_FAILED
+    assert "revision is a whole number" in capsys.readouterr().err
+
+
+def test_ids_of_others_are_new_memories(profile, accounts, tmp_path, capsys):
+    other = accounts("other")
+    foreign = lines(capsys, profile)[0]["id"]
+    path = tmp_path / "some.jsonl"
+    ids = (foreign, "00000000-0000-7000-8000-000000000000", "17", 18, None)
+    path.write_text("".join(json.dumps({"id": i, "text": f"Of {i}."}) + "\n" for i in ids))
+    assert numbers(run(capsys, "import", str(path), "--profile", other)) == (5, 0, 0, 0)
+    assert foreign not in {one["id"] for one in lines(capsys, other)}
+    assert "Of " not in json.dumps(lines(capsys, profile))
 
 
 def test_a_file_that_is_no_page_is_not_replaced(profile, tmp_path, capsys):

@@ -20,9 +20,9 @@ import pytest_asyncio
 from openai import AsyncOpenAI, OpenAI, Stream
 
 from memrelay import ConfigError, Settings, SyncMemoryClient
-from memrelay.config import write_private
 from memrelay.gateway import GatewaySettings
 from memrelay.openai import memory_session, with_memory, without_memory
+from memrelay.private import write_private
 from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, ToolCall, openai_server
 from tests.processes import RunningRelayer
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from memrelay import Settings, SyncMemoryClient
-from memrelay.config import write_private
 from memrelay.gateway.capture import CapturedTurn
 from memrelay.gateway.spool import Spool, SpoolKey
 from memrelay.hermes.home import Configuration, save_settings, write_plugin
+from memrelay.private import write_private
 
 HERE = Path(__file__).parent
 WAIT_S = 120

@@ -15,16 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.agents.shares import Share
-from memrelay.config import (
-    Settings,
-    agent_name,
-    agent_paths_in,
-    locked,
-    read_private,
-    read_profile,
-    write_private,
-)
+from memrelay.config import Settings, agent_name, agent_paths_in, read_profile
 from memrelay.errors import ConfigError, ServerError
+from memrelay.private import locked, read_private, write_private
 
 
 @dataclass(frozen=True, kw_only=True)

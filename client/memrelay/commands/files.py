@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from memrelay.answers import rfc3339
+from memrelay.archived import is_archive
 from memrelay.client import MemoryClient, SyncMemoryClient
+from memrelay.commands import archives
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell, warn
@@ -65,6 +67,12 @@ def _add_import(parser: ArgumentParser) -> None:
         "--from", dest="format", choices=("auto", *FORMATS), default="auto", help="the format"
     )
     parser.add_argument("--dry-run", action="store_true", help="only tell what would be stored")
+    archive = parser.add_argument_group("archives, which move an account to another relayer")
+    archive.add_argument("--url", help="that relayer (the profile's)")
+    archive.add_argument("--relayer-key", metavar="HEX", help="insist on its key")
+    archive.add_argument("--token", help="what it asks of newcomers")
+    archive.add_argument("--managed", action="store_true", help="let it read the account, too")
+    archive.add_argument("--save", metavar="PATH", help="write the profile for it there")
     parser.add_argument("--verbose", action="store_true", help="with --dry-run: each first line")
     parser.add_argument(
         "--utc-offset",
@@ -87,8 +95,16 @@ def _add_export(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=("markdown", "jsonl"),
-        default="markdown",
-        help="pages by day (default), or one JSON object a line",
+        help="in clear: pages by day (default), or one JSON object a line",
+    )
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="an archive of the whole account, encrypted for its owners; goes on after a break",
+    )
+    parser.add_argument(
+        "--from-archive", metavar="FILE", help="read an archive instead of the relayer, offline"
     )
     parser.add_argument(
         "--out", metavar="PATH", help="the folder of the pages; the file of the lines, or - (-)"
@@ -107,6 +123,13 @@ def _offset(text: str) -> tzinfo:
 def import_files(shell: Shell) -> None:
     """Store the memories in files of memrelay, OpenClaw, memsearch, MemoryClaw, mem0, MemWal …"""
     args = shell.args
+    paths = [Path(path).expanduser() for path in args.path]
+    if any(map(is_archive, paths)):
+        if len(paths) != 1:
+            raise ConfigError("An archive is imported alone.")
+        return archives.bring_archive(shell, paths[0])
+    if args.url or args.managed or args.save or args.token or args.relayer_key:
+        raise ConfigError("--url, --relayer-key, --token, --managed and --save are for archives.")
     files, left_out = find(args.path)
     imported = _Import(shell, files, left_out)
     if args.dry_run:
@@ -187,8 +210,13 @@ class _Import:
         self._shell.show(value, [*lines, f"{_numbers(totals, counted)}{end}"])
 
 
-_OUTCOMES = ("stored", "known", "expired", "failed", "redacted")
-_WORDS = {"entries": "found", "known": "known already", "redacted": "secrets redacted"}
+_OUTCOMES = ("stored", "edited", "known", "expired", "failed", "redacted")
+_WORDS = {
+    "entries": "found",
+    "known": "known already",
+    "redacted": "secrets redacted",
+    "edited": "corrected",
+}
 
 
 def _numbers(values: dict[str, Any], names: Sequence[str]) -> str:
@@ -210,8 +238,13 @@ def _first_line(item: Item) -> str:
 
 
 def export(shell: Shell) -> None:
-    """Write memories to files that people can read, edit and keep under version control."""
+    """Write memories to files that people can read and edit, or everything to an archive."""
     args = shell.args
+    if args.file is not None:
+        if args.format or args.out or args.all_namespaces or args.from_archive:
+            raise ConfigError("An archive is of the whole account; it takes no other choices.")
+        return archives.write_archive(shell)
+    args.format = args.format or "markdown"
     if args.all_namespaces and args.namespace:
         raise ConfigError("Choose either --namespace or --all-namespaces.")
     out = args.out or ("-" if args.format == "jsonl" else None)
@@ -219,6 +252,10 @@ def export(shell: Shell) -> None:
         raise ConfigError("Name the folder of the pages: --out FOLDER.")
     if out == "-" and args.json:
         raise ConfigError("Lines on standard output leave no room for --json; use --out FILE.")
+    if args.from_archive:
+        named = None if args.all_namespaces else [shell.settings().namespace]
+        clear = archives.clear_of(shell, Path(args.from_archive).expanduser(), named)
+        return _write(shell, out, shell.settings().account_id, clear)
     with shell.client() as client:
         names = _names(client) if args.all_namespaces else [client.settings.namespace]
         progress = _counting(ProgressLine(sys.stderr, "exported"))

@@ -15,13 +15,14 @@ from typing import Any
 
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
-from memrelay.config import locked, profile_path, spool_folder
+from memrelay.config import profile_path, spool_folder
 from memrelay.errors import ConfigError, TransportError
 from memrelay.gateway.endpoint import Endpoint, checked_socket, default_socket, endpoint_path
 from memrelay.gateway.hooks import Gateway
 from memrelay.gateway.roster import Roster
 from memrelay.gateway.serve import Server
 from memrelay.gateway.settings import GatewaySettings
+from memrelay.private import locked
 
 _SOURCE = "openclaw"
 

@@ -1,29 +1,26 @@
-"""The commands on memories: remember, recall, analyze, ask, list, get, forget.
+"""The commands that store and search: remember, recall, analyze, ask.
 
-It does not own exit codes (`cli.py`) or the commands on accounts and keys (`account.py`).
+It does not own exit codes (`cli.py`), lists (`listing.py`) or corrections (`correcting.py`).
 """
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from memrelay.commands.listing import shown
 from memrelay.commands.parsers import Adder, alias, number, pair
 from memrelay.commands.shell import Shell, text_of, warn
 from memrelay.errors import ConfigError
 from memrelay.models import KINDS, MODES, Memory
 from memrelay.reading import MIN_RELEVANCE
-from memrelay.sealed.keys import masked
 
 
 def register(add: Adder) -> None:
-    """Add the commands on memories."""
+    """Add the commands that store and search."""
     _add_remember(add("remember", remember))
     _add_recall(add("recall", recall, namespace=False))
     _add_analyze(add("analyze", analyze))
     _add_ask(add("ask", ask, namespace=False))
-    _add_list(add("list", list_memories))
-    add("get", get).add_argument("id", help="the memory's id")
-    add("forget", forget).add_argument("id", nargs="+", help="the memories' ids")
 
 
 def _add_remember(parser: ArgumentParser) -> None:
@@ -140,12 +137,6 @@ def _add_ask(parser: ArgumentParser) -> None:
     _add_narrowing(parser)
 
 
-def _add_list(parser: ArgumentParser) -> None:
-    parser.add_argument("--limit", type=int, default=20)
-    parser.add_argument("--cursor", help="where the last page ended")
-    parser.add_argument("--kind", choices=KINDS)
-
-
 def remember(shell: Shell) -> None:
     """Store one memory; `import` stores those of files."""
     args = shell.args
@@ -240,13 +231,9 @@ def _recalled_lines(memory: Memory) -> Iterator[str]:
     yield f"      score {memory.score or 0:.3f}{f' = {parts}' if parts else ''}"
 
 
-def _shown(memory: Memory) -> str:
-    return "(sealed by another client)" if memory.text is None else memory.text
-
-
 def _memory_line(memory: Memory) -> str:
     near = "" if memory.distance is None else f"{max(0.0, 1 - memory.distance):4.0%}  "
-    return f"{near}{memory.id}  {_shown(memory)}"
+    return f"{near}{memory.id}  {shown(memory)}"
 
 
 def analyze(shell: Shell) -> None:
@@ -264,37 +251,3 @@ def ask(shell: Shell) -> None:
     with shell.client() as client:
         reply = client.ask(text_of(args.question), limit=args.limit, **_narrowing(args))
     shell.show(reply.to_json(), [reply.answer])
-
-
-def list_memories(shell: Shell) -> None:
-    """Show memories and who wrote them, newest first."""
-    args = shell.args
-    with shell.client() as client:
-        page = client.list(limit=args.limit, cursor=args.cursor, kind=args.kind)
-        keys = client.keys()
-    labels = {key.public_key: key.label for key in keys if key.label}
-    value = page.to_json()
-    lines = []
-    for memory, entry in zip(page.memories, value["memories"], strict=True):
-        writer = memory.writer or ""
-        entry["writer_label"] = labels.get(writer)
-        lines.append(f"{memory.id}  {labels.get(writer) or masked(writer)}  {_shown(memory)}")
-    shell.show(value, lines)
-    if page.next_cursor and not args.json:
-        warn(f"There are more: --cursor {page.next_cursor}")
-
-
-def get(shell: Shell) -> None:
-    """Show one memory."""
-    with shell.client() as client:
-        memory = client.get(shell.args.id, namespace=shell.args.namespace)
-    shell.show(memory.to_json(), [_shown(memory)])
-
-
-def forget(shell: Shell) -> None:
-    """Erase memories."""
-    with shell.client() as client:
-        results = [client.forget(memory_id) for memory_id in shell.args.id]
-    entries = [result.to_json() for result in results]
-    lines = [f"{r.id}  {'erased' if r.erased and not r.pending else 'pending'}" for r in results]
-    shell.show(entries[0] if len(entries) == 1 else entries, lines)

@@ -69,6 +69,14 @@ def later(text: str) -> datetime:
     return moment.astimezone(UTC).replace(microsecond=0)
 
 
+def span(text: str) -> timedelta:
+    """Return a span of time: `30m`, `12h`, `90d`, `4w`."""
+    parts = re.fullmatch(r"([0-9]{1,6})([mhdw])", text)
+    if parts is None or not int(parts[1]):
+        raise ArgumentTypeError("write 30m, 12h, 90d or 4w")
+    return int(parts[1]) * _UNITS[parts[2]]
+
+
 def pair(text: str) -> tuple[str, str]:
     """Return the two parts of KEY=VALUE."""
     key, separator, value = text.partition("=")

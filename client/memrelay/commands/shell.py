@@ -15,7 +15,7 @@ from typing import Any
 
 from memrelay.client import SyncMemoryClient
 from memrelay.config import Settings, agent_path, profile_path
-from memrelay.errors import ConfigError
+from memrelay.errors import ConfigError, MemrelayError
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,23 @@ class Shell:
     def client(self) -> SyncMemoryClient:
         """Return a client of these settings."""
         return SyncMemoryClient.from_settings(self.settings())
+
+    def confirm(self, question: str) -> None:
+        """Return if a person at the terminal says yes.
+
+        Raises:
+            ConfigError: nobody is there to ask.
+            MemrelayError: the answer is no.
+        """
+        if not sys.stdin.isatty():
+            raise ConfigError("Nobody is there to ask; say --yes.")
+        print(f"{_printable(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            raise MemrelayError("Nothing was erased.")
+
+    def say(self, line: str) -> None:
+        """Print one line at once, of a command that goes on."""
+        print(_printable(line), flush=True)
 
     def show(self, value: Any, lines: Iterable[str]) -> None:
         """Print a value as JSON with `--json`, else the lines made for people."""

@@ -18,11 +18,12 @@ from functools import cached_property
 import httpx
 
 from memrelay.client import SyncMemoryClient
-from memrelay.config import VARIABLES, Seen, SeenFile, Settings, agent_path, profile_path
+from memrelay.config import VARIABLES, Settings, agent_path, profile_path
 from memrelay.doctor.refusals import Inquiry
 from memrelay.errors import ConfigError, Invalid, MemrelayError
 from memrelay.sealed.grants import Grant
 from memrelay.sealed.keys import normalise_namespace
+from memrelay.seen import Seen, SeenFile
 
 _SET_CLOCK = {"darwin": "sudo sntp -sS time.apple.com", "win32": "w32tm /resync"}
 

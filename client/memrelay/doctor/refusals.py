@@ -18,13 +18,14 @@ import httpx
 
 from memrelay.answers import rfc3339
 from memrelay.client import SyncMemoryClient
-from memrelay.config import Seen, Settings, check_url, is_loopback
+from memrelay.config import Settings, check_url, is_loopback
 from memrelay.doctor.findings import Verdict, problem
 from memrelay.errors import MemrelayError, NotAuthenticated
 from memrelay.models import KeyInfo
 from memrelay.sealed.grants import read_grant
 from memrelay.sealed.keys import account_id_of, account_text
 from memrelay.sealed.objects import from_base64
+from memrelay.seen import Seen
 from memrelay.signing import RequestSigner
 
 SIGNED_PATH = "/v1/grants"  # every key may ask for it

@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from memrelay.config import make_private_folder, profile_path, read_private, write_private
+from memrelay.config import profile_path
 from memrelay.errors import ConfigError, TransportError
+from memrelay.private import make_private_folder, read_private, write_private
 
 LOOPBACK = "127.0.0.1"
 LINE_BYTES_MAX = 2 * 1024 * 1024

@@ -22,6 +22,7 @@ from typing import Literal
 from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.settings import COLD_START_TAG, GatewaySettings
 from memrelay.models import Memory
+from memrelay.outcomes import marks_of
 
 Outcome = Literal["found", "none", "failed"]
 
@@ -147,7 +148,7 @@ def fitting_texts(memories: Sequence[Memory], settings: GatewaySettings) -> list
 def cold_start(memories: Sequence[Memory], count: int, settings: GatewaySettings) -> str | None:
     """Return the block that a session begins with; None when that is switched off.
 
-    It has the newest of `count` memories, or only tells how many there are.
+    It has the first of these memories, out of `count`, or only tells how many there are.
     """
     if not settings.cold_start:
         return None
@@ -233,6 +234,7 @@ def _entry(memory: Memory, settings: GatewaySettings, namespace: str | None) -> 
         marks.append(f"id {one_line(memory.id)}")
         if memory.distance is not None:
             marks.append(f"{relevance_percent(memory.distance)} % relevant")
+        marks += marks_of(memory)
     return _Entry(marks, one_line(memory.text or ""))
 
 

@@ -162,11 +162,14 @@ class Gateway:
         """Return what the first turn of a session is given on top."""
         if not opening:
             return None
-        newest, size = await asyncio.gather(
-            seat.client.list(namespace=seat.namespace, limit=self._settings.cold_start_memories),
+        limit = self._settings.cold_start_memories
+        pinned, newest, size = await asyncio.gather(
+            seat.client.list(namespace=seat.namespace, limit=limit, pinned=True),
+            seat.client.list(namespace=seat.namespace, limit=limit),
             seat.client.stats(namespace=seat.namespace),
         )
-        return cold_start(newest.memories, size.memory_count, self._settings)
+        first = {memory.id: memory for memory in (*pinned.memories, *newest.memories)}
+        return cold_start(list(first.values()), size.memory_count, self._settings)
 
     async def session_start(self, event: object, ctx: object) -> None:
         """Note that a session begins, so that its first turn gets the cold-start context."""

@@ -31,8 +31,8 @@ from pathlib import Path
 from nacl import bindings
 from nacl.exceptions import CryptoError
 
-from memrelay.config import make_private_folder
 from memrelay.errors import ConfigError, Invalid
+from memrelay.private import make_private_folder
 from memrelay.sealed.envelope import padded, unpadded
 from memrelay.sealed.keys import Identity, kdf, mac
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from memrelay import __version__
-from memrelay.config import agent_name, agent_path, profile_path, write_private, write_private_text
+from memrelay.config import agent_name, agent_path, profile_path
 from memrelay.errors import ConfigError
 from memrelay.gateway.settings import GatewaySettings
 from memrelay.hermes.choice import Choice, NotEditable
+from memrelay.private import write_private, write_private_text
 
 PROVIDER = "memrelay"
 FRAGMENT = f"memory:\n  provider: {PROVIDER}\n"

@@ -27,10 +27,15 @@ _TEXTS = _FIELDS - {"tags", "metadata"}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A memory to be stored, and where in its file it stood: a line, or `#` and a number."""
+    """A memory to be stored, and where in its file it stood: a line, or `#` and a number.
+
+    `memory_id` and `revision` are those of the memory that it was exported from, if it was.
+    """
 
     place: str
     draft: Draft
+    memory_id: str | None = None
+    revision: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 It does not own Markdown (`markdown.py`) or MemoryClaw's files (`memoryclaw.py`).
 
-- memrelay: an object with a draft's fields; an export adds `id` and `created_at`.
+- memrelay: an object with a draft's fields; an export adds `id`, `created_at` and, after the first,
+  `revision`.
 - mem0: `memory` is the text; `id`, `created_at`, `categories`, `metadata`, `user_id`, `agent_id`,
   `run_id`, `expiration_date`, in a list or under `results`.
 - MemWal: `text` and `blob_id`, from a recall also `distance` and `created_at`, under `results`.
@@ -14,9 +15,11 @@ from dataclasses import replace
 from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from memrelay.importing.found import (
     NESTED,
+    Entry,
     Fault,
     Found,
     checked,
@@ -82,7 +85,8 @@ def record(value: object, place: str, file: str, *, format: str, zone: tzinfo) -
         return Fault(place, "not an object")
     try:
         told = format_of(value) if format == "jsonl" else format
-        return checked(place, READERS[told](value, file, zone))
+        found = checked(place, READERS[told](value, file, zone))
+        return _exported(found, value) if told == "jsonl" and isinstance(found, Entry) else found
     except ValueError as error:
         return Fault(place, str(error))
     except RecursionError:
@@ -94,6 +98,18 @@ def format_of(value: Mapping[str, Any]) -> str:
     if isinstance(value.get("memory"), str):
         return "mem0"
     return "memwal" if "blob_id" in value and "kind" not in value else "jsonl"
+
+
+def _exported(entry: Entry, value: Mapping[str, Any]) -> Entry:
+    """Return an entry with the memory that it was exported from, if it names one."""
+    try:
+        memory_id = str(UUID(value.get("id")))
+    except (ValueError, TypeError, AttributeError):
+        return entry
+    revision = value.get("revision", 1)
+    if isinstance(revision, bool) or not isinstance(revision, int) or not 0 < revision < 1 << 31:
+        raise ValueError("revision is a whole number from 1")
+    return replace(entry, memory_id=memory_id, revision=revision)
 
 
 def _mem0(value: dict[str, Any], file: str, zone: tzinfo) -> Draft:

@@ -5,6 +5,8 @@ It does not own reading (`files.py`) or what people are told (`commands/files.py
 - The relayer knows the same fact again by its text, kind and time. So an import that broke off is
   simply run again. Idempotency keys that outlive a run would do harm: what was forgotten meanwhile
   would count as known, and not come back.
+- What was exported from a memory that is still there is an edit of it, if it was changed, and
+  nothing otherwise. Whoever changed the memory meanwhile is not overruled.
 - What is refused is found out one by one, and the rest of its request is stored. A namespace that
   this key may not write is asked for once.
 """
@@ -17,11 +19,22 @@ from itertools import islice
 from typing import Any
 
 from memrelay.client import MemoryClient
-from memrelay.errors import BadRequest, Conflict, MemrelayError, NotAllowed, NotGranted, TooLarge
+from memrelay.errors import (
+    BadRequest,
+    Conflict,
+    Invalid,
+    MemrelayError,
+    NotAllowed,
+    NotFound,
+    NotGranted,
+    TooLarge,
+)
+from memrelay.importing.edits import changes
 from memrelay.importing.files import File, format_of, read
 from memrelay.importing.found import Entry, Fault
-from memrelay.models import Remembered
-from memrelay.writing import BULK_ITEMS_MAX
+from memrelay.models import Memory, Remembered
+from memrelay.sealed.keys import normalise_namespace
+from memrelay.writing import BULK_ITEMS_MAX, REJECTED
 
 _REQUESTS_AT_ONCE = 4
 _CLOSED = (NotGranted, NotAllowed)
@@ -36,6 +49,7 @@ class Tally:
     format: str
     entries: int = 0
     stored: int = 0
+    edited: int = 0
     known: int = 0
     expired: int = 0
     failed: int = 0
@@ -130,6 +144,9 @@ class Storing:
                 wanted.append(item)
             else:
                 self._refuse(item, closed)
+        wanted = await self._corrected(wanted)
+        if not wanted:
+            return
         drafts = [replace(item.entry.draft, namespace=self._namespace_of(item)) for item in wanted]
         try:
             results = await self._client.remember_many(drafts, concurrency=1)
@@ -140,7 +157,67 @@ class Storing:
                 await self._store([item])
             return
         for item, result in zip(wanted, results, strict=True):
-            self._count(item.tally, result)
+            if result.status == REJECTED:
+                self._refuse(item, Invalid(result.code or REJECTED, result.message or "no reason"))
+            else:
+                self._count(item.tally, result)
+
+    async def _corrected(self, chunk: list[Item]) -> list[Item]:
+        """Correct the memories that entries were exported from; return the other entries."""
+        ids = {item.entry.memory_id for item in chunk} - {None}
+        if not ids:
+            return chunk
+        statuses = await self._client.status(sorted(filter(None, ids)))
+        here = {one.id for one in statuses if one.status not in {"not_found", "failed"}}
+        others = []
+        for item in chunk:
+            memory_id = item.entry.memory_id
+            if memory_id not in here or not await self._correct(item, memory_id):
+                others.append(item)
+        return others
+
+    async def _correct(self, item: Item, memory_id: str) -> bool:
+        """Bring a memory to what its file says now; return False if it is another namespace's."""
+        name, revision = self._namespace_of(item), item.entry.revision
+        try:
+            base = await self._client.get(memory_id, namespace=name, revision=revision)
+        except (NotFound, *_CLOSED):
+            return False
+        if base.namespace != normalise_namespace(name) or base.text is None:
+            return False
+        try:
+            await self._edit(item, base)
+        except Conflict as error:
+            now = await self._client.get(memory_id, namespace=name)
+            if not changes(item.entry.draft, now):  # an earlier run did it
+                self._known(item, memory_id)
+            elif error.code == "memory.revision":
+                reason = "it was changed since the export: export it again, and change that"
+                self._refuse(item, Invalid("revision", reason))
+            else:
+                self._refuse(item, error)
+        except _REFUSED as error:
+            self._refuse(item, error)
+        return True
+
+    async def _edit(self, item: Item, base: Memory) -> None:
+        changed = changes(item.entry.draft, base)
+        if not changed:
+            return self._known(item, base.id)
+        result = await self._client.edit(
+            base.id, namespace=base.namespace, revision=item.entry.revision, **changed
+        )
+        self.done += 1
+        item.tally.edited += 1
+        item.tally.redacted += sum((result.redacted or {}).values())
+        if self._keep_ids:
+            self.ids.append(result.id)
+
+    def _known(self, item: Item, memory_id: str) -> None:
+        self.done += 1
+        item.tally.known += 1
+        if self._keep_ids:
+            self.ids.append(memory_id)
 
     def _refuse(self, item: Item, error: MemrelayError) -> None:
         if isinstance(error, _CLOSED):

@@ -23,8 +23,8 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from memrelay.config import read_private, write_private_text
 from memrelay.errors import ConfigError
+from memrelay.private import read_private, write_private_text
 
 _LOOPBACK = "127.0.0.1"
 _PATH = "/mcp"

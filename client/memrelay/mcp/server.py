@@ -40,7 +40,8 @@ from memrelay.errors import (
     TransportError,
 )
 from memrelay.gateway.tool_answers import explained
-from memrelay.mcp.tools import MemoryId, Told, told_one, tools_of
+from memrelay.mcp.told import Told, told_one
+from memrelay.mcp.tools import MemoryId, tools_of
 
 DEADLINE_S = 10.0
 SLOW_DEADLINE_S = 30.0  # analyze waits for a language model, restore for a whole namespace

@@ -126,6 +126,33 @@ def open_envelope(place: Place, key: NamespaceKey, envelope: bytes) -> bytes:
     return unpadded(plaintext)
 
 
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What an envelope says of itself to anybody; its key alone can tell whether it is true."""
+
+    place: Place
+    epoch: int
+    created_ms: int
+    key_id: bytes
+
+
+def read_header(envelope: bytes) -> Header:
+    """Return the header of an envelope.
+
+    Raises:
+        Invalid: `length` or `version`.
+    """
+    if len(envelope) < ENVELOPE_BYTES_MIN:
+        raise Invalid("length", "An envelope has at least 396 bytes.")
+    version, suite, kind, zero, epoch, created_ms, account, memory, revision, key_id, _ = (
+        _HEADER.unpack_from(envelope)
+    )
+    if (version, suite, zero) != (_VERSION, _SUITE, 0):
+        raise Invalid("version", "An envelope of a version this client does not know.")
+    place = Place(kind, account, UUID(bytes=memory), revision)
+    return Header(place, epoch, created_ms, key_id)
+
+
 def created_ms_of(envelope: bytes) -> int:
     """Return the creation time in an envelope's header."""
     if len(envelope) < ENVELOPE_BYTES_MIN:

@@ -11,10 +11,10 @@ It does not own the objects' bytes (`grants.py`, `objects.py`) or requests.
 Source: SPEC.md §4.1, §4.2.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from memrelay.errors import Invalid, NotGranted, UntrustedGrant
+from memrelay.errors import Invalid, NotGranted, UntrustedGrant, UntrustedRelayer
 from memrelay.sealed.grants import CHAIN_GRANTS_MAX, Grant, Revocation, open_grant, read_grant
 from memrelay.sealed.keys import (
     Identity,
@@ -26,6 +26,7 @@ from memrelay.sealed.keys import (
     public_key_bytes,
 )
 from memrelay.sealed.objects import integer, read_object, sign_object, text_of
+from memrelay.sealed.statement import read_named
 
 _ISSUING_ROLES = frozenset({"owner", "custodian"})
 
@@ -78,12 +79,21 @@ class Ledger:
         self._account = account
         self._grants: list[tuple[Grant, int]] = []  # with the length of the shortest chain
         self._revocations: list[Revocation] = []
+        self._successors: dict[bytes, bytes] = {}  # of relayers, as they named them themselves
         self.serial = 0
         self.complete = True  # whether every serial from 1 on was seen
 
     @classmethod
-    def of(cls, account: bytes, objects: Iterable[tuple[str, bytes]]) -> "Ledger":
+    def of(
+        cls,
+        account: bytes,
+        objects: Iterable[tuple[str, bytes]],
+        succession: Iterable[bytes] = (),
+    ) -> "Ledger":
         """Return the ledger of (kind, signed object) pairs, in any order.
+
+        `succession` are the `relayer-next` objects that custodians' grants to their successors
+        rest on.
 
         Raises:
             UntrustedGrant: the first check that failed.
@@ -98,9 +108,24 @@ class Ledger:
                 raise UntrustedGrant("kind", "A grant has an unknown kind.")
             entries.append(read[kind](data))
         ledger = cls(account)
+        for data in succession:
+            ledger.learn(data)
         for entry in sorted(entries, key=lambda entry: entry.serial):
             ledger.add(entry)
         return ledger
+
+    def learn(self, data: bytes) -> None:
+        """Take note of the successor that a relayer names in a `relayer-next` object.
+
+        Raises:
+            UntrustedGrant: `successor`, when it named another one before; or the failed check.
+        """
+        try:
+            relayer, named = read_named(data)
+        except UntrustedRelayer as error:
+            raise UntrustedGrant(error.code, str(error)) from error
+        if self._successors.setdefault(relayer, named) != named:
+            raise UntrustedGrant("successor", "A relayer names one successor.")
 
     def add(self, entry: Grant | Revocation) -> None:
         """Judge and keep the next object; serials rise.
@@ -125,7 +150,11 @@ class Ledger:
         if not authorities:
             raise UntrustedGrant("issuer", "A grant's issuer had no right to issue it.")
         if grant.role == "custodian":
-            authorities = [entry for entry in authorities if entry.role == "owner"]
+            owners = [entry for entry in authorities if entry.role == "owner"]
+            if not owners and self._successors.get(grant.issuer) == grant.recipient:
+                # The same relayer under its next key: it stands where it stood.
+                return min(entry.depth for entry in authorities)
+            authorities = owners
             if not authorities:
                 raise UntrustedGrant("role", "Only an owner makes a custodian.")
         depth = 1 + min(entry.depth for entry in authorities)
@@ -177,6 +206,12 @@ class Ledger:
             and not grant.expired(at_ms)
         ]
 
+    def holders(self, at_ms: int) -> dict[bytes, list[Grant]]:
+        """Return every key that holds anything at this time, with the grants that count for it."""
+        keys = dict.fromkeys(grant.recipient for grant, _ in self._grants)
+        held = {key: self.held_by(key, at_ms) for key in keys}
+        return {key: grants for key, grants in held.items() if grants}
+
     def revoked(self, public_key: bytes) -> bool:
         """Return whether a key was ever withdrawn."""
         return any(entry.recipient == public_key for entry in self._revocations)
@@ -192,11 +227,22 @@ class Ledger:
             UntrustedGrant: a grant to `identity` does not open or holds another key.
         """
         keyring = Keyring(self._account)
-        for grant in self.held_by(identity.public_key, at_ms):
+        held = self.held_by(identity.public_key, at_ms)
+        oldest = oldest_epoch(held)
+        for grant in held:
             keyring.roles.add(grant.role)
             for key in open_grant(grant, identity):
-                keyring.add(key)
+                if key.epoch >= oldest:
+                    keyring.add(key)
         return keyring
+
+
+def oldest_epoch(held: Sequence[Grant]) -> int:
+    """Return the oldest epoch that is alive: the lowest that the newest of these grants names."""
+    if not held:
+        return 0
+    newest = max(held, key=lambda grant: grant.serial)
+    return min(entry.epoch for entry in newest.scope)
 
 
 class Keyring:

@@ -42,9 +42,15 @@ MEMBERS: Mapping[str, frozenset[str]] = {
         "relayer": "relayer issued unlock_keys",
         "relayer-next": "relayer next created",
         "receipt": "relayer account seq prev time op actor namespace epoch items serial",
-        "state": "relayer account memory revision seq time state",
+        "state": "relayer account memory revision seq time expires_at state",
+        "namespace": "relayer account namespace epoch key_id",
+        "archive": "archive account created signer relayer boxes",
+        "checkpoint": "relayer account seq head grant_serial time",
     }.items()
 }
+
+# What objects of before lack.
+_LATER: Mapping[str, frozenset[str]] = {"state": frozenset(["expires_at"])}
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -104,12 +110,19 @@ def write_json(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
-def read_json(data: bytes, members: Iterable[str]) -> JsonObject:
-    """Return the object of strict JSON that has exactly these members.
+def read_json(data: bytes, members: Iterable[str], *, optional: Iterable[str] = ()) -> JsonObject:
+    """Return the object of strict JSON that has exactly these members, but for optional ones.
 
     Raises:
         Invalid: `json`, for any departure from the strict form; `members`, for another set.
     """
+    value = _strict(data)
+    if set(value) | set(optional) != set(members) | set(optional):
+        raise Invalid("members", "The object lacks a member or has one too many.")
+    return value
+
+
+def _strict(data: bytes) -> JsonObject:
     if len(data) > OBJECT_BYTES_MAX:
         raise Invalid("json", "The object is longer than 64 KiB.")
     try:
@@ -125,8 +138,6 @@ def read_json(data: bytes, members: Iterable[str]) -> JsonObject:
     if not isinstance(value, dict):
         raise Invalid("json", "Strict JSON has an object at the top.")
     _check_nesting(value, 1)
-    if set(value) != set(members):
-        raise Invalid("members", "The object lacks a member or has one too many.")
     return value
 
 
@@ -172,6 +183,10 @@ def sign_object(kind: str, payload: Mapping[str, Any], signer: Identity) -> byte
     return data + signer.sign(_signed_text(kind, data))
 
 
+def _read(kind: str, payload: bytes) -> JsonObject:
+    return read_json(payload, MEMBERS[kind] | {"v"}, optional=_LATER.get(kind, ()))
+
+
 def read_object(kind: str, data: bytes, *, signer: bytes | str) -> JsonObject:
     """Return the payload of a signed object.
 
@@ -183,14 +198,26 @@ def read_object(kind: str, data: bytes, *, signer: bytes | str) -> JsonObject:
     """
     payload, signature = data[:-SIGNATURE_BYTES], data[-SIGNATURE_BYTES:]
     if isinstance(signer, str):
-        claimed = read_json(payload, MEMBERS[kind] | {"v"})
+        claimed = _read(kind, payload)
         signer = public_key_bytes(claimed[signer])
     verify_signature(kind, payload, signature, signer)
-    value = read_json(payload, MEMBERS[kind] | {"v"})
+    value = _read(kind, payload)
     version = value.pop("v")
     if version != 1 or isinstance(version, bool):
         raise Invalid("version", "The object has a version this client does not know.")
     return value
+
+
+def claimed_member(data: bytes, name: str) -> object:
+    """Return a member of a signed object that is *not verified yet*: only to choose a key by.
+
+    Raises:
+        Invalid: `json`, when it is not strict JSON; `members`, when it lacks the member.
+    """
+    value = _strict(data[:-SIGNATURE_BYTES])
+    if name not in value:
+        raise Invalid("members", "The object lacks a member.")
+    return value[name]
 
 
 def verify_signature(kind: str, payload: bytes, signature: bytes, signer: bytes) -> None:

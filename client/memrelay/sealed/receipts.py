@@ -1,16 +1,26 @@
 """Receipts: the relayer's signed record of every change to an account, each tied to the last.
 
-It does not own how far the chain was followed before (`session.py`).
+It does not own how far the chain was followed before (`session.py`), or what the receipts say
+together (`verifying.py`).
 
-Source: SPEC.md §4.3.
+- A chain is signed by the keys of one relayer in their order: none signs after its successor did.
+
+Source: SPEC.md §4.3, §15.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from memrelay.errors import Invalid, UntrustedRelayer
 from memrelay.sealed.keys import account_bytes, hash_256, hex_bytes
-from memrelay.sealed.objects import integer, list_of, read_object, text_of, uuid_text
+from memrelay.sealed.objects import (
+    claimed_member,
+    integer,
+    list_of,
+    read_object,
+    text_of,
+    uuid_text,
+)
 
 NO_HEAD = bytes(32)
 
@@ -27,8 +37,9 @@ class Receipt:
     actor: bytes
     namespace: str | None
     epoch: int | None
-    items: tuple[tuple[str, int, str | None], ...]
+    items: tuple[tuple[str, int, str], ...]
     serial: int
+    relayer: bytes  # the relayer's key of that time
     digest: bytes  # hash of the signed bytes: what the next receipt names as `prev`
 
 
@@ -63,32 +74,115 @@ def read_receipt(data: bytes, *, relayer: bytes, account: bytes) -> Receipt:
             epoch=None if value["epoch"] is None else integer(value["epoch"]),
             items=tuple(_receipt_item(item) for item in list_of(value["items"])),
             serial=integer(value["serial"]),
+            relayer=relayer,
             digest=hash_256(data),
         )
     except Invalid as error:
         raise UntrustedRelayer(error.code, f"A receipt: {error}") from error
 
 
-def _receipt_item(item: object) -> tuple[str, int, str | None]:
+def _receipt_item(item: object) -> tuple[str, int, str]:
     if not isinstance(item, list) or len(item) != 3:
         raise Invalid("items", "an item is an id, a revision and a blob id.")
-    blob_id = None if item[2] is None else text_of(item[2])
-    return uuid_text(item[0]), integer(item[1]), blob_id
+    return uuid_text(item[0]), integer(item[1]), text_of(item[2])
+
+
+class History:
+    """An account's receipts, followed one by one; `seq` and `head` are those of the last.
+
+    `relayers` are all keys that the relayer has had, oldest first.
+    """
+
+    def __init__(
+        self, relayers: Sequence[bytes], account: bytes, *, seq: int = 0, head: bytes = NO_HEAD
+    ) -> None:
+        self._relayers = list(relayers)
+        self._account = account
+        self.seq, self.head = seq, head
+        self._begins = True
+
+    def follow(self, data: bytes) -> Receipt:
+        """Return the next receipt; only the first may be that of an account rebuilt.
+
+        Raises:
+            UntrustedRelayer: `chain`, when it does not follow the last; otherwise the failed check.
+        """
+        signer = signer_of(data, self._relayers)
+        receipt = read_receipt(data, relayer=signer, account=self._account)
+        rebuilt = receipt.op == "rebuild"
+        follows = (receipt.seq, receipt.prev) == (self.seq + 1, self.head)
+        if rebuilt:
+            # It begins a chain of its own, or follows the one that somebody remembers.
+            follows = self._begins and (follows or self.seq == 0)
+        if not follows:
+            raise UntrustedRelayer("chain", f"The receipts break after number {self.seq}.")
+        del self._relayers[: self._relayers.index(signer)]
+        self.seq, self.head = receipt.seq, receipt.digest
+        self._begins = False
+        return receipt
 
 
 def follow_receipts(
-    objects: Iterable[bytes], *, relayer: bytes, account: bytes, seq: int, head: bytes
+    objects: Iterable[bytes],
+    *,
+    relayers: Sequence[bytes],
+    account: bytes,
+    seq: int,
+    head: bytes,
 ) -> list[Receipt]:
     """Return the receipts that follow the one numbered `seq` with the hash `head`, unbroken.
 
     Raises:
         UntrustedRelayer: `chain`, at the first gap or change; otherwise the failed check.
     """
-    receipts = []
-    for data in objects:
-        receipt = read_receipt(data, relayer=relayer, account=account)
-        if receipt.seq != seq + 1 or receipt.prev != head:
-            raise UntrustedRelayer("chain", f"The receipts break after number {seq}.")
-        seq, head = receipt.seq, receipt.digest
-        receipts.append(receipt)
-    return receipts
+    history = History(relayers, account, seq=seq, head=head)
+    return [history.follow(data) for data in objects]
+
+
+def signer_of(data: bytes, relayers: Sequence[bytes]) -> bytes:
+    """Return which of a relayer's keys an unverified object claims to be signed by, else the last.
+
+    Whatever it claims, it counts only once it is verified under the key returned.
+    """
+    try:
+        claimed = claimed_member(data, "relayer")
+    except Invalid:
+        claimed = None
+    return next((key for key in relayers if key.hex() == claimed), relayers[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where an account's history stood at a time, signed by its relayer."""
+
+    account: bytes
+    seq: int
+    head: bytes
+    grant_serial: int
+    time_ms: int
+    relayer: bytes
+    signed: bytes = field(repr=False)  # what can be shown to others
+
+
+def read_checkpoint(data: bytes, *, relayers: Sequence[bytes], account: bytes) -> Checkpoint:
+    """Return a checkpoint of this account, signed by any key that the relayer has had.
+
+    Raises:
+        UntrustedRelayer: the failed check.
+    """
+    signer = signer_of(data, relayers)
+    try:
+        value = read_object("checkpoint", data, signer=signer)
+        if value["relayer"] != signer.hex() or account_bytes(value["account"]) != account:
+            raise Invalid("account", "it belongs to another relayer or account.")
+        return Checkpoint(
+            account=account,
+            seq=integer(value["seq"], least=1),
+            head=hex_bytes(value["head"], 32, "hash"),
+            grant_serial=integer(value["grant_serial"]),
+            time_ms=integer(value["time"]),
+            relayer=signer,
+            signed=data,
+        )
+    except Invalid as error:
+        raise UntrustedRelayer(error.code, f"A checkpoint: {error}") from error

@@ -5,13 +5,15 @@ It does not own which relayer is pinned (`session.py`).
 Source: SPEC.md §4, §6.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from memrelay.errors import Invalid, UntrustedRelayer
 from memrelay.sealed.keys import hash_256, hex_bytes, public_key_bytes
-from memrelay.sealed.objects import integer, list_of, read_object
+from memrelay.sealed.objects import claimed_member, integer, list_of, read_object
 
 STATEMENT_AGE_MS_MAX = 600_000
+SUCCESSIONS_MAX = 64
 UNLOCK_KEYS_MAX = 8
 
 
@@ -47,6 +49,18 @@ class Statement:
         return tuple(entry.key for entry in live[:UNLOCK_KEYS_MAX])
 
 
+def read_signer(data: bytes) -> bytes:
+    """Return the key that an unverified statement names as its own.
+
+    Raises:
+        UntrustedRelayer: it names none.
+    """
+    try:
+        return public_key_bytes(claimed_member(data, "relayer"))
+    except Invalid as error:
+        raise UntrustedRelayer(error.code, f"The relayer's statement: {error}") from error
+
+
 def read_statement(data: bytes, *, pinned: bytes | None, now_ms: int) -> Statement:
     """Return a relayer's statement, verified under the pinned key, or its own at first contact.
 
@@ -79,17 +93,32 @@ def _unlock_key(entry: object) -> UnlockKey:
     return key
 
 
-def read_successor(data: bytes, *, pinned: bytes) -> bytes:
-    """Return the key that the pinned relayer names as its successor.
+def read_succession(objects: Iterable[bytes], *, last: bytes) -> tuple[bytes, ...]:
+    """Return every key that a relayer has had, oldest first, up to `last`.
+
+    Each is vouched for by the one before it. The oldest may be anybody's: what counts is whether
+    the pinned key is among them.
+
+    Raises:
+        UntrustedRelayer: `succession`, when they do not lead to `last`; otherwise the failed check.
+    """
+    pairs = [read_named(data) for data in objects]
+    keys = (*(key for key, _ in pairs), last)
+    linked = all(named == key for (_, named), key in zip(pairs, keys[1:], strict=True))
+    if not linked or len(set(keys)) != len(keys) or len(pairs) > SUCCESSIONS_MAX:
+        raise UntrustedRelayer("succession", "The relayer's earlier keys do not lead to its own.")
+    return keys
+
+
+def read_named(data: bytes) -> tuple[bytes, bytes]:
+    """Return the key that signed a `relayer-next` object, and the one that it names.
 
     Raises:
         UntrustedRelayer: the failed check.
     """
     try:
-        value = read_object("relayer-next", data, signer=pinned)
-        if value["relayer"] != pinned.hex():
-            raise Invalid("relayer", "The object names another relayer.")
+        value = read_object("relayer-next", data, signer="relayer")
         integer(value["created"])
-        return public_key_bytes(value["next"])
+        return public_key_bytes(value["relayer"]), public_key_bytes(value["next"])
     except Invalid as error:
         raise UntrustedRelayer(error.code, f"The relayer's successor: {error}") from error

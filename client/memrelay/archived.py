@@ -1,0 +1,371 @@
+"""An archive that was read to its end: what is in it, opened, or brought to another relayer.
+
+It does not own the bytes (`sealed/archive.py`), requests (`moving.py`), writing (`archiving.py`) or
+what people are told (`commands/files.py`).
+
+- A file is believed after it was read to its end once: before that nothing of it is sent or shown.
+- It may be larger than memory: only ids of what changed or was erased are held.
+- Its receipts are followed, too: what they say was signed by the relayer that it comes from.
+
+Source: SPEC.md §17.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from uuid import UUID
+
+from memrelay.archiving import KINDS, Losses
+from memrelay.client import SyncMemoryClient
+from memrelay.errors import (
+    ConfigError,
+    Invalid,
+    NotAuthenticated,
+    NotGranted,
+    UntrustedGrant,
+    UntrustedRelayer,
+)
+from memrelay.models import Memory
+from memrelay.sealed.archive import (
+    MAGIC,
+    ChunkKey,
+    Header,
+    Record,
+    open_box,
+    opened_chunks,
+    read_head,
+    read_records,
+)
+from memrelay.sealed.envelope import Place, blob_id, open_envelope
+from memrelay.sealed.keys import Identity, account_id_of
+from memrelay.sealed.ledger import Keyring, Ledger
+from memrelay.sealed.objects import from_base64, integer, list_of, text_of, write_json
+from memrelay.sealed.receipts import History
+from memrelay.sealed.statement import read_succession
+
+Progress = Callable[[int], None]
+
+_PAGE_ITEMS_MAX = 100
+_PAGE_BYTES = 1_500_000  # of a request's 2 MiB; a larger row goes alone
+_ROW_BYTES_MAX = 7_500_000  # of the 8 MiB that an import takes
+_WHOLE_AT_ONCE = 20  # memories of which all revisions are in memory
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An archive that was read to its end and holds: what is in it beside its rows.
+
+    Attributes:
+        grants: records, in order of their serials.
+        namespaces: records by name.
+        tombstones: records by id.
+        latest: of rows that are there more than once, which one counts: id → its number.
+        lost: how many rows have no blob, and cannot be brought anywhere.
+    """
+
+    path: Path
+    header: Header
+    chunks: ChunkKey
+    account: Record
+    grants: Sequence[Record]
+    ledger: Ledger
+    namespaces: Mapping[str, Record]
+    tombstones: Mapping[str, Record]
+    latest: Mapping[str, int]
+    counts: Mapping[str, int]
+    lost: int
+
+    def rows(self) -> Iterator[Record]:
+        """Yield the memories, earlier revisions and turns that count, in the archive's order."""
+        turns = _blobs_of_turns(self.tombstones)
+        for number, record in enumerate(_records(self.path, self.chunks)):
+            if record["record"] not in {"memory", "episode"} or record["blob"] is None:
+                continue
+            erased = {record["id"], record.get("revision_of")} & self.tombstones.keys()
+            # A turn's tombstone has another id than the turn, which would say what was said.
+            erased |= {record["blob_id"]} & turns
+            if not erased and self.latest.get(record["id"], number) == number:
+                yield record
+
+
+def _blobs_of_turns(tombstones: Mapping[str, Record]) -> set[str]:
+    stones = (stone for stone in tombstones.values() if UUID(stone["id"]).version != 7)
+    return {name for stone in stones for name in stone["blob_ids"]}
+
+
+def is_archive(path: Path) -> bool:
+    """Return whether a file begins like an archive."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def open_archive(path: Path, identity: Identity, account: bytes) -> Archive:
+    """Return an archive of this account after reading it to its end.
+
+    Raises:
+        ConfigError: it cannot be read.
+        Invalid: it is altered, cut, of another account, for other keys, or not made by an owner.
+    """
+    try:
+        with path.open("rb") as file:
+            header = read_head(file)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    if header.account != account:
+        raise Invalid("account", "The archive is another account's.")
+    chunks = ChunkKey(header.archive, open_box(header, identity))
+    evidence = _Evidence(header)
+    found: dict[str, list[Record]] = {kind: [] for kind in KINDS.values()}
+    latest: dict[str, int] = {}
+    counts: Counter[str] = Counter()
+    losses = Losses()
+    last: Record = {"record": "end", "counts": {}}
+    for number, last in enumerate(_records(path, chunks)):
+        kind = last["record"]
+        if kind not in {"mark", "end"}:
+            counts[kind] += 1
+        evidence.take(last)
+        losses.take(last)
+        if kind in {"memory", "episode"}:
+            _check_name(last)
+            if last.get("again"):
+                latest[last["id"]] = number
+        elif kind != "receipt" and kind in found:
+            found[kind].append(last)
+    if last["record"] != "end" or last["counts"] != dict(counts) or len(found["account"]) != 1:
+        raise Invalid("record", "The archive is not whole.")
+    evidence.check_end()
+    return Archive(
+        path=path,
+        header=header,
+        chunks=chunks,
+        account=found["account"][0],
+        grants=found["grant"],
+        ledger=_ledger(header, found["grant"]),
+        namespaces={record["name"]: record for record in found["namespace"]},
+        tombstones={record["id"]: record for record in found["tombstone"]},
+        latest=latest,
+        counts=dict(counts),
+        lost=len(losses),
+    )
+
+
+def _records(path: Path, chunks: ChunkKey) -> Iterator[Record]:
+    with path.open("rb") as file:
+        read_head(file)
+        yield from read_records(opened_chunks(file, chunks))
+
+
+class _Evidence:
+    """The receipts of an archive, followed from the first to the newest."""
+
+    def __init__(self, header: Header) -> None:
+        self._header = header
+        self._history: History | None = None
+        self._least = 0
+
+    def take(self, record: Record) -> None:
+        """Note a record in its turn.
+
+        Raises:
+            Invalid: a receipt does not follow the one before it, or another relayer signed it.
+        """
+        try:
+            if record["record"] == "account":
+                self._begin(record)
+            elif record["record"] == "receipt":
+                self._follow(record)
+        except UntrustedRelayer as error:
+            raise Invalid(error.code, f"The archive's receipts do not hold: {error}") from error
+
+    def check_end(self) -> None:
+        """Check that the receipts reach as far as the account's history did.
+
+        Raises:
+            Invalid: the newest are missing.
+        """
+        if self._history is None or self._history.seq < self._least:
+            raise Invalid("chain", "The archive's newest receipts are missing.")
+
+    def _begin(self, account: Record) -> None:
+        if account["relayer"] != self._header.relayer.hex():
+            raise Invalid("relayer", "The archive names two relayers.")
+        named = [from_base64(text, "object") for text in list_of(account["succession"])]
+        relayers = read_succession(named, last=self._header.relayer)
+        self._history = History(relayers, self._header.account)
+        self._least = integer(account["receipt_seq"])
+
+    def _follow(self, record: Record) -> None:
+        if self._history is None:
+            raise Invalid("record", "The archive does not begin with its account.")
+        receipt = self._history.follow(from_base64(record["object"], "receipt"))
+        if receipt.seq != record["seq"]:
+            raise Invalid("chain", f"Receipt {receipt.seq} stands in another one's place.")
+
+
+def _check_name(record: Record) -> None:
+    text = record["blob"]
+    if text is not None and blob_id(from_base64(text, "blob")) != record["blob_id"]:
+        raise Invalid("name", "A blob of the archive does not have the name that its row says.")
+
+
+def _ledger(header: Header, grants: Sequence[Record]) -> Ledger:
+    """The account's grants, which must say that the archive's signer owned it."""
+    objects = [(_grant_kind(record), from_base64(record["object"], "grant")) for record in grants]
+    named = [from_base64(r["succession"], "object") for r in grants if r.get("succession")]
+    ledger = Ledger.of(header.account, objects, named)
+    held = ledger.held_by(header.signer, header.created_ms)
+    if not ledger.complete or all(grant.role != "owner" for grant in held):
+        raise UntrustedGrant("signer", "The archive was not made by an owner of the account.")
+    return ledger
+
+
+def _grant_kind(record: Record) -> str:
+    return "grant" if b'"grant":' in from_base64(record["object"], "grant") else "revoke"
+
+
+def import_archive(
+    client: SyncMemoryClient, archive: Archive, progress: Progress, *, token: str | None = None
+) -> Counter[str]:
+    """Bring an archive to the client's relayer; return how many rows fared how, the `lost` too.
+
+    Doing it again brings what is missing and changes nothing else.
+
+    Raises:
+        NotGranted: the account is not there yet, and this key is not its founder's.
+    """
+    first = archive.grants[0]
+    if account_id_of(client.settings.identity.public_key) == archive.header.account:
+        client.found_again(
+            grant=from_base64(first["object"], "grant"),
+            label=text_of(archive.account["label"]),
+            token=token,
+        )
+    tally: Counter[str] = Counter()
+    try:
+        client.import_page({"account": _bare(archive.account)})
+    except NotAuthenticated as error:
+        raise NotGranted(
+            "The account is not there, or not with this key: bring it with its founder's key first."
+        ) from error
+    for name, records in (
+        ("grants", archive.grants),
+        ("namespaces", list(archive.namespaces.values())),
+        ("tombstones", list(archive.tombstones.values())),
+    ):
+        for at in range(0, len(records), _PAGE_ITEMS_MAX):
+            page = [_bare(record) for record in records[at : at + _PAGE_ITEMS_MAX]]
+            client.import_page({name: page})
+    differing: dict[str, str] = {}  # a row → the memory that it is a revision of
+    for batch in _batches(_memories_first(archive)):
+        outcomes = _bring(client, batch)
+        tally.update(outcomes.values())
+        differing |= {r["id"]: _memory_of(r) for r in batch if outcomes[r["id"]] == "differs"}
+        progress(sum(tally.values()))
+    memories = sorted(set(differing.values()))
+    for at in range(0, len(memories), _WHOLE_AT_ONCE):
+        for status in _bring_whole(client, archive, memories[at : at + _WHOLE_AT_ONCE], differing):
+            tally["differs"] -= 1
+            tally[status] += 1
+    tally["lost"] = archive.lost
+    return +tally
+
+
+def _memories_first(archive: Archive) -> Iterator[Record]:
+    """Yield the rows that count, earlier revisions last: none is taken in without its memory."""
+    yield from (row for row in archive.rows() if not row.get("revision_of"))
+    yield from (row for row in archive.rows() if row.get("revision_of"))
+
+
+def _bring_whole(
+    client: SyncMemoryClient,
+    archive: Archive,
+    memories: Sequence[str],
+    differing: Mapping[str, str],
+) -> Iterator[str]:
+    """Send memories once more, each with all of its revisions, and yield how rows fared that had
+    differed: a newer revision counts where the one that is there comes along with it."""
+    rows = [record for record in _memories_first(archive) if _memory_of(record) in memories]
+    for memory in memories:
+        for batch in _batches(iter([r for r in rows if _memory_of(r) == memory])):
+            outcomes = _bring(client, batch)
+            yield from (status for row, status in outcomes.items() if row in differing)
+
+
+def _bring(client: SyncMemoryClient, batch: Sequence[Record]) -> dict[str, str]:
+    """Send rows; what became of each, by its id."""
+    rows: dict[str, list[Record]] = {"memories": [], "episodes": []}
+    for record in batch:
+        rows["memories" if record["record"] == "memory" else "episodes"].append(_bare(record))
+    answer = client.import_page(rows)
+    return {text_of(r["id"]): text_of(r["status"]) for r in list_of(answer["results"])}
+
+
+def _memory_of(record: Record) -> str:
+    return text_of(record.get("revision_of") or record["id"])
+
+
+def _bare(record: Record) -> Record:
+    return {name: value for name, value in record.items() if name not in {"record", "again"}}
+
+
+def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
+    """Yield records in requests of their size; a row too large goes without what can be made again.
+
+    Its vectors and words are then made where it arrives, as soon as somebody lends its key.
+    """
+    batch: list[Record] = []
+    held = 0
+    for record in records:
+        size = len(write_json(record))
+        if size > _ROW_BYTES_MAX and record["record"] == "memory":
+            record |= {"vectors": [], "postings": None}
+            size = len(write_json(record))
+        if batch and (held + size > _PAGE_BYTES or len(batch) == _PAGE_ITEMS_MAX):
+            yield batch
+            batch, held = [], 0
+        batch.append(record)
+        held += size
+    if batch:
+        yield batch
+
+
+def opened_memories(archive: Archive, identity: Identity, at_ms: int) -> Iterator[Memory]:
+    """Yield the memories that could be recalled, opened with an owner's key alone.
+
+    Raises:
+        NotGranted: the key held nothing any more when the archive was made.
+        Invalid: a memory does not open.
+    """
+    keyring = archive.ledger.keyring(identity, at_ms)
+    for row in archive.rows():
+        if row["record"] == "memory" and _is_recalled(row, at_ms):
+            yield _opened(archive.header.account, keyring, row)
+
+
+def _is_recalled(row: Record, at_ms: int) -> bool:
+    hidden = row["superseded_at"] is not None or row["review"] in {"pending", "rejected"}
+    expires = row["expires_at"]
+    expired = expires is not None and datetime.fromisoformat(expires).timestamp() * 1000 <= at_ms
+    return row["format"] == "sealed" and not hidden and not expired
+
+
+def _opened(account: bytes, keyring: Keyring, row: Record) -> Memory:
+    keys = {key.epoch: key for key in keyring.namespace_keys(row["namespace"])}
+    if row["epoch"] not in keys:
+        raise NotGranted("This key does not hold an epoch that a memory was sealed in.")
+    place = Place(row["type"], account, UUID(row["id"]), row["revision"])
+    sealed = open_envelope(place, keys[row["epoch"]], from_base64(row["blob"], "blob"))
+    record = json.loads(sealed)
+    shown = {"id", "namespace", "kind", "event_time", "importance", "confidence", "writer"}
+    shown |= {"created_at", "expires_at", "revision", "seq"}
+    return Memory.from_json(
+        {name: row[name] for name in shown}
+        | {name: record[name] for name in ("text", "tags", "source", "metadata")}
+    )

@@ -1,0 +1,269 @@
+"""Writing an account into an archive, page by page, from a relayer that goes on meanwhile.
+
+It does not own the bytes (`sealed/archive.py`), requests (`moving.py`), reading (`archived.py`) or
+what people are told (`commands/files.py`).
+
+- What is half written stands in `FILE.part`, with marks to go on from; `FILE` is there only when it
+  is whole.
+- What changed during the export, which the receipts since its beginning name, is read again; what
+  was erased is read last.
+
+Source: SPEC.md §17.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from memrelay.client import SyncMemoryClient
+from memrelay.errors import ConfigError, Invalid
+from memrelay.sealed.archive import (
+    CHUNK_BYTES_MAX,
+    ChunkKey,
+    JoinedChunks,
+    Record,
+    open_box,
+    read_head,
+    sealed_chunks,
+    write_head,
+    write_record,
+)
+from memrelay.sealed.keys import account_bytes
+from memrelay.sealed.objects import (
+    SIGNATURE_BYTES,
+    from_base64,
+)
+
+Progress = Callable[[int], None]
+
+KINDS = {
+    "account": "account",
+    "memories": "memory",
+    "episodes": "episode",
+    "receipts": "receipt",
+    "grants": "grant",
+    "namespaces": "namespace",
+    "tombstones": "tombstone",
+}
+# The grants and the namespaces come behind the memories, whose keys they name, and what was erased
+# at the very end.
+_PAGED, _AT_THE_END = ("account", "memories", "episodes", "receipts"), tuple(KINDS)[4:]
+_AGAIN = "again"
+_UNCHANGING = frozenset({"remember", "analyze", "grant", "revoke", "forget", "expire", "close"})
+_IDS_AT_ONCE = 10
+
+
+@dataclass
+class Losses:
+    """Rows that have no blob: neither did they come again with it, nor were they erased."""
+
+    _without: dict[str, frozenset[str | None]] = field(default_factory=dict)
+    _erased: set[str | None] = field(default_factory=set)
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        """Note a record of an archive in its turn."""
+        if record["record"] == "tombstone":
+            self._erased |= {record["id"], *record["blob_ids"]}
+        elif record["record"] in {"memory", "episode"}:
+            self._without.pop(record["id"], None)
+            if record["blob"] is None:
+                names = frozenset([record["id"], record.get("revision_of"), record["blob_id"]])
+                self._without[record["id"]] = names
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return sum(not names & self._erased for names in self._without.values())
+
+
+@dataclass
+class Standing:
+    """How far an export is: where it goes on, and what was named by receipts since it began."""
+
+    part: str = _PAGED[0]
+    cursor: str = ""
+    began_seq: int = 0
+    receipt_seq: int = 0
+    changed: dict[str, None] = field(default_factory=dict)  # in order, each once
+    counts: Counter[str] = field(default_factory=Counter)
+    losses: Losses = field(default_factory=Losses)
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        """Note a record that is in the file."""
+        kind = record["record"]
+        if kind == "mark":
+            self.part, self.cursor = record["part"], record["cursor"]
+            return
+        self.counts[kind] += 1
+        self.losses.take(record)
+        if kind == "account":
+            self.began_seq = record["receipt_seq"]
+        if kind == "receipt":
+            self.receipt_seq = record["seq"]
+            if self.receipt_seq > self.began_seq:
+                self.changed |= dict.fromkeys(_changed_by(record))
+
+
+def _changed_by(record: Mapping[str, Any]) -> list[str]:
+    """The memories that a receipt says were changed; who reads the archive verifies it."""
+    receipt = json.loads(from_base64(record["object"], "receipt")[:-SIGNATURE_BYTES])
+    return [] if receipt["op"] in _UNCHANGING else [item[0] for item in receipt["items"]]
+
+
+class _Writer:
+    """Seals records into the chunks of a file."""
+
+    def __init__(self, file: BinaryIO, chunks: ChunkKey, index: int) -> None:
+        self._file = file
+        self._chunks = chunks
+        self._index = index
+        self._rest = bytearray()
+
+    def put(self, record: Mapping[str, Any]) -> None:
+        """Add a record."""
+        self._rest += write_record(record)
+        while len(self._rest) > CHUNK_BYTES_MAX:
+            self._flush(CHUNK_BYTES_MAX)
+
+    def mark(self, part: str, cursor: str) -> None:
+        """Add a mark and end the chunk with it."""
+        self.put({"record": "mark", "part": part, "cursor": cursor})
+        self._flush(len(self._rest))
+        self._file.flush()
+
+    def finish(self, counts: Mapping[str, int]) -> None:
+        """Add the last record and make everything durable."""
+        self.put({"record": "end", "counts": dict(sorted(counts.items()))})
+        self._flush(len(self._rest), last=True)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _flush(self, size: int, *, last: bool = False) -> None:
+        self._file.write(self._chunks.seal(self._index, bytes(self._rest[:size]), last=last))
+        self._index += 1
+        del self._rest[:size]
+
+
+def export_archive(client: SyncMemoryClient, path: Path, progress: Progress) -> dict[str, int]:
+    """Write the whole account into an archive; return how many records of each kind it has, and
+    how many rows are `lost`: the relayer has no blob for them.
+
+    What an interrupted export left in `FILE.part` is kept, and it goes on from there.
+
+    Raises:
+        ConfigError: a file cannot be written, or is the beginning of another export.
+        NotGranted: this key does not own the account.
+    """
+    beginning = path.with_name(f"{path.name}.part")
+    with _disk(beginning):
+        descriptor = os.open(beginning, os.O_RDWR | os.O_CREAT, 0o600)
+        with os.fdopen(descriptor, "r+b") as file:
+            counts = _export_into(client, file, beginning, progress)
+        os.replace(beginning, path)
+        _sync_folder(path.parent)
+    return counts
+
+
+def _export_into(
+    client: SyncMemoryClient, file: BinaryIO, path: Path, progress: Progress
+) -> dict[str, int]:
+    standing = Standing()
+    if os.fstat(file.fileno()).st_size:
+        writer = _resumed(client, file, path, standing)
+    else:
+        begun = client.new_archive()
+        file.write(write_head(begun.header))
+        writer = _Writer(file, begun.chunks, 0)
+
+    def put(part: str, records: Sequence[Mapping[str, Any]], **more: Any) -> None:
+        for record in records:
+            entry = {"record": KINDS[part], **record, **more}
+            writer.put(entry)
+            standing.take(entry)
+        progress(standing.counts["memory"])
+
+    while standing.part != _AGAIN:
+        records, following = client.export_page(standing.part, cursor=standing.cursor)
+        put(standing.part, records)
+        if following is None:
+            parts = (*_PAGED, _AGAIN)
+            standing.part = parts[parts.index(standing.part) + 1]
+        standing.cursor = following or ""
+        writer.mark(standing.part, standing.cursor)
+    _read_again(client, standing, put)
+    for part in _AT_THE_END:
+        for records in _all_pages(client, part):
+            put(part, records)
+    writer.finish(standing.counts)
+    return {**standing.counts, "lost": len(standing.losses)}
+
+
+def _read_again(client: SyncMemoryClient, standing: Standing, put: Callable[..., None]) -> None:
+    """Read what changed during the export once more, until nothing does."""
+    while True:
+        changed, standing.changed = list(standing.changed), {}
+        for at in range(0, len(changed), _IDS_AT_ONCE):
+            ids = changed[at : at + _IDS_AT_ONCE]
+            for records in _all_pages(client, "memories", ids=ids):
+                put("memories", records, again=True)
+        before = standing.receipt_seq
+        for records in _all_pages(client, "receipts", cursor=str(before)):
+            put("receipts", records)
+        if standing.receipt_seq == before:
+            return
+
+
+def _all_pages(
+    client: SyncMemoryClient, part: str, *, cursor: str | None = "", ids: Sequence[str] = ()
+) -> Iterator[list[dict[str, Any]]]:
+    while cursor is not None:
+        records, cursor = client.export_page(part, cursor=cursor, ids=ids)
+        yield records
+
+
+def _resumed(client: SyncMemoryClient, file: BinaryIO, path: Path, standing: Standing) -> _Writer:
+    """Take up an export behind the last mark of what is whole; the rest of the file is cut off."""
+    other = ConfigError(f"{path} is the beginning of another export; remove it.")
+    try:
+        header = read_head(file)
+        chunks = ChunkKey(header.archive, open_box(header, client.settings.identity))
+    except Invalid as error:
+        raise other from error
+    account = account_bytes(client.settings.account_id)
+    if (header.account, header.relayer) != (account, client.statement().relayer):
+        raise other
+    end, count = file.tell(), 0
+    joined, waiting = JoinedChunks(), list[Record]()
+    try:
+        for index, sealed in enumerate(sealed_chunks(file)):
+            waiting += joined.add(chunks.open(index, sealed, last=False))
+            if joined.whole and waiting and waiting[-1]["record"] == "mark":
+                for record in waiting:
+                    standing.take(record)
+                waiting, end, count = [], file.tell(), index + 1
+    except Invalid:
+        pass  # the end of what is whole
+    file.seek(end)
+    file.truncate()
+    return _Writer(file, chunks, count)
+
+
+@contextmanager
+def _disk(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,100 @@
+"""The command that consolidates: begin a run, look at runs, undo one.
+
+It does not own what a run does (the relayer's part), nor review of what it proposes
+(`correcting.py`).
+"""
+
+from argparse import ArgumentParser
+
+from memrelay.commands.listing import when
+from memrelay.commands.parsers import Adder
+from memrelay.commands.shell import Shell
+from memrelay.consolidating import Consolidation, ConsolidationAction
+from memrelay.errors import ConfigError
+
+_ACTIONS = ("run", "list", "show", "undo")
+
+
+def register(add: Adder) -> None:
+    """Add the command that consolidates."""
+    _add(add("consolidate", consolidate))
+
+
+def _add(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=_ACTIONS,
+        default="run",
+        help="run: merge what says the same, mark what may be out of date, summarise old episodes, "
+        "propose procedures; list: runs; show: what a run did; undo: take a run back (run)",
+    )
+    parser.add_argument("id", nargs="?", help="the run, to show or undo")
+    parser.add_argument("--dry-run", action="store_true", help="say what a run would do")
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="1 to 100 (20)")
+    parser.add_argument("--cursor", help="where the last page ended")
+
+
+def consolidate(shell: Shell) -> None:
+    """Tidy a namespace up; everything is listed and can be undone."""
+    args = shell.args
+    if (args.id is not None) != (args.action in ("show", "undo")):
+        needs = "needs the id of a run" if args.id is None else "takes no id"
+        raise ConfigError(f"`consolidate {args.action}` {needs}.")
+    if args.dry_run and args.action != "run":
+        raise ConfigError("--dry-run goes with `consolidate run`.")
+    match args.action:
+        case "list":
+            _list(shell)
+        case "show":
+            _show(shell)
+        case "undo":
+            _undo(shell)
+        case _:
+            _run(shell)
+
+
+def _run(shell: Shell) -> None:
+    with shell.client() as client:
+        if shell.args.dry_run:
+            plan = client.plan_consolidation(namespace=shell.args.namespace)
+            lines = [_told(action) for action in plan.actions]
+            more = ["… and perhaps more"] if plan.more else []
+            shell.show(plan.to_json(), [*lines, *more] or ["nothing to do"])
+            return
+        run = client.consolidate(namespace=shell.args.namespace)
+    shell.show(run.to_json(), [_line(run)])
+
+
+def _list(shell: Shell) -> None:
+    args = shell.args
+    with shell.client() as client:
+        page = client.consolidations(namespace=args.namespace, limit=args.limit, cursor=args.cursor)
+    shell.show(page.to_json(), [_line(run) for run in page.consolidations])
+
+
+def _show(shell: Shell) -> None:
+    with shell.client() as client:
+        run = client.consolidation(shell.args.id)
+    shell.show(run.to_json(), [_line(run), *map(_told, run.actions or ())])
+
+
+def _undo(shell: Shell) -> None:
+    with shell.client() as client:
+        done = client.undo_consolidation(shell.args.id)
+    left = f", {done.skipped} changed since and left alone" if done.skipped else ""
+    shell.show(done.to_json(), [f"{done.id}  {done.undone} undone{left}"])
+
+
+def _line(run: Consolidation) -> str:
+    counts = (
+        f"{run.merged} merged, {run.stale} stale, {run.summaries} summarised, "
+        f"{run.procedures} proposed"
+    )
+    return f"{run.id}  {when(run.started_at)}  {run.namespace}  {run.state}  {counts}"
+
+
+def _told(action: ConsolidationAction) -> str:
+    others = f" ← {' '.join(action.other_ids)}" if action.other_ids else ""
+    undone = f"  ({action.undone})" if action.undone else ""
+    return f"  {action.action}  {action.memory_id or '(new)'}{others}{undone}"

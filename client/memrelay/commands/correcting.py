@@ -1,0 +1,216 @@
+"""The commands that correct: edit, pin, unpin, review, settings.
+
+It does not own showing (`listing.py`) or erasing (`forgetting.py`).
+"""
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from memrelay.client import SyncMemoryClient
+from memrelay.commands.listing import shown, when, writer
+from memrelay.commands.parsers import Adder, pair
+from memrelay.commands.shell import Shell, text_of, warn
+from memrelay.correcting import CLEARABLE
+from memrelay.errors import ConfigError, MemrelayError, NotFound, TransportError
+from memrelay.models import KINDS
+from memrelay.outcomes import Doubtful, StateChanged
+
+_REVIEW = ("list", "approve", "reject", "resolve")
+
+
+def register(add: Adder) -> None:
+    """Add the commands that correct."""
+    _add_edit(add("edit", edit))
+    for name, command in (("pin", pin), ("unpin", unpin)):
+        add(name, command, namespace=False).add_argument("id", nargs="+", help="the memories' ids")
+    _add_review(add("review", review))
+    settings = add("settings", change_settings, namespace=False)
+    settings.add_argument("setting", nargs="*", type=pair, metavar="NAME=VALUE", help="to change")
+
+
+def _add_edit(parser: ArgumentParser) -> None:
+    parser.add_argument("id", help="the memory's id")
+    parser.add_argument("--text", help="the new text; - for standard input")
+    parser.add_argument("--kind", choices=KINDS)
+    parser.add_argument("--tag", action="append", metavar="TAG", help="instead of all; repeatable")
+    parser.add_argument("--source")
+    parser.add_argument("--event-time", metavar="TIME", help="RFC 3339, with an offset")
+    parser.add_argument(
+        "--metadata", action="append", type=pair, metavar="KEY=VALUE", help="instead of all"
+    )
+    parser.add_argument("--importance", choices=("vital", "standard", "trivial"))
+    parser.add_argument("--confidence", choices=("high", "medium", "low"))
+    parser.add_argument("--expires-at", metavar="TIME", help="RFC 3339, with an offset")
+    parser.add_argument(
+        "--clear", action="append", choices=CLEARABLE, help="have none any more; repeatable"
+    )
+    parser.add_argument(
+        "--revision", type=int, metavar="N", help="only if this is still the newest one"
+    )
+
+
+def _add_review(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=_REVIEW,
+        default="list",
+        help="approve: recall it, beside what it speaks against; reject: never recall it; "
+        "resolve: it replaces what it speaks against (list)",
+    )
+    parser.add_argument("id", nargs="*", help="the memories' ids")
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="1 to 100 (20)")
+    parser.add_argument("--cursor", help="where the last page ended")
+
+
+def edit(shell: Shell) -> None:
+    """Correct a memory; what it said before stays in its history."""
+    args = shell.args
+    changes: dict[str, Any] = {
+        "text": text_of(["-"]) if args.text == "-" else args.text,
+        "kind": args.kind,
+        "tags": args.tag,
+        "source": args.source,
+        "event_time": args.event_time,
+        "metadata": dict(args.metadata) if args.metadata else None,
+        "importance": args.importance,
+        "confidence": args.confidence,
+        "expires_at": args.expires_at,
+        "clear": args.clear or (),
+    }
+    if not any(changes.values()):
+        if sys.stdin.isatty():
+            raise ConfigError("Say what to change: --text TEXT, --kind, --tag … (see --help).")
+        changes["text"] = text_of([])
+    with shell.client() as client:
+        result = client.edit(args.id, revision=args.revision, namespace=args.namespace, **changes)
+    told = "says that already" if result.unchanged else f"is revision {result.revision} now"
+    shell.show(result.to_json(), [f"{result.id}  {told}"])
+
+
+def pin(shell: Shell) -> None:
+    """Protect memories: never superseded by rule, merged, or expired by their namespace."""
+    _change_each(shell, lambda client, memory_id: client.pin(memory_id), "pinned")
+
+
+def unpin(shell: Shell) -> None:
+    """Take memories' protection away."""
+    _change_each(shell, lambda client, memory_id: client.unpin(memory_id), "not pinned")
+
+
+def _change_each(
+    shell: Shell, change: Callable[[SyncMemoryClient, str], StateChanged], told: str
+) -> None:
+    """Change the memories that were named; of several, show what became of each.
+
+    Raises:
+        NotFound: some are not there; the others are changed.
+        MemrelayError: some could not be changed; if the relayer is away, the rest is not tried.
+    """
+    ids = list(dict.fromkeys(shell.args.id))
+    with shell.client() as client:
+        if len(ids) == 1:
+            shell.show(change(client, ids[0]).to_json(), [f"{ids[0]}  {told}"])
+            return
+        entries: list[dict[str, Any]] = []
+        failures: list[MemrelayError] = []
+        for memory_id in ids:
+            try:
+                entries.append(change(client, memory_id).to_json())
+            except MemrelayError as error:
+                failures.append(error)
+                entries.append({"id": memory_id, "error": str(error)})
+                if isinstance(error, TransportError):
+                    break
+    lines = (f"{entry['id']}  {entry.get('error', told)}" for entry in entries)
+    shell.show({"results": entries}, lines)
+    _raise_of_several(failures)
+
+
+def _raise_of_several(failures: Sequence[MemrelayError]) -> None:
+    if failures and all(isinstance(error, NotFound) for error in failures):
+        raise NotFound(f"{len(failures)} were not found.", status=404, code="not_found")
+    if failures:
+        raise MemrelayError(f"{len(failures)} could not be changed.")
+
+
+def review(shell: Shell) -> None:
+    """Show the memories that somebody should look at, and decide on them."""
+    action, ids = shell.args.action, shell.args.id
+    if bool(ids) != (action != "list"):
+        raise ConfigError(f"`review {action}` takes {'no ids' if ids else 'ids of memories'}.")
+    match action:
+        case "approve":
+            _change_each(shell, lambda client, one: client.approve(one), "approved")
+        case "reject":
+            _change_each(shell, lambda client, one: client.reject(one), "rejected")
+        case "resolve":
+            _change_each(shell, _resolve, "stands alone")
+        case _:
+            _list_review(shell)
+
+
+def _resolve(client: SyncMemoryClient, memory_id: str) -> StateChanged:
+    links = client.history(memory_id).links
+    others = [
+        link.other_id
+        for link in links
+        if link.relation == "contradicts" and link.memory_id == memory_id
+    ]
+    if not others:
+        raise ConfigError(f"{memory_id} speaks against no other memory.")
+    return client.resolve(memory_id, others=others)
+
+
+def _list_review(shell: Shell) -> None:
+    args = shell.args
+    with shell.client() as client:
+        page = client.review(limit=args.limit, cursor=args.cursor)
+    shell.show(page.to_json(), (line for one in page.memories for line in _doubt_lines(one)))
+    if page.next_cursor and not args.json:
+        warn(f"There are more: --cursor {page.next_cursor}")
+
+
+def _doubt_lines(memory: Doubtful) -> Iterator[str]:
+    yield f"{memory.id}  {when(memory.created_at)}  {writer(memory)}  {memory.reason}"
+    yield f"    {shown(memory)}"
+    yield from (f"    against {other.id}  {shown(other)}" for other in memory.others)
+
+
+def change_settings(shell: Shell) -> None:
+    """Show what the account has chosen, for all its keys; change some of it."""
+    changes = {name: _value(name, text) for name, text in shell.args.setting}
+    with shell.client() as client:
+        found = client.change_settings(**changes) if changes else client.account_settings()
+    values = found.to_json()
+    shell.show({"settings": values}, _setting_lines(values.items()))
+
+
+def _setting_lines(values: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    for name, value in values:
+        yield f"{name} = {_SWITCH[value] if isinstance(value, bool) else value}"
+
+
+_SWITCH = {True: "on", False: "off"}
+_SETTINGS: dict[str, tuple[str, ...] | None] = {
+    "redact": ("on", "off"),
+    "contradictions": ("newer_wins", "review"),
+    "low_confidence": ("keep", "review"),
+    "keep_turns": ("on", "off"),
+    "consolidate_every_h": None,
+}
+
+
+def _value(name: str, text: str) -> Any:
+    if name not in _SETTINGS:
+        raise ConfigError(f"There is no setting {name}; there are {', '.join(_SETTINGS)}.")
+    words = _SETTINGS[name]
+    if words is None:
+        if not text.isdecimal():
+            raise ConfigError(f"{name} is a whole number.")
+        return int(text)
+    if text not in words:
+        raise ConfigError(f"{name} is {' or '.join(words)}.")
+    return text == "on" if words == ("on", "off") else text

@@ -1,0 +1,116 @@
+"""The commands that erase: forget and close.
+
+It does not own exit codes (`cli.py`).
+
+- More than was named by its id is erased only after a yes, from `--yes` or from a terminal.
+"""
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from typing import Any
+
+from memrelay.client import SyncMemoryClient
+from memrelay.commands.listing import add_filters, filters_of
+from memrelay.commands.parsers import Adder
+from memrelay.commands.progress import ProgressLine
+from memrelay.commands.shell import Shell
+from memrelay.errors import ConfigError, NotFound
+from memrelay.outcomes import ForgottenMany
+
+_TOLD = {"erased": "erased", "already_erased": "was erased before", "not_found": "not found"}
+
+
+def register(add: Adder) -> None:
+    """Add the commands that erase."""
+    _add_forget(add("forget", forget))
+    close = add("close", close_account, namespace=False)
+    close.add_argument("account_id", help="the account's id, so that it is no other")
+    close.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _add_forget(parser: ArgumentParser) -> None:
+    parser.add_argument("id", nargs="*", help="the memories' ids")
+    parser.add_argument("--dry-run", action="store_true", help="only tell what would be erased")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    add_filters(parser)
+
+
+def forget(shell: Shell) -> None:
+    """Erase memories with their history: by id, those that fit, or all of --namespace."""
+    args = shell.args
+    filtered = any(value is not None for value in filters_of(args).values())
+    if args.id and (filtered or args.namespace):
+        raise ConfigError("Name memories by their ids, or by --namespace and filters, not both.")
+    if not (args.id or filtered or args.namespace):
+        raise ConfigError("Say what to forget: ids, filters, or --namespace for all of it.")
+    with shell.client() as client:
+        if len(args.id) == 1 and not args.dry_run:
+            return _forget_one(shell, client)
+        if args.id:
+            found = client.forget_many(args.id, dry_run=args.dry_run)
+        else:
+            found = _forget_matching(shell, client, filtered)
+    shell.show(_value(found), _lines(found, dry_run=args.dry_run))
+    missing = sum(one.status == "not_found" for one in found.results or ())
+    if missing:
+        raise NotFound(f"{missing} were not found.", status=404, code="not_found")
+
+
+def _forget_one(shell: Shell, client: SyncMemoryClient) -> None:
+    gone = client.forget(shell.args.id[0])
+    state = "erased" if gone.erased and not gone.pending else "pending"
+    shell.show(gone.to_json(), [f"{gone.id}  {state}"])
+
+
+def _forget_matching(shell: Shell, client: SyncMemoryClient, filtered: bool) -> ForgottenMany:
+    filters = filters_of(shell.args)
+    name = client.settings.namespace
+
+    def fitting() -> ForgottenMany:
+        if filtered:
+            return client.forget_matching(dry_run=True, **filters)
+        return client.forgettable()
+
+    if shell.args.dry_run:
+        return fitting()
+    if not shell.args.yes:
+        count = _count(fitting())
+        which = f"{count} memories of {name}" if filtered else f"all of {name} ({count} memories)"
+        shell.confirm(f"Erase {which} for good?")
+    progress = ProgressLine(sys.stderr, "erased")
+    if filtered:
+        return client.forget_matching(progress=progress, **filters)
+    return client.forget_namespace(name, progress=progress)
+
+
+def _count(found: ForgottenMany) -> str:
+    return f"{found.matched} or more" if found.more else str(found.matched)
+
+
+def _value(found: ForgottenMany) -> dict[str, Any]:
+    return found.to_json()
+
+
+def _lines(found: ForgottenMany, *, dry_run: bool) -> Iterator[str]:
+    if found.results is not None:
+        yield from (f"{one.id}  {_TOLD.get(one.status, one.status)}" for one in found.results)
+        return
+    if dry_run:
+        yield from found.ids
+        yield f"{_count(found)} would be erased"
+        return
+    pending = "; an outside copy is still being erased" if found.pending else ""
+    yield f"{found.erased} erased{pending}"
+
+
+def close_account(shell: Shell) -> None:
+    """Erase the whole account: memories, keys, history. Nobody can bring it back."""
+    with shell.client() as client:
+        if shell.args.account_id != client.settings.account_id:
+            raise ConfigError("This profile is for another account.")
+        if not shell.args.yes:
+            shell.confirm("Erase this account and all that it holds, for good?")
+        closed = client.close_account()
+    held = "is being erased" if closed.pending else "is erased"
+    shell.show(closed.to_json(), [f"The account is closed; what it held {held}."])

@@ -1,0 +1,152 @@
+"""The commands on the keys of an account: keys list, add, revoke.
+
+It does not own recovery (`recovery.py`), rotation (`rotation.py`) or agents' keys (`agents.py`).
+Keys for people are masked; a private key is printed once, by the command that makes it.
+"""
+
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from memrelay.answers import rfc3339
+from memrelay.commands.parsers import Adder
+from memrelay.commands.recovery import register_recovery
+from memrelay.commands.shell import Shell
+from memrelay.errors import ConfigError, MemrelayError, NotFound
+from memrelay.models import KeyInfo
+from memrelay.private import write_private
+from memrelay.sealed.keys import masked
+
+
+def register(add: Adder) -> None:
+    """Add the commands on keys."""
+    keys = add.group("keys", "Show, add or revoke the keys of the account; recover it.")
+    keys("list", keys_list)
+    _add_keys_add(keys("add", keys_add, namespace=False))
+    revoke = keys("revoke", keys_revoke)
+    revoke.add_argument("key", help="public key, its beginning, or label")
+    revoke.add_argument("--yes", action="store_true", help="also if too few owners are left")
+    register_recovery(keys)
+
+
+def _add_keys_add(parser: ArgumentParser) -> None:
+    parser.add_argument("--namespace", action="append", metavar="NAME", help="may be repeated")
+    parser.add_argument("--whole-account", action="store_true", help="every namespace")
+    parser.add_argument("--role", choices=("owner", "writer", "reader"), default="writer")
+    parser.add_argument("--label", help="a name for the key")
+    parser.add_argument("--expires-days", type=float, metavar="DAYS")
+    parser.add_argument("--out", metavar="PATH", help="write the key's own profile there")
+
+
+def keys_list(shell: Shell) -> None:
+    """Show the keys of the account."""
+    with shell.client() as client:
+        found = client.keys()
+    shell.show({"keys": [key.to_json() for key in found]}, map(_key_line, found))
+
+
+def _key_line(key: KeyInfo) -> str:
+    scope = "whole account" if key.namespaces is None else ", ".join(key.namespaces)
+    until = f", until {rfc3339(key.expires_at)}" if key.expires_at else ""
+    state = ", revoked" if key.revoked else ""
+    return f"{masked(key.public_key)}  {key.label or '-'}  {key.role} of {scope}{until}{state}"
+
+
+def keys_add(shell: Shell) -> None:
+    """Add a key that holds some namespaces, or the whole account."""
+    args = shell.args
+    if bool(args.namespace) == args.whole_account:
+        raise ConfigError("Choose either --namespace (repeatable) or --whole-account.")
+    out = Path(args.out).expanduser() if args.out else None
+    if out is not None and out.exists():
+        raise ConfigError(f"{out} exists.")
+    with shell.client() as client:
+        key = client.add_key(
+            namespaces=None if args.whole_account else args.namespace,
+            role=args.role,
+            label=args.label,
+            expires=timedelta(days=args.expires_days) if args.expires_days else None,
+        )
+        settings = client.settings
+    if out is not None:
+        own = replace(
+            settings,
+            private_key=key.private_key,
+            namespace=key.namespaces[0] if key.namespaces else settings.namespace,
+            relayer_key=key.relayer_key,
+        )
+        write_private(out, own.profile())
+    shown = key.to_json() | ({"profile": str(out)} if out else {"private_key": key.private_key})
+    scope = "the whole account" if key.namespaces is None else ", ".join(key.namespaces)
+    place = f"profile      {out}" if out else f"private key  {key.private_key} (shown only now)"
+    lines = [
+        f"key          {masked(key.public_key)}, {key.role} of {scope}",
+        f"account      {key.account_id}",
+        f"relayer key  {key.relayer_key}",
+        place,
+    ]
+    shell.show(shown, lines)
+
+
+def keys_revoke(shell: Shell) -> None:
+    """Withdraw a key."""
+    with shell.client() as client:
+        keys = client.keys()
+        key = find_key(shell.args.key, keys)
+        check_owners_left(keys, [key], anyway=shell.args.yes)
+        revoked = client.revoke_key(key.public_key)
+    shell.show(
+        revoked.to_json(),
+        [
+            f"{masked(key.public_key)} is revoked: the relayer answers it no more",
+            "It still opens copies of what it could read before.",
+            "`memrelay rotate` gives everybody else new keys and seals that anew under them.",
+        ],
+    )
+
+
+def find_key(wanted: str, keys: Sequence[KeyInfo]) -> KeyInfo:
+    """Return the key that a person means by its public key, the beginning of it, or its label.
+
+    Raises:
+        NotFound: there is none.
+        MemrelayError: there are several.
+    """
+    exact = [key for key in keys if wanted in {key.public_key, masked(key.public_key), key.label}]
+    found = exact or [key for key in keys if len(wanted) >= 8 and key.public_key.startswith(wanted)]
+    found = [key for key in found if not key.revoked] or found
+    if not found:
+        raise NotFound("No key has this name.", status=404, code="not_found")
+    if len(found) > 1:
+        raise MemrelayError("Several keys have this name; give the whole public key.")
+    return found[0]
+
+
+def check_owners_left(
+    keys: Sequence[KeyInfo], going: Sequence[KeyInfo], *, anyway: bool = False
+) -> None:
+    """Return if enough owners are left without some keys, or the person wants it `anyway`.
+
+    Raises:
+        ConfigError: none or one would be left; the message says what that means.
+    """
+    if anyway or not any(key.role == "owner" for key in going):
+        return
+    left = [key for key in keys if _owns(key) and key not in going]
+    if not left:
+        raise ConfigError(
+            "No key would own the account any more: nobody could change it again, and nobody could "
+            "read a sealed one. `memrelay keys recovery` makes another key first; --yes goes on."
+        )
+    if len(left) == 1:
+        raise ConfigError(
+            f"Only {masked(left[0].public_key)} would own the account then: who loses it loses the "
+            "account. `memrelay keys recovery` makes another key first; --yes goes on."
+        )
+
+
+def _owns(key: KeyInfo) -> bool:
+    ended = key.expires_at is not None and key.expires_at <= datetime.now(UTC)
+    return key.role == "owner" and not key.revoked and not ended

@@ -1,0 +1,186 @@
+"""The commands that show what there is: list, get, history, namespaces, usage.
+
+It does not own recall (`memories.py`), or the commands that change something (`correcting.py`,
+`forgetting.py`).
+"""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+from memrelay.commands.differences import changed_fields, word_diff
+from memrelay.commands.parsers import Adder, span
+from memrelay.commands.shell import Shell, warn
+from memrelay.errors import ConfigError
+from memrelay.listing import Filters
+from memrelay.models import KINDS, Memory, NamespaceInfo
+from memrelay.outcomes import STATES, History, marks_of
+from memrelay.sealed.keys import masked
+
+
+def register(add: Adder) -> None:
+    """Add the commands that show what there is."""
+    _add_list(add("list", list_memories))
+    _add_get(add("get", get))
+    add("history", history).add_argument("id", help="the memory's id")
+    _add_namespaces(add("namespaces", namespaces, namespace=False))
+    add("usage", usage, namespace=False)
+
+
+def _add_list(parser: ArgumentParser) -> None:
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="1 to 100 (20)")
+    parser.add_argument("--cursor", help="where the last page ended")
+    add_filters(parser)
+
+
+def add_filters(parser: ArgumentParser) -> None:
+    """Add the options that narrow what is listed, or forgotten."""
+    group = parser.add_argument_group("which memories")
+    group.add_argument("--kind", choices=KINDS, help="only of this kind")
+    group.add_argument("--tag", action="append", metavar="TAG", help="repeatable: all match")
+    group.add_argument("--source", help="only of this source")
+    group.add_argument("--writer", metavar="KEY", help="only by this public key")
+    group.add_argument("--after", metavar="TIME", help="at or after; RFC 3339, with an offset")
+    group.add_argument("--before", metavar="TIME", help="before; RFC 3339, with an offset")
+    group.add_argument("--state", choices=STATES, help="those in recall unless said (active)")
+    group.add_argument("--pinned", action="store_true", default=None, help="only pinned ones")
+
+
+def filters_of(args: Namespace) -> Filters:
+    """Return the filters that were given."""
+    return {
+        "kind": args.kind,
+        "tags": args.tag,
+        "source": args.source,
+        "writer": args.writer,
+        "after": args.after,
+        "before": args.before,
+        "state": args.state,
+        "pinned": args.pinned,
+    }
+
+
+def _add_get(parser: ArgumentParser) -> None:
+    parser.add_argument("id", help="the memory's id")
+    parser.add_argument("--revision", type=int, metavar="N", help="an earlier one (the newest)")
+
+
+def _add_namespaces(parser: ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", help="the one to change")
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument(
+        "--ttl",
+        type=span,
+        metavar="SPAN",
+        help="erase its memories so long after they were stored: 12h, 90d, 4w; not pinned ones",
+    )
+    choice.add_argument("--no-ttl", action="store_true", help="keep what is stored from now on")
+
+
+def list_memories(shell: Shell) -> None:
+    """Show memories and who wrote them, newest first."""
+    args = shell.args
+    with shell.client() as client:
+        page = client.list(limit=args.limit, cursor=args.cursor, **filters_of(args))
+    shell.show(page.to_json(), memory_table(page.memories))
+    if page.next_cursor and not args.json:
+        warn(f"There are more: --cursor {page.next_cursor}")
+
+
+def memory_table(memories: Sequence[Memory]) -> Iterator[str]:
+    """Yield a line for each memory: id, time, namespace, kind, writer, marks, first line."""
+    rows = [
+        (m.id, when(m.created_at), m.namespace, m.kind or "", writer(m), ", ".join(marks_of(m)))
+        for m in memories
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for memory, row in zip(memories, rows, strict=True):
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width]
+        yield "  ".join([*cells, shown(memory).strip().split("\n")[0]])
+
+
+def when(moment: datetime | None) -> str:
+    """Return a time for people: in UTC, to the minute."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}" if moment else ""
+
+
+def writer(memory: Memory) -> str:
+    """Return who wrote a memory: the label of the key, else its beginning."""
+    return memory.writer_label or masked(memory.writer or "")
+
+
+def shown(memory: Memory) -> str:
+    """Return a memory's text for people."""
+    return "(sealed by another client)" if memory.text is None else memory.text
+
+
+def get(shell: Shell) -> None:
+    """Show one memory."""
+    args = shell.args
+    with shell.client() as client:
+        memory = client.get(args.id, namespace=args.namespace, revision=args.revision)
+    shell.show(memory.to_json(), [shown(memory)])
+
+
+def history(shell: Shell) -> None:
+    """Show all revisions of a memory, newest first: who wrote what, and what was changed."""
+    args = shell.args
+    with shell.client() as client:
+        found = client.history(args.id, namespace=args.namespace)
+    shell.show(found.to_json(), _history_lines(found))
+
+
+def _history_lines(found: History) -> Iterator[str]:
+    for newer, older in pairwise([*found.revisions, None]):
+        assert newer is not None
+        notes = ", ".join(filter(None, [writer(newer), *marks_of(replace(newer, revision=None))]))
+        yield f"revision {newer.revision}  {when(newer.updated_at or newer.created_at)}  {notes}"
+        text = shown(newer) if older is None else word_diff(shown(older), shown(newer))
+        yield from (f"    {line}" for line in text.split("\n"))
+        if older is not None:
+            yield from (f"    {line}" for line in changed_fields(older, newer))
+    for link in found.links:
+        yield f"{link.relation}  {link.other_id if link.memory_id == found.id else link.memory_id}"
+
+
+def namespaces(shell: Shell) -> None:
+    """Show the namespaces: their size, last write and how long they keep; or change the last."""
+    args = shell.args
+    change = args.ttl is not None or args.no_ttl
+    if change != bool(args.name):
+        raise ConfigError("Give the namespace to change, and --ttl SPAN or --no-ttl.")
+    with shell.client() as client:
+        if change:
+            ttl_s = None if args.ttl is None else int(args.ttl.total_seconds())
+            changed = client.set_ttl(args.name, ttl_s)
+            return shell.show(changed.to_json(), [f"{args.name}: {_kept(changed.ttl_s)}"])
+        found = client.namespaces()
+    shell.show({"namespaces": [one.to_json() for one in found]}, map(_namespace_line, found))
+
+
+def _namespace_line(info: NamespaceInfo) -> str:
+    written = f", last written {when(info.updated_at)}" if info.updated_at else ""
+    size = f"{info.memory_count} memories, {info.storage_bytes} bytes"
+    return f"{info.name}  {size}{written}, {_kept(info.ttl_s)}"
+
+
+def _kept(ttl_s: int | None) -> str:
+    return "kept" if ttl_s is None else f"erased after {timedelta(seconds=ttl_s)}"
+
+
+def usage(shell: Shell) -> None:
+    """Show what the account uses of what it may use."""
+    with shell.client() as client:
+        used = client.usage()
+    bound = f" of {used.storage_bytes_max}" if used.storage_bytes_max else ""
+    lines = [
+        f"{used.memory_count} memories",
+        f"{used.storage_bytes}{bound} bytes",
+        f"{used.revision_count} earlier revisions",
+        f"{used.superseded_count} superseded",
+        f"{used.pending_count} waiting for review",
+        f"{used.rejected_count} rejected",
+    ]
+    shell.show(used.to_json(), lines)

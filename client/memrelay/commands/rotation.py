@@ -1,0 +1,142 @@
+"""The command rotate: new keys for the whole account, and its memories sealed under them.
+
+It does not own the rotation itself (`rotation.py` of the package).
+
+- Rotation is done as soon as the relayer has accepted it; what follows, sealing anew, may be
+  interrupted anywhere and goes on with --resume.
+"""
+
+import sys
+import time
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from typing import Any
+
+from memrelay.client import SyncMemoryClient
+from memrelay.commands.keys import check_owners_left, find_key
+from memrelay.commands.parsers import Adder
+from memrelay.commands.shell import Shell, warn
+from memrelay.errors import ConfigError, MemrelayError
+from memrelay.models import Rotation
+from memrelay.rotation import RESEALS
+
+_POLL_S, _POLL_S_MAX = 0.25, 2.0
+_STALLED_S = 120.0  # without any progress: what is left cannot be opened for now
+
+
+def register(add: Adder) -> None:
+    """Add the command."""
+    _add_arguments(add("rotate", rotate, namespace=False, agent=False))
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--revoke", action="append", metavar="KEY", default=[], help="withdraw it first; repeatable"
+    )
+    parser.add_argument(
+        "--reseal",
+        nargs="?",
+        const="all",
+        choices=RESEALS,
+        help="what is sealed anew: what revoked keys could read (the default), all, or none",
+    )
+    parser.add_argument(
+        "--namespace", action="append", metavar="NAME", help="seal this one anew; repeatable"
+    )
+    parser.add_argument("--no-wait", action="store_true", help="do not wait for the sealing")
+    parser.add_argument("--resume", action="store_true", help="go on with sealing, rotate no more")
+    parser.add_argument("--status", action="store_true", help="only show how far it is")
+    parser.add_argument("--yes", action="store_true", help="also if too few owners are left")
+
+
+def rotate(shell: Shell) -> None:
+    """Give everybody new keys, but those who are revoked, and seal memories anew under them."""
+    args = shell.args
+    if args.reseal and args.namespace:
+        raise ConfigError("Choose either --reseal or --namespace.")
+    if (args.resume or args.status) and args.revoke:
+        raise ConfigError("--revoke belongs to a new rotation.")
+    if args.status and (args.reseal or args.namespace):
+        raise ConfigError("--status changes nothing; --resume takes --reseal and --namespace.")
+    with shell.client() as client:
+        shown: dict[str, Any] = {}
+        if not args.status:
+            shown = _resumed(client, shell) if args.resume else _begun(client, shell)
+        progress = client.rotation()
+        if not args.status and not args.no_wait:
+            progress = _followed(client, progress)
+            shown["retired"] = _retire(client, progress)
+        shown |= {"epochs": list(client.live_epochs()), "progress": progress.to_json()}
+    shell.show(shown, _lines(shown, progress))
+    if progress.remaining and not (args.status or args.no_wait):
+        raise MemrelayError(
+            f"{progress.remaining} cannot be sealed anew for now: the relayer is busy, or "
+            "their stored bytes are missing. `memrelay rotate --resume` tries again."
+        )
+
+
+def _begun(client: SyncMemoryClient, shell: Shell) -> dict[str, Any]:
+    args = shell.args
+    keys = client.keys()
+    going = [find_key(name, keys) for name in args.revoke]
+    check_owners_left(keys, going, anyway=args.yes)
+    rotated = client.rotate(revoke=[key.public_key for key in going], reseal=_choice(shell))
+    return rotated.to_json()
+
+
+def _resumed(client: SyncMemoryClient, shell: Shell) -> dict[str, Any]:
+    if shell.args.reseal or shell.args.namespace:
+        client.reseal(_choice(shell))
+    return {}
+
+
+def _choice(shell: Shell) -> str | Sequence[str]:
+    return list(shell.args.namespace or ()) or shell.args.reseal or "revoked"
+
+
+def _followed(client: SyncMemoryClient, progress: Rotation) -> Rotation:
+    """Keep the relayer in keys until nothing is left, or nothing goes on; return how it ended."""
+    pause_s, moved_s, told = _POLL_S, time.monotonic(), -1
+    try:
+        while progress.remaining:
+            if progress.remaining != told:
+                told, moved_s = progress.remaining, time.monotonic()
+                print(f"{progress.done} of {progress.total} sealed anew", file=sys.stderr)
+            if time.monotonic() - moved_s > _STALLED_S:
+                break
+            time.sleep(pause_s)
+            pause_s = min(_POLL_S_MAX, pause_s * 1.5)
+            progress = client.rotation(lend=True)
+    except KeyboardInterrupt:
+        warn("the new keys count; `memrelay rotate --resume` goes on with sealing anew")
+        raise
+    return progress
+
+
+def _retire(client: SyncMemoryClient, progress: Rotation) -> bool:
+    """Let the older epochs go if nothing is sealed under them any more; whether they went."""
+    if progress.older or len(client.live_epochs()) < 2:
+        return False
+    client.retire_epochs()
+    return True
+
+
+def _lines(shown: dict[str, Any], progress: Rotation) -> list[str]:
+    lines = [f"epoch     {progress.epoch}, since {progress.to_json()['started_at']}"]
+    if shown.get("revoked"):
+        lines.append(f"revoked   {len(shown['revoked'])}; old keys open nothing that is new")
+    if progress.total:
+        lines.append(f"sealed    {progress.done} of {progress.total} under the newest keys")
+    if progress.waiting_for_keys:
+        lines.append(f"waiting   {progress.waiting_for_keys} for keys: memrelay rotate --resume")
+    if progress.older:
+        lines.append(
+            f"older     {progress.older} under older keys, which everybody keeps for them;"
+            " `memrelay rotate --resume --reseal` ends that"
+        )
+    elif progress.epoch > 1:
+        lines.append(
+            "older     nothing: once the old bytes are erased, in two minutes if no store is away,"
+            " no older key opens anything kept here"
+        )
+    return lines

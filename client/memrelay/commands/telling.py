@@ -1,0 +1,132 @@
+"""The commands that tell what happens: events as they come, and the webhooks that are told of them.
+
+It does not own the stream (`events.py` of the package) or the check at the other end
+(`webhooks.py`).
+"""
+
+import json
+from argparse import ArgumentParser, BooleanOptionalAction
+from collections.abc import Iterator
+
+from memrelay.client import SyncMemoryClient
+from memrelay.commands.parsers import Adder
+from memrelay.commands.shell import Shell
+from memrelay.errors import MemrelayError, NotFound
+from memrelay.events import Event
+from memrelay.webhooks import EVENTS, Webhook
+
+
+def register(add: Adder) -> None:
+    """Add the commands that tell what happens."""
+    _add_events(add("events", events, namespace=False))
+    hooks = add.group("webhooks", "Have a web server told what happens to the account.")
+    hooks("list", list_webhooks, namespace=False, agent=False)
+    _add_webhook(hooks("add", add_webhook, namespace=False, agent=False))
+    for name, command in (("remove", remove_webhook), ("test", try_webhook)):
+        added = hooks(name, command, namespace=False, agent=False)
+        added.add_argument("id", help="the webhook's id")
+
+
+def _add_events(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--after", type=int, metavar="SEQ", help="from after this receipt; 0: from the beginning"
+    )
+    parser.add_argument("--follow", action="store_true", help="go on with what is yet to happen")
+
+
+def _add_webhook(parser: ArgumentParser) -> None:
+    parser.add_argument("url", help="where to post; https, unless the relayer allows its network")
+    parser.add_argument(
+        "--id",
+        dest="webhook_id",
+        metavar="ID",
+        help="change this one, keeping its secret and what is not named",
+    )
+    parser.add_argument(
+        "--event", action="append", choices=EVENTS, metavar="TYPE",
+        help=f"only these; repeatable: {', '.join(EVENTS)}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--only", action="append", metavar="NAMESPACE", help="only of these; repeatable"
+    )
+    parser.add_argument(
+        "--paused", action=BooleanOptionalAction, help="tell nothing for now, or tell again"
+    )
+    parser.add_argument("--new-secret", action="store_true", help="replace its secret")
+
+
+def events(shell: Shell) -> None:
+    """Show what happened, by ids; with --follow, what happens. With --json, one value a line."""
+    args = shell.args
+    after = 0 if args.after is None and not args.follow else args.after
+    with shell.client() as client:
+        for event in client.events(after=after, follow=args.follow):
+            line = json.dumps(event.to_json()) if args.json else _line(event)
+            shell.say(line)
+
+
+def _line(event: Event) -> str:
+    where = event.namespace or "-"
+    moment = event.time.astimezone().isoformat(sep=" ", timespec="seconds")
+    return f"{moment}  {event.type}  {where}  {' '.join(event.ids)}"
+
+
+def list_webhooks(shell: Shell) -> None:
+    """List the account's webhooks, and how telling them goes."""
+    with shell.client() as client:
+        found = client.list_webhooks()
+    shell.show({"webhooks": [h.to_json() for h in found]}, (_summary(hook) for hook in found))
+
+
+def _summary(hook: Webhook) -> str:
+    state = "active" if hook.active else "paused"
+    trouble = f"  {hook.problem} ({hook.attempts} times)" if hook.problem else ""
+    return f"{hook.id}  {state}  {hook.host}  {' '.join(hook.events)}{trouble}"
+
+
+def add_webhook(shell: Shell) -> None:
+    """Have a URL told what happens from now on; its secret is shown once."""
+    args = shell.args
+    with shell.client() as client:
+        was = _webhook(client, args.webhook_id) if args.webhook_id else None
+        paused = args.paused if args.paused is not None else was is not None and not was.active
+        made = client.put_webhook(
+            args.url,
+            webhook_id=args.webhook_id,
+            events=args.event or (was.events if was else EVENTS),
+            namespaces=args.only or (was.namespaces if was else None),
+            active=not paused,
+            new_secret=args.new_secret,
+        )
+    shell.show(made.to_json(), _made(made))
+
+
+def _webhook(client: SyncMemoryClient, webhook_id: str) -> Webhook:
+    for hook in client.list_webhooks():
+        if hook.id == webhook_id.lower():
+            return hook
+    raise NotFound("No such webhook.", status=404, code="not_found")
+
+
+def _made(hook: Webhook) -> Iterator[str]:
+    yield _summary(hook)
+    if hook.secret is not None:
+        yield f"Its secret, shown only here: {hook.secret}"
+
+
+def remove_webhook(shell: Shell) -> None:
+    """Remove a webhook."""
+    with shell.client() as client:
+        gone = client.remove_webhook(shell.args.id)
+    shell.show(gone.to_json(), [f"{gone.id}  {'removed' if gone.removed else 'not found'}"])
+    if not gone.removed:
+        raise NotFound("No such webhook.", status=404, code="not_found")
+
+
+def try_webhook(shell: Shell) -> None:
+    """Tell a webhook that this is a test, and show whether it takes it."""
+    with shell.client() as client:
+        trial = client.try_webhook(shell.args.id)
+    shell.show(trial.to_json(), [f"{trial.id}  {trial.problem or f'taken ({trial.status})'}"])
+    if not trial.delivered:
+        raise MemrelayError(f"The webhook did not take it: {trial.problem}.")

@@ -1,0 +1,205 @@
+"""What a client can correct: texts, states, what waits for review, and the account's settings.
+
+It does not own storing (`writing.py`) or erasing (`forgetting.py`).
+
+- An edit names the revision it was made from, so that nobody's newer words are lost by it.
+- A state that is so already is left alone, and gives no receipt: repeating does no harm.
+- Every receipt that comes with an answer is verified before the answer is returned.
+
+Source: SPEC.md §13.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from uuid import uuid4
+
+from memrelay.answers import rfc3339
+from memrelay.errors import UntrustedRelayer
+from memrelay.exchange import Operation, member
+from memrelay.models import Analysis
+from memrelay.outcomes import AccountSettings, Edited, StateChanged
+from memrelay.reading import Moment, given, listed, segment
+from memrelay.session import Call
+from memrelay.writing import Writing
+
+CLEARABLE = ("tags", "source", "event_time", "metadata", "expires_at")
+_EMPTY: Mapping[str, Any] = {"tags": [], "metadata": {}}
+
+
+class Correcting(Writing):
+    """The operations that change what is stored, and all that store and read."""
+
+    def edit(
+        self,
+        memory_id: str,
+        *,
+        text: str | None = None,
+        kind: str | None = None,
+        tags: Iterable[str] | None = None,
+        source: str | None = None,
+        event_time: Moment | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        importance: str | None = None,
+        confidence: str | None = None,
+        expires_at: Moment | None = None,
+        clear: Iterable[str] = (),
+        revision: int | None = None,
+        namespace: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Operation[Edited]:
+        """Correct a memory; what is not given stays, and its earlier revision stays as history.
+
+        `clear` names what it shall have no more: `tags`, `source`, `event_time`, `metadata`,
+        `expires_at`. `revision` is the one that was seen; `namespace` the one it is in, which
+        saves sending the keys of others.
+
+        Raises:
+            Conflict: `memory.revision`, it has another revision by now; `memory.duplicate`,
+                another memory says this already.
+            ValueError: it cannot be without something that is to be cleared, or tags are a text.
+        """
+        changes = given(
+            {
+                "text": text,
+                "kind": kind,
+                "tags": listed("tags", tags),
+                "source": source,
+                "event_time": None if event_time is None else rfc3339(event_time),
+                "metadata": None if metadata is None else dict(metadata),
+                "importance": importance,
+                "confidence": confidence,
+                "expires_at": None if expires_at is None else rfc3339(expires_at),
+                "revision": revision,
+            }
+        )
+        body = {**changes, **_cleared(clear), "idempotency_key": idempotency_key or str(uuid4())}
+        names = yield from self.likely_names(namespace)
+        path = f"/v1/memories/{segment(memory_id)}"
+        answer = yield from self._change("PATCH", path, body, unlock=names)
+        result = Edited.from_json(answer)
+        if not result.unchanged:
+            receipt = yield from self.session.note_receipt(member(answer, "receipt"), op="edit")
+            if (result.id, result.revision) not in {item[:2] for item in receipt.items}:
+                raise UntrustedRelayer("receipt", "A receipt is for another revision.")
+        return result
+
+    def pin(self, memory_id: str) -> Operation[StateChanged]:
+        """Protect a memory from being superseded by rule, merged, or expired by its namespace."""
+        return (yield from self.set_state(memory_id, pinned=True))
+
+    def unpin(self, memory_id: str) -> Operation[StateChanged]:
+        """Take a memory's protection away."""
+        return (yield from self.set_state(memory_id, pinned=False))
+
+    def approve(self, memory_id: str) -> Operation[StateChanged]:
+        """Let a memory that waits be recalled, or one that is doubted stand beside the others."""
+        return (yield from self.set_state(memory_id, review="approved"))
+
+    def reject(self, memory_id: str) -> Operation[StateChanged]:
+        """Keep a memory out of recall; it stays known, so that it is not stored again."""
+        return (yield from self.set_state(memory_id, review="rejected"))
+
+    def supersede(self, memory_id: str, *, by: str) -> Operation[StateChanged]:
+        """Let another memory take the place of this one, which stays as history."""
+        return (yield from self._set_state(memory_id, {"superseded_by": by}))
+
+    def reinstate(self, memory_id: str) -> Operation[StateChanged]:
+        """Bring a superseded memory back into recall.
+
+        Raises:
+            Conflict: another memory says the same by now.
+        """
+        return (yield from self._set_state(memory_id, {"superseded_by": None}))
+
+    def set_state(
+        self,
+        memory_id: str,
+        *,
+        pinned: bool | None = None,
+        review: str | None = None,
+        stale: bool | None = None,
+    ) -> Operation[StateChanged]:
+        """Change what is said about a memory, not what it says; `review`: approved or rejected."""
+        changes = given({"pinned": pinned, "review": review, "stale": stale})
+        return (yield from self._set_state(memory_id, changes))
+
+    def _set_state(self, memory_id: str, changes: Mapping[str, Any]) -> Operation[StateChanged]:
+        path = f"/v1/memories/{segment(memory_id)}/state"
+        answer = yield from self._change("POST", path, changes)
+        result = StateChanged.from_json(answer)
+        if result.receipt is not None:
+            yield from self.session.note_receipt(result.receipt, op="state", ids=[result.id])
+        return result
+
+    def resolve(self, memory_id: str, *, others: Iterable[str]) -> Operation[StateChanged]:
+        """Let a doubted memory take the place of the others, which it speaks against."""
+        for other in listed("others", others) or ():
+            yield from self.supersede(other, by=memory_id)
+        return (yield from self.approve(memory_id))
+
+    def analyze_episode(
+        self, episode_id: str, *, namespace: str | None = None
+    ) -> Operation[Analysis]:
+        """Find the facts of a kept conversation again; known ones are not stored twice."""
+        names = yield from self.likely_names(namespace)
+        path = f"/v1/episodes/{segment(episode_id)}/analyze"
+        answer = yield from self._change("POST", path, {}, unlock=names)
+        result = Analysis.from_json(answer)
+        for receipt in result.receipts:
+            yield from self.session.note_receipt(receipt, op="analyze")
+        yield from self.note_others(answer)
+        return result
+
+    def account_settings(self) -> Operation[AccountSettings]:
+        """Return what the account has chosen."""
+        call = Call(method="GET", path="/v1/settings", repeatable=True)
+        answer = yield from self.session.call(call)
+        return AccountSettings.from_json(member(answer, "settings"))
+
+    def change_settings(
+        self,
+        *,
+        redact: bool | None = None,
+        contradictions: str | None = None,
+        low_confidence: str | None = None,
+        keep_turns: bool | None = None,
+        consolidate_every_h: int | None = None,
+    ) -> Operation[AccountSettings]:
+        """Choose anew for the account; what is not given stays. Owners only."""
+        changes = given(
+            {
+                "redact": redact,
+                "contradictions": contradictions,
+                "low_confidence": low_confidence,
+                "keep_turns": keep_turns,
+                "consolidate_every_h": consolidate_every_h,
+            }
+        )
+        answer = yield from self._change("PATCH", "/v1/settings", changes)
+        return AccountSettings.from_json(member(answer, "settings"))
+
+    def _change(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        unlock: Iterable[str] | None = None,
+    ) -> Operation[Any]:
+        call = Call(
+            method=method,
+            path=path,
+            body=body,
+            unlock=unlock,
+            repeatable=True,
+            names_relayer=True,
+        )
+        return (yield from self.session.call(call))
+
+
+def _cleared(names: Iterable[str]) -> dict[str, Any]:
+    wanted = listed("clear", names) or []
+    wrong = set(wanted).difference(CLEARABLE)
+    if wrong:
+        raise ValueError(f"Only {', '.join(CLEARABLE)} can be cleared.")
+    return {name: _EMPTY.get(name) for name in wanted}

@@ -1,0 +1,152 @@
+"""What an owner asks of two relayers to move an account from one to the other; free of I/O.
+
+It does not own the archive in between (`archiving.py`, `sealed/archive.py`).
+
+- None of it sends a namespace's key: what moves stays sealed, and neither relayer learns to read.
+
+Source: SPEC.md §17.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from memrelay.errors import Conflict, NotGranted, UntrustedRelayer
+from memrelay.exchange import Operation, member
+from memrelay.keyholders import Keyholders
+from memrelay.sealed.archive import ChunkKey, new_header
+from memrelay.sealed.grants import issue_grant
+from memrelay.sealed.keys import Root
+from memrelay.sealed.objects import list_of, to_base64
+from memrelay.sealed.receipts import read_receipt
+from memrelay.session import Call
+
+_OPERATIONS = frozenset({"import", "state", "forget", "grant", "revoke"})
+
+
+@dataclass(frozen=True)
+class NewArchive:
+    """The signed header of an archive that is begun, and what seals its chunks."""
+
+    header: bytes = field(repr=False)
+    chunks: ChunkKey
+
+
+def new_archive(operations: Keyholders) -> Operation[NewArchive]:
+    """Return the beginning of an archive that every owner of the account can open.
+
+    Raises:
+        NotGranted: this key does not own the account.
+    """
+    session = operations.session
+    relayer = yield from session.relayer_key()
+    ledger = yield from operations.grants()
+    held = ledger.holders(session.now_ms())
+    owners = sorted(key for key, grants in held.items() if any(g.role == "owner" for g in grants))
+    if session.identity.public_key not in owners:
+        raise NotGranted("Only an owner's key takes the whole account along.")
+    chunks = ChunkKey(uuid4(), Root.generate().key)
+    header = new_header(
+        session.identity,
+        archive=chunks.archive,
+        account=session.account,
+        relayer=relayer,
+        created_ms=session.now_ms(),
+        owners=owners,
+        key=chunks.key,
+    )
+    return NewArchive(header, chunks)
+
+
+def export_page(
+    operations: Keyholders, part: str, *, cursor: str = "", ids: Iterable[str] = ()
+) -> Operation[tuple[list[dict[str, Any]], str | None]]:
+    """Return the records of a page of the account, and the cursor of the next one."""
+    query: dict[str, Any] = {"part": part}
+    query |= {"cursor": cursor} if cursor else {}
+    query |= {"ids": list(ids)} if ids else {}
+    answer = yield from operations.session.call(
+        Call(method="GET", path="/v1/export", query=query, repeatable=True)
+    )
+    return list_of(member(answer, "records")), member(answer, "next")
+
+
+def found_again(
+    operations: Keyholders, *, grant: bytes, label: str, token: str | None = None
+) -> Operation[bool]:
+    """Found the account at this relayer with the founder's first grant; whether it was not there.
+
+    Raises:
+        NotGranted: it is not there, and only its founder's key brings it.
+    """
+    session = operations.session
+    body: dict[str, Any] = {"grants": [to_base64(grant)], "label": label}
+    body |= {} if token is None else {"token": token}
+    call = Call(method="POST", path="/v1/accounts", body=body, names_relayer=True)
+    try:
+        answer = yield from session.call(call)
+    except Conflict as error:
+        if error.code != "account.exists":
+            raise
+        return False
+    if member(answer, "account_id") != session.settings.account_id:
+        raise UntrustedRelayer("account", "The relayer founded another account than asked.")
+    yield from _note(operations, answer)
+    return True
+
+
+def import_page(operations: Keyholders, page: Mapping[str, Any]) -> Operation[Mapping[str, Any]]:
+    """Return what the relayer says became of a page of what is brought to it."""
+    answer = yield from operations.session.call(
+        Call(
+            method="POST",
+            path="/v1/import",
+            body=dict(page),
+            names_relayer=True,
+            repeatable=True,
+        )
+    )
+    yield from _note(operations, answer)
+    if page.get("grants"):
+        operations.session.forget_grants()
+    checked: Mapping[str, Any] = answer
+    return checked
+
+
+def _note(operations: Keyholders, answer: Any) -> Operation[None]:
+    session = operations.session
+    relayer = yield from session.relayer_key()
+    for text in list_of(member(answer, "receipts")):
+        data = session.receipt_bytes(text)
+        receipt = read_receipt(data, relayer=relayer, account=session.account)
+        if receipt.op not in _OPERATIONS:
+            raise UntrustedRelayer("receipt", "A receipt is for something else.")
+        yield from session.note_receipt(text, op=receipt.op)
+
+
+def give_custody(operations: Keyholders) -> Operation[None]:
+    """Make this relayer a custodian of the account: it can read all of it from then on.
+
+    Only its caller's wish leads here, no answer of a relayer.
+    """
+    session = operations.session
+    relayer = yield from session.relayer_key()
+    ledger = yield from operations.grants()
+    if ledger.managed_by(relayer, session.now_ms()):
+        return
+    keyring = yield from session.keyring()
+    grant = issue_grant(
+        session.identity,
+        account=session.account,
+        serial=ledger.serial + 1,
+        recipient=relayer,
+        role="custodian",
+        keys=list(keyring.roots()),
+        created_ms=session.now_ms(),
+    )
+    body = {"grant": to_base64(grant), "join": ""}
+    call = Call(method="POST", path="/v1/grants", body=body, names_relayer=True)
+    answer = yield from session.call(call)
+    yield from session.note_receipt(member(answer, "receipt"), op="grant")
+    session.forget_grants()

@@ -1,0 +1,1 @@
+"""The commands of `relayer`, by concern; `options.py` has what they share."""

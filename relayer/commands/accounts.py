@@ -1,0 +1,255 @@
+"""`relayer account` and `relayer key`: make accounts and keys, list them, take them away.
+
+Not here: what the commands do (`provision.py`).
+"""
+
+import os
+import re
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from relayer import provision
+from relayer.clock import utc_now
+from relayer.commands.options import (
+    Exit,
+    account_of,
+    account_option,
+    json_option,
+    run,
+    settings_of,
+    show,
+    storage_options,
+    table,
+)
+from relayer.running import running_url
+from relayer.sealed.grants import Role
+from relayer.sealed.keys import (
+    Identity,
+    account_text,
+    parse_namespace,
+    parse_public_key,
+)
+from relayer.sealed.primitives import CryptoError
+from relayer.settings import Settings
+from relayer.storage import Storage, opened
+
+_DAYS: Final = re.compile(r"([1-9][0-9]{0,4})([dhm])")
+_UNITS: Final = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1)}
+
+
+@click.group()
+def account() -> None:
+    """Accounts on this relayer."""
+
+
+@account.command("create")
+@storage_options
+@click.option("--label", default="", help="A name for people.")
+@click.option(
+    "--custody",
+    type=click.Choice(["managed", "sealed"]),
+    default="sealed",
+    show_default=True,
+    help="managed: the relayer may use the keys (MemWal's clients need it); sealed: clients only.",
+)
+@json_option
+def account_create(label: str, custody: Any, as_json: bool, **values: Any) -> None:
+    """Create an account; prints its founder key once."""
+    settings = settings_of(values)
+
+    async def work() -> dict[str, Any]:
+        async with opened(settings) as storage:
+            new = await provision.create_account(
+                storage, label=label, custody=custody, clock=utc_now
+            )
+            return _key_json(new, settings, storage) | {"label": label}
+
+    data = run(work())
+    show(data, as_json, lambda: _key_text(data))
+
+
+@account.command("list")
+@storage_options
+@json_option
+def account_list(as_json: bool, **values: Any) -> None:
+    """List accounts."""
+
+    async def work() -> list[dict[str, Any]]:
+        async with opened(settings_of(values)) as storage:
+            return await provision.list_accounts(storage)
+
+    accounts = run(work())
+    show({"accounts": accounts}, as_json, lambda: table(accounts))
+
+
+@account.command("erase")
+@storage_options
+@click.argument("account_text_", metavar="ACCOUNT")
+@click.option("--yes", is_flag=True, help="Do it; without this nothing is erased.")
+@json_option
+def account_erase(account_text_: str, yes: bool, as_json: bool, **values: Any) -> None:
+    """Erase an account with everything in it, for good; no key of it is needed.
+
+    Its keys are unknown at once, on every running relayer. What it stored goes now, unless it is
+    too much: then the rest goes in the background of a running relayer. Its id is never founded
+    again. Backups of the database and of the blobs are not touched.
+    """
+    if not yes:
+        raise Exit(2, "This cannot be undone. Say --yes to erase the account.")
+
+    async def work() -> dict[str, Any]:
+        async with opened(settings_of(values)) as storage:
+            return await provision.erase_account(
+                storage, account=account_of(account_text_), clock=utc_now
+            )
+
+    data = run(work())
+    rest = "; the rest goes in the background" if data["pending"] else ""
+    show(data, as_json, lambda: f"erased {data['erased']} memories{rest}")
+
+
+@click.group()
+def key() -> None:
+    """Keys of an account."""
+
+
+owner_option = click.option(
+    "--owner-key-file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="File with the owner's private key, 64 hex digits; or RELAYER_OWNER_KEY.",
+)
+
+
+@key.command("add")
+@storage_options
+@account_option
+@click.option("--namespaces", default="", help="Comma-separated; none: the whole account.")
+@click.option(
+    "--role",
+    type=click.Choice(["reader", "writer", "owner"]),
+    default="writer",
+    show_default=True,
+)
+@click.option("--label", default="", help="A name for people.")
+@click.option("--expires", default=None, help="90d, 12h, 30m, or an RFC 3339 time.")
+@owner_option
+@json_option
+def key_add(
+    account_text_: str,
+    namespaces: str,
+    role: Role,
+    label: str,
+    expires: str | None,
+    owner_key_file: Path | None,
+    as_json: bool,
+    **values: Any,
+) -> None:
+    """Make a key and grant it something; prints it once."""
+    settings = settings_of(values)
+
+    async def work() -> dict[str, Any]:
+        async with opened(settings) as storage:
+            new = await provision.add_key(
+                storage,
+                account=account_of(account_text_),
+                namespaces=[parse_namespace(n) for n in namespaces.split(",") if n.strip()],
+                role=role,
+                label=label,
+                expires_at=parse_expiry(expires, utc_now()),
+                owner=_owner(owner_key_file),
+                clock=utc_now,
+            )
+            return _key_json(new, settings, storage) | {"label": label, "role": role}
+
+    data = run(work())
+    show(data, as_json, lambda: _key_text(data))
+
+
+@key.command("list")
+@storage_options
+@account_option
+@json_option
+def key_list(account_text_: str, as_json: bool, **values: Any) -> None:
+    """List the keys of an account."""
+
+    async def work() -> list[dict[str, Any]]:
+        async with opened(settings_of(values)) as storage:
+            return await provision.list_keys(storage, account_of(account_text_))
+
+    keys = run(work())
+    show({"keys": keys}, as_json, lambda: table(keys))
+
+
+@key.command("revoke")
+@storage_options
+@account_option
+@click.option("--key", "key_text", required=True, metavar="PUBLIC_KEY")
+@owner_option
+@json_option
+def key_revoke(
+    account_text_: str, key_text: str, owner_key_file: Path | None, as_json: bool, **values: Any
+) -> None:
+    """Withdraw everything a key was given, from the next request on."""
+
+    async def work() -> None:
+        async with opened(settings_of(values)) as storage:
+            await provision.revoke_key(
+                storage,
+                account=account_of(account_text_),
+                key=parse_public_key(key_text),
+                owner=_owner(owner_key_file),
+                clock=utc_now,
+            )
+
+    run(work())
+    note = "Stolen copies of what it could read stay readable to it until the account is rotated."
+    data = {"public_key": key_text, "revoked": True, "note": note}
+    show(data, as_json, lambda: f"revoked {key_text}\n{note}")
+
+
+def parse_expiry(text: str | None, now: datetime) -> datetime | None:
+    """A moment from "90d" or RFC 3339.
+
+    Raises:
+        click.BadParameter: neither, or in the past.
+    """
+    if text is None:
+        return None
+    if match := _DAYS.fullmatch(text):
+        return now + int(match[1]) * _UNITS[match[2]]
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None or moment <= now:
+        raise click.BadParameter("--expires is 90d, 12h, 30m, or a future RFC 3339 time.")
+    return moment
+
+
+def _owner(file: Path | None) -> Identity | None:
+    text = file.read_text() if file else os.environ.get("RELAYER_OWNER_KEY", "")
+    if not text.strip():
+        return None
+    try:
+        return Identity(bytes.fromhex(text.strip()))
+    except (ValueError, CryptoError):
+        raise click.BadParameter("the owner's key is 64 hex digits") from None
+
+
+def _key_json(new: provision.NewKey, settings: Settings, storage: Storage) -> dict[str, Any]:
+    return {
+        "account_id": account_text(new.account),
+        "public_key": new.identity.public_key.hex(),
+        "private_key": new.identity.seed.hex(),
+        "server_url": running_url(settings.data_dir),
+        "relayer_key": storage.identity.public_key.hex(),
+        "custody": new.custody,
+    }
+
+
+def _key_text(data: dict[str, Any]) -> str:
+    shown = [f"{name:12} {value}" for name, value in data.items() if value not in (None, "")]
+    return "\n".join([*shown, "", "The private key is shown once and stored nowhere: keep it."])

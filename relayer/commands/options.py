@@ -1,0 +1,129 @@
+"""What the commands share: options for settings, answers for people and scripts, exit codes.
+
+Not here: the commands.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
+
+import click
+
+from relayer.errors import NotAllowed, RelayerError
+from relayer.identity import IdentityError
+from relayer.postgres.embedded import PostgresError
+from relayer.sealed.keys import (
+    AccountId,
+    parse_account,
+)
+from relayer.sealed.primitives import CryptoError
+from relayer.settings import SECRET, Settings, SettingsError, variable
+
+T = TypeVar("T")
+
+
+def settings_options(*names: str) -> Callable[[Any], Any]:
+    """Options for settings, all or those named, each with its variable, unit and default."""
+
+    def decorate(command: Any) -> Any:
+        for item in reversed(fields(Settings)):
+            if names and item.name not in names:
+                continue
+            unit = f" [{item.metadata['unit']}]" if item.metadata["unit"] else ""
+            command = click.option(
+                "--" + item.name.replace("_", "-"),
+                item.name,
+                type=_click_type(item.type),
+                default=item.default,
+                envvar=variable(item.name),
+                show_envvar=True,
+                show_default=item.name not in SECRET and item.default not in ("", None),
+                help=item.metadata["text"] + unit,
+            )(command)
+        return command
+
+    return decorate
+
+
+def _click_type(annotation: Any) -> Any:
+    if get_origin(annotation) is Literal:
+        return click.Choice(get_args(annotation))
+    return click.Path(path_type=Path, file_okay=False) if annotation is Path else annotation
+
+
+STORAGE: Final = ("data_dir", "database_url", "key_file", "blob_store")
+storage_options = settings_options(*STORAGE)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+account_option = click.option("--account", "account_text_", required=True, metavar="ID")
+
+
+def settings_of(values: dict[str, Any]) -> Settings:
+    """The settings that options and variables give.
+
+    Raises:
+        Exit: one is out of range; the message names it.
+    """
+    try:
+        return Settings(**values)
+    except SettingsError as error:
+        raise Exit(2, str(error)) from None
+
+
+def show(data: Any, as_json: bool, text: Callable[[], str]) -> None:
+    """Print for a script or for a person."""
+    click.echo(json.dumps(data) if as_json else text())
+
+
+def run(work: "Coroutine[Any, Any, T]") -> T:
+    """Run a command's work; its expected failures become one line and an exit code."""
+    try:
+        return asyncio.run(work)
+    except NotAllowed as error:
+        raise Exit(2, f"{error.message}{_way_out(error)}") from None
+    except RelayerError as error:
+        raise Exit(1, error.message) from None
+    except (SettingsError, IdentityError, PostgresError, CryptoError) as error:
+        raise Exit(1, str(error)) from None
+
+
+def _way_out(error: NotAllowed) -> str:
+    if error.code != "owner_key_required":
+        return ""
+    return " Give it with --owner-key-file FILE or in RELAYER_OWNER_KEY; it is used in memory only."
+
+
+class Exit(click.ClickException):
+    """A failure with its exit code."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = code  # type: ignore[misc]  # click declares it for the class and reads it so
+
+
+def account_of(text: str) -> AccountId:
+    """The account that an option names.
+
+    Raises:
+        click.BadParameter: it cannot be one.
+    """
+    try:
+        return parse_account(text)
+    except CryptoError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Rows for a person, in columns."""
+    if not rows:
+        return "none"
+    texts = [{k: _cell(v) for k, v in row.items()} for row in rows]
+    widths = {k: max(len(k), *(len(t[k]) for t in texts)) for k in texts[0]}
+    lines = ["  ".join(k.ljust(w) for k, w in widths.items())]
+    return "\n".join(lines + ["  ".join(t[k].ljust(w) for k, w in widths.items()) for t in texts])
+
+
+def _cell(value: Any) -> str:
+    return ",".join(value) if isinstance(value, list) else "-" if value is None else str(value)

@@ -1,0 +1,121 @@
+"""`relayer check`, `rebuild` and `reindex`: whether what is stored is whole, and mending it.
+
+Not here: what the commands do (`check.py`, `rebuild.py`, `reindex.py`).
+"""
+
+import sys
+from typing import Any
+
+import click
+
+from relayer import check
+from relayer.clock import utc_now
+from relayer.commands.options import (
+    Exit,
+    account_of,
+    json_option,
+    run,
+    settings_of,
+    settings_options,
+    show,
+    storage_options,
+    table,
+)
+from relayer.storage import opened
+
+
+@click.command("check")
+@storage_options
+@json_option
+def check_command(as_json: bool, **values: Any) -> None:
+    """Verify every blob against its name, every row against its blob, every chain."""
+
+    async def work() -> check.Report:
+        async with opened(settings_of(values)) as storage:
+            return await check.check(storage)
+
+    report = run(work())
+    show(report.as_json(), as_json, report.as_text)
+    sys.exit(0 if report.ok else 1)
+
+
+@click.command("rebuild")
+@storage_options
+@json_option
+def rebuild_command(as_json: bool, **values: Any) -> None:
+    """Found accounts again that the blob store knows and the database does not.
+
+    A relayer that starts on an empty database does it by itself. Memories of managed accounts come
+    back in the background of a running relayer, those of sealed ones as their keys are used. Exit
+    code 1: an account could not be rebuilt.
+    """
+    from relayer import rebuild  # noqa: PLC0415  # as above
+
+    async def work() -> list[rebuild.Rebuilt]:
+        async with opened(settings_of(values)) as storage:
+            return await rebuild.rebuild_lost(storage, utc_now)
+
+    done = [one.as_json() for one in run(work())]
+    show({"accounts": done}, as_json, lambda: table(done) if done else "nothing is missing")
+    sys.exit(0 if all(one["ok"] for one in done) else 1)
+
+
+@click.command("reindex")
+@settings_options()
+@click.option("--account", "account_text_", default=None, metavar="ID", help="This account only.")
+@click.option("--status", "status_only", is_flag=True, help="Only say how far everything is.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Make every vector again, for another model file behind the same name; restart the "
+    "relayer first, which remembers the vectors of queries.",
+)
+@json_option
+def reindex_command(
+    account_text_: str | None, status_only: bool, force: bool, as_json: bool, **values: Any
+) -> None:
+    """Bring all memories up to today's embedding model and words, and say how far they are.
+
+    A running relayer does this by itself; here its progress is followed. Without one it is done
+    here, with the embedder that these settings name. Exit code 1: something is left, and the last
+    line says why.
+    """
+    from relayer import reindex  # noqa: PLC0415  # as above
+
+    settings = settings_of(values)
+    account = None if account_text_ is None else account_of(account_text_)
+    progress = _Progress()
+    try:
+        if status_only:
+            report = run(reindex.status(settings, account=account))
+        else:
+            report = run(reindex.reindex(settings, account=account, force=force, tell=progress))
+    except KeyboardInterrupt:
+        raise Exit(
+            1, "Stopped here. What is done stays done; a running relayer goes on by itself."
+        ) from None
+    finally:
+        progress.end()
+    standings = report.as_json()["accounts"]
+    show(report.as_json(), as_json, lambda: f"{table(standings)}\n{report.as_text()}")
+    sys.exit(0 if report.ok else 1)
+
+
+class _Progress:
+    """Prints a report on standard error: over itself on a terminal, else a line a change."""
+
+    def __init__(self) -> None:
+        self._shown = ""
+
+    def __call__(self, report: Any) -> None:
+        line = report.as_text()
+        if sys.stderr.isatty():
+            click.echo(f"\r\x1b[K{line}", err=True, nl=False)
+        elif line != self._shown:
+            click.echo(line, err=True)
+        self._shown = line
+
+    def end(self) -> None:
+        """Make room for what comes next."""
+        if self._shown and sys.stderr.isatty():
+            click.echo(err=True)

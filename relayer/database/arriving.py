@@ -1,0 +1,371 @@
+"""Statements that write rows which lived at another relayer before.
+
+Not here: what is checked before they are written (`relayer.arrival`), grants (`accounts`).
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from relayer.database.pool import Connection, Database, Row, halfvec
+from relayer.database.vectors import NO_VECTOR
+from relayer.moved import MovedEpisode, MovedMemory
+from relayer.record import State
+from relayer.sealed.envelope import blob_hash
+from relayer.sealed.keys import AccountId
+
+# What of an arriving page is here already, or was erased, or has another's place.
+_PRESENT: Final = """
+SELECT memory_id AS id, blob_id, revision FROM memories
+WHERE account_id = $1 AND memory_id = ANY ($2)
+UNION ALL
+SELECT episode_id, blob_id, 1 FROM episodes
+WHERE account_id = $1 AND episode_id = ANY ($2) AND state IN ('pending', 'kept')
+"""
+_ERASED: Final = "SELECT memory_id FROM tombstones WHERE account_id = $1 AND memory_id = ANY ($2)"
+# Turns that still have one of these blobs.
+_TURNS_OF_BLOBS: Final = """
+SELECT episode_id FROM episodes
+WHERE account_id = $1 AND blob_id = ANY ($2) AND state IN ('pending', 'kept')
+"""
+_TAKEN_SEQS: Final = "SELECT seq FROM memories WHERE account_id = $1 AND seq = ANY ($2)"
+_LIVING_FACTS: Final = """
+SELECT namespace_id, epoch, fingerprint, memory_id FROM memories
+WHERE account_id = $1 AND fingerprint = ANY ($2) AND superseded_at IS NULL
+"""
+
+# A page of rows with their words, blobs and counts, and with what vouches for it.
+_ARRIVE: Final = """
+WITH stored AS (
+    INSERT INTO blobs (account_id, blob_id, bytes, created_at)
+    SELECT $1, blob_id, bytes, $2 FROM unnest($3::bytea[], $4::bytea[]) AS b (blob_id, bytes)
+    ON CONFLICT DO NOTHING
+), word AS (
+    SELECT * FROM unnest($5::uuid[], $6::int[], $7::bigint[], $8::smallint[], $9::smallint[])
+        AS w (memory_id, namespace_id, token, frequency, word_count)
+), memory AS (
+    INSERT INTO memories (
+        account_id, memory_id, namespace_id, epoch, seq, revision, revision_of, type, format, kind,
+        importance, confidence, writer, event_time, created_at, stored_at, expires_at,
+        given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
+        last_seen_at, blob_id, size_bytes, word_count, tokens, source, fingerprint, index_version,
+        embedding_model, embedding_version)
+    SELECT $1, memory_id, namespace_id, epoch, seq, revision, revision_of, type, format, kind,
+           importance, confidence, writer, event_time, created_at, stored_at, expires_at,
+           given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
+           last_seen_at, blob_id, size_bytes, word_count,
+           coalesce((SELECT array_agg(w.token) FROM word w WHERE w.memory_id = r.memory_id), '{}'),
+           source, fingerprint, index_version, embedding_model, embedding_version
+    FROM unnest($10::uuid[], $11::int[], $12::int[], $13::bigint[], $14::int[], $15::uuid[],
+                $16::smallint[], $17::text[], $18::text[], $19::text[], $20::text[], $21::bytea[],
+                $22::timestamptz[], $23::timestamptz[], $24::timestamptz[], $25::timestamptz[],
+                $26::timestamptz[], $27::timestamptz[], $28::uuid[], $29::bool[], $30::text[],
+                $31::bool[], $32::int[], $33::timestamptz[], $34::bytea[], $35::int[],
+                $36::smallint[], $37::bigint[], $38::bytea[], $39::smallint[], $40::text[],
+                $41::text[])
+        AS r (memory_id, namespace_id, epoch, seq, revision, revision_of, type, format, kind,
+              importance, confidence, writer, event_time, created_at, stored_at, expires_at,
+              given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
+              last_seen_at, blob_id, size_bytes, word_count, source, fingerprint, index_version,
+              embedding_model, embedding_version)
+), posting AS (
+    INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
+    SELECT $1, namespace_id, token, memory_id, frequency, word_count FROM word
+), counted AS (
+    UPDATE namespaces n
+    SET memory_count = n.memory_count + c.memories, word_count = n.word_count + c.words,
+        storage_bytes = n.storage_bytes + c.bytes, updated_at = $2
+    FROM (SELECT namespace_id, count(*) FILTER (WHERE revision_of IS NULL) AS memories,
+                 coalesce(sum(word_count) FILTER (WHERE revision_of IS NULL), 0) AS words,
+                 sum(size_bytes) AS bytes
+          FROM unnest($11::int[], $35::int[], $36::smallint[], $15::uuid[])
+              AS r (namespace_id, size_bytes, word_count, revision_of)
+          GROUP BY namespace_id) c
+    WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
+), episode AS (
+    INSERT INTO episodes (account_id, episode_id, namespace_id, epoch, writer, blob_id, size_bytes,
+                          state, created_at)
+    SELECT $1, episode_id, namespace_id, epoch, writer, blob_id, size_bytes, state, created_at
+    FROM unnest($42::uuid[], $43::int[], $44::int[], $45::bytea[], $46::bytea[], $47::int[],
+                $48::text[], $49::timestamptz[])
+        AS e (episode_id, namespace_id, epoch, writer, blob_id, size_bytes, state, created_at)
+), intent AS (
+    DELETE FROM blob_outbox
+    WHERE account_id = $1 AND (blob_id = ANY ($34::bytea[]) OR blob_id = ANY ($46::bytea[]))
+), receipt AS (
+    INSERT INTO receipts (account_id, seq, object)
+    SELECT $1, seq, object FROM unnest($50::bigint[], $51::bytea[]) AS r (seq, object)
+)
+UPDATE accounts
+SET receipt_seq = $52, receipt_head = $53, memory_seq = greatest(memory_seq, $54),
+    storage_bytes = storage_bytes + $55,
+    memory_count = memory_count + (SELECT count(*) FROM unnest($15::uuid[]) AS r (revision_of)
+                                   WHERE revision_of IS NULL)
+WHERE account_id = $1
+"""
+_INSERT_VECTORS: Final = """
+INSERT INTO vectors (account_id, memory_id, part, namespace_id, epoch, model, embedding)
+SELECT $1, memory_id, part, namespace_id, epoch, model, embedding
+FROM unnest($2::uuid[], $3::smallint[], $4::int[], $5::int[], $6::text[], $7::halfvec[])
+    AS v (memory_id, part, namespace_id, epoch, model, embedding)
+"""
+_INSERT_LINKS: Final = """
+INSERT INTO links (account_id, memory_id, relation, other_id, created_at)
+SELECT $1, memory_id, relation, other_id, created_at
+FROM unnest($2::uuid[], $3::text[], $4::uuid[], $5::timestamptz[])
+    AS l (memory_id, relation, other_id, created_at)
+ON CONFLICT DO NOTHING
+"""
+
+# What was erased elsewhere never comes; the receipts of it are its journal here.
+_INSERT_TOMBSTONES: Final = """
+WITH stone AS (
+    INSERT INTO tombstones (account_id, memory_id, namespace_id, blob_ids, erased_at)
+    SELECT $1, memory_id, namespace_id, string_to_array(blob_ids, ' ')::bytea[], erased_at
+    FROM unnest($2::uuid[], $3::int[], $4::text[], $5::timestamptz[])
+        AS t (memory_id, namespace_id, blob_ids, erased_at)
+    ON CONFLICT DO NOTHING
+), journal AS (
+    INSERT INTO blobs (account_id, blob_id, bytes, created_at)
+    SELECT $1, blob_id, bytes, $6 FROM unnest($7::bytea[], $8::bytea[]) AS j (blob_id, bytes)
+    ON CONFLICT DO NOTHING
+), receipt AS (
+    INSERT INTO receipts (account_id, seq, object)
+    SELECT $1, seq, object FROM unnest($9::bigint[], $8::bytea[]) AS r (seq, object)
+)
+UPDATE accounts SET receipt_seq = $10, receipt_head = $11 WHERE account_id = $1
+"""
+_JOURNAL: Final = """
+INSERT INTO blobs (account_id, blob_id, bytes, created_at)
+SELECT $1, blob_id, bytes, $2 FROM unnest($3::bytea[], $4::bytea[]) AS j (blob_id, bytes)
+ON CONFLICT DO NOTHING
+"""
+_SET_TTL: Final = """
+UPDATE namespaces SET ttl_s = $3 WHERE account_id = $1 AND name = $2 AND ttl_s IS NULL
+"""
+_KEEP_SEQS: Final = """
+UPDATE accounts SET memory_seq = greatest(memory_seq, $2) WHERE account_id = $1
+"""
+
+
+@dataclass(frozen=True)
+class Arriving:
+    """A row to be written: as it came, under the numbers that it has here."""
+
+    memory: MovedMemory
+    namespace_id: int
+    seq: int
+    blob: bytes = field(repr=False)
+    state: State
+
+
+@dataclass(frozen=True)
+class Vouched:
+    """Receipts as (seq, signed bytes), and the account's heads after them."""
+
+    receipts: Sequence[tuple[int, bytes]]
+    seq: int
+    head: bytes
+
+
+async def present(
+    connection: Connection, account: AccountId, ids: Sequence[uuid.UUID]
+) -> dict[uuid.UUID, Row]:
+    """Id → (blob_id, revision) of rows and turns that are here."""
+    return {r["id"]: r for r in await connection.fetch(_PRESENT, account, ids)}
+
+
+async def erased(
+    connection: Connection, account: AccountId, ids: Sequence[uuid.UUID]
+) -> set[uuid.UUID]:
+    """Which of these memories were erased."""
+    return {r["memory_id"] for r in await connection.fetch(_ERASED, account, ids)}
+
+
+async def turns_of_blobs(
+    connection: Connection, account: AccountId, blob_ids: Sequence[bytes]
+) -> list[uuid.UUID]:
+    """The ids of turns that wait or are kept under these blobs."""
+    found = await connection.fetch(_TURNS_OF_BLOBS, account, blob_ids)
+    return [row["episode_id"] for row in found]
+
+
+async def taken_seqs(connection: Connection, account: AccountId, seqs: Sequence[int]) -> set[int]:
+    """Which of these sequence numbers are in use."""
+    return {r["seq"] for r in await connection.fetch(_TAKEN_SEQS, account, seqs)}
+
+
+async def living_facts(
+    connection: Connection, account: AccountId, fingerprints: Sequence[bytes]
+) -> dict[tuple[int, int, bytes], uuid.UUID]:
+    """(namespace, epoch, fingerprint) → the living memory that says it."""
+    rows = await connection.fetch(_LIVING_FACTS, account, fingerprints)
+    return {(r["namespace_id"], r["epoch"], r["fingerprint"]): r["memory_id"] for r in rows}
+
+
+async def arrive(
+    connection: Connection,
+    account: AccountId,
+    *,
+    memories: Sequence[Arriving],
+    episodes: Sequence[tuple[MovedEpisode, int, bytes]],
+    vouched: Vouched,
+    now: datetime,
+    blobs_here: bool,
+) -> None:
+    """Write rows and turns (with their namespace and blob) under the account's lock."""
+    blobs = [(blob_hash(a.memory.blob_id), a.blob) for a in memories]
+    blobs += [(blob_hash(e.blob_id), blob) for e, _, blob in episodes]
+    here = blobs if blobs_here else []
+    ms = [a.memory for a in memories]
+    words = [(a, *word) for a in memories for word in _words(a.memory.postings or b"")]
+    await connection.execute(
+        _ARRIVE,
+        account,
+        now,
+        [name for name, _ in here],
+        [data for _, data in here],
+        [a.memory.id for a, _, _ in words],
+        [a.namespace_id for a, _, _ in words],
+        [token for _, token, _ in words],
+        [frequency for _, _, frequency in words],
+        [a.memory.word_count for a, _, _ in words],
+        [m.id for m in ms],
+        [a.namespace_id for a in memories],
+        [m.epoch for m in ms],
+        [a.seq for a in memories],
+        [m.revision for m in ms],
+        [m.revision_of for m in ms],
+        [m.type for m in ms],
+        [m.format for m in ms],
+        [m.kind for m in ms],
+        [m.importance for m in ms],
+        [m.confidence for m in ms],
+        [bytes.fromhex(m.writer) for m in ms],
+        [m.event_time for m in ms],
+        [m.created_at for m in ms],
+        [m.stored_at for m in ms],
+        [m.expires_at for m in ms],
+        [m.given_expires_at for m in ms],
+        [a.state.superseded_at for a in memories],
+        [a.state.superseded_by for a in memories],
+        [a.state.pinned for a in memories],
+        [a.state.review for a in memories],
+        [a.state.stale for a in memories],
+        [m.seen_count for m in ms],
+        [m.last_seen_at for m in ms],
+        [blob_hash(m.blob_id) for m in ms],
+        [len(a.blob) for a in memories],
+        [m.word_count for m in ms],
+        [m.source for m in ms],
+        [m.fingerprint for m in ms],
+        [0 if m.postings is None else m.index_version for m in ms],
+        [m.embedding_model if _has_vectors(m) else None for m in ms],
+        [m.embedding_version if _has_vectors(m) else "" for m in ms],
+        [e.id for e, _, _ in episodes],
+        [number for _, number, _ in episodes],
+        [e.epoch for e, _, _ in episodes],
+        [bytes.fromhex(e.writer) for e, _, _ in episodes],
+        [blob_hash(e.blob_id) for e, _, _ in episodes],
+        [len(blob) for _, _, blob in episodes],
+        [e.state for e, _, _ in episodes],
+        [e.created_at for e, _, _ in episodes],
+        [n for n, _ in vouched.receipts],
+        [signed for _, signed in vouched.receipts],
+        vouched.seq,
+        vouched.head,
+        max((a.seq for a in memories), default=0),
+        sum(len(data) for _, data in blobs),
+    )
+    await _insert_vectors(connection, account, memories)
+    links = [(m.id, link) for m in ms for link in m.links]
+    await connection.execute(
+        _INSERT_LINKS,
+        account,
+        [memory_id for memory_id, _ in links],
+        [link.relation for _, link in links],
+        [link.other_id for _, link in links],
+        [link.created_at for _, link in links],
+    )
+
+
+def _has_vectors(memory: MovedMemory) -> bool:
+    """Whether what a row says of its vectors holds here, too: they came along, or are none."""
+    return bool(memory.vectors) or memory.embedding_model == NO_VECTOR
+
+
+def _words(postings: bytes) -> list[tuple[int, int]]:
+    return [
+        (int.from_bytes(postings[at : at + 8], "big", signed=True), postings[at + 8])
+        for at in range(0, len(postings), 9)
+    ]
+
+
+def vector_of(part: bytes) -> npt.NDArray[np.float16]:
+    """A vector as it travels, as it is stored."""
+    return np.frombuffer(part, ">f2").astype(np.float16)
+
+
+async def _insert_vectors(
+    connection: Connection, account: AccountId, memories: Sequence[Arriving]
+) -> None:
+    parts = [(a, number, part) for a in memories for number, part in enumerate(a.memory.vectors)]
+    await connection.execute(
+        _INSERT_VECTORS,
+        account,
+        [a.memory.id for a, _, _ in parts],
+        [number for _, number, _ in parts],
+        [a.namespace_id for a, _, _ in parts],
+        [a.memory.epoch for a, _, _ in parts],
+        [a.memory.embedding_model for a, _, _ in parts],
+        [halfvec(vector_of(part)) for _, _, part in parts],
+    )
+
+
+async def insert_tombstones(
+    connection: Connection,
+    account: AccountId,
+    *,
+    stones: Sequence[tuple[uuid.UUID, int | None, Sequence[bytes], datetime]],
+    vouched: Vouched,
+    journal_ids: Sequence[bytes],
+    now: datetime,
+) -> None:
+    """Remember (id, namespace, blob ids, time) of what was erased elsewhere, with its receipts."""
+    await connection.execute(
+        _INSERT_TOMBSTONES,
+        account,
+        [memory_id for memory_id, _, _, _ in stones],
+        [number for _, number, _, _ in stones],
+        # An array of arrays of different lengths is none of PostgreSQL's types.
+        [" ".join(f"\\x{name.hex()}" for name in names) for _, _, names, _ in stones],
+        [erased_at for _, _, _, erased_at in stones],
+        now,
+        journal_ids,
+        [signed for _, signed in vouched.receipts],
+        [n for n, _ in vouched.receipts],
+        vouched.seq,
+        vouched.head,
+    )
+
+
+async def journal(
+    connection: Connection, account: AccountId, objects: Mapping[bytes, bytes], now: datetime
+) -> None:
+    """Add signed objects to the account's journal, by their names."""
+    await connection.execute(_JOURNAL, account, now, list(objects), list(objects.values()))
+
+
+async def set_ttl(database: Database, account: AccountId, namespace: str, ttl_s: int) -> None:
+    """Give a namespace its life span unless it has one."""
+    await database.execute(_SET_TTL, account, namespace, ttl_s)
+
+
+async def keep_seqs(database: Database, account: AccountId, through: int) -> None:
+    """Leave the sequence numbers up to that to what is on its way."""
+    await database.execute(_KEEP_SEQS, account, through)

@@ -1,0 +1,95 @@
+"""Statements on which stored objects something refers to.
+
+Not here: what becomes of the others (`relayer.collection`).
+"""
+
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+from relayer.database.pool import Database
+from relayer.sealed.keys import AccountId
+
+# Which of these some row refers to, or is to be deleted because nothing does any more.
+_REFERRED: Final = """
+SELECT blob_id FROM memories WHERE account_id = $1 AND blob_id = ANY ($2)
+UNION ALL
+SELECT state_blob FROM memories WHERE account_id = $1 AND state_blob = ANY ($2)
+UNION ALL
+SELECT blob_id FROM episodes WHERE account_id = $1 AND blob_id = ANY ($2) AND state <> 'done'
+UNION ALL
+SELECT blob_id FROM blob_outbox WHERE account_id = $1 AND blob_id = ANY ($2) AND NOT stray
+"""
+# Which of these signed objects stand in a row.
+_SIGNED_OBJECTS: Final = """
+SELECT object FROM grants WHERE account_id = $1 AND object = ANY ($2)
+UNION ALL
+SELECT succession FROM grants WHERE account_id = $1 AND succession = ANY ($2)
+UNION ALL
+SELECT object FROM namespace_keys WHERE account_id = $1 AND object = ANY ($2)
+"""
+_RECEIPTS: Final = "SELECT seq, object FROM receipts WHERE account_id = $1 AND seq = ANY ($2)"
+_LIVING: Final = """
+SELECT memory_id FROM memories
+WHERE account_id = $1 AND memory_id = ANY ($2) AND revision_of IS NULL
+"""
+_TOMBSTONED: Final = """
+SELECT memory_id FROM tombstones WHERE account_id = $1 AND memory_id = ANY ($2)
+"""
+_TOMBSTONED_BLOBS: Final = """
+SELECT unnest(blob_ids) AS blob_id FROM tombstones WHERE account_id = $1 AND blob_ids && $2
+"""
+_ACCOUNT_IDS: Final = """
+SELECT account_id FROM accounts WHERE account_id > $1 AND closed_at IS NULL
+ORDER BY account_id LIMIT 1
+"""
+
+
+async def referred(
+    database: Database, *, account: AccountId, blob_ids: Sequence[bytes]
+) -> set[bytes]:
+    """Which of these blobs something refers to, or are noted to go."""
+    return {r["blob_id"] for r in await database.fetch(_REFERRED, account, blob_ids)}
+
+
+async def signed_objects(
+    database: Database, *, account: AccountId, objects: Sequence[bytes]
+) -> set[bytes]:
+    """Those of these that are grants, what a grant rests on, or names of namespaces."""
+    return {r["object"] for r in await database.fetch(_SIGNED_OBJECTS, account, objects)}
+
+
+async def receipts(
+    database: Database, *, account: AccountId, seqs: Sequence[int]
+) -> dict[int, bytes]:
+    """Number → signed receipt, of those there are."""
+    rows = await database.fetch(_RECEIPTS, account, seqs)
+    return {r["seq"]: r["object"] for r in rows}
+
+
+async def living(
+    database: Database, *, account: AccountId, ids: Sequence[uuid.UUID]
+) -> set[uuid.UUID]:
+    """Which of these memories live."""
+    return {r["memory_id"] for r in await database.fetch(_LIVING, account, ids)}
+
+
+async def tombstoned(
+    database: Database, *, account: AccountId, ids: Sequence[uuid.UUID]
+) -> set[uuid.UUID]:
+    """Which of these memories were erased."""
+    return {r["memory_id"] for r in await database.fetch(_TOMBSTONED, account, ids)}
+
+
+async def tombstoned_blobs(
+    database: Database, *, account: AccountId, blob_ids: Sequence[bytes]
+) -> set[bytes]:
+    """Which of these blobs were erased; reads all tombstones of the account."""
+    rows = await database.fetch(_TOMBSTONED_BLOBS, account, blob_ids)
+    return {r["blob_id"] for r in rows} & set(blob_ids)
+
+
+async def next_account(database: Database, after: bytes) -> AccountId | None:
+    """The account behind another, in order of their ids."""
+    row = await database.fetchrow(_ACCOUNT_IDS, after)
+    return None if row is None else AccountId(row["account_id"])

@@ -1,0 +1,74 @@
+"""Statements that say what an account has stored, by name: for proofs, not for reading.
+
+Not here: the bytes themselves (`relayer.blobs`) and who may see which (`relayer.proof`).
+"""
+
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+from relayer.database.pool import Database, Row
+from relayer.sealed.keys import AccountId, Namespace
+
+# Every stored revision of every memory, in order of acceptance.
+_REVISIONS: Final = """
+SELECT coalesce(m.revision_of, m.memory_id) AS id, m.seq, m.revision, m.type, m.format,
+       ns.name AS namespace, m.epoch, m.blob_id, m.size_bytes, m.revision_of, m.pinned, m.review,
+       m.stale, m.superseded_at, m.superseded_by
+FROM memories m
+JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
+WHERE m.account_id = $1 AND m.seq > $2 AND ($3::text[] IS NULL OR ns.name = ANY ($3))
+ORDER BY m.seq LIMIT $4
+"""
+# Turns that wait for their extraction, or are kept.
+_TURNS: Final = """
+SELECT e.episode_id AS id, ns.name AS namespace, e.epoch, e.blob_id, e.size_bytes
+FROM episodes e
+JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
+WHERE e.account_id = $1 AND e.episode_id > $2 AND ($3::text[] IS NULL OR ns.name = ANY ($3))
+  AND e.state <> 'done'
+ORDER BY e.episode_id LIMIT $4
+"""
+# Which blobs some row of these namespaces refers to.
+_BLOBS_OF: Final = """
+SELECT m.blob_id FROM memories m
+JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
+WHERE m.account_id = $1 AND m.blob_id = ANY ($2) AND ns.name = ANY ($3)
+UNION
+SELECT e.blob_id FROM episodes e
+JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
+WHERE e.account_id = $1 AND e.blob_id = ANY ($2) AND ns.name = ANY ($3)
+"""
+
+
+async def revisions_after(
+    database: Database,
+    account: AccountId,
+    seq: int,
+    namespaces: Sequence[Namespace] | None,
+    limit: int,
+) -> list[Row]:
+    """A page of revisions above a sequence number, of these namespaces or (None) of all."""
+    return await database.fetch(_REVISIONS, account, seq, namespaces, limit)
+
+
+async def turns_after(
+    database: Database,
+    account: AccountId,
+    episode_id: uuid.UUID,
+    namespaces: Sequence[Namespace] | None,
+    limit: int,
+) -> list[Row]:
+    """A page of turns by id, of these namespaces or (None) of all."""
+    return await database.fetch(_TURNS, account, episode_id, namespaces, limit)
+
+
+async def blobs_of(
+    database: Database,
+    account: AccountId,
+    blob_ids: Sequence[bytes],
+    namespaces: Sequence[Namespace],
+) -> set[bytes]:
+    """Which of these blobs belong to these namespaces."""
+    rows = await database.fetch(_BLOBS_OF, account, blob_ids, namespaces)
+    return {r["blob_id"] for r in rows}

@@ -1,0 +1,186 @@
+"""Statements that list memories and turns, page by page, and count what there is.
+
+Not here: finding what answers a query (`recall`), reading a single one (`memories`).
+
+- Pages go by sequence number, which an edit does not change: nothing is listed twice or skipped.
+- Earlier revisions are in no list; a memory's history has them.
+"""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from relayer.database.memories import MEMORY_COLUMNS
+from relayer.database.pool import Database, Row
+from relayer.sealed.keys import AccountId
+
+ALL: Final = "all"
+
+_LIST: Final = f"""
+WITH tagged AS MATERIALIZED (
+    SELECT p.memory_id
+    FROM unnest($12::int[], $13::int[], $14::bigint[]) AS f (namespace_id, ordinal, token)
+    JOIN postings p ON p.account_id = $1 AND p.namespace_id = f.namespace_id AND p.token = f.token
+    GROUP BY p.memory_id HAVING count(DISTINCT f.ordinal) = $15
+)
+SELECT {MEMORY_COLUMNS}
+FROM memories m
+JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
+WHERE m.account_id = $1 AND m.namespace_id = ANY ($2) AND m.seq < $3
+  AND m.revision_of IS NULL
+  AND (m.expires_at IS NULL OR m.expires_at > $5)
+  AND ($6::text IS NULL OR m.kind = $6)
+  AND ($7::bytea[] IS NULL OR m.writer = ANY ($7))
+  AND ($8::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) >= $8)
+  AND ($9::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) < $9)
+  AND ($10::bool IS NULL OR m.pinned = $10)
+  AND CASE $11::text
+      WHEN 'active' THEN m.superseded_at IS NULL AND (m.review IS NULL
+                                                      OR m.review = 'contradiction')
+      WHEN 'superseded' THEN m.superseded_at IS NOT NULL
+      WHEN 'pending_review' THEN m.superseded_at IS NULL AND m.review = 'pending'
+      WHEN 'rejected' THEN m.superseded_at IS NULL AND m.review = 'rejected'
+      ELSE true END
+  AND ($15 = 0 OR m.memory_id IN (SELECT t.memory_id FROM tagged t))
+ORDER BY m.seq DESC LIMIT $4
+"""
+
+# What waits for somebody to look at it.
+_REVIEW: Final = f"""
+SELECT {MEMORY_COLUMNS}
+FROM memories m
+JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
+WHERE m.account_id = $1 AND m.namespace_id = ANY ($2) AND m.seq < $3
+  AND m.review IS NOT NULL AND m.review <> 'rejected'
+  AND m.revision_of IS NULL AND m.superseded_at IS NULL
+  AND (m.expires_at IS NULL OR m.expires_at > $5)
+ORDER BY m.seq DESC LIMIT $4
+"""
+
+# How many memories each namespace has set aside, and how many earlier revisions it keeps.
+_SET_ASIDE: Final = """
+SELECT namespace_id, count(*) FILTER (WHERE revision_of IS NOT NULL) AS revisions,
+       count(*) FILTER (WHERE revision_of IS NULL) AS superseded, 0::bigint AS pending,
+       0::bigint AS rejected
+FROM memories WHERE account_id = $1 AND superseded_at IS NOT NULL GROUP BY namespace_id
+UNION ALL
+SELECT namespace_id, 0, 0, count(*) FILTER (WHERE review = 'pending'),
+       count(*) FILTER (WHERE review = 'rejected')
+FROM memories
+WHERE account_id = $1 AND review IS NOT NULL AND superseded_at IS NULL GROUP BY namespace_id
+"""
+_TURNS: Final = """
+SELECT e.episode_id, e.namespace_id, ns.name AS namespace, e.epoch, e.writer, e.blob_id, e.state,
+       e.created_at
+FROM episodes e
+JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
+WHERE e.account_id = $1 AND e.namespace_id = ANY ($2) AND e.state IN ('kept', 'pending')
+  AND ($3::timestamptz IS NULL OR (e.created_at, e.episode_id) < ($3, $4))
+ORDER BY e.created_at DESC, e.episode_id DESC LIMIT $5
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filters:
+    """Which memories to list; `after` and `before` go by event time, else by when it was stored.
+
+    Attributes:
+        wanted: how many tags and sources a memory must have.
+        tokens: (namespace id, which of these, its token in one epoch).
+    """
+
+    kind: str | None = None
+    writers: Sequence[bytes] | None = None
+    after: datetime | None = None
+    before: datetime | None = None
+    pinned: bool | None = None
+    state: str = "active"
+    wanted: int = 0
+    tokens: Sequence[tuple[int, int, int]] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """How many of the memories are not recalled, and how many earlier revisions there are beside
+    the memories."""
+
+    revisions: int = 0
+    superseded: int = 0
+    pending: int = 0
+    rejected: int = 0
+
+    def __add__(self, other: "SetAside") -> "SetAside":
+        return SetAside(
+            self.revisions + other.revisions,
+            self.superseded + other.superseded,
+            self.pending + other.pending,
+            self.rejected + other.rejected,
+        )
+
+
+async def newest(
+    database: Database,
+    *,
+    account: AccountId,
+    namespace_ids: Sequence[int],
+    before_seq: int,
+    limit: int,
+    now: datetime,
+    filters: Filters,
+) -> list[Row]:
+    """A page of memories, newest first."""
+    return await database.fetch(
+        _LIST,
+        account,
+        namespace_ids,
+        before_seq,
+        limit,
+        now,
+        filters.kind,
+        filters.writers,
+        filters.after,
+        filters.before,
+        filters.pinned,
+        filters.state,
+        [namespace_id for namespace_id, _, _ in filters.tokens],
+        [ordinal for _, ordinal, _ in filters.tokens],
+        [token for _, _, token in filters.tokens],
+        filters.wanted,
+    )
+
+
+async def waiting(
+    database: Database,
+    *,
+    account: AccountId,
+    namespace_ids: Sequence[int],
+    before_seq: int,
+    limit: int,
+    now: datetime,
+) -> list[Row]:
+    """A page of memories that wait for review or contradict others, newest first."""
+    return await database.fetch(_REVIEW, account, namespace_ids, before_seq, limit, now)
+
+
+async def set_aside(database: Database, account: AccountId) -> dict[int, SetAside]:
+    """Namespace → what of its memories is not recalled; nothing where all is."""
+    found: dict[int, SetAside] = {}
+    for row in await database.fetch(_SET_ASIDE, account):
+        number, *counts = row
+        found[number] = found.get(number, SetAside()) + SetAside(*counts)
+    return found
+
+
+async def turns(
+    database: Database,
+    *,
+    account: AccountId,
+    namespace_ids: Sequence[int],
+    before: tuple[datetime, uuid.UUID] | None,
+    limit: int,
+) -> list[Row]:
+    """A page of kept and waiting turns, newest first, after that place."""
+    moment, episode = before or (None, None)
+    return await database.fetch(_TURNS, account, namespace_ids, moment, episode, limit)

@@ -1,0 +1,198 @@
+"""Statements that found an account again from its journal, and follow how complete it is.
+
+Not here: reading the journal (`relayer.rebuild`), giving memories their rows (`relayer.restore`).
+"""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from relayer.database.pool import Connection, Database, Row
+from relayer.sealed.keys import AccountId, PublicKey
+
+# An account as its journal has it, with the receipt that begins its chain anew.
+_FOUND_AGAIN: Final = """
+WITH account AS (
+    INSERT INTO accounts (account_id, label, created_at, grant_serial, epoch, receipt_seq,
+                          receipt_head, incomplete, closed_at)
+    VALUES ($1, '', $2, $3, $4, $5, $6, $15::timestamptz IS NULL, $15)
+), chain AS (
+    INSERT INTO grants (account_id, serial, recipient, label, object, created_at, succession)
+    SELECT $1, serial, recipient, '', object, created_at, succession
+    FROM unnest($7::int[], $8::bytea[], $9::bytea[], $10::timestamptz[], $11::bytea[])
+        AS g (serial, recipient, object, created_at, succession)
+), receipt AS (
+    INSERT INTO receipts (account_id, seq, object) VALUES ($1, $5, $12)
+)
+INSERT INTO blobs (account_id, blob_id, bytes, created_at)
+VALUES ($1, $13, $12, $14) ON CONFLICT DO NOTHING
+"""
+_INSERT_NAMESPACES: Final = """
+INSERT INTO namespaces (account_id, namespace_id, name, updated_at)
+SELECT $1, number, name, $3 FROM unnest($2::text[]) WITH ORDINALITY AS n (name, number)
+"""
+_COUNT_NAMESPACES: Final = "UPDATE accounts SET namespace_count = $2 WHERE account_id = $1"
+_INSERT_KEYS: Final = """
+INSERT INTO namespace_keys (account_id, namespace_id, epoch, key_id, object)
+SELECT $1, number, epoch, key_id, object
+FROM unnest($2::int[], $3::int[], $4::bytea[], $5::bytea[]) AS k (number, epoch, key_id, object)
+"""
+_INSERT_STONES: Final = """
+INSERT INTO tombstones (account_id, memory_id, namespace_id, blob_ids, erased_at)
+SELECT $1, memory_id, namespace_id, string_to_array(blob_ids, ' ')::bytea[], erased_at
+FROM unnest($2::uuid[], $3::int[], $4::text[], $5::timestamptz[])
+    AS t (memory_id, namespace_id, blob_ids, erased_at)
+"""
+# Erased blobs whose deletion the lost database had still to see to.
+_DELETE_AGAIN: Final = """
+INSERT INTO blob_outbox (account_id, blob_id, due_at)
+SELECT $1, blob_id, $3 FROM unnest($2::bytea[]) AS b (blob_id) ON CONFLICT DO NOTHING
+"""
+_KNOWN: Final = "SELECT account_id FROM accounts"
+_INCOMPLETE: Final = "SELECT account_id FROM accounts WHERE incomplete AND closed_at IS NULL"
+_IS_INCOMPLETE: Final = "SELECT incomplete FROM accounts WHERE account_id = $1"
+_SET_COMPLETE: Final = "UPDATE accounts SET incomplete = false WHERE account_id = $1"
+
+# What there is of memories some of whose revisions lost their rows.
+_REVISIONS: Final = """
+SELECT coalesce(revision_of, memory_id) AS id, revision, revision_of, stored_at FROM memories
+WHERE account_id = $1 AND (memory_id = ANY ($2) OR revision_of = ANY ($2))
+"""
+_SET_STATE_BLOBS: Final = """
+UPDATE memories m SET state_blob = s.object_id
+FROM unnest($2::uuid[], $3::bytea[]) AS s (memory_id, object_id)
+WHERE m.account_id = $1 AND m.memory_id = s.memory_id
+"""
+
+
+@dataclass(frozen=True)
+class Stone:
+    """That a memory was erased, as receipts of the journal say together."""
+
+    memory_id: uuid.UUID
+    namespace_id: int | None
+    blob_ids: Sequence[bytes]
+    erased_at: datetime
+
+
+@dataclass(frozen=True)
+class JournalGrant:
+    """A grant or revocation with what its columns show."""
+
+    serial: int
+    recipient: PublicKey
+    signed: bytes
+    created_at: datetime
+    succession: bytes | None
+
+
+async def found_again(
+    connection: Connection,
+    *,
+    account: AccountId,
+    created_at: datetime,
+    epoch: int,
+    grants: Sequence[JournalGrant],
+    receipt_seq: int,
+    receipt: bytes,
+    receipt_head: bytes,
+    receipt_blob_id: bytes,
+    now: datetime,
+    closed_at: datetime | None,
+) -> None:
+    """The rows of an account that is not there, its chain of grants, and its first receipt.
+
+    Raises:
+        UniqueViolation: it is there.
+    """
+    await connection.execute(
+        _FOUND_AGAIN,
+        account,
+        created_at,
+        len(grants),
+        epoch,
+        receipt_seq,
+        receipt_head,
+        [g.serial for g in grants],
+        [g.recipient for g in grants],
+        [g.signed for g in grants],
+        [g.created_at for g in grants],
+        [g.succession for g in grants],
+        receipt,
+        receipt_blob_id,
+        now,
+        closed_at,
+    )
+
+
+async def insert_namespaces(
+    connection: Connection,
+    account: AccountId,
+    names: Sequence[str],
+    keys: Sequence[tuple[int, int, bytes, bytes]],
+    now: datetime,
+) -> None:
+    """Namespaces numbered from 1, and their keys as (number, epoch, key id, signed object)."""
+    await connection.execute(_INSERT_NAMESPACES, account, names, now)
+    await connection.execute(_COUNT_NAMESPACES, account, len(names))
+    await connection.execute(
+        _INSERT_KEYS,
+        account,
+        [number for number, _, _, _ in keys],
+        [epoch for _, epoch, _, _ in keys],
+        [key_id for _, _, key_id, _ in keys],
+        [signed for _, _, _, signed in keys],
+    )
+
+
+async def insert_stones(
+    connection: Connection, account: AccountId, stones: Sequence[Stone], now: datetime
+) -> None:
+    """Tombstones, and what of the erased may still lie in the store."""
+    await connection.execute(
+        _INSERT_STONES,
+        account,
+        [s.memory_id for s in stones],
+        [s.namespace_id for s in stones],
+        [" ".join(f"\\x{name.hex()}" for name in s.blob_ids) for s in stones],
+        [s.erased_at for s in stones],
+    )
+    blobs = sorted({name for s in stones for name in s.blob_ids})
+    await connection.execute(_DELETE_AGAIN, account, blobs, now)
+
+
+async def known_accounts(database: Database) -> set[AccountId]:
+    """Every account that the database knows, erased ones too."""
+    return {AccountId(r["account_id"]) for r in await database.fetch(_KNOWN)}
+
+
+async def incomplete_accounts(database: Database) -> list[AccountId]:
+    """Accounts that were rebuilt and whose memories do not all have their rows yet."""
+    return [AccountId(r["account_id"]) for r in await database.fetch(_INCOMPLETE)]
+
+
+async def is_incomplete(database: Database, account: AccountId) -> bool:
+    """Whether an account was rebuilt and lacks rows."""
+    row = await database.fetchrow(_IS_INCOMPLETE, account)
+    return row is not None and bool(row["incomplete"])
+
+
+async def set_complete(database: Database, account: AccountId) -> None:
+    """Every memory of the account has its row."""
+    await database.execute(_SET_COMPLETE, account)
+
+
+async def revisions(
+    database: Database, account: AccountId, memory_ids: Sequence[uuid.UUID]
+) -> list[Row]:
+    """(id, revision, revision_of, stored_at) of the rows that these memories have."""
+    return await database.fetch(_REVISIONS, account, memory_ids)
+
+
+async def set_state_blobs(
+    database: Database, account: AccountId, objects: dict[uuid.UUID, bytes]
+) -> None:
+    """Which object of the journal says what holds of each of these memories."""
+    await database.execute(_SET_STATE_BLOBS, account, list(objects), list(objects.values()))

@@ -1,0 +1,32 @@
+"""Statements on how far accounts are behind their journals.
+
+Not here: the journals (`relayer.examiner`) and what is done about it (`relayer.replay`).
+"""
+
+from typing import Final
+
+from relayer.database.pool import Connection, Database, Row
+from relayer.sealed.keys import AccountId
+
+# How far every account is that was not closed.
+_NEWEST: Final = """
+SELECT account_id, receipt_seq, grant_serial, grant_serial_due FROM accounts
+WHERE closed_at IS NULL
+"""
+_SET_DUE: Final = "UPDATE accounts SET grant_serial_due = $2 WHERE account_id = $1"
+_SET_INCOMPLETE: Final = "UPDATE accounts SET incomplete = true WHERE account_id = $1"
+
+
+async def newest(database: Database) -> list[Row]:
+    """Every account with its newest receipt's number, its newest grant's, and the one it lacks."""
+    return await database.fetch(_NEWEST)
+
+
+async def set_due(database: Database, account: AccountId, serial: int) -> None:
+    """Let the account be answered from its chain of grants when that has come so far."""
+    await database.execute(_SET_DUE, account, serial)
+
+
+async def set_incomplete(connection: Connection, account: AccountId) -> None:
+    """Memories of the account may lack their rows."""
+    await connection.execute(_SET_INCOMPLETE, account)

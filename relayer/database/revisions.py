@@ -1,0 +1,265 @@
+"""Statements that give a memory a new revision and keep the earlier ones as rows of their own.
+
+Not here: what an edit is (`relayer.revising`). An earlier revision's row keeps its words and
+vectors, so that a recall of its time finds it.
+"""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from relayer.database.memories import MEMORY_COLUMNS, Mark, NewMemory
+from relayer.database.pool import Connection, Database, Row
+from relayer.sealed.keys import AccountId
+
+_LOCK: Final = """
+SELECT m.blob_id, m.revision, m.superseded_at FROM memories m
+WHERE m.account_id = $1 AND m.memory_id = $2 AND m.revision_of IS NULL
+FOR UPDATE
+"""
+
+# The current revision once more, as a row of its own: over since now, and as long-lived as what
+# follows it.
+_ARCHIVE: Final = """
+INSERT INTO memories (
+    account_id, memory_id, namespace_id, epoch, seq, revision, type, format, kind, importance,
+    confidence, writer, event_time, created_at, expires_at, given_expires_at, superseded_at,
+    blob_id, size_bytes, word_count, tokens, source, fingerprint, index_version, embedding_model,
+    embedding_version, revision_of, stored_at, pinned, review, stale, seen_count, last_seen_at)
+SELECT $1, $3, namespace_id, epoch, $4, revision, type, format, kind, importance, confidence,
+       writer, event_time, created_at, expires_at, given_expires_at, $5, blob_id, size_bytes,
+       word_count, tokens, source, fingerprint, index_version, embedding_model, embedding_version,
+       memory_id, stored_at, pinned, review, stale, seen_count, last_seen_at
+FROM memories m WHERE m.account_id = $1 AND m.memory_id = $2
+"""
+_MOVE_POSTINGS: Final = """
+UPDATE postings p SET memory_id = $3
+FROM memories m
+WHERE m.account_id = $1 AND m.memory_id = $2 AND p.account_id = $1
+  AND p.namespace_id = m.namespace_id AND p.token = ANY (m.tokens) AND p.memory_id = $2
+"""
+_COPY_VECTORS: Final = """
+INSERT INTO vectors (account_id, memory_id, part, namespace_id, epoch, model, embedding)
+SELECT $1, $3, part, namespace_id, epoch, model, embedding
+FROM vectors WHERE account_id = $1 AND memory_id = $2
+"""
+# The place of a memory whose current revision was copied to an earlier one's, empty for another.
+_VACATE: Final = """
+WITH gone AS (
+    DELETE FROM memories WHERE account_id = $1 AND memory_id = $2
+    RETURNING namespace_id, word_count, state_blob
+), counted AS (
+    UPDATE namespaces n
+    SET memory_count = n.memory_count - 1, word_count = n.word_count - g.word_count
+    FROM gone g WHERE n.account_id = $1 AND n.namespace_id = g.namespace_id
+), staged AS (
+    DELETE FROM blobs b USING gone g WHERE b.account_id = $1 AND b.blob_id = g.state_blob
+), outbox AS (
+    INSERT INTO blob_outbox (account_id, blob_id, due_at)
+    SELECT $1, state_blob, $4 FROM gone WHERE state_blob IS NOT NULL AND $5
+    ON CONFLICT DO NOTHING
+)
+UPDATE accounts SET memory_count = memory_count - 1, memory_seq = $3 WHERE account_id = $1
+"""
+_DELETE_VECTORS: Final = "DELETE FROM vectors WHERE account_id = $1 AND memory_id = $2"
+
+# The new revision in the memory's row, with its blob, words, mark and receipt, and the counts.
+_REVISE: Final = """
+WITH stored AS (
+    INSERT INTO blobs (account_id, blob_id, bytes, created_at)
+    SELECT $1, blob_id, bytes, $3 FROM unnest($4::bytea[], $5::bytea[]) AS b (blob_id, bytes)
+    ON CONFLICT DO NOTHING
+), posting AS (
+    INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
+    SELECT $1, $6, token, $2, frequency, $7
+    FROM unnest($8::bigint[], $9::smallint[]) AS p (token, frequency)
+), memory AS (
+    UPDATE memories m
+    SET revision = $10, epoch = $11, stored_at = $3, kind = $12, importance = $13, confidence = $14,
+        writer = $15, event_time = $16, blob_id = $17, size_bytes = $18, word_count = $7,
+        tokens = $8::bigint[], source = $19, fingerprint = $20, index_version = $21, stale = false,
+        embedding_model = CASE WHEN $22 THEN m.embedding_model END,
+        embedding_version = CASE WHEN $22 THEN m.embedding_version ELSE '' END
+    WHERE m.account_id = $1 AND m.memory_id = $2
+), marked AS (
+    INSERT INTO idempotency (account_id, mark, text_mark, memory_id, expires_at)
+    SELECT $1, mark, text_mark, $2, $23
+    FROM unnest($24::bytea[], $25::bytea[]) AS i (mark, text_mark)
+), counted AS (
+    UPDATE namespaces n
+    SET word_count = n.word_count + $7 - m.word_count, storage_bytes = n.storage_bytes + $18,
+        updated_at = $3
+    FROM memories m
+    WHERE n.account_id = $1 AND n.namespace_id = $6 AND m.account_id = $1 AND m.memory_id = $2
+), intent AS (
+    DELETE FROM blob_outbox WHERE account_id = $1 AND blob_id = $17
+), receipt AS (
+    INSERT INTO receipts (account_id, seq, object) VALUES ($1, $26, $27)
+)
+UPDATE accounts
+SET receipt_seq = $26, receipt_head = $28, memory_seq = memory_seq + 1,
+    storage_bytes = storage_bytes + $18
+WHERE account_id = $1
+"""
+# A memory has one life, whatever its earlier revisions were given.
+_SET_LIFE: Final = """
+UPDATE memories m
+SET given_expires_at = $3,
+    expires_at = CASE WHEN m.pinned THEN $3
+                      ELSE least($3, m.created_at + n.ttl_s * interval '1 second') END
+FROM namespaces n
+WHERE m.account_id = $1 AND (m.memory_id = $2 OR m.revision_of = $2)
+  AND n.account_id = $1 AND n.namespace_id = m.namespace_id
+"""
+_MARK: Final = """
+INSERT INTO idempotency (account_id, mark, text_mark, memory_id, expires_at)
+SELECT $1, mark, text_mark, memory_id, $5
+FROM unnest($2::bytea[], $3::bytea[], $4::uuid[]) AS i (mark, text_mark, memory_id)
+ON CONFLICT DO NOTHING
+"""
+
+# Every revision of a memory that the caller may see as long as the memory lives, newest first.
+_HISTORY: Final = f"""
+SELECT {MEMORY_COLUMNS}
+FROM memories m
+JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
+WHERE m.account_id = $1 AND m.revision < $4
+  AND (m.memory_id = $2 AND m.revision_of IS NULL OR m.revision_of = $2)
+  AND EXISTS (SELECT FROM memories c WHERE c.account_id = $1 AND c.memory_id = $2
+                                       AND c.revision_of IS NULL
+                                       AND (c.expires_at IS NULL OR c.expires_at > $3))
+ORDER BY m.revision DESC LIMIT $5
+"""
+
+
+@dataclass(frozen=True)
+class Revision:
+    """A new revision and what is stored with it.
+
+    Attributes:
+        archive_id: the row id of the revision before.
+        keeps_vectors: it says the same under the same key, so that it is found by what there is.
+    """
+
+    memory: NewMemory
+    archive_id: uuid.UUID
+    keeps_vectors: bool
+    index_version: int
+    memory_seq: int
+    marks: Sequence[Mark]
+    marks_expire_at: datetime
+    receipt: tuple[int, bytes]
+    receipt_head: bytes
+    blob_here: bool
+
+
+async def lock_current(
+    connection: Connection, *, account: AccountId, memory_id: uuid.UUID
+) -> Row | None:
+    """(blob_id, revision, superseded_at) of a living memory, locked; None when it is gone."""
+    return await connection.fetchrow(_LOCK, account, memory_id)
+
+
+async def revise(connection: Connection, account: AccountId, new: Revision) -> None:
+    """Store a new revision of a locked memory, under the account's lock.
+
+    Raises:
+        UniqueViolation: another memory says exactly this, or the mark came in between.
+    """
+    m = new.memory
+    seq = new.memory_seq + 1
+    await connection.execute(_ARCHIVE, account, m.memory_id, new.archive_id, seq, m.stored_at)
+    await connection.execute(_MOVE_POSTINGS, account, m.memory_id, new.archive_id)
+    await connection.execute(_COPY_VECTORS, account, m.memory_id, new.archive_id)
+    if not new.keeps_vectors:
+        await connection.execute(_DELETE_VECTORS, account, m.memory_id)
+    await connection.execute(
+        _REVISE,
+        account,
+        m.memory_id,
+        m.stored_at,
+        [m.blob_id] if new.blob_here else [],
+        [m.blob] if new.blob_here else [],
+        m.namespace_id,
+        m.word_count,
+        list(m.postings),
+        list(m.postings.values()),
+        m.revision,
+        m.epoch,
+        m.kind,
+        m.importance,
+        m.confidence,
+        m.writer,
+        m.event_time,
+        m.blob_id,
+        len(m.blob),
+        m.source,
+        m.fingerprint,
+        new.index_version,
+        new.keeps_vectors,
+        new.marks_expire_at,
+        [mark.mark for mark in new.marks],
+        [mark.text_mark for mark in new.marks],
+        *new.receipt,
+        new.receipt_head,
+    )
+    await set_life(connection, account=account, memory_id=m.memory_id, expires_at=m.expires_at)
+
+
+async def set_life(
+    connection: Connection,
+    *,
+    account: AccountId,
+    memory_id: uuid.UUID,
+    expires_at: datetime | None,
+) -> None:
+    """Give a memory and its earlier revisions that expiry."""
+    await connection.execute(_SET_LIFE, account, memory_id, expires_at)
+
+
+async def step_back(
+    connection: Connection,
+    *,
+    account: AccountId,
+    memory_id: uuid.UUID,
+    archive_id: uuid.UUID,
+    seq: int,
+    superseded_at: datetime,
+    now: datetime,
+    outside_store: bool,
+) -> None:
+    """Make the current revision an earlier one, under the account's lock; the memory has none
+    then, and `seq` is the account's newest."""
+    await connection.execute(_ARCHIVE, account, memory_id, archive_id, seq, superseded_at)
+    await connection.execute(_MOVE_POSTINGS, account, memory_id, archive_id)
+    await connection.execute(_COPY_VECTORS, account, memory_id, archive_id)
+    await connection.execute(_VACATE, account, memory_id, seq, now, outside_store)
+
+
+async def remember_marks(
+    database: Database, *, account: AccountId, marks: Sequence[Mark], expire_at: datetime
+) -> None:
+    """Note that idempotency keys led to a memory without changing it."""
+    await database.execute(
+        _MARK,
+        account,
+        [mark.mark for mark in marks],
+        [mark.text_mark for mark in marks],
+        [mark.memory_id for mark in marks],
+        expire_at,
+    )
+
+
+async def history(
+    database: Database,
+    *,
+    account: AccountId,
+    memory_id: uuid.UUID,
+    before: int,
+    limit: int,
+    now: datetime,
+) -> list[Row]:
+    """A living memory's revisions below a number, newest first, shaped like memories."""
+    return await database.fetch(_HISTORY, account, memory_id, now, before, limit)

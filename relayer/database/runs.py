@@ -1,0 +1,326 @@
+"""Statements on consolidation runs: begun, going on, what they did, undone.
+
+Not here: what a run does (`relayer.consolidation`), what can be consolidated (`consolidation`).
+
+- One run of a namespace at a time, which a unique index holds to.
+"""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from relayer.database.pool import Connection, Database, Row
+from relayer.sealed.keys import AccountId, PublicKey
+
+QUEUED: Final = "queued"  # for its turn, and on a sealed account for the namespace's key
+RUNNING: Final = "running"
+WAITING: Final = "waiting"  # for the language model, or for room
+DONE: Final = "done"
+REFUSED: Final = "refused"  # to a key that may no longer write there: nothing was looked at
+UNDONE: Final = "undone"
+SKIPPED: Final = "skipped"
+
+MERGE: Final = "merge"
+STALE: Final = "stale"
+SUMMARY: Final = "summary"
+PROCEDURE: Final = "procedure"
+
+_START: Final = """
+INSERT INTO consolidations (account_id, run_id, namespace_id, actor, state, started_at)
+VALUES ($1, $2, $3, $4, 'queued', $5)
+ON CONFLICT DO NOTHING
+"""
+
+# Runs that did nothing, once that interests nobody any more.
+_PRUNE: Final = """
+DELETE FROM consolidations c
+WHERE c.account_id = $1 AND c.namespace_id = $2 AND c.finished_at < $3
+  AND NOT EXISTS (SELECT FROM consolidation_actions a
+                  WHERE a.account_id = $1 AND a.run_id = c.run_id)
+"""
+
+_RUN_COLUMNS: Final = """
+    c.run_id, c.namespace_id, ns.name AS namespace, c.actor, c.state, c.position, c.started_at,
+    c.finished_at
+"""
+
+_COUNTS: Final = """
+CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE a.action = 'merge') AS merged,
+           count(*) FILTER (WHERE a.action = 'stale') AS stale,
+           count(*) FILTER (WHERE a.action = 'summary') AS summaries,
+           count(*) FILTER (WHERE a.action = 'procedure') AS procedures
+    FROM consolidation_actions a WHERE a.account_id = $1 AND a.run_id = c.run_id
+) counted
+"""
+
+_RUN: Final = f"""
+SELECT {_RUN_COLUMNS}, counted.*
+FROM consolidations c
+JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = c.namespace_id
+{_COUNTS}
+WHERE c.account_id = $1 AND c.run_id = $2
+"""
+
+_UNFINISHED: Final = f"""
+SELECT {_RUN_COLUMNS}, counted.*
+FROM consolidations c
+JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = c.namespace_id
+{_COUNTS}
+WHERE c.account_id = $1 AND c.namespace_id = $2 AND c.finished_at IS NULL
+"""
+
+_RUNS: Final = f"""
+SELECT {_RUN_COLUMNS}, counted.*
+FROM consolidations c
+JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = c.namespace_id
+{_COUNTS}
+WHERE c.account_id = $1 AND ($2::text[] IS NULL OR ns.name = ANY ($2))
+  AND ($3::uuid IS NULL OR c.run_id < $3)
+ORDER BY c.run_id DESC LIMIT $4
+"""
+
+_ACTIONS: Final = """
+SELECT a.action_id, a.action, a.memory_id, a.other_ids, a.created_at, a.undone
+FROM consolidation_actions a
+WHERE a.account_id = $1 AND a.run_id = $2 AND ($3::uuid IS NULL OR a.action_id > $3)
+ORDER BY a.action_id LIMIT $4
+"""
+
+_PROCEED: Final = """
+UPDATE consolidations SET state = $3, position = coalesce($4, position)
+WHERE account_id = $1 AND run_id = $2 AND finished_at IS NULL
+"""
+
+_FINISH: Final = """
+UPDATE consolidations SET state = $4, finished_at = $3
+WHERE account_id = $1 AND run_id = $2 AND finished_at IS NULL
+"""
+
+# Whether a run may go on; it is not ended before the transaction is.
+_LOCK_UNFINISHED: Final = """
+SELECT FROM consolidations
+WHERE account_id = $1 AND run_id = $2 AND finished_at IS NULL FOR UPDATE
+"""
+
+# When the last run that looked at all of a namespace had begun; one that was undone may not have.
+_LAST_RUN: Final = """
+SELECT max(started_at) AS started_at FROM consolidations
+WHERE account_id = $1 AND namespace_id = $2 AND state = 'done'
+"""
+
+_RECORD: Final = """
+INSERT INTO consolidation_actions (account_id, run_id, action_id, action, memory_id, other_ids,
+                                   created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+"""
+
+# Namespaces whose account wants them consolidated by now; of all accounts, or of one.
+_DUE: Final = """
+SELECT a.account_id, n.namespace_id, n.name AS namespace
+FROM accounts a
+JOIN namespaces n ON n.account_id = a.account_id
+WHERE a.closed_at IS NULL AND ($2::bytea IS NULL OR a.account_id = $2) AND n.memory_count > 0
+  AND (a.settings ->> 'consolidate_every_h')::int > 0
+  AND NOT EXISTS (
+      SELECT FROM consolidations c
+      WHERE c.account_id = a.account_id AND c.namespace_id = n.namespace_id
+        AND c.state <> 'refused'
+        AND (c.finished_at IS NULL
+             OR c.started_at + (a.settings ->> 'consolidate_every_h')::int * interval '1 hour'
+                > $1::timestamptz))
+LIMIT $3
+"""
+
+_ALL_UNFINISHED: Final = """
+SELECT c.account_id, c.run_id, ns.name AS namespace
+FROM consolidations c
+JOIN namespaces ns ON ns.account_id = c.account_id AND ns.namespace_id = c.namespace_id
+WHERE c.finished_at IS NULL AND ($1::bytea IS NULL OR c.account_id = $1)
+ORDER BY c.run_id LIMIT $2
+"""
+
+# What undoing has to know of memories: whether they are as they were left.
+_LEFT: Final = """
+SELECT m.memory_id, m.revision, m.stored_at, m.stale, m.pinned, m.review, m.superseded_by,
+       m.superseded_at, m.seen_count, m.kind
+FROM memories m
+WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND m.revision_of IS NULL
+ORDER BY m.memory_id FOR UPDATE
+"""
+
+_OPEN_ACTIONS: Final = """
+SELECT a.action_id, a.action, a.memory_id, a.other_ids, a.created_at
+FROM consolidation_actions a
+WHERE a.account_id = $1 AND a.run_id = $2 AND a.undone IS NULL
+ORDER BY a.action_id DESC LIMIT $3
+"""
+
+_SETTLE: Final = """
+UPDATE consolidation_actions SET undone = $4
+WHERE account_id = $1 AND run_id = $2 AND action_id = $3
+"""
+
+_UNDO: Final = """
+UPDATE consolidations SET state = 'undone' WHERE account_id = $1 AND run_id = $2
+"""
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing that a run did: what it did to which memory, because of or by means of others."""
+
+    action_id: uuid.UUID
+    action: str
+    memory_id: uuid.UUID
+    other_ids: Sequence[uuid.UUID] = ()
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the memory is one that the action makes."""
+        return self.action in (SUMMARY, PROCEDURE)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a run may look at: a namespace of an account, as it is now."""
+
+    account: AccountId
+    namespace_id: int
+    now: datetime
+
+
+async def start(
+    database: Database, scope: Scope, *, run_id: uuid.UUID, actor: PublicKey, pruned: datetime
+) -> Row:
+    """The unfinished run of the namespace: a new one unless there was one."""
+    async with database.transaction() as connection:
+        await connection.execute(_PRUNE, scope.account, scope.namespace_id, pruned)
+        await connection.execute(
+            _START, scope.account, run_id, scope.namespace_id, actor, scope.now
+        )
+        row = await connection.fetchrow(_UNFINISHED, scope.account, scope.namespace_id)
+    # Another process may have finished the other one just now.
+    return row or await start(database, scope, run_id=run_id, actor=actor, pruned=pruned)
+
+
+async def find_run(database: Database, *, account: AccountId, run_id: uuid.UUID) -> Row | None:
+    """One run with its counts."""
+    return await database.fetchrow(_RUN, account, run_id)
+
+
+async def runs(
+    database: Database,
+    *,
+    account: AccountId,
+    namespaces: Sequence[str] | None,
+    before: uuid.UUID | None,
+    limit: int,
+) -> list[Row]:
+    """A page of runs with their counts, newest first."""
+    return await database.fetch(_RUNS, account, namespaces, before, limit)
+
+
+async def actions(
+    database: Database,
+    *,
+    account: AccountId,
+    run_id: uuid.UUID,
+    after: uuid.UUID | None,
+    limit: int,
+) -> list[Row]:
+    """A page of what a run did, in order."""
+    return await database.fetch(_ACTIONS, account, run_id, after, limit)
+
+
+async def proceed(
+    database: Database,
+    *,
+    account: AccountId,
+    run_id: uuid.UUID,
+    state: str,
+    position: int | None = None,
+) -> None:
+    """Note how an unfinished run stands; without a position, it is where it was."""
+    await database.execute(_PROCEED, account, run_id, state, position)
+
+
+async def finish(
+    database: Database, *, account: AccountId, run_id: uuid.UUID, state: str, now: datetime
+) -> None:
+    """End a run, unless it has ended."""
+    await database.execute(_FINISH, account, run_id, now, state)
+
+
+async def lock_unfinished(connection: Connection, *, account: AccountId, run_id: uuid.UUID) -> bool:
+    """Whether a run has not ended; it will not before the transaction does."""
+    return await connection.fetchrow(_LOCK_UNFINISHED, account, run_id) is not None
+
+
+async def last_run(database: Database, scope: Scope) -> datetime | None:
+    """When the namespace's last run that looked at all of it had begun."""
+    row = await database.fetchrow(_LAST_RUN, scope.account, scope.namespace_id)
+    return None if row is None else row["started_at"]
+
+
+async def record(
+    connection: Connection,
+    *,
+    account: AccountId,
+    run_id: uuid.UUID,
+    done: Sequence[Action],
+    now: datetime,
+) -> None:
+    """List what a run did, in the transaction that does it."""
+    await connection.executemany(
+        _RECORD,
+        [
+            (account, run_id, a.action_id, a.action, a.memory_id, list(a.other_ids), now)
+            for a in done
+        ],
+    )
+
+
+async def due(
+    database: Database, *, now: datetime, account: AccountId | None, limit: int
+) -> list[Row]:
+    """(account_id, namespace_id, namespace) whose time for a run has come."""
+    return await database.fetch(_DUE, now, account, limit)
+
+
+async def unfinished(database: Database, *, account: AccountId | None, limit: int) -> list[Row]:
+    """(account_id, run_id, namespace) of unfinished runs, oldest first."""
+    return await database.fetch(_ALL_UNFINISHED, account, limit)
+
+
+async def lock_left(
+    connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
+) -> dict[uuid.UUID, Row]:
+    """Memories as they are now, locked; those that live."""
+    return {r["memory_id"]: r for r in await connection.fetch(_LEFT, account, memory_ids)}
+
+
+async def open_actions(
+    database: Database, *, account: AccountId, run_id: uuid.UUID, limit: int
+) -> list[Row]:
+    """What of a run nobody tried to undo yet, the last first."""
+    return await database.fetch(_OPEN_ACTIONS, account, run_id, limit)
+
+
+async def settle(
+    connection: Connection,
+    *,
+    account: AccountId,
+    run_id: uuid.UUID,
+    action_id: uuid.UUID,
+    undone: str,
+) -> None:
+    """Note that an action was undone or skipped."""
+    await connection.execute(_SETTLE, account, run_id, action_id, undone)
+
+
+async def undo(database: Database, *, account: AccountId, run_id: uuid.UUID) -> None:
+    """Note that nothing of a run is left to be undone."""
+    await database.execute(_UNDO, account, run_id)

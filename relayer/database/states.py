@@ -1,0 +1,193 @@
+"""Statements on what holds of memories beside what they say, and on their links.
+
+Not here: what a state means and its signed object (`relayer.states`).
+"""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from relayer.database.pool import Connection, Database, Row
+from relayer.record import State
+from relayer.sealed.keys import AccountId
+
+CONTRADICTS: Final = "contradicts"  # a newer fact → the memory that it speaks against
+TURN: Final = "turn"  # a memory → the turn it came from
+SOURCE: Final = "source"  # a summary or a procedure → what it was made of
+MERGED: Final = "merged"  # the memory that was kept → the one that says the same
+
+_LOCK_STATES: Final = """
+SELECT m.memory_id, m.namespace_id, ns.name AS namespace, m.epoch, m.revision, m.pinned, m.review,
+       m.stale, m.superseded_at, m.superseded_by, m.expires_at, m.given_expires_at
+FROM memories m
+JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
+WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND m.revision_of IS NULL
+ORDER BY m.memory_id FOR UPDATE OF m
+"""
+
+# Put states, the objects that prove them and their receipts in place. What is pinned lives as long
+# as it was given, whatever its namespace says; the object before has had its time.
+_SET_STATES: Final = """
+WITH changed AS (
+    SELECT * FROM unnest($2::uuid[], $3::bool[], $4::text[], $5::bool[], $6::timestamptz[],
+                         $7::uuid[], $8::bytea[])
+        AS s (memory_id, pinned, review, stale, superseded_at, superseded_by, object_id)
+), memory AS (
+    UPDATE memories m
+    SET pinned = s.pinned, review = s.review, stale = s.stale, superseded_at = s.superseded_at,
+        superseded_by = s.superseded_by, state_blob = s.object_id,
+        expires_at = CASE WHEN s.pinned = m.pinned THEN m.expires_at
+                          WHEN s.pinned THEN m.given_expires_at
+                          ELSE least(m.given_expires_at,
+                                     m.created_at + n.ttl_s * interval '1 second') END
+    FROM changed s, namespaces n
+    WHERE m.account_id = $1 AND m.memory_id = s.memory_id
+      AND n.account_id = $1 AND n.namespace_id = m.namespace_id
+), earlier AS (
+    SELECT m.state_blob FROM memories m
+    WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND m.state_blob IS NOT NULL
+), staged AS (
+    DELETE FROM blobs b USING earlier e WHERE b.account_id = $1 AND b.blob_id = e.state_blob
+), outbox AS (
+    INSERT INTO blob_outbox (account_id, blob_id, due_at)
+    SELECT $1, state_blob, $10 FROM earlier WHERE $15
+    ON CONFLICT (account_id, blob_id) DO UPDATE SET due_at = excluded.due_at
+), journal AS (
+    INSERT INTO blobs (account_id, blob_id, bytes, created_at)
+    SELECT $1, blob_id, bytes, $10 FROM unnest($8::bytea[], $9::bytea[]) AS j (blob_id, bytes)
+    ON CONFLICT DO NOTHING
+), receipt AS (
+    INSERT INTO receipts (account_id, seq, object)
+    SELECT $1, seq, object FROM unnest($11::bigint[], $12::bytea[]) AS r (seq, object)
+), touched AS (
+    UPDATE namespaces n SET updated_at = $10
+    FROM (SELECT DISTINCT m.namespace_id FROM memories m
+          WHERE m.account_id = $1 AND m.memory_id = ANY ($2)) t
+    WHERE n.account_id = $1 AND n.namespace_id = t.namespace_id
+)
+UPDATE accounts SET receipt_seq = $13, receipt_head = $14 WHERE account_id = $1
+"""
+
+# Links of memories that are still there to memories and turns that are.
+_LINK: Final = """
+INSERT INTO links (account_id, memory_id, relation, other_id, created_at)
+SELECT $1, l.memory_id, l.relation, l.other_id, $5
+FROM unnest($2::uuid[], $3::text[], $4::uuid[]) AS l (memory_id, relation, other_id)
+WHERE EXISTS (SELECT FROM memories m WHERE m.account_id = $1 AND m.memory_id = l.memory_id)
+  AND (EXISTS (SELECT FROM memories o WHERE o.account_id = $1 AND o.memory_id = l.other_id)
+       OR EXISTS (SELECT FROM episodes e WHERE e.account_id = $1 AND e.episode_id = l.other_id))
+ON CONFLICT DO NOTHING
+"""
+# Take memories that were merged out of the links and counts of what they were merged into.
+_PART: Final = """
+WITH parted AS (
+    DELETE FROM links WHERE account_id = $1 AND relation = 'merged' AND other_id = ANY ($2)
+    RETURNING memory_id, other_id
+), counted AS (
+    SELECT p.memory_id, sum(o.seen_count)::int AS seen_count FROM parted p
+    JOIN memories o ON o.account_id = $1 AND o.memory_id = p.other_id
+    GROUP BY p.memory_id
+)
+UPDATE memories m SET seen_count = greatest(1, m.seen_count - c.seen_count)
+FROM counted c WHERE m.account_id = $1 AND m.memory_id = c.memory_id
+"""
+# What memories are linked to, and what is linked to them.
+_LINKS_OF: Final = """
+SELECT memory_id, relation, other_id FROM links WHERE account_id = $1 AND memory_id = ANY ($2)
+UNION
+SELECT memory_id, relation, other_id FROM links WHERE account_id = $1 AND other_id = ANY ($2)
+ORDER BY relation, memory_id, other_id
+"""
+
+
+@dataclass(frozen=True)
+class Link:
+    """That a memory has to do with another, or with a turn."""
+
+    memory_id: uuid.UUID
+    relation: str
+    other_id: uuid.UUID
+
+
+@dataclass(frozen=True)
+class NewState:
+    """The state of a memory and the name and bytes of the object that proves it."""
+
+    memory_id: uuid.UUID
+    state: State
+    object_id: bytes
+    signed: bytes
+
+
+async def lock_states(
+    connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
+) -> dict[uuid.UUID, Row]:
+    """Memory id → its state and place, locked until the transaction ends; those that live."""
+    rows = await connection.fetch(_LOCK_STATES, account, memory_ids)
+    return {r["memory_id"]: r for r in rows}
+
+
+async def set_states(
+    connection: Connection,
+    *,
+    account: AccountId,
+    changed: Sequence[NewState],
+    now: datetime,
+    receipts: Sequence[tuple[int, bytes]],
+    receipt_head: bytes,
+    outside_store: bool,
+) -> None:
+    """Change locked memories, with the receipts of it.
+
+    Raises:
+        UniqueViolation: one is brought back whose fact another memory holds now.
+    """
+    await connection.execute(
+        _SET_STATES,
+        account,
+        [c.memory_id for c in changed],
+        [c.state.pinned for c in changed],
+        [c.state.review for c in changed],
+        [c.state.stale for c in changed],
+        [c.state.superseded_at for c in changed],
+        [c.state.superseded_by for c in changed],
+        [c.object_id for c in changed],
+        [c.signed for c in changed],
+        now,
+        [n for n, _ in receipts],
+        [signed for _, signed in receipts],
+        receipts[-1][0],
+        receipt_head,
+        outside_store,
+    )
+
+
+async def link(
+    connection: Connection, *, account: AccountId, links: Sequence[Link], now: datetime
+) -> None:
+    """Link memories; those that are gone are not linked, and a link that is there stays."""
+    await connection.execute(
+        _LINK,
+        account,
+        [one.memory_id for one in links],
+        [one.relation for one in links],
+        [one.other_id for one in links],
+        now,
+    )
+
+
+async def part(
+    connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
+) -> None:
+    """Take back for links and counts that these were merged into others."""
+    await connection.execute(_PART, account, memory_ids)
+
+
+async def links_of(
+    database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
+) -> list[Link]:
+    """Links from and to these memories."""
+    rows = await database.fetch(_LINKS_OF, account, memory_ids)
+    return [Link(**row) for row in rows]

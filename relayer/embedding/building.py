@@ -1,0 +1,68 @@
+"""Which embedders the settings name, and where the built-in model's files are.
+
+Not here: the embedders (`embedders.py`), which one a query needs (`models.py`).
+"""
+
+import os
+from pathlib import Path
+
+from relayer.embedding import model
+from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
+from relayer.embedding.embedders import BuiltinEmbedder, Embedder, OpenAIEmbedder
+from relayer.embedding.endpoints import Endpoint
+from relayer.settings import Settings
+
+
+def build_embedder(settings: Settings) -> Embedder | None:
+    """The embedder the settings name, behind the cache; None for none."""
+    if settings.embedder == "none":
+        return None
+    if settings.embedder == "openai" or (settings.embedder == "auto" and settings.embedding_model):
+        inner = _endpoint_embedder(settings, settings.embedding_model, settings.embedding_dim)
+    else:
+        inner = _builtin_embedder(settings)
+    return _cached(settings, inner)
+
+
+def build_older_embedder(settings: Settings, model_id: str) -> Embedder | None:
+    """The embedder of a model that memories still have vectors of.
+
+    None unless the settings still let queries go to who serves it.
+    """
+    if model_id == model.MODEL_ID:
+        return _cached(settings, _builtin_embedder(settings))
+    name, _, dim = model_id.rpartition("/")
+    away = settings.embedder in ("builtin", "none")  # whoever says so wants texts to stay here
+    named = settings.embedding_base_urls or settings.embedding_model
+    if away or not named or not dim.isdecimal():
+        return None
+    return _cached(settings, _endpoint_embedder(settings, name, int(dim)))
+
+
+def _builtin_embedder(settings: Settings) -> Embedder:
+    return CoalescingEmbedder(inner=BuiltinEmbedder(folder=model_folder(settings)))
+
+
+def _endpoint_embedder(settings: Settings, name: str, dim: int) -> Embedder:
+    urls = settings.embedding_base_urls or settings.openai_base_url
+    return OpenAIEmbedder(
+        endpoints=[
+            Endpoint(url.strip(), settings.openai_api_key or None)
+            for url in urls.split(",")
+            if url.strip()
+        ],
+        model=name,
+        dim=dim,
+        timeout_s=settings.embedding_timeout_s,
+    )
+
+
+def _cached(settings: Settings, inner: Embedder) -> Embedder:
+    return CachedEmbedder(
+        inner=inner, entries_max=settings.embedding_cache_entries, secret=os.urandom(32)
+    )
+
+
+def model_folder(settings: Settings) -> Path:
+    """Where the built-in model's files are."""
+    return Path(settings.model_dir) if settings.model_dir else model.default_folder()

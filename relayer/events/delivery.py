@@ -1,0 +1,213 @@
+"""Telling webhooks what happened: what each is still to be told, one after the other, signed.
+
+Not here: which events there are (`event.py`), where a webhook may be (`outward.py`), who has one
+(`webhooks.py`).
+
+- A receipt is in the database with what it tells of or not at all, so reading them in order misses
+  nothing. Each webhook is told in that order, at least once; its id tells what came twice.
+- No database connection is held while somebody else's server thinks.
+- A webhook that fails is tried ever less often for a day and then paused; its owner sees why.
+"""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import logging
+import time
+import uuid
+from datetime import datetime, timedelta
+from typing import Final
+
+from relayer.clock import Clock, to_ms
+from relayer.database import accounts as account_rows
+from relayer.database import webhooks as rows
+from relayer.database.pool import Database, Row
+from relayer.errors import BadRequest, Corrupted
+from relayer.events.event import TEST, Event, event_id, event_shape, events_of
+from relayer.events.outward import Poster, Undelivered, parse_target
+from relayer.events.webhooks import Address, open_address, wants
+from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
+from relayer.sealed.primitives import CryptoError
+from relayer.sealed.receipts import open_receipt
+
+log = logging.getLogger("relayer.delivery")
+
+AT_ONCE_MAX: Final = 8  # webhooks of one process
+POLL_S: Final = 1.0
+SLICE_S: Final = 20.0  # of one webhook before others have their turn
+LEASE_S: Final = 60  # longer than a slice and the post that it ends with
+PAGE: Final = 50
+RETRY_S: Final = 5.0
+RETRY_S_MAX: Final = 3_600.0
+GIVE_UP: Final = timedelta(hours=24)
+
+
+class Delivery:
+    """Tells the webhooks of all accounts what happened; several processes share the work."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        identity: Identity,
+        relayers: tuple[PublicKey, ...],
+        poster: Poster,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._identity = identity
+        self._relayers = relayers
+        self._poster = poster
+        self._clock = clock
+        self._telling: set[asyncio.Task[None]] = set()  # the loop keeps no strong reference
+
+    async def run(self) -> None:
+        """Tell until cancelled; whatever fails is said and begun again."""
+        try:
+            while True:
+                try:
+                    await self._begin()
+                except Exception as error:
+                    # One that ended silently would leave every webhook without its events.
+                    cause = type(error).__name__
+                    log.warning("telling waits", extra={"event": "webhooks.wait", "cause": cause})
+                await asyncio.sleep(POLL_S)
+        finally:
+            for task in self._telling:
+                task.cancel()
+            await asyncio.gather(*self._telling, return_exceptions=True)
+            await self._poster.close()
+
+    async def deliver(self) -> None:
+        """Begin to tell what is due, and wait until all that was begun is done."""
+        await self._begin()
+        await asyncio.gather(*self._telling)
+
+    async def _begin(self) -> None:
+        free = AT_ONCE_MAX - len(self._telling)
+        if self._poster.reach == "none" or free <= 0:
+            return
+        for account, webhook_id in await rows.due(self._database, self._clock(), free):
+            task = asyncio.create_task(self._tell_safely(account, webhook_id))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def _tell_safely(self, account: AccountId, webhook_id: uuid.UUID) -> None:
+        """One webhook's faults are its own."""
+        now = self._clock()
+        lease = rows.Lease(account, webhook_id, now + timedelta(seconds=LEASE_S))
+        try:
+            if (row := await rows.lease(self._database, lease, now)) is None:
+                return
+            try:
+                await self._tell(lease, row)
+            except Undelivered as failure:
+                await self._put_off(lease, failure)
+            except (BadRequest, Corrupted) as error:  # it may not be called any more
+                await self._put_off(lease, Undelivered(error.code))
+            else:
+                await rows.release(self._database, lease)
+        except Exception as error:
+            cause = type(error).__name__
+            log.warning("telling waits", extra={"event": "webhooks.wait", "cause": cause})
+
+    async def _tell(self, lease: rows.Lease, row: Row) -> None:
+        """Tell one webhook what waits for it, in order, for as long as its slice lasts.
+
+        Raises:
+            Undelivered: it was not taken.
+        """
+        address = open_address(self._identity, lease.account, lease.webhook_id, row["sealed"])
+        until = time.monotonic() + SLICE_S
+        # Looked up first: the receipts they follow are then certainly among those below.
+        noted = await rows.noted(self._database, lease.account, lease.webhook_id, PAGE)
+        seq = row["delivered_seq"]
+        while page := await account_rows.numbered_receipts(
+            self._database, lease.account, seq, PAGE
+        ):
+            for seq, signed in page:
+                told = False
+                for event in self._events(signed, lease.account):
+                    if wants(row, event.type, event.namespace):
+                        await self._post(address, event)
+                        told = True
+                if told and not await self._got_on(lease, seq, self._clock()):
+                    return
+                if time.monotonic() >= until:
+                    return
+            if not await self._got_on(lease, seq, None):
+                return
+        for entry in noted:
+            if wants(row, entry["type"], entry["namespace"]):
+                await self._post(address, _noted(lease.account, entry))
+            await rows.delete_noted(self._database, lease.account, lease.webhook_id, entry)
+            if not await self._got_on(lease, seq, self._clock()) or time.monotonic() >= until:
+                return
+
+    def _events(self, signed: bytes, account: AccountId) -> list[Event]:
+        """What a receipt tells; nothing when it is none of this account's."""
+        try:
+            receipt = open_receipt(signed, *self._relayers)
+        except CryptoError:
+            log.error("a receipt was altered", extra={"event": "webhooks.corrupted"})
+            return []
+        return events_of(receipt) if receipt.account == account else []
+
+    async def _got_on(self, lease: rows.Lease, seq: int, now: datetime | None) -> bool:
+        return await rows.get_on(self._database, lease, seq, now)
+
+    async def _post(self, address: Address, event: Event) -> int:
+        target = parse_target(address.url, self._poster.reach)
+        body = json.dumps(event_shape(event), ensure_ascii=False, separators=(",", ":")).encode()
+        headers = signed_headers(address.secret, event.id, self._clock(), body)
+        return await self._poster.post(target, body, headers)
+
+    async def _put_off(self, lease: rows.Lease, failure: Undelivered) -> None:
+        log.info("a webhook failed", extra={"event": "webhooks.failed"})
+        await rows.put_off(
+            self._database,
+            lease,
+            now=self._clock(),
+            problem=failure.problem,
+            gone=failure.gone,
+            retry=rows.Retry(RETRY_S, RETRY_S_MAX, GIVE_UP),
+        )
+
+    async def try_out(self, account: AccountId, webhook_id: uuid.UUID, address: Address) -> int:
+        """Tell a webhook that this is a test; the status of its answer.
+
+        Raises:
+            Undelivered: it was not taken.
+        """
+        now = self._clock()
+        name = f"{webhook_id} {uuid.uuid4()}"
+        event = Event(event_id(account, TEST, name), account, TEST, to_ms(now), None, ())
+        return await self._post(address, event)
+
+
+def _noted(account: AccountId, entry: Row) -> Event:
+    """What happened without a receipt."""
+    return Event(
+        id=event_id(account, entry["type"], f"{entry['event_id']} {entry['namespace_id']}"),
+        account=account,
+        type=entry["type"],
+        time_ms=to_ms(entry["created_at"]),
+        namespace=Namespace(entry["namespace"]),
+        ids=tuple(entry["ids"]),
+    )
+
+
+def signed_headers(secret: bytes, event: uuid.UUID, now: datetime, body: bytes) -> dict[str, str]:
+    """The headers of a post, as Standard Webhooks has them. Source: SPEC §18."""
+    seconds = str(int(now.timestamp()))
+    signed = f"{event}.{seconds}.".encode() + body
+    digest = hmac.digest(secret, signed, hashlib.sha256)
+    return {
+        "content-type": "application/json",
+        "user-agent": "memrelay",
+        "webhook-id": str(event),
+        "webhook-timestamp": seconds,
+        "webhook-signature": f"v1,{base64.b64encode(digest).decode()}",
+    }

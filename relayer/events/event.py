@@ -1,0 +1,97 @@
+"""What happened to an account, as others are told: which events a receipt stands for.
+
+Not here: who is told (`delivery.py`, `streams.py`).
+
+- An event names ids and a namespace, never a text, a tag or a key: all of it stands in receipts.
+- The same receipt gives the same events with the same ids, whoever tells them and how often.
+"""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from relayer.clock import rfc3339_ms
+from relayer.database.webhooks import INDEXED
+from relayer.sealed.keys import AccountId, Namespace, account_text
+from relayer.sealed.primitives import blake2b_128
+from relayer.sealed.receipts import Item, Receipt
+
+WRITTEN: Final = "memory.written"
+EXTRACTED: Final = "episode.extracted"
+FAILED: Final = "memory.failed"
+TEST: Final = "webhook.test"
+_OF_OPERATION: Final[Mapping[str, str]] = {
+    "remember": WRITTEN,
+    "analyze": WRITTEN,
+    "restore": WRITTEN,
+    "import": WRITTEN,
+    "edit": "memory.edited",
+    "state": "memory.state_changed",
+    "consolidate": "memory.consolidated",
+    "reseal": "memory.resealed",
+    "forget": "memory.erased",
+    "expire": "memory.expired",
+    "grant": "key.granted",
+    "revoke": "key.revoked",
+    "rebuild": "account.rebuilt",
+}
+TYPES: Final = frozenset([*_OF_OPERATION.values(), EXTRACTED, INDEXED])
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened; `seq` is the receipt's that says so, None where there is none."""
+
+    id: uuid.UUID
+    account: AccountId
+    type: str
+    time_ms: int
+    namespace: Namespace | None
+    ids: tuple[uuid.UUID, ...]
+    seq: int | None = None
+
+
+def events_of(receipt: Receipt) -> list[Event]:
+    """The events that a receipt stands for, in order; none for the last one of an account."""
+    gone = [i for i in receipt.items if receipt.op == "analyze" and not i.revision]
+    kept = [i for i in receipt.items if i not in gone]
+    events = []
+    if (kind := _OF_OPERATION.get(receipt.op)) is not None and (kept or not receipt.items):
+        events.append(_event(receipt, kind, kept))
+    if gone:
+        events.append(_event(receipt, EXTRACTED, gone))
+    return events
+
+
+def _event(receipt: Receipt, kind: str, items: Iterable[Item]) -> Event:
+    return Event(
+        id=event_id(receipt.account, kind, str(receipt.seq)),
+        account=receipt.account,
+        type=kind,
+        time_ms=receipt.time_ms,
+        namespace=receipt.namespace,
+        ids=tuple(dict.fromkeys(i.memory for i in items)),
+        seq=receipt.seq,
+    )
+
+
+def event_id(account: AccountId, kind: str, name: str) -> uuid.UUID:
+    """The id of an event, always the same for the same account, type and name."""
+    digest = blake2b_128(account + f"{kind} {name}".encode())
+    value = int.from_bytes(digest, "big")
+    value = value & ~(0xF << 76) | 8 << 76
+    return uuid.UUID(int=value & ~(0x3 << 62) | 2 << 62)
+
+
+def event_shape(event: Event) -> dict[str, Any]:
+    """An event as others see it."""
+    return {
+        "id": str(event.id),
+        "type": event.type,
+        "account_id": account_text(event.account),
+        "time": rfc3339_ms(event.time_ms),
+        "namespace": event.namespace,
+        "ids": [str(i) for i in event.ids],
+        "receipt_seq": event.seq,
+    }

@@ -1,0 +1,213 @@
+"""Posting to an address that somebody else named, without becoming their way into our network.
+
+Not here: what is posted and when (`delivery.py`).
+
+- The host is resolved once, every address it has is checked, and the connection goes to the very
+  address that was checked: a name that points elsewhere a moment later changes nothing.
+- TLS is to the name, whatever the address. Without TLS, only private networks are reached, where
+  the operator allowed them.
+- Names are looked up in threads of their own, so many at once: a name that is never answered holds
+  one of them, and none that the rest of the relayer works with.
+- No proxy, redirect, cookie or kept connection; of the answer, only its status is looked at.
+"""
+
+import asyncio
+import ipaddress
+import re
+import socket
+import ssl
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Final, Literal, TypeAlias
+
+import httpx2
+
+from relayer.errors import BadRequest
+from relayer.settings import Limits
+
+Reach: TypeAlias = Literal["public", "private", "none"]
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+POST_S: Final = 5.0
+LOOKUPS_MAX: Final = 8  # names at once; what waits for its turn longer than a post is given up
+_URL: Final = re.compile(
+    r"(https?)://([a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::([1-9][0-9]{0,4}))?(/[!-~]*)?",
+    re.IGNORECASE,
+)
+_LABEL: Final = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)")
+_PORTS: Final[Mapping[str, int]] = {"https": 443, "http": 80}
+_FREE_PORT_MIN: Final = 1_024  # below it, only a web server's: no mail or shell is spoken to
+# They carry an IPv4 address inside, so that what looks public may lead anywhere.
+_TUNNELS: Final = tuple(
+    ipaddress.ip_network(n)
+    for n in ("64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16", "192.88.99.0/24")
+)
+_PRIVATE: Final = tuple(
+    ipaddress.ip_network(n)
+    for n in (
+        "127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10",
+        "::1/128", "fc00::/7",
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where to post; the path may hold a secret."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str = field(repr=False)
+
+    @property
+    def authority(self) -> str:
+        """Host and port as a Host header has them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+
+class Undelivered(Exception):
+    """It was not taken; `problem` is a fixed word, or the status of the answer."""
+
+    def __init__(self, problem: str, *, gone: bool = False) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.gone = gone
+
+
+def parse_target(url: str, reach: Reach) -> Target:
+    """What a URL names.
+
+    Raises:
+        BadRequest: it is none that this relayer may post to, whatever its name resolves to.
+    """
+    parts = _URL.fullmatch(url)
+    if parts is None or len(url) > Limits.webhook_url_characters_max or "#" in url or "\\" in url:
+        raise _refused("The URL must be https://host[:port][/path], without a user or a fragment.")
+    scheme, host = parts[1].lower(), parts[2].lower().strip("[]")
+    target = Target(scheme, host, int(parts[3] or _PORTS[scheme]), parts[4] or "/")
+    if reach == "none":
+        raise _refused("This relayer has no webhooks.")
+    if scheme == "http" and reach != "private":
+        raise _refused("The URL must be https.")
+    if target.port > 65_535:
+        raise _refused("The URL's port is out of range.")
+    if (literal := _literal(host)) is not None:
+        if not permitted(literal, target, reach):
+            raise _refused("The URL's address may not be called from here.")
+    elif not _is_name(host):
+        raise _refused("The URL's host is neither a name nor a plainly written address.")
+    return target
+
+
+def _refused(message: str) -> BadRequest:
+    return BadRequest(message, code="webhook.url")
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _is_name(host: str) -> bool:
+    """Whether a host is a DNS name; what ends in a number is another way to write an address."""
+    labels = host.split(".")
+    number = re.fullmatch(r"[0-9]+|0x[0-9a-f]*", labels[-1]) is not None
+    return not number and all(_LABEL.fullmatch(label) for label in labels)
+
+
+def permitted(address: Address, target: Target, reach: Reach) -> bool:
+    """Whether a connection to this address may be made."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.scope_id is not None:
+            return False
+        address = address.ipv4_mapped or address
+    if any(address in network for network in _PRIVATE):
+        return reach == "private"
+    public = address.is_global and not (
+        address.is_multicast
+        or address.is_reserved
+        or address.is_link_local
+        or address.is_unspecified
+        or (isinstance(address, ipaddress.IPv6Address) and address.is_site_local)
+        or any(address in network for network in _TUNNELS)
+    )
+    web_port = target.port == _PORTS["https"] or target.port >= _FREE_PORT_MIN
+    return public and reach != "none" and target.scheme == "https" and web_port
+
+
+class Poster:
+    """Posts to targets that were checked; `tls` only replaces whose certificates are believed."""
+
+    def __init__(self, *, reach: Reach, tls: ssl.SSLContext | None = None) -> None:
+        self.reach = reach
+        self._tls = tls
+        self._lookups = ThreadPoolExecutor(LOOKUPS_MAX, thread_name_prefix="lookup")
+
+    @cached_property
+    def _transport(self) -> httpx2.AsyncHTTPTransport:
+        # A kept connection belongs to an address: the next name there would not be asked for.
+        return httpx2.AsyncHTTPTransport(
+            verify=self._tls or True,
+            trust_env=False,
+            limits=httpx2.Limits(max_keepalive_connections=0),
+        )
+
+    async def post(self, target: Target, body: bytes, headers: Mapping[str, str]) -> int:
+        """Post once; the status of an answer that takes it.
+
+        Raises:
+            Undelivered: it was not taken, or may not be posted there.
+        """
+        try:
+            async with asyncio.timeout(POST_S):
+                address = await self._resolved(target)
+                status = await self._posted(target, address, body, headers)
+        except (TimeoutError, httpx2.TimeoutException):
+            raise Undelivered("timeout") from None
+        except httpx2.HTTPError:
+            raise Undelivered("unreachable") from None
+        if not 200 <= status < 300:
+            raise Undelivered(f"status {status}", gone=status == 410)
+        return status
+
+    async def _resolved(self, target: Target) -> Address:
+        """The address to connect to; all that the name has must be permitted."""
+        lookup = partial(socket.getaddrinfo, target.host, target.port, type=socket.SOCK_STREAM)
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(self._lookups, lookup)
+        except (OSError, UnicodeError):
+            raise Undelivered("unresolved") from None
+        addresses = [ipaddress.ip_address(entry[4][0]) for entry in found]
+        if not addresses or not all(permitted(a, target, self.reach) for a in addresses):
+            raise Undelivered("address refused")
+        return min(addresses, key=lambda a: a.version)  # not every machine reaches version 6
+
+    async def _posted(
+        self, target: Target, address: Address, body: bytes, headers: Mapping[str, str]
+    ) -> int:
+        host = f"[{address}]" if address.version == 6 else str(address)
+        request = httpx2.Request(
+            "POST",
+            f"{target.scheme}://{host}:{target.port}{target.path}",
+            headers={**headers, "host": target.authority, "accept-encoding": "identity"},
+            content=body,
+            extensions={
+                "timeout": httpx2.Timeout(POST_S).as_dict(),
+                "sni_hostname": target.host,
+            },
+        )
+        response = await self._transport.handle_async_request(request)
+        await response.aclose()
+        return response.status_code
+
+    async def close(self) -> None:
+        """Close what is open; a lookup that hangs is not waited for."""
+        self._lookups.shutdown(wait=False, cancel_futures=True)
+        if "_transport" in self.__dict__:
+            await self._transport.aclose()

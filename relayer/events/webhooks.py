@@ -1,0 +1,202 @@
+"""Webhooks of an account: who is told what happens to it, and the secret they know it by.
+
+Not here: telling them (`delivery.py`), where they may be (`outward.py`).
+
+- A webhook belongs to the account, not to the key that made it: revoking that key is told, too.
+- The URL and the secret are at rest under the relayer's own key; the secret is shown once.
+"""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from relayer.access import Access
+from relayer.clock import Clock
+from relayer.database import accounts as account_rows
+from relayer.database import webhooks as rows
+from relayer.database.pool import Database, Row
+from relayer.errors import BadRequest, Corrupted, NotFound
+from relayer.events.outward import Reach, parse_target
+from relayer.sealed.at_rest import open_at_rest, seal_at_rest
+from relayer.sealed.keys import AccountId, Identity, Namespace
+from relayer.sealed.primitives import CryptoError, random_key, to_base64
+from relayer.settings import Limits
+
+PREFIX: Final = "whsec_"  # of secrets, so that they are recognised where they do not belong
+_PURPOSE: Final = b"webhook"
+_PAGE: Final = 200
+
+
+class Address(msgspec.Struct):
+    """Where a webhook is, and its secret: what is kept sealed."""
+
+    url: str
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return "Address()"
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """One webhook as its owner sees it; `secret` only where it was made just now."""
+
+    id: uuid.UUID
+    host: str
+    row: Row = field(repr=False)
+    secret: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a webhook is to be; without `active` it is told nothing."""
+
+    url: str = field(repr=False)
+    events: Sequence[str]
+    namespaces: Sequence[Namespace] | None
+    active: bool
+    new_secret: bool
+
+
+class Webhooks:
+    """Keeps the webhooks of accounts."""
+
+    def __init__(
+        self, *, database: Database, identity: Identity, reach: Reach, clock: Clock
+    ) -> None:
+        self._database = database
+        self._identity = identity
+        self._reach = reach
+        self._clock = clock
+
+    async def put(self, access: Access, webhook_id: uuid.UUID, wanted: Wanted) -> Webhook:
+        """Make or change a webhook; a new one is told what happens from now on.
+
+        Raises:
+            NotAllowed: the key does not own the account.
+            BadRequest: the URL may not be called, or there are too many webhooks.
+        """
+        access.require_owner()
+        parse_target(wanted.url, self._reach)
+        account, now = access.account, self._clock()
+        async with self._database.transaction() as connection:
+            heads = await account_rows.lock_account(connection, account)
+            if heads is None:
+                raise NotFound("No such account.")
+            known = {r["webhook_id"]: r for r in await rows.find_all(connection, account)}
+            if webhook_id not in known and len(known) >= Limits.webhooks_max:
+                raise BadRequest(
+                    f"An account has at most {Limits.webhooks_max} webhooks.",
+                    code="webhook.too_many",
+                )
+            fresh = wanted.new_secret or webhook_id not in known
+            secret = random_key() if fresh else self._opened(account, known[webhook_id]).secret
+            sealed = seal_address(self._identity, account, webhook_id, Address(wanted.url, secret))
+            await rows.put(
+                connection,
+                account=account,
+                webhook_id=webhook_id,
+                sealed=sealed,
+                events=sorted(set(wanted.events)),
+                namespaces=None if wanted.namespaces is None else sorted(set(wanted.namespaces)),
+                active=wanted.active,
+                now=now,
+                receipt_seq=heads.receipt_seq,
+            )
+        webhook = await self.get(access, webhook_id)
+        shown = PREFIX + to_base64(secret) if fresh else None
+        return Webhook(webhook.id, webhook.host, webhook.row, shown)
+
+    async def get(self, access: Access, webhook_id: uuid.UUID) -> Webhook:
+        """One webhook.
+
+        Raises:
+            NotAllowed: the key does not own the account.
+            NotFound: it has no such webhook.
+        """
+        access.require_owner()
+        row = await rows.find(self._database, access.account, webhook_id)
+        if row is None:
+            raise NotFound("No such webhook.")
+        return self._shown(access.account, row)
+
+    async def all(self, access: Access) -> list[Webhook]:
+        """Every webhook of the account, oldest first.
+
+        Raises:
+            NotAllowed: the key does not own the account.
+        """
+        access.require_owner()
+        found = await rows.find_all(self._database, access.account)
+        return [self._shown(access.account, row) for row in found]
+
+    async def remove(self, access: Access, webhook_id: uuid.UUID) -> bool:
+        """Remove a webhook with what it was still to be told; whether it was there.
+
+        Raises:
+            NotAllowed: the key does not own the account.
+        """
+        access.require_owner()
+        return await rows.delete(self._database, access.account, webhook_id)
+
+    async def address(self, access: Access, webhook_id: uuid.UUID) -> Address:
+        """Where a webhook is, for trying it.
+
+        Raises:
+            NotAllowed, NotFound: as `get`.
+        """
+        return self._opened(access.account, (await self.get(access, webhook_id)).row)
+
+    def _shown(self, account: AccountId, row: Row) -> Webhook:
+        url = self._opened(account, row).url
+        host = url.partition("://")[2].partition("/")[0].lower()
+        return Webhook(row["webhook_id"], host, row)
+
+    def _opened(self, account: AccountId, row: Row) -> Address:
+        return open_address(self._identity, account, row["webhook_id"], row["sealed"])
+
+
+def seal_address(
+    relayer: Identity, account: AccountId, webhook_id: uuid.UUID, address: Address
+) -> bytes:
+    """An address as it is kept."""
+    content = msgspec.msgpack.encode(address)
+    return seal_at_rest(relayer, content, _PURPOSE, account, webhook_id.bytes)
+
+
+def open_address(
+    relayer: Identity, account: AccountId, webhook_id: uuid.UUID, sealed: bytes
+) -> Address:
+    """An address that was kept.
+
+    Raises:
+        Corrupted: altered, or of another webhook.
+    """
+    try:
+        content = open_at_rest(relayer, sealed, _PURPOSE, account, webhook_id.bytes)
+    except CryptoError:
+        raise Corrupted("A stored webhook was altered.") from None
+    return msgspec.msgpack.decode(content, type=Address)
+
+
+async def hand_over(database: Database, before: Identity, successor: Identity) -> None:
+    """Seal every webhook under the relayer's next key; what was sealed so already stays."""
+    after = (b"", uuid.UUID(int=0))
+    while page := await rows.every(database, after, _PAGE):
+        for account, webhook_id, sealed in page:
+            after = (account, webhook_id)
+            try:
+                address = open_address(before, account, webhook_id, sealed)
+            except Corrupted:
+                continue  # handed over before the last try was interrupted
+            anew = seal_address(successor, account, webhook_id, address)
+            await rows.seal_anew(database, account, webhook_id, anew)
+
+
+def wants(row: Row, kind: str, namespace: str | None) -> bool:
+    """Whether a webhook is to be told of such an event; what has no namespace is everybody's."""
+    named = row["namespaces"]
+    return kind in row["events"] and (named is None or namespace is None or namespace in named)

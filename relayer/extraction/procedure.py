@@ -1,0 +1,178 @@
+"""How something is done again and again, out of episodes: by a language model, or by rules.
+
+It does not own storing: whatever is found is only proposed, and waits for approval there.
+
+- At least three episodes must show it; the rules want the same steps in the same order on three
+  days.
+- A model that is away is waited for; what it finds is believed only with episodes that it names.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from relayer.errors import Unavailable
+from relayer.extraction.episodes import Episode, clean, is_believed, shown
+from relayer.extraction.facts import FACT_CHARS_MAX, normalised
+from relayer.extraction.refused import gives_a_password, orders_the_reader
+from relayer.llm import LanguageModel, system_prompt
+
+EPISODES_MIN: Final = 3
+STEPS_MIN: Final = 3
+STEP_CHARS_MAX: Final = 160
+FOUND_MAX: Final = 5
+SHOWN_MAX: Final = 60  # episodes
+SCHEMA: Final[dict[str, object]] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["procedures"],
+    "properties": {
+        "procedures": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["text", "episodes"],
+                "properties": {
+                    "text": {"type": "string"},
+                    "episodes": {"type": "array", "items": {"type": "integer"}},
+                },
+            },
+        }
+    },
+}
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """How something is done, and the places of the episodes that show it."""
+
+    text: str = field(repr=False)
+    episodes: tuple[int, ...]
+
+
+class _Reply(msgspec.Struct):
+    procedures: list[Any]
+
+
+class ProcedureFinder:
+    """Finds what is done in the same way again and again."""
+
+    def __init__(self, *, model: LanguageModel | None) -> None:
+        self._model = model
+
+    async def find(self, episodes: Sequence[Episode]) -> list[Procedure]:
+        """Return what recurs in these episodes, at most `FOUND_MAX`, none sharing an episode.
+
+        Raises:
+            Unavailable: `llm.unavailable`, the model is away.
+        """
+        if self._model is None:
+            return procedures_by_rules(episodes)
+        if len(episodes) < EPISODES_MIN:
+            return []
+        asked = episodes[:SHOWN_MAX]
+        try:
+            reply = await self._model.structured(
+                system=system_prompt("procedures"),
+                user=shown(asked),
+                schema_name="procedures",
+                schema=SCHEMA,
+            )
+            items = msgspec.json.decode(reply, type=_Reply).procedures
+        except Unavailable as error:
+            if error.code != "llm.invalid_output":
+                raise
+            return procedures_by_rules(episodes)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return procedures_by_rules(episodes)
+        return _apart([p for p in (_believed(item, asked) for item in items) if p is not None])
+
+
+def _believed(item: object, episodes: Sequence[Episode]) -> Procedure | None:
+    if not isinstance(item, dict) or not isinstance(item.get("text"), str):
+        return None
+    numbers = item.get("episodes")
+    if not isinstance(numbers, list):
+        return None
+    places = {n - 1 for n in numbers if type(n) is int and 1 <= n <= len(episodes)}
+    text = clean(item["text"])
+    # The numbers of steps are the model's own.
+    said = _NUMBERED.sub(" ", text)
+    cited = [episodes[n] for n in sorted(places)]
+    if len(places) < EPISODES_MIN or not is_believed(said.strip(), cited, FACT_CHARS_MAX):
+        return None
+    return Procedure(text, tuple(sorted(places)))
+
+
+def procedures_by_rules(episodes: Sequence[Episode]) -> list[Procedure]:
+    """Return the sequences of steps that stand in episodes of three days at least."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    said: dict[tuple[str, ...], list[str]] = {}
+    for n, episode in enumerate(episodes):
+        steps = steps_of(episode.text)
+        if steps:
+            key = tuple(normalised(step) for step in steps)
+            found.setdefault(key, []).append(n)
+            said.setdefault(key, steps)
+    recurring = [
+        Procedure(_listed(said[key]), tuple(places))
+        for key, places in found.items()
+        if len({episodes[n].day for n in places}) >= EPISODES_MIN
+    ]
+    return _apart(sorted(recurring, key=lambda p: -len(p.episodes)))
+
+
+def _apart(found: Sequence[Procedure]) -> list[Procedure]:
+    """Return the first of these that share no episode with one before."""
+    taken: set[int] = set()
+    kept: list[Procedure] = []
+    for procedure in found:
+        if len(kept) < FOUND_MAX and not taken.intersection(procedure.episodes):
+            kept.append(procedure)
+            taken.update(procedure.episodes)
+    return kept
+
+
+def _listed(steps: Sequence[str]) -> str:
+    return "Recurring steps:\n" + "\n".join(f"{n}. {step}" for n, step in enumerate(steps, 1))
+
+
+_NUMBERED: Final = re.compile(r"(?:^|(?<=\s))\(?\d{1,2}[.)]\s+")
+_ARROW: Final = re.compile(r"\s*(?:→|->|=>)\s*")
+_THEN: Final = re.compile(
+    r"[,;.]?\s*\b(?:and\s+|und\s+)?(?:then|next|after that|finally|lastly|danach|dann|anschließend"
+    r"|schließlich|zuletzt)\b[,:]?\s*",
+    re.IGNORECASE,
+)
+_FIRST: Final = re.compile(r"\b(?:first|zuerst)\b[,:]?\s*", re.IGNORECASE)
+_ENDS: Final = " \t.,;:-–—*•"
+
+
+def steps_of(text: str) -> list[str]:
+    """Return the steps that a text lists in order: numbered, by arrows, or "first … then …"."""
+    first = _FIRST.search(text)
+    for parts in (
+        _NUMBERED.split(text)[1:],
+        _ARROW.split(_after_colon(text)),
+        _THEN.split(text[first.end() :]) if first else [],
+    ):
+        steps = [part.strip(_ENDS) for part in parts]
+        if len(steps) >= STEPS_MIN and all(map(_is_step, steps)):
+            return [" ".join(step.split()) for step in steps]
+    return []
+
+
+def _after_colon(text: str) -> str:
+    """Return what follows "On Monday:" where that leads a line of arrows in."""
+    head, colon, rest = text.partition(": ")
+    return rest if colon and not _ARROW.search(head) else text
+
+
+def _is_step(step: str) -> bool:
+    return 0 < len(step) <= STEP_CHARS_MAX and not (
+        orders_the_reader(step) or gives_a_password(step)
+    )

@@ -1,0 +1,97 @@
+"""One text for several old episodes: by a language model, or by rules without one.
+
+It does not own which episodes belong together (`database.consolidation`) nor storing the summary.
+
+- A model that is away is waited for; one that answers uselessly is replaced by the rules.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from relayer.errors import Unavailable
+from relayer.extraction.episodes import Episode, clean, is_believed, shown
+from relayer.extraction.facts import IMPORTANCES
+from relayer.extraction.refused import gives_a_password, orders_the_reader
+from relayer.llm import LanguageModel, system_prompt
+
+SUMMARY_CHARS_MAX: Final = 2_000
+LINES_MAX: Final = 12
+LINE_CHARS_MAX: Final = 140
+SCHEMA: Final[dict[str, object]] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["summary"],
+    "properties": {"summary": {"type": "string"}},
+}
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+
+
+class _Reply(msgspec.Struct):
+    summary: Any
+
+
+class Summariser:
+    """Makes one text of several episodes."""
+
+    def __init__(self, *, model: LanguageModel | None) -> None:
+        self._model = model
+
+    async def summarise(self, episodes: Sequence[Episode]) -> str | None:
+        """Return what happened, in one text; None if nothing of it may be said again.
+
+        Raises:
+            Unavailable: `llm.unavailable`, the model is away.
+        """
+        if self._model is None:
+            return summary_by_rules(episodes)
+        try:
+            reply = await self._model.structured(
+                system=system_prompt("summarise"),
+                user=shown(episodes),
+                schema_name="summary",
+                schema=SCHEMA,
+            )
+        except Unavailable as error:
+            if error.code != "llm.invalid_output":
+                raise
+            return summary_by_rules(episodes)
+        text = _said(reply)
+        if text is not None and is_believed(text, episodes, SUMMARY_CHARS_MAX):
+            return text
+        return summary_by_rules(episodes)
+
+
+def _said(reply: bytes) -> str | None:
+    try:
+        text = msgspec.json.decode(reply, type=_Reply).summary
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return clean(text) if isinstance(text, str) else None
+
+
+def summary_by_rules(episodes: Sequence[Episode]) -> str | None:
+    """Return a dated line for each of the most important episodes, in order of time."""
+    lines = [(e, _first_sentence(e.text)) for e in episodes]
+    lines = [(e, line) for e, line in lines if line]
+    if not lines:
+        return None
+    # The most important ones, of these the last.
+    best = sorted(range(len(lines)), key=lambda n: (IMPORTANCES.index(lines[n][0].importance), -n))
+    chosen = sorted(best[:LINES_MAX])
+    days = [e.day for e in episodes]
+    head = f"{len(episodes)} episodes from {min(days)} to {max(days)}:"
+    return "\n".join([head, *(f"- {lines[n][0].day}: {lines[n][1]}" for n in chosen)])
+
+
+def _first_sentence(text: str) -> str:
+    """Return the first sentence that may be said again, cut at a word."""
+    for sentence in map(str.strip, _SENTENCE_END.split(text)):
+        if sentence and not orders_the_reader(sentence) and not gives_a_password(sentence):
+            line = " ".join(sentence.split())
+            if len(line) <= LINE_CHARS_MAX:
+                return line
+            return line[:LINE_CHARS_MAX].rpartition(" ")[0].rstrip(",;:") + " …"
+    return ""

@@ -1,0 +1,329 @@
+"""The spans of time that a question names: yesterday, in May 2023, seit März, 上周.
+
+It does not own the words (`period_words`), nor what a named time is worth (`recall`).
+
+- Every span is whole days in UTC: an event that is known by its day only is at midnight.
+- Nothing is invented: a word counts as a time only in one of the forms listed below.
+- Linear in the text: each form is searched once and matches a bounded number of words.
+"""
+
+import re
+from calendar import monthrange
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final, NamedTuple
+
+from relayer.query.period_words import DAY, MONTH, QUARTER, WEEK, WEEKEND, YEAR, tokens
+
+PERIODS_MAX: Final = 4
+_SATURDAY: Final = 5
+_BEGINNING: Final = date(1, 1, 1)
+_MONTHS: Final = {MONTH: 1, QUARTER: 3, YEAR: 12}
+
+
+class _Period(NamedTuple):
+    """Half-open; `in_year` gives the same days of another year when the text names no year."""
+
+    start: date
+    end: date
+    in_year: "Callable[[int], _Period | None] | None" = None
+
+
+class _Item(NamedTuple):
+    """A word, or the reading of several: kind "P" with its period, or "Y" and "Q"."""
+
+    kind: str
+    value: int = 0
+    period: _Period | None = None
+
+
+def periods(text: str, now: datetime) -> list[tuple[datetime, datetime]]:
+    """The half-open spans that `text` names, in UTC and in its order, at most four.
+
+    A month, day or quarter without a year is the latest one that has begun. A weekday or a weekend
+    without "last" or "next" is both the latest and the coming one.
+    """
+    today = now.astimezone(UTC).date()
+    row = [_Item(*token) for token in tokens(text)]
+    for form, read in _FORMS:
+        row = _replaced(row, form, read, today)
+    named = [(_midnight(p.start), _midnight(p.end)) for _, _, p in row if p is not None]
+    return list(dict.fromkeys(named))[:PERIODS_MAX]
+
+
+def _replaced(row: list[_Item], form: str, read: "_Reader", today: date) -> list[_Item]:
+    """The row with what `read` makes of each match of `form`; where it makes nothing, as it was."""
+    kinds = "".join(item.kind for item in row)
+    done: list[_Item] = []
+    at = 0
+    for match in re.finditer(form, kinds):
+        if made := _read(read, row[match.start() : match.end()], today):
+            done += row[at : match.start()] + made
+            at = match.end()
+    return done + row[at:]
+
+
+def _read(read: "_Reader", items: Sequence[_Item], today: date) -> list[_Item]:
+    try:
+        return read(items, today)
+    except (OverflowError, ValueError):
+        return []  # beyond the calendar, which has the years 1 to 9999
+
+
+_Reader = Callable[[Sequence[_Item], date], list[_Item]]
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)
+
+
+def _found(*found: _Period | None) -> list[_Item]:
+    return [_Item("P", 0, period) for period in found if period is not None]
+
+
+def _value(items: Sequence[_Item], kinds: str, default: int = 0) -> int:
+    return next((item.value for item in items if item.kind in kinds), default)
+
+
+def _period(items: Sequence[_Item]) -> _Period:
+    return next(item.period for item in reversed(items) if item.period is not None)
+
+
+def _shifted(day: date, unit: int, count: int) -> date:
+    """The day so many units later; a day that its month lacks becomes the last one."""
+    if unit not in _MONTHS:
+        return day + timedelta(days=count * (DAY if unit == DAY else WEEK))
+    year, month = divmod(day.year * 12 + day.month - 1 + count * _MONTHS[unit], 12)
+    return date(year, month + 1, min(day.day, monthrange(year, month + 1)[1]))
+
+
+def _around(day: date, unit: int) -> _Period:
+    """The day, calendar week, month, quarter or year that holds the day; its week's weekend."""
+    monday = day - timedelta(days=day.weekday())
+    if unit == WEEKEND:
+        return _Period(monday + timedelta(days=5), monday + timedelta(days=7))
+    if unit in _MONTHS:
+        start = day.replace(day=1, month=day.month - (day.month - 1) % _MONTHS[unit])
+    else:
+        start = monday if unit == WEEK else day
+    return _Period(start, _shifted(start, unit, 1))
+
+
+def _in_year(part: dict[str, int], year: int) -> _Period | None:
+    """The named part of a year; None when the year lacks it, as most lack 29 February."""
+    month = part.get("season") or part.get("month") or 3 * part.get("quarter", 1) - 2
+    try:
+        start = date(year, month, part.get("day", 1))
+        if "week" in part:
+            start = date.fromisocalendar(year, part["week"], 1)
+    except ValueError:
+        return None
+    units = {"week": WEEK, "day": DAY, "month": MONTH, "season": QUARTER, "quarter": QUARTER}
+    return _Period(start, _shifted(start, next((units[p] for p in units if p in part), YEAR), 1))
+
+
+def _recurring(part: dict[str, int], today: date, offset: int | None) -> _Period | None:
+    """The latest that has begun; for an offset the last complete, the running or the next one."""
+    first, last = today.year - 9, today.year + 9  # 29 February may be away for eight years
+    late = (p for year in range(today.year + 1, first, -1) if (p := _in_year(part, year)))
+    if offset is None:
+        return next((p for p in late if p.start <= today), None)
+    if offset < 0:
+        return next((p for p in late if p.end <= today), None)
+    if offset == 0:
+        return next((p for p in late if p.start <= today < p.end), _in_year(part, today.year))
+    coming = (p for year in range(today.year, last) if (p := _in_year(part, year)))
+    return next((p for p in coming if p.start > today), None)
+
+
+def _count(items: Sequence[_Item], _: date) -> list[_Item]:
+    """A number before a unit or a counted word is neither a day nor a year."""
+    return [_Item("n" if items[0].kind == "d" else "x", items[0].value)]
+
+
+def _quarter(items: Sequence[_Item], _: date) -> list[_Item]:
+    is_quarter = items[-1].value == QUARTER and 1 <= items[0].value <= 4
+    return [_Item("Q", items[0].value)] if is_quarter else []
+
+
+def _year(items: Sequence[_Item], today: date) -> list[_Item]:
+    if _value(items, "U", YEAR) != YEAR:
+        return []
+    return [_Item("Y", _value(items, "y") or today.year + _value(items, "LTl"))]
+
+
+_PARTS: Final = {"S": "season", "Q": "quarter", "k": "week"} | {
+    **dict.fromkeys("yY", "year"), **dict.fromkeys("MmJ", "month"), **dict.fromkeys("doOn", "day"),
+}  # fmt: skip
+
+
+def _calendar(items: Sequence[_Item], today: date) -> list[_Item]:
+    part = {_PARTS[item.kind]: item.value for item in items if item.kind in _PARTS}
+    if "week" in part:
+        part["week"] = part.pop("day")
+    if year := part.pop("year", None):
+        return _found(_in_year(part, year))
+    offset = next((item.value for item in items if item.kind in "LTl"), None)
+    period = _recurring(part, today, offset)
+    if period is None or offset is not None:
+        return _found(period)
+    return _found(period._replace(in_year=lambda year: _in_year(part, year)))
+
+
+def _whole_date(items: Sequence[_Item], _: date) -> list[_Item]:
+    return _found(_around(date.fromordinal(items[0].value), DAY))
+
+
+def _relative_day(items: Sequence[_Item], today: date) -> list[_Item]:
+    return _found(_around(_shifted(today, DAY, items[0].value), DAY))
+
+
+def _night(items: Sequence[_Item], today: date) -> list[_Item]:
+    return [] if items[0].value > 0 else _relative_day(items, today)
+
+
+def _unit(items: Sequence[_Item], today: date) -> list[_Item]:
+    unit = _value(items, "U")
+    return [] if unit == DAY else _found(_around(_shifted(today, unit, _value(items, "LTl")), unit))
+
+
+def _ago(items: Sequence[_Item], today: date) -> list[_Item]:
+    unit = _value(items, "U")
+    return _found(_around(_shifted(today, unit, -_value(items, "nd1")), unit))
+
+
+def _rolling(items: Sequence[_Item], today: date) -> list[_Item]:
+    """The last or next two weeks, to the day."""
+    far = _shifted(today, _value(items, "U"), _value(items, "nd1") * (_value(items, "Ll") or -1))
+    return _found(_Period(min(far, today), max(far, today) + timedelta(days=1)))
+
+
+def _part(items: Sequence[_Item], _: date) -> list[_Item]:
+    """The first week of May, the last two days of 2023."""
+    whole, unit, count = _period(items), _value(items, "U"), _value(items, "nd", 1)
+    nth = _value(items, "Oo")
+    if unit == WEEKEND and nth:  # a month that begins on a Sunday has its first weekend later
+        return _found(_around(_shifted(whole.start, DAY, WEEK * (nth - 1) + 1), WEEKEND))
+    if unit == WEEKEND:
+        return _found(_around(_shifted(whole.end, DAY, -6), WEEKEND))
+    if nth:
+        start = _shifted(whole.start, unit, nth - 1)
+        return _found(_Period(start, _shifted(start, unit, 1)))
+    return _found(_Period(_shifted(whole.end, unit, -count), whole.end))
+
+
+def _beside(items: Sequence[_Item], _: date) -> list[_Item]:
+    """Two weeks before 11 August, the Monday after it."""
+    near, after = _period(items), items[-2].kind == ">"
+    anchor = near.end - timedelta(days=1) if after else near.start
+    if items[-3].kind == "W":
+        return _found(_around(_weekday(anchor, items[-3].value, 1 if after else -1), DAY))
+    unit, count = items[-3].value, _value(items[:-3], "nd1", 1)
+    if unit == WEEKEND and after:
+        count -= 1  # the one of the same week is the first
+    return _found(_around(_shifted(anchor, unit, count if after else -count), unit))
+
+
+def _weekday(day: date, weekday: int, sign: int) -> date:
+    """The nearest such weekday before (-1) or after (1) the day."""
+    return day + timedelta(days=sign * ((sign * (weekday - day.weekday()) - 1) % 7 + 1))
+
+
+def _week_of(items: Sequence[_Item], _: date) -> list[_Item]:
+    return _found(_around(_period(items).start, items[0].value))
+
+
+def _same_day(items: Sequence[_Item], _: date) -> list[_Item]:
+    """A weekday that the date after it repeats."""
+    period = _period(items)
+    return _found(period) if period.end - period.start == timedelta(days=1) else []
+
+
+def _day_of_week(items: Sequence[_Item], today: date) -> list[_Item]:
+    weekday = _value(items, "Ww")
+    offset = next((item.value for item in items if item.kind in "LTl"), None)
+    if offset is None:
+        latest = _weekday(today + timedelta(days=1), weekday, -1)
+        return _found(_around(latest, DAY), _around(latest + timedelta(days=7), DAY))
+    unit = _value(items, "U")
+    if unit not in (0, WEEK):
+        return []
+    if offset == 0 or unit or items[-1].kind == "w":
+        monday = _around(_shifted(today, WEEK, offset), WEEK).start
+        return _found(_around(monday + timedelta(days=weekday), DAY))
+    return _found(_around(_weekday(today, weekday, offset), DAY))
+
+
+def _since_weekday(items: Sequence[_Item], today: date) -> list[_Item]:
+    return [items[0], _day_of_week(items, today)[0]]
+
+
+def _weekend(items: Sequence[_Item], today: date) -> list[_Item]:
+    latest = _around(_weekday(today + timedelta(days=1), _SATURDAY, -1), WEEKEND)
+    coming = _around(latest.end, WEEKEND)
+    return _found(latest, coming) if items[-1].value == WEEKEND else []
+
+
+def _range(items: Sequence[_Item], _: date) -> list[_Item]:
+    """From the one to the other; the year that one of them lacks is the other's, or one beside."""
+    left, last = next(item for item in items if item.kind in "Pd"), _period(items)
+    first = left.period
+    if left.kind == "d":
+        first = _in_year({"month": last.start.month, "day": left.value}, last.start.year)
+    if first is not None and last.in_year is not None:
+        years = (last.in_year(first.start.year + n) for n in (0, 1))
+        last = next((p for p in years if p is not None and p.start >= first.start), last)
+    elif first is not None and first.in_year is not None:
+        years = (first.in_year(last.start.year - n) for n in (0, 1))
+        first = next((p for p in years if p is not None and p.start <= last.start), first)
+    return _found(_Period(first.start, last.end)) if first and first.start < last.end else []
+
+
+def _since(items: Sequence[_Item], today: date) -> list[_Item]:
+    period = _period(items)
+    start = period.end if items[0].kind == ">" else period.start
+    return _found(_Period(start, today + timedelta(days=1))) if start <= today else []
+
+
+def _before(items: Sequence[_Item], _: date) -> list[_Item]:
+    period = _period(items)
+    through = items[0].kind == "u" or items[-1].kind == "t"
+    return _found(_Period(_BEGINNING, period.end if through else period.start))
+
+
+# Rows of kinds as `period_words` lists them, in the order in which they are read: each form sees
+# what those above have made of the words. No form repeats anything, so that each is short.
+_FORMS: Final = (
+    (r"[doO]\.?U", _quarter),  # third quarter, 3. Quartal
+    (r"y(?=[cU])|d(?=[cU])", _count),  # 2023 euros, 8 days
+    (r"[LT]U|Ul|Uy|(?<=[isbufge<>V])y|(?<=[isbf]y[&~u1])y", _year),  # last year, in 2023
+    (
+        r"YJd|Jd|Y[fi]?[MJSQ]|Yim"  # 2023年5月8日, last year in May
+        r"|[doO]\.?f?[Mm]\.?,?f?[yY]|[Mm]\.?[do],?f?[yY]|[Mm]\.?,?f?[yY]"  # 8 May 2023
+        r"|[SQ]f?[yY]|[LT][MS]|[Mm]l|Sl|k[dn]\.?[yY]?"  # summer 2022, last May, KW 19
+        r"|[doO]f[Mm]|[do]M|om|(?<=[abisuV<>,])d\.M|(?<=[absuV<>])dm"  # the 8th of May, am 8. Mai
+        r"|M\.?[do]|mo|(?<=[absuV<>])md"  # May 8th, on may 8
+        r"|(?<=[iseuV<>])M|(?<=Uf)[Mm]|(?<=[isu])m(?![xc])|(?<=[isuV<>])Q|[YJ]",  # in May, in Q3
+        _calendar,
+    ),
+    (r"D", _whole_date),  # 2023-05-08
+    (r"[LT]N", _night),  # last night, this morning
+    (r"R", _relative_day),  # yesterday
+    # between May and July: one of several months
+    (r"[Mm](?=~P)|M(?=&P)|(?<=P&)M|(?<=[bfs])[Mm](?=[&~u1][PMm])", _calendar),
+    (r"(?<=[bfs]P[&~u1])[Mm]", _calendar),
+    (r"[LTl]U[Ww]|W[LT]U|[LT]w", _day_of_week),  # Monday last week, 上周一
+    (r"(?:[Ll][nd]U|nlU)(?!f[PLT]|[i<>V]P)|s[nd1]U", _rolling),  # the last two weeks
+    (r"[LTl]U(?!f[PLT]|[i<>V]P)|Ul", _unit),  # last week, la semana pasada
+    (r"[OoLl][nd]?U[fi]P", _part),  # the first week of May
+    (r"(?:[nd1Ll])?U[<>V]P|W[<>V]P", _beside),  # two weeks before 11 August
+    (r"U[fb]P", _week_of),  # the weekend of 8 May
+    (r"[nd1]UA|[VH][nd1]U", _ago),  # two weeks ago, vor zwei Wochen
+    (r"W,?P", _same_day),  # Monday, 8 May
+    (r"sW", _since_weekday),  # since Monday
+    (r"[LT]W|Wl|(?<=a)W|w", _day_of_week),  # last Monday, on Monday
+    (r"[ai]U(?![<>V])", _weekend),  # at the weekend
+    (r"[bfs](?:P|d\.?)[&~u1]P|[Pd][~u1]P|PzPt?", _range),  # between 3 and 8 May
+    (r"sP|>P|Pz", _since),  # since May, after 2022
+    (r"[<uV]P|P[At]", _before),  # before June
+)

@@ -1,0 +1,177 @@
+"""Our own routes on an account: found it, look at it, choose its settings, close it.
+
+Not here: what these do (`accounts.py` of the package above, `closing.py`), its keys (`keys.py`).
+"""
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from litestar import Request, delete, get, patch, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, FromQuery, JSONBody
+from msgspec import Meta
+
+from relayer import bodies
+from relayer.access import Access
+from relayer.accounts import Accounts
+from relayer.checks import FOUNDING, WEIGHT
+from relayer.clock import rfc3339
+from relayer.closing import Closing
+from relayer.database import accounts as account_rows
+from relayer.database import listing
+from relayer.database.pool import Database
+from relayer.errors import BadRequest, NotFound
+from relayer.preferences import HOURS_MAX, AccountSettings
+from relayer.registration import Registration
+from relayer.routes import shapes
+from relayer.routes.arguments import Answer, check_account, check_relayer, signed_object
+from relayer.sealed.keys import Identity, PublicKey, account_text
+from relayer.settings import Settings
+
+
+class AccountBody(bodies.Change):
+    """POST /v1/accounts."""
+
+    grants: Annotated[list[str], Meta(min_length=1, max_length=4)]
+    label: bodies.Label = ""
+    token: Annotated[str, Meta(max_length=256)] = ""
+
+
+class SettingsBody(bodies.Change):
+    """PATCH /v1/settings."""
+
+    redact: bool | msgspec.UnsetType = msgspec.UNSET
+    contradictions: Literal["newer_wins", "review"] | msgspec.UnsetType = msgspec.UNSET
+    low_confidence: Literal["keep", "review"] | msgspec.UnsetType = msgspec.UNSET
+    keep_turns: bool | msgspec.UnsetType = msgspec.UNSET
+    consolidate_every_h: Annotated[int, Meta(ge=0, le=HOURS_MAX)] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )
+
+
+@post("/accounts", opt={FOUNDING: True, WEIGHT: 10})
+async def create_account(
+    request: Request[Any, Any, Any],
+    data: JSONBody[AccountBody],
+    accounts: NamedDependency[Accounts],
+    registration: NamedDependency[Registration],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Found an account with its first grants."""
+    check_relayer(data.relayer, identity)
+    registration.check(request, data.token)
+    founder: PublicKey = request.state.founder
+    grants = [signed_object(g, "grants") for g in data.grants]
+    chain, receipts = await accounts.create(founder=founder, grants=grants, label=data.label)
+    return {
+        "account_id": account_text(chain.account),
+        "public_key": founder.hex(),
+        "custody": accounts.custody(chain),
+        "relayer_key": identity.public_key.hex(),
+        "label": data.label,
+        "receipts": shapes.receipts(receipts),
+    }
+
+
+@get("/accounts/{account_id:str}")
+async def get_account(
+    account_id: FromPath[str],
+    access: NamedDependency[Access],
+    database: NamedDependency[Database],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """One's own account."""
+    check_account(account_id, access)
+    row = await account_rows.find_account(database, access.account)
+    if row is None:
+        raise NotFound("No such account.")
+    return {
+        "account_id": account_id,
+        "label": row["label"],
+        "custody": access.custody,
+        "grant_serial": row["grant_serial"],
+        "created_at": rfc3339(row["created_at"]),
+        "relayer_key": identity.public_key.hex(),
+    }
+
+
+@get("/settings")
+async def get_settings(access: NamedDependency[Access]) -> Answer:
+    """What the account has chosen."""
+    return {"settings": msgspec.to_builtins(access.settings)}
+
+
+@patch("/settings", opt={WEIGHT: 3})
+async def change_settings(
+    data: JSONBody[SettingsBody],
+    access: NamedDependency[Access],
+    accounts: NamedDependency[Accounts],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Choose anew; what is not named stays."""
+    check_relayer(data.relayer, identity)
+    settings = settings_of(data, access.settings)
+    await accounts.choose(access, settings)
+    return {"settings": msgspec.to_builtins(settings)}
+
+
+def settings_of(body: SettingsBody, now: AccountSettings) -> AccountSettings:
+    """An account's settings with what a body changes of them."""
+    named = {name: getattr(body, name) for name in AccountSettings.__struct_fields__}
+    return msgspec.structs.replace(
+        now, **{name: value for name, value in named.items() if value is not msgspec.UNSET}
+    )
+
+
+@get("/usage")
+async def usage(
+    access: NamedDependency[Access],
+    database: NamedDependency[Database],
+    settings: NamedDependency[Settings],
+) -> Answer:
+    """What the account uses of what it may use."""
+    row = await account_rows.find_account(database, access.account)
+    if row is None:
+        raise NotFound("No such account.")
+    aside = await listing.set_aside(database, access.account)
+    return {
+        **shapes.counts(row["memory_count"], sum(aside.values(), start=listing.SetAside())),
+        "storage_bytes": row["storage_bytes"],
+        "storage_bytes_max": settings.storage_bytes_max,
+        "requests": {
+            "limited": settings.rate_limit == "on",
+            "per_minute": settings.requests_per_minute,
+            "per_hour": settings.requests_per_hour,
+            "per_key_per_minute": settings.key_requests_per_minute,
+        },
+    }
+
+
+@delete("/accounts/{account_id:str}", status_code=200, opt={WEIGHT: 10})
+async def close_account(
+    account_id: FromPath[str],
+    relayer: FromQuery[str],
+    confirm: FromQuery[str],
+    access: NamedDependency[Access],
+    closing: NamedDependency[Closing],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Erase one's account, for good."""
+    check_relayer(relayer, identity)
+    check_account(account_id, access)
+    if confirm != account_id:
+        raise BadRequest("confirm must be the account's id.", code="account.confirm")
+    closed = await closing.close(access)
+    return {
+        "account_id": account_id,
+        "closed": True,
+        "matched": closed.memories,
+        "erased": closed.memories,
+        "more": False,
+        "pending": closed.pending,
+        "ids": [],
+        "receipts": shapes.receipts([closed.receipt]),
+    }
+
+
+HANDLERS: Final = (create_account, get_account, get_settings, change_settings, usage, close_account)

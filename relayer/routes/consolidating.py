@@ -1,0 +1,164 @@
+"""Our own routes on consolidation: begin a run, look at runs, undo one.
+
+Not here: what a run does (`consolidation.py`, `runs.py`).
+"""
+
+import uuid
+from typing import Any, Final
+
+from litestar import Response, get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, FromQuery, JSONBody
+
+from relayer import bodies
+from relayer.access import Access
+from relayer.checks import WEIGHT
+from relayer.clock import rfc3339
+from relayer.consolidation import Consolidator, Plan
+from relayer.database.pool import Row
+from relayer.errors import BadRequest
+from relayer.opening import Caller
+from relayer.routes import shapes
+from relayer.routes.arguments import Answer, PageLimit, check_relayer, maybe_id, parse_id
+from relayer.runs import Runs
+from relayer.sealed.keys import Identity
+
+
+class ConsolidateBody(bodies.Change):
+    """POST /v1/consolidate."""
+
+    namespace: str = bodies.DEFAULT_NAMESPACE
+    dry_run: bool = False
+
+
+class UndoBody(bodies.Change):
+    """POST /v1/consolidations/{id}/undo."""
+
+
+@post("/consolidate", opt={WEIGHT: 10})
+async def consolidate(
+    data: JSONBody[ConsolidateBody],
+    caller: NamedDependency[Caller],
+    runs: NamedDependency[Runs],
+    consolidator: NamedDependency[Consolidator],
+    identity: NamedDependency[Identity],
+) -> Response[dict[str, Any]]:
+    """Begin a run, or say what one would do."""
+    check_relayer(data.relayer, identity)
+    namespace = bodies.namespace_of(data.namespace)
+    if data.dry_run:
+        plan = await consolidator.plan(caller, namespace)
+        return Response(_plan(namespace, plan), status_code=200)
+    return Response(_run(await runs.start(caller, namespace)), status_code=202)
+
+
+def _plan(namespace: str, found: Plan) -> dict[str, Any]:
+    """What a run would do; what it would make has no id yet."""
+    return {
+        "namespace": namespace,
+        "actions": [
+            {
+                "action": done.action,
+                "memory_id": None if done.is_new else str(done.memory_id),
+                "other_ids": [str(i) for i in done.other_ids],
+            }
+            for done in found.actions
+        ],
+        "more": found.more,
+    }
+
+
+@get("/consolidations")
+async def list_consolidations(
+    access: NamedDependency[Access],
+    runs: NamedDependency[Runs],
+    namespace: FromQuery[str | None] = None,
+    limit: PageLimit = 50,
+    cursor: FromQuery[str | None] = None,
+) -> Answer:
+    """A page of runs, newest first."""
+    page = await runs.newest(
+        access,
+        None if namespace is None else bodies.namespace_of(namespace),
+        before=_position(cursor),
+        limit=limit,
+    )
+    return {
+        "consolidations": [_run(row) for row in page],
+        "next_cursor": str(page[-1]["run_id"]) if len(page) == limit else None,
+    }
+
+
+@get("/consolidations/{run_id:str}")
+async def get_consolidation(
+    run_id: FromPath[str],
+    access: NamedDependency[Access],
+    runs: NamedDependency[Runs],
+    limit: PageLimit = 100,
+    cursor: FromQuery[str | None] = None,
+) -> Answer:
+    """One run, with a page of what it did, in order."""
+    run = await runs.get(access, parse_id(run_id))
+    page = await runs.actions(
+        access,
+        run["run_id"],
+        after=_position(cursor),
+        limit=limit,
+    )
+    return _run(run) | {
+        "actions": [_action(row) for row in page],
+        "next_cursor": str(page[-1]["action_id"]) if len(page) == limit else None,
+    }
+
+
+@post("/consolidations/{run_id:str}/undo", status_code=200, opt={WEIGHT: 10})
+async def undo_consolidation(
+    run_id: FromPath[str],
+    data: JSONBody[UndoBody],
+    access: NamedDependency[Access],
+    runs: NamedDependency[Runs],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Take back what a run did."""
+    check_relayer(data.relayer, identity)
+    done = await runs.undo(access, parse_id(run_id))
+    return _run(done.run) | {
+        "undone": done.undone,
+        "skipped": done.skipped,
+        "more": done.more,
+        "receipts": shapes.receipts(done.receipts),
+    }
+
+
+def _run(row: Row) -> dict[str, Any]:
+    """One consolidation run."""
+    return {
+        "id": str(row["run_id"]),
+        "namespace": row["namespace"],
+        "state": row["state"],
+        "actor": row["actor"].hex(),
+        "started_at": rfc3339(row["started_at"]),
+        "finished_at": rfc3339(row["finished_at"]),
+        **{name: row[name] for name in ("merged", "stale", "summaries", "procedures")},
+    }
+
+
+def _action(row: Row) -> dict[str, Any]:
+    """One thing that a run did."""
+    return {
+        "action": row["action"],
+        "memory_id": str(row["memory_id"]),
+        "other_ids": [str(i) for i in row["other_ids"]],
+        "created_at": rfc3339(row["created_at"]),
+        "undone": row["undone"],
+    }
+
+
+def _position(cursor: str | None) -> uuid.UUID | None:
+    position = None if cursor is None else maybe_id(cursor)
+    if cursor is not None and position is None:
+        raise BadRequest("cursor is not one of ours.")
+    return position
+
+
+HANDLERS: Final = (consolidate, list_consolidations, get_consolidation, undo_consolidation)

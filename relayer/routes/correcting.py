@@ -1,0 +1,239 @@
+"""Our own routes that correct: edits, history, states, what waits for review.
+
+Not here: what these do (`revising.py`).
+"""
+
+import uuid
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from litestar import get, patch, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, FromQuery, JSONBody
+from msgspec import Meta
+
+from relayer import bodies
+from relayer.access import Access
+from relayer.accounts import Accounts
+from relayer.checks import WEIGHT
+from relayer.clock import rfc3339
+from relayer.errors import BadRequest, NotFound
+from relayer.memory import MemoryService
+from relayer.opening import Caller
+from relayer.record import REJECTED, Confidence, Importance, Kind, State
+from relayer.revising import EVERY_REVISION, Doubtful, Edit, Edited, History, Reviser
+from relayer.routes import shapes
+from relayer.routes.arguments import Answer, PageLimit, check_relayer, parse_id, parse_sequence
+from relayer.sealed.keys import Identity
+from relayer.sealed.primitives import to_base64
+from relayer.settings import Limits
+from relayer.states import Change as StateChange
+
+EDITABLE: Final = (
+    "text", "kind", "tags", "source", "event_time", "metadata", "importance", "confidence",
+    "expires_at",
+)  # fmt: skip
+
+
+class EditBody(bodies.Change):
+    """PATCH /v1/memories/{id}: what is not named stays."""
+
+    text: str | msgspec.UnsetType = msgspec.UNSET
+    kind: Kind | msgspec.UnsetType = msgspec.UNSET
+    tags: Annotated[list[bodies.Tag], Meta(max_length=Limits.tags_max)] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )
+    source: bodies.Source | msgspec.UnsetType | None = msgspec.UNSET
+    event_time: bodies.Moment | msgspec.UnsetType | None = msgspec.UNSET
+    metadata: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    importance: Importance | msgspec.UnsetType = msgspec.UNSET
+    confidence: Confidence | msgspec.UnsetType = msgspec.UNSET
+    expires_at: bodies.Moment | msgspec.UnsetType | None = msgspec.UNSET
+    revision: Annotated[int, Meta(ge=1, le=Limits.revisions_max)] | None = None
+    idempotency_key: bodies.IdempotencyKey | None = None
+
+
+class StateBody(bodies.Change):
+    """POST /v1/memories/{id}/state: what is not named stays."""
+
+    pinned: bool | msgspec.UnsetType = msgspec.UNSET
+    review: Literal["approved", "rejected"] | msgspec.UnsetType = msgspec.UNSET
+    stale: bool | msgspec.UnsetType = msgspec.UNSET
+    superseded_by: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+@patch("/memories/{memory_id:str}", opt={WEIGHT: 5})
+async def edit_memory(
+    memory_id: FromPath[str],
+    data: JSONBody[EditBody],
+    caller: NamedDependency[Caller],
+    memory: NamedDependency[MemoryService],
+    reviser: NamedDependency[Reviser],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Give a memory a new revision; the one before stays in its history."""
+    check_relayer(data.relayer, identity)
+    edit = edit_of(data, memory.now())
+    return _edited(await reviser.edit(caller, parse_id(memory_id), edit))
+
+
+def edit_of(body: EditBody, now: datetime) -> Edit:
+    """What to change of a memory.
+
+    Raises:
+        BadRequest, TooLarge: out of range, or nothing is to change.
+    """
+    named = {name: getattr(body, name) for name in EDITABLE}
+    changes = {name: value for name, value in named.items() if value is not msgspec.UNSET}
+    if not changes:
+        raise BadRequest("The request names nothing to change.")
+    bodies.check_moments(
+        event_time=changes.get("event_time"), expires_at=(expires := changes.get("expires_at"))
+    )
+    if expires is not None and expires <= now:
+        raise BadRequest("expires_at is in the past.")
+    if "text" in changes:
+        changes["text"] = bodies.checked_text(changes["text"], Limits.text_bytes_max)
+    if "metadata" in changes:
+        changes["metadata"] = bodies.checked_metadata(changes["metadata"])
+    if "tags" in changes:
+        changes["tags"] = list(dict.fromkeys(changes["tags"]))
+    return Edit(changes=changes, revision=body.revision, idempotency_key=body.idempotency_key)
+
+
+def _edited(done: Edited) -> dict[str, Any]:
+    """What became of an edit."""
+    return {
+        "id": str(done.id),
+        "revision": done.revision,
+        "status": done.status,
+        "unchanged": done.receipt is None,
+        "redacted": done.redacted,
+        "receipt": None if done.receipt is None else to_base64(done.receipt),
+    }
+
+
+@get("/memories/{memory_id:str}/history")
+async def memory_history(
+    memory_id: FromPath[str],
+    caller: NamedDependency[Caller],
+    reviser: NamedDependency[Reviser],
+    accounts: NamedDependency[Accounts],
+    cursor: FromQuery[str | None] = None,
+) -> Answer:
+    """A memory's revisions, newest first, and what it is linked to."""
+    before = min(parse_sequence(cursor), EVERY_REVISION)
+    found = await reviser.history(caller, parse_id(memory_id), before=before)
+    return _history(found, await accounts.labels(caller.access))
+
+
+def _history(found: History, labels: Mapping[str, str]) -> dict[str, Any]:
+    """A page of a memory's revisions, and its links."""
+    return {
+        "id": str(found.id),
+        "revisions": [shapes.labelled(m, labels) for m in found.revisions],
+        "links": [
+            {
+                "relation": link.relation,
+                "memory_id": str(link.memory_id),
+                "other_id": str(link.other_id),
+            }
+            for link in found.links
+        ],
+        "next_cursor": None if found.cursor is None else str(found.cursor),
+    }
+
+
+@post("/memories/{memory_id:str}/state", status_code=200, opt={WEIGHT: 3})
+async def set_state(
+    memory_id: FromPath[str],
+    data: JSONBody[StateBody],
+    access: NamedDependency[Access],
+    reviser: NamedDependency[Reviser],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Pin a memory, approve or reject it, call it stale, supersede it or bring it back."""
+    check_relayer(data.relayer, identity)
+    wanted = parse_id(memory_id)
+    state, receipt = await reviser.set_state(access, wanted, change_of(data))
+    return _state(wanted, state, receipt)
+
+
+def change_of(body: StateBody) -> StateChange:
+    """What is to hold of a memory; `superseded_by` may still name nobody.
+
+    Raises:
+        BadRequest: nothing is to change.
+        NotFound: `superseded_by` cannot be an id.
+    """
+    change = StateChange()
+    if body.pinned is not msgspec.UNSET:
+        change["pinned"] = body.pinned
+    if body.review is not msgspec.UNSET:
+        change["review"] = REJECTED if body.review == "rejected" else None
+    if body.stale is not msgspec.UNSET:
+        change["stale"] = body.stale
+    if body.superseded_by is not msgspec.UNSET:
+        change["superseded_by"] = _memory_id(body.superseded_by)
+    if not change:
+        raise BadRequest("The request names nothing to change.")
+    return change
+
+
+def _memory_id(text: str | None) -> uuid.UUID | None:
+    try:
+        return None if text is None else uuid.UUID(text)
+    except ValueError:
+        raise NotFound("No such memory.") from None
+
+
+def _state(memory_id: uuid.UUID, now: State, receipt: bytes | None) -> dict[str, Any]:
+    """What holds of a memory now."""
+    return {
+        "id": str(memory_id),
+        "state": now.name,
+        "pinned": now.pinned,
+        "review": now.review,
+        "stale": now.stale,
+        "superseded_at": rfc3339(now.superseded_at),
+        "superseded_by": shapes.id_or_none(now.superseded_by),
+        "receipt": None if receipt is None else to_base64(receipt),
+    }
+
+
+@get("/review")
+async def list_review(
+    caller: NamedDependency[Caller],
+    reviser: NamedDependency[Reviser],
+    accounts: NamedDependency[Accounts],
+    namespace: FromQuery[str | None] = None,
+    namespaces: FromQuery[list[str] | None] = None,
+    limit: PageLimit = 50,
+    cursor: FromQuery[str | None] = None,
+) -> Answer:
+    """A page of memories that somebody should look at, newest first."""
+    page = await reviser.waiting(
+        caller,
+        bodies.namespaces_of(namespace, namespaces),
+        before_seq=parse_sequence(cursor),
+        limit=limit,
+    )
+    labels = await accounts.labels(caller.access)
+    return {
+        "memories": [_doubtful(found, labels) for found in page],
+        "next_cursor": str(page[-1].memory.seq) if len(page) == limit else None,
+    }
+
+
+def _doubtful(found: Doubtful, labels: Mapping[str, str]) -> dict[str, Any]:
+    """A memory that waits to be looked at."""
+    shape = shapes.labelled(found.memory, labels)
+    return shape | {
+        "reason": found.reason,
+        "others": [shapes.labelled(m, labels) for m in found.others],
+    }
+
+
+HANDLERS: Final = (edit_memory, memory_history, set_state, list_review)

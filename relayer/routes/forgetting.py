@@ -1,0 +1,156 @@
+"""Our own routes that erase: memories, and a namespace with everything in it.
+
+Not here: what is erased (`forgetting.py` of the package above), closing an account
+(`accounts.py`).
+"""
+
+import uuid
+from typing import Annotated, Any, Final
+
+from litestar import Request, delete, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, FromQuery, JSONBody
+from msgspec import Meta, field
+
+from relayer import bodies
+from relayer.access import Access
+from relayer.checks import WEIGHT
+from relayer.errors import BadRequest
+from relayer.forgetting import Filter, Forgetting, Forgotten, State
+from relayer.opening import Caller
+from relayer.record import Kind
+from relayer.routes import shapes
+from relayer.routes.arguments import Answer, check_relayer, maybe_id, namespace_in_path, parse_id
+from relayer.sealed.keys import Identity, PublicKey
+from relayer.sealed.primitives import to_base64
+from relayer.settings import Limits
+
+NIL: Final = uuid.UUID(int=0)  # no memory has it
+
+
+class ForgetBody(bodies.Change):
+    """POST /v1/forget: ids, or a namespace and what narrows it."""
+
+    ids: Annotated[list[str], Meta(min_length=1, max_length=100)] | None = None
+    namespace: str | None = None
+    kind: Kind | None = None
+    tags: Annotated[list[bodies.Tag], Meta(max_length=Limits.tags_max)] = field(
+        default_factory=list
+    )
+    source: bodies.Source | None = None
+    writer: bodies.HexKey | None = None
+    after: bodies.Moment | None = None
+    before: bodies.Moment | None = None
+    pinned: bool | None = None
+    state: State | None = None
+    dry_run: bool = False
+
+
+@delete("/memories/{memory_id:str}", status_code=200, opt={WEIGHT: 3})
+async def forget_memory(
+    memory_id: FromPath[str],
+    relayer: FromQuery[str],
+    access: NamedDependency[Access],
+    forgetting: NamedDependency[Forgetting],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Erase one memory, with a receipt; one that was erased before has had its receipt."""
+    check_relayer(relayer, identity)
+    wanted = parse_id(memory_id)
+    done = await forgetting.forget(access, wanted)
+    return {
+        "id": str(wanted),
+        "erased": True,
+        "already": not done.receipts,
+        "pending": done.pending,
+        "receipt": _naming(wanted, done),
+        "receipts": shapes.receipts(done.receipts),
+    }
+
+
+def _naming(memory_id: uuid.UUID, done: Forgotten) -> str | None:
+    """The receipt that names the memory itself, among those of what went along with it."""
+    name = str(memory_id).encode()
+    return next((to_base64(signed) for signed in done.receipts if name in signed), None)
+
+
+@post("/forget", status_code=200, opt={WEIGHT: 10})
+async def forget(
+    data: JSONBody[ForgetBody],
+    caller: NamedDependency[Caller],
+    forgetting: NamedDependency[Forgetting],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Erase several memories: these, or what fits in a namespace."""
+    check_relayer(data.relayer, identity)
+    if (chosen := filter_of(data)) is not None:
+        done = await forgetting.forget_matching(caller, chosen, dry_run=data.dry_run)
+        return _forgotten(done)
+    ids = data.ids or []
+    parsed = [maybe_id(text) or NIL for text in ids]
+    done = await forgetting.forget_ids(caller.access, parsed, dry_run=data.dry_run)
+    return _forgotten(done) | {
+        "results": [
+            {"id": text, "status": fate} for text, fate in zip(ids, done.fates or (), strict=True)
+        ]
+    }
+
+
+def filter_of(body: ForgetBody) -> Filter | None:
+    """What is to be forgotten of a namespace; None where ids are named.
+
+    Raises:
+        BadRequest: both, neither, or out of range.
+    """
+    narrowing = (body.kind, body.source, body.writer, body.after, body.before, body.pinned)
+    narrowed = bool(body.tags) or any(v is not None for v in (*narrowing, body.state))
+    if body.ids is not None:
+        if narrowed or body.namespace is not None:
+            raise BadRequest("ids stand alone: there is nothing to narrow.")
+        return None
+    if body.namespace is None:
+        raise BadRequest("Name ids or a namespace.")
+    bodies.check_moments(after=body.after, before=body.before)
+    if body.after is not None and body.before is not None and body.after >= body.before:
+        raise BadRequest("after must be before before.")
+    return Filter(
+        namespace=bodies.namespace_of(body.namespace),
+        kind=body.kind,
+        tags=body.tags,
+        source=body.source,
+        writer=None if body.writer is None else PublicKey(bytes.fromhex(body.writer)),
+        after=body.after,
+        before=body.before,
+        pinned=body.pinned,
+        state=body.state or "active",
+    )
+
+
+def _forgotten(done: Forgotten) -> dict[str, Any]:
+    """What was erased, or would be; the first hundred by id."""
+    return {
+        "matched": done.matched,
+        "erased": done.erased,
+        "more": done.more,
+        "pending": done.pending,
+        "ids": [str(i) for i in done.ids[:100]],
+        "receipts": shapes.receipts(done.receipts),
+    }
+
+
+@delete("/namespaces/{name:path}", status_code=200, opt={WEIGHT: 10})
+async def forget_namespace(
+    request: Request[Any, Any, Any],
+    relayer: FromQuery[str],
+    access: NamedDependency[Access],
+    forgetting: NamedDependency[Forgetting],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Erase everything in a namespace, and the namespace."""
+    check_relayer(relayer, identity)
+    namespace = namespace_in_path(request)
+    done = await forgetting.forget_namespace(access, namespace)
+    return {"namespace": namespace} | _forgotten(done)
+
+
+HANDLERS: Final = (forget_memory, forget, forget_namespace)

@@ -1,0 +1,200 @@
+"""Our own routes on an account's keys: list, grant, revoke, rotate.
+
+Not here: what these do (`accounts.py` of the package above, `rotation.py`).
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from litestar import get, post
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
+from msgspec import Meta, field
+
+from relayer import bodies
+from relayer.access import Access
+from relayer.accounts import Accounts
+from relayer.checks import WEIGHT
+from relayer.clock import rfc3339_ms
+from relayer.opening import Caller
+from relayer.rotation import Choice, NamespaceProgress, Progress, Rotations
+from relayer.routes import shapes
+from relayer.routes.arguments import Answer, check_relayer, signed_object
+from relayer.sealed.keys import Identity, Namespace
+from relayer.sealed.primitives import to_base64
+from relayer.settings import Limits
+
+
+class GrantBody(bodies.Change):
+    """POST /v1/grants."""
+
+    grant: str
+    join: str
+    label: bodies.Label = ""
+
+
+class RevocationBody(bodies.Change):
+    """POST /v1/revocations."""
+
+    revocation: str
+
+
+class RotationBody(bodies.Change):
+    """POST /v1/rotations."""
+
+    grants: Annotated[list[str], Meta(max_length=Limits.rotation_grants_max)] = field(
+        default_factory=list
+    )
+    revocations: Annotated[list[str], Meta(max_length=Limits.rotation_revocations_max)] = field(
+        default_factory=list
+    )
+    reseal: (
+        Literal["revoked", "all", "none"]
+        | Annotated[list[str], Meta(min_length=1, max_length=Limits.page_limit_max)]
+    ) = "revoked"
+
+
+@get("/keys")
+async def list_keys(access: NamedDependency[Access], accounts: NamedDependency[Accounts]) -> Answer:
+    """The account's keys as their grants say."""
+    keys = [
+        {
+            "public_key": key["public_key"],
+            "label": key["label"],
+            "role": key["role"],
+            "namespaces": key["namespaces"],
+            "created_at": rfc3339_ms(key["created_ms"]),
+            "expires_at": rfc3339_ms(key["expires_ms"]),
+            "revoked": key["revoked"],
+        }
+        for key in await accounts.listed_keys(access)
+    ]
+    return {"keys": keys}
+
+
+@get("/grants")
+async def list_grants(
+    access: NamedDependency[Access], accounts: NamedDependency[Accounts]
+) -> Answer:
+    """Signed grants and revocations the key may see."""
+    listed = await accounts.listed_grants(access)
+    return {
+        "grants": [_grant(entry) for entry in listed],
+        "grant_serial": access.serial,
+        "succession": [to_base64(e["succession"]) for e in listed if e["succession"] is not None],
+    }
+
+
+def _grant(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """One signed grant or revocation."""
+    shape = {name: entry[name] for name in ("kind", "serial", "label")}
+    return shape | {"object": to_base64(entry["object"])}
+
+
+@post("/grants", opt={WEIGHT: 3})
+async def add_grant(
+    data: JSONBody[GrantBody],
+    access: NamedDependency[Access],
+    accounts: NamedDependency[Accounts],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Give a key that agreed to join something to read or write."""
+    check_relayer(data.relayer, identity)
+    access.require_owner()
+    grant, receipt = await accounts.grant(
+        account=access.account,
+        actor=access.key,
+        signed=signed_object(data.grant, "grant"),
+        join=signed_object(data.join, "join"),
+        label=data.label,
+    )
+    return {"grant": str(grant.grant), "serial": grant.serial, "receipt": to_base64(receipt)}
+
+
+@post("/revocations", opt={WEIGHT: 3})
+async def add_revocation(
+    data: JSONBody[RevocationBody],
+    access: NamedDependency[Access],
+    accounts: NamedDependency[Accounts],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Take everything from a key that it was given so far."""
+    check_relayer(data.relayer, identity)
+    access.require_owner()
+    revocation, receipt = await accounts.revoke(
+        account=access.account,
+        actor=access.key,
+        signed=signed_object(data.revocation, "revocation"),
+    )
+    return {
+        "recipient": revocation.recipient.hex(),
+        "serial": revocation.serial,
+        "receipt": to_base64(receipt),
+    }
+
+
+@post("/rotations", opt={WEIGHT: 10})
+async def rotate(
+    data: JSONBody[RotationBody],
+    access: NamedDependency[Access],
+    rotations: NamedDependency[Rotations],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Begin the next epoch, without the keys that are revoked with it."""
+    check_relayer(data.relayer, identity)
+    rotated = await rotations.rotate(
+        access,
+        revocations=[signed_object(text, "revocations") for text in data.revocations],
+        grants=[signed_object(text, "grants") for text in data.grants],
+        reseal=reseal_of(data),
+    )
+    return {
+        "epoch": rotated.epoch,
+        "serial": rotated.serial,
+        "receipts": shapes.receipts(rotated.receipts),
+    }
+
+
+def reseal_of(body: RotationBody) -> Choice | list[Namespace]:
+    """What is to be sealed anew.
+
+    Raises:
+        BadRequest: a namespace is refused by SPEC §3.
+    """
+    if isinstance(body.reseal, list):
+        return [bodies.namespace_of(name) for name in body.reseal]
+    return body.reseal
+
+
+@get("/rotations")
+async def rotation_progress(
+    caller: NamedDependency[Caller], rotations: NamedDependency[Rotations]
+) -> Answer:
+    """How far memories are under the newest epoch; keys that come along are lent for that."""
+    return _rotation(await rotations.progress(caller.access))
+
+
+def _rotation(progress: Progress) -> dict[str, Any]:
+    """How far an account has followed to its newest epoch."""
+    entries = [_namespace_rotation(entry) for entry in progress.namespaces]
+    names = ("total", "done", "remaining", "waiting_for_keys")
+    return {
+        "epoch": progress.epoch,
+        "started_at": rfc3339_ms(progress.started_ms),
+        **{name: sum(entry[name] for entry in entries) for name in names},
+        "older": progress.older,
+        "namespaces": entries,
+    }
+
+
+def _namespace_rotation(entry: NamespaceProgress) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "total": entry.total,
+        "done": entry.done,
+        "remaining": entry.remaining,
+        "waiting_for_keys": entry.waiting_for_keys,
+    }
+
+
+HANDLERS: Final = (list_keys, list_grants, add_grant, add_revocation, rotate, rotation_progress)

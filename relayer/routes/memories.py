@@ -1,0 +1,291 @@
+"""Our own routes on memories: remember, analyze, list, get, and how far they are.
+
+Not here: what these do (`memory.py`, `analysis.py`), finding (`recalling.py`), changing
+(`correcting.py`), erasing (`forgetting.py`).
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Final
+
+from litestar import get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+from msgspec import Meta, field
+
+from relayer import bodies
+from relayer.access import Access
+from relayer.accounts import Accounts
+from relayer.analysis import Analysis
+from relayer.checks import WEIGHT
+from relayer.conversations import Conversation
+from relayer.errors import BadRequest, RelayerError, TooLarge
+from relayer.forgetting import State as Standing
+from relayer.memory import MemoryService
+from relayer.opening import Caller
+from relayer.recognition import Stored
+from relayer.record import Confidence, Draft, Importance, Kind
+from relayer.revising import Reviser
+from relayer.routes import shapes
+from relayer.routes.arguments import (
+    Answer,
+    PageLimit,
+    check_relayer,
+    maybe_id,
+    parse_id,
+    parse_sequence,
+)
+from relayer.sealed.keys import Identity
+from relayer.settings import Limits
+
+
+class MemoryFields(bodies.Strict):
+    """What can be said about a memory."""
+
+    text: str
+    namespace: str = bodies.DEFAULT_NAMESPACE
+    kind: Kind = "fact"
+    tags: Annotated[list[bodies.Tag], Meta(max_length=Limits.tags_max)] = field(
+        default_factory=list
+    )
+    source: bodies.Source | None = None
+    event_time: bodies.Moment | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    importance: Importance = "standard"
+    confidence: Confidence = "high"
+    expires_at: bodies.Moment | None = None
+    idempotency_key: bodies.IdempotencyKey | None = None
+
+
+class RememberBody(MemoryFields, kw_only=True):
+    """POST /v1/remember."""
+
+    relayer: bodies.HexKey
+
+
+class BulkBody(bodies.Change):
+    """POST /v1/remember/bulk."""
+
+    items: Annotated[list[MemoryFields], Meta(min_length=1, max_length=Limits.bulk_items_max)]
+
+
+class AnalyzeBody(bodies.Change):
+    """POST /v1/analyze."""
+
+    text: str
+    namespace: str = bodies.DEFAULT_NAMESPACE
+    occurred_at: bodies.Moment | None = None
+    source: bodies.Source | None = None
+    idempotency_key: bodies.IdempotencyKey | None = None
+
+
+class StatusBody(bodies.Strict):
+    """POST /v1/memories/status."""
+
+    ids: Annotated[list[str], Meta(min_length=1, max_length=100)]
+
+
+@post("/remember", status_code=202, opt={WEIGHT: 5})
+async def remember(
+    data: JSONBody[RememberBody],
+    caller: NamedDependency[Caller],
+    memory: NamedDependency[MemoryService],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Remember one text: durable and found by keyword when this answers."""
+    check_relayer(data.relayer, identity)
+    draft = draft_of(data, bytes_max=Limits.text_bytes_max, now=memory.now())
+    stored = await memory.remember(caller, [draft], route="remember")
+    receipt = shapes.receipts(stored.receipts)
+    return _stored(stored.items[0]) | {
+        "receipt": receipt[0] if receipt else None,
+        "other_receipts": shapes.receipts(stored.others),
+    }
+
+
+@post("/remember/bulk", status_code=202, opt={WEIGHT: 10})
+async def remember_bulk(
+    data: JSONBody[BulkBody],
+    caller: NamedDependency[Caller],
+    memory: NamedDependency[MemoryService],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Remember up to 20 texts in one transaction, but those that are refused."""
+    check_relayer(data.relayer, identity)
+    items = drafts_of(data.items, memory.now())
+    drafts = [item for item in items if not isinstance(item, RelayerError)]
+    stored = await memory.remember(caller, drafts, route="bulk")
+    done = iter(stored.items)
+    return {
+        "results": [
+            _refused(item) if isinstance(item, RelayerError) else _stored(next(done))
+            for item in items
+        ],
+        "total": len(items),
+        "receipts": shapes.receipts(stored.receipts),
+        "other_receipts": shapes.receipts(stored.others),
+    }
+
+
+def draft_of(body: MemoryFields, *, bytes_max: int, now: datetime) -> Draft:
+    """What to remember.
+
+    Raises:
+        BadRequest, TooLarge: out of range.
+    """
+    bodies.check_moments(event_time=body.event_time, expires_at=body.expires_at)
+    if body.expires_at is not None and body.expires_at <= now:
+        raise BadRequest("expires_at is in the past.")
+    expires_at = body.expires_at
+    if expires_at is None and body.kind == "working":
+        expires_at = now + timedelta(seconds=Limits.working_life_s)
+    return Draft(
+        text=bodies.checked_text(body.text, bytes_max),
+        namespace=bodies.namespace_of(body.namespace),
+        kind=body.kind,
+        tags=list(dict.fromkeys(body.tags)),
+        source=body.source,
+        event_time=body.event_time,
+        metadata=bodies.checked_metadata(body.metadata),
+        importance=body.importance,
+        confidence=body.confidence,
+        expires_at=expires_at,
+        idempotency_key=body.idempotency_key,
+    )
+
+
+def drafts_of(items: Sequence[MemoryFields], now: datetime) -> list[Draft | RelayerError]:
+    """What to remember in bulk; in the place of an item that is out of range, why it is refused."""
+    return [_draft_or_refusal(item, now) for item in items]
+
+
+def _draft_or_refusal(item: MemoryFields, now: datetime) -> Draft | RelayerError:
+    try:
+        return draft_of(item, bytes_max=Limits.bulk_text_bytes_max, now=now)
+    except (BadRequest, TooLarge) as error:
+        return error
+
+
+def _stored(item: Stored) -> dict[str, Any]:
+    """What became of one thing to remember."""
+    return {
+        "id": str(item.id),
+        "status": item.status,
+        "namespace": item.namespace,
+        "duplicate": item.duplicate,
+        "redacted": item.redacted,
+    }
+
+
+def _refused(error: RelayerError) -> dict[str, Any]:
+    """Why one of several things to remember was not taken."""
+    return {"id": None, "status": "rejected", "code": error.code, "message": error.message}
+
+
+@post("/analyze", status_code=202, opt={WEIGHT: 5})
+async def analyze(
+    data: JSONBody[AnalyzeBody],
+    caller: NamedDependency[Caller],
+    analysis: NamedDependency[Analysis],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Remember what is worth keeping of a conversation."""
+    check_relayer(data.relayer, identity)
+    return shapes.analyzed(await analysis.analyze(caller, conversation_of(data)))
+
+
+def conversation_of(body: AnalyzeBody) -> Conversation:
+    """What to analyze.
+
+    Raises:
+        BadRequest, TooLarge: out of range.
+    """
+    bodies.check_moments(occurred_at=body.occurred_at)
+    return Conversation(
+        text=bodies.checked_text(body.text, Limits.analyze_bytes_max),
+        namespace=bodies.namespace_of(body.namespace),
+        occurred_at=body.occurred_at,
+        source=body.source,
+        idempotency_key=body.idempotency_key,
+    )
+
+
+@get("/memories")
+async def list_memories(
+    caller: NamedDependency[Caller],
+    memory: NamedDependency[MemoryService],
+    accounts: NamedDependency[Accounts],
+    namespace: FromQuery[str | None] = None,
+    namespaces: FromQuery[list[str] | None] = None,
+    limit: PageLimit = 50,
+    cursor: FromQuery[str | None] = None,
+    kind: FromQuery[Kind | None] = None,
+    tag: FromQuery[list[str] | None] = None,
+    source: Annotated[str | None, QueryParameter(max_length=Limits.source_characters_max)] = None,
+    writer: Annotated[str | None, QueryParameter(pattern="^[0-9a-f]{64}$")] = None,
+    after: FromQuery[str | None] = None,
+    before: FromQuery[str | None] = None,
+    standing: Annotated[Standing, QueryParameter(name="state")] = "active",
+    pinned: FromQuery[bool | None] = None,
+) -> Answer:
+    """A page of memories, newest first."""
+    page = await memory.newest(
+        caller,
+        bodies.namespaces_of(namespace, namespaces),
+        before_seq=parse_sequence(cursor),
+        limit=limit,
+        tags=bodies.tags_of(tag),
+        source=source,
+        kind=kind,
+        writers=None if writer is None else [bytes.fromhex(writer)],
+        after=bodies.moment_of(after, "after"),
+        before=bodies.moment_of(before, "before"),
+        pinned=pinned,
+        state=standing,
+    )
+    labels = await accounts.labels(caller.access)
+    return {
+        "memories": [shapes.labelled(m, labels) for m in page],
+        "next_cursor": str(page[-1].seq) if len(page) == limit else None,
+    }
+
+
+@get("/memories/{memory_id:str}")
+async def get_memory(
+    memory_id: FromPath[str],
+    caller: NamedDependency[Caller],
+    memory: NamedDependency[MemoryService],
+    reviser: NamedDependency[Reviser],
+    accounts: NamedDependency[Accounts],
+    revision: Annotated[int | None, QueryParameter(ge=1, le=Limits.revisions_max)] = None,
+) -> Answer:
+    """One memory, or an earlier revision of it."""
+    wanted = parse_id(memory_id)
+    if revision is None:
+        found = await memory.get(caller, wanted)
+    else:
+        found = await reviser.revision(caller, wanted, revision)
+    return shapes.labelled(found, await accounts.labels(caller.access))
+
+
+@post("/memories/status", status_code=200)
+async def memory_status(
+    data: JSONBody[StatusBody],
+    access: NamedDependency[Access],
+    memory: NamedDependency[MemoryService],
+) -> Answer:
+    """How far memories are: stored and found by keyword, or by vector too."""
+    return {"results": await states(access, memory, data.ids)}
+
+
+async def states(access: Access, memory: MemoryService, ids: list[str]) -> list[Answer]:
+    """One state per id, in order; foreign, absent and malformed ids are all `not_found`."""
+    parsed = {text: maybe_id(text) for text in ids}
+    found = await memory.states(access, [i for i in parsed.values() if i is not None])
+    return [
+        {"id": text, "status": found[i]["state"] if (i := parsed[text]) in found else "not_found"}
+        for text in ids
+    ]
+
+
+HANDLERS: Final = (remember, remember_bulk, analyze, list_memories, get_memory, memory_status)

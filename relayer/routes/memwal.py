@@ -1,0 +1,373 @@
+"""MemWal's routes and shapes, so that its unmodified clients work against this relayer.
+
+Not here: what the routes do (`memory.py`, `analysis.py`, `restore.py`), uploads that a client
+encrypted (`memwal_manual.py`), what clients ask first (`memwal_discovery.py`). Unknown body members
+are tolerated, as MemWal's own relayer does.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final
+
+import msgspec
+from litestar import get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+from msgspec import Meta
+
+from relayer import bodies
+from relayer.access import Access
+from relayer.analysis import Analysis
+from relayer.asking import Asking
+from relayer.checks import WEIGHT
+from relayer.clock import rfc3339
+from relayer.conversations import Conversation
+from relayer.database import namespaces as namespace_rows
+from relayer.database.pool import Database, Row
+from relayer.errors import BadRequest, NotFound
+from relayer.memory import MemoryService
+from relayer.opening import Caller
+from relayer.recall import Found, Query, RecallService
+from relayer.record import Draft
+from relayer.restore import Restore
+from relayer.routes import shapes
+from relayer.routes.arguments import Answer, check_account, maybe_id, parse_id
+from relayer.routes.namespaces import namespace_stats
+from relayer.sealed.keys import account_text
+from relayer.settings import Limits
+
+NAMESPACES_PAGE_MAX: Final = 500  # larger limits mean this one, as with MemWal's own relayer
+_CURSOR: Final = re.compile(r"[0-9]{1,18}\.[0-9]{1,10}")
+
+
+class Tolerant(msgspec.Struct, kw_only=True):
+    """A body of MemWal's routes."""
+
+    namespace: str = bodies.DEFAULT_NAMESPACE
+
+
+class RememberBody(Tolerant):
+    """POST /api/remember."""
+
+    text: str
+    idempotency_key: bodies.IdempotencyKey | None = None
+
+
+class BulkItem(Tolerant):
+    """One text of a bulk request."""
+
+    text: str
+
+
+class BulkBody(msgspec.Struct):
+    """POST /api/remember/bulk."""
+
+    items: Annotated[list[BulkItem], Meta(min_length=1, max_length=Limits.bulk_items_max)]
+
+
+class BulkStatusBody(msgspec.Struct):
+    """POST /api/remember/bulk/status."""
+
+    job_ids: Annotated[list[str], Meta(min_length=1, max_length=100)]
+
+
+class ScoringWeights(bodies.ScoringWeights, forbid_unknown_fields=False):
+    """The same as in our own routes, tolerant."""
+
+
+class RecallBody(Tolerant):
+    """POST /api/recall."""
+
+    query: str
+    limit: bodies.RecallLimit = 10
+    scoring_weights: ScoringWeights | None = None
+
+
+class AnalyzeBody(Tolerant):
+    """POST /api/analyze."""
+
+    text: str
+    occurred_at: bodies.Moment | None = None
+
+
+class AskBody(Tolerant):
+    """POST /api/ask."""
+
+    question: str
+    limit: bodies.RecallLimit = 5
+    scoring_weights: ScoringWeights | None = None
+
+
+class RestoreBody(Tolerant):
+    """POST /api/restore."""
+
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 10
+
+
+@post("/api/remember", status_code=202, opt={WEIGHT: 5})
+async def remember(
+    data: JSONBody[RememberBody],
+    caller: NamedDependency[Caller],
+    memory: NamedDependency[MemoryService],
+) -> Answer:
+    """Remember one text."""
+    draft = Draft(
+        text=bodies.checked_text(data.text, Limits.text_bytes_max),
+        namespace=bodies.namespace_of(data.namespace),
+        idempotency_key=data.idempotency_key,
+    )
+    stored = await memory.remember(caller, [draft], route="remember")
+    return {"job_id": str(stored.items[0].id), "status": "pending"}
+
+
+@get("/api/remember/{job_id:str}")
+async def remember_status(
+    job_id: FromPath[str],
+    access: NamedDependency[Access],
+    memory: NamedDependency[MemoryService],
+) -> Answer:
+    """How far a job is."""
+    memory_id = parse_id(job_id)
+    found = (await memory.states(access, [memory_id])).get(memory_id)
+    if found is None:
+        raise NotFound("No such job.")
+    return {
+        "job_id": job_id,
+        "status": found["state"],
+        "owner": account_text(access.account),
+        "namespace": found["namespace"],
+        "blob_id": shapes.blob_name(found["blob_id"]),
+        "error": None,
+    }
+
+
+@post("/api/remember/bulk", status_code=202, opt={WEIGHT: 10})
+async def remember_bulk(
+    data: JSONBody[BulkBody],
+    caller: NamedDependency[Caller],
+    memory: NamedDependency[MemoryService],
+) -> Answer:
+    """Remember up to 20 texts."""
+    drafts = [
+        Draft(
+            text=bodies.checked_text(item.text, Limits.bulk_text_bytes_max),
+            namespace=bodies.namespace_of(item.namespace),
+        )
+        for item in data.items
+    ]
+    stored = await memory.remember(caller, drafts, route="bulk")
+    ids = [str(item.id) for item in stored.items]
+    return {"job_ids": ids, "total": len(ids), "status": "pending"}
+
+
+@post("/api/remember/bulk/status", status_code=200)
+async def bulk_status(
+    data: JSONBody[BulkStatusBody],
+    access: NamedDependency[Access],
+    memory: NamedDependency[MemoryService],
+) -> Answer:
+    """How far jobs are."""
+    parsed = [(text, maybe_id(text)) for text in data.job_ids]
+    found = await memory.states(access, [i for _, i in parsed if i is not None])
+    return {"results": [_job(text, found.get(i) if i else None) for text, i in parsed]}
+
+
+def _job(job_id: str, found: Row | None) -> Answer:
+    if found is None:
+        return {"job_id": job_id, "status": "not_found"}
+    return {
+        "job_id": job_id,
+        "status": found["state"],
+        "blob_id": shapes.blob_name(found["blob_id"]),
+    }
+
+
+@post("/api/recall", status_code=200)
+async def recall(
+    data: JSONBody[RecallBody],
+    caller: NamedDependency[Caller],
+    recaller: NamedDependency[RecallService],
+) -> Answer:
+    """The memories that answer a query, best first."""
+    query = _query(data.query, "query", data.namespace, data.limit, data.scoring_weights)
+    recalled = await recaller.recall(caller, query)
+    return {
+        "results": [_result(f, scored=not query.weights.semantic_only) for f in recalled.found],
+        "total": len(recalled.found),
+        "dropped_count": recalled.dropped,
+        "degraded": recalled.degraded,
+    }
+
+
+def _query(
+    text: str, name: str, namespace: str, limit: int, weights: bodies.ScoringWeights | None
+) -> Query:
+    return Query(
+        text=bodies.checked_text(text, Limits.query_bytes_max, name),
+        namespaces=[bodies.namespace_of(namespace)],
+        limit=limit,
+        weights=bodies.weights_of(weights),
+    )
+
+
+def _result(found: Found, *, scored: bool) -> Answer:
+    m = found.memory
+    shape = {
+        "blob_id": m.blob_id,
+        "text": m.text,
+        "distance": found.hit.distance,
+        "created_at": rfc3339(m.created_at),
+    }
+    return shape | ({"score": found.hit.score} if scored else {})
+
+
+@post("/api/analyze", status_code=202, opt={WEIGHT: 5})
+async def analyze(
+    data: JSONBody[AnalyzeBody],
+    caller: NamedDependency[Caller],
+    analysis: NamedDependency[Analysis],
+) -> Answer:
+    """Remember what is worth keeping of a conversation."""
+    bodies.check_moments(occurred_at=data.occurred_at)
+    conversation = Conversation(
+        text=bodies.checked_text(data.text, Limits.analyze_bytes_max),
+        namespace=bodies.namespace_of(data.namespace),
+        occurred_at=data.occurred_at,
+    )
+    analyzed = await analysis.analyze(caller, conversation)
+    ids = [str(item.id) for item in analyzed.facts]
+    facts = [
+        {"text": item.text, "id": i, "job_id": i}
+        for i, item in zip(ids, analyzed.facts, strict=True)
+    ]
+    return {
+        "job_ids": ids if analyzed.episode is None else [str(analyzed.episode)],
+        "facts": facts,
+        "fact_count": len(facts),
+        "status": "pending",
+        "owner": account_text(caller.access.account),
+    }
+
+
+@post("/api/ask", status_code=200, opt={WEIGHT: 2})
+async def ask(
+    data: JSONBody[AskBody],
+    caller: NamedDependency[Caller],
+    asking: NamedDependency[Asking],
+) -> Answer:
+    """A language model's answer from what is recalled."""
+    query = _query(data.question, "question", data.namespace, data.limit, data.scoring_weights)
+    answer = await asking.ask(caller, query)
+    return {
+        "answer": answer.text,
+        "memories_used": len(answer.memories),
+        "memories": [_result(f, scored=False) for f in answer.memories],
+    }
+
+
+@post("/api/restore", status_code=200, opt={WEIGHT: 3})
+async def restore_namespace(
+    data: JSONBody[RestoreBody],
+    caller: NamedDependency[Caller],
+    restore: NamedDependency[Restore],
+) -> Answer:
+    """Rebuild index rows of a namespace from its blobs."""
+    namespace = bodies.namespace_of(data.namespace)
+    done = await restore.restore(caller, namespace, data.limit)
+    return {
+        "restored": done.restored,
+        "skipped": done.skipped,
+        "failed": done.failed,
+        "total": done.total,
+        "truncated": done.truncated,
+        "namespace": namespace,
+        "owner": account_text(caller.access.account),
+    }
+
+
+@post("/api/forget", status_code=200, opt={WEIGHT: 3})
+async def forget(
+    data: JSONBody[Tolerant],
+    access: NamedDependency[Access],
+    memory: NamedDependency[MemoryService],
+) -> Answer:
+    """Erase every memory of a namespace."""
+    namespace = bodies.namespace_of(data.namespace)
+    deleted = await memory.forget_namespace(access, namespace)
+    return {"deleted": deleted, "namespace": namespace, "owner": account_text(access.account)}
+
+
+@post("/api/stats", status_code=200)
+async def stats(
+    data: JSONBody[Tolerant],
+    access: NamedDependency[Access],
+    database: NamedDependency[Database],
+) -> Answer:
+    """Number and sealed size of a namespace's memories."""
+    found = await namespace_stats(access, database, bodies.namespace_of(data.namespace))
+    return found | {"owner": account_text(access.account)}
+
+
+@get("/v1/owners/{owner:str}/namespaces")
+async def owner_namespaces(
+    owner: FromPath[str],
+    access: NamedDependency[Access],
+    database: NamedDependency[Database],
+    updated_after: FromQuery[str | None] = None,
+    limit: Annotated[int, QueryParameter(ge=1)] = 100,
+) -> Answer:
+    """A page of one's own namespaces, oldest change first: the last cursor finds later changes."""
+    check_account(owner, access)
+    after = _changed(updated_after)
+    found = await namespace_rows.summaries(database, access.account, access.namespaces)
+    newest = {r["namespace_id"]: r for r in found}
+    ordered = sorted((_change(r), r["namespace_id"]) for r in newest.values())
+    later = [place for place in ordered if place > after]
+    page = later[: min(limit, NAMESPACES_PAGE_MAX)]
+    last_change, last_id = page[-1] if page else after
+    return {
+        "namespaces": [_namespace(newest[namespace_id]) for _, namespace_id in page],
+        "next_cursor": f"{last_change}.{last_id}",
+        "has_more": len(later) > len(page),
+        "snapshot_version": ordered[-1][0] if ordered else 0,
+    }
+
+
+def _changed(cursor: str | None) -> tuple[int, int]:
+    """The place after which a page begins: (time of the last change in µs, namespace id)."""
+    if cursor is None:
+        return 0, 0
+    if not _CURSOR.fullmatch(cursor):
+        raise BadRequest("updated_after is not the next_cursor of an earlier page.")
+    change, _, namespace_id = cursor.partition(".")
+    return int(change), int(namespace_id)
+
+
+def _change(row: Row) -> int:
+    since: timedelta = row["updated_at"] - datetime(1970, 1, 1, tzinfo=UTC)
+    return since // timedelta(microseconds=1)
+
+
+def _namespace(row: Row) -> Answer:
+    return {
+        "id": str(row["namespace_id"]),
+        "name": row["name"],
+        "memory_count": row["memory_count"],
+        "storage_used": row["storage_bytes"],
+        "updated_at": rfc3339(row["updated_at"]),
+    }
+
+
+HANDLERS: Final = (
+    remember,
+    remember_status,
+    remember_bulk,
+    bulk_status,
+    recall,
+    analyze,
+    ask,
+    restore_namespace,
+    forget,
+    stats,
+    owner_namespaces,
+)

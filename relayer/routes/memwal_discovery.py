@@ -1,0 +1,84 @@
+"""What MemWal's clients ask before anything else: version, health, and a stand-in for a blockchain.
+
+Not here: what the stand-in says (`sui.py`).
+"""
+
+from typing import Any, Final
+
+from litestar import Request, Response, get, post
+from litestar.di import NamedDependency
+from litestar.params import SkipValidation
+
+from relayer import __version__, bodies, sui
+from relayer.checks import PUBLIC
+from relayer.embedding.embedders import Embedder
+from relayer.errors import BadRequest
+from relayer.llm import PROMPT_VERSIONS
+from relayer.public_url import PublicUrl
+from relayer.routes.arguments import Answer
+from relayer.words import INDEX_VERSION
+
+API_VERSION: Final = "1.0.0"
+
+
+def version_contract() -> Answer:
+    """What every MemWal client checks before its first call."""
+    return {
+        "relayerVersion": __version__,
+        "apiVersion": API_VERSION,
+        "minSupportedSdk": {"typescript": "0.0.1", "python": "0.1.0", "mcp": "0.0.1"},
+        "featureFlags": {"hybridSearch": True, "sealedAccounts": True},
+        "deprecations": [],
+        "build": {"name": "memrelay", "version": __version__},
+    }
+
+
+@get("/version", opt={PUBLIC: True})
+async def version() -> Answer:
+    """The version contract."""
+    return version_contract()
+
+
+@get("/health", opt={PUBLIC: True})
+async def health(
+    embedder: NamedDependency[SkipValidation[Embedder | None]],  # a protocol, not a class
+) -> Answer:
+    """That the relayer is up, its version contract, and what it indexes memories by."""
+    return version_contract() | {
+        "status": "ok",
+        "version": __version__,
+        "mode": "relayer",
+        "prompt_versions": PROMPT_VERSIONS,
+        "embedding_version": None if embedder is None else embedder.version,
+        "index_version": INDEX_VERSION,
+    }
+
+
+@get("/config", opt={PUBLIC: True})
+async def config(request: Request[Any, Any, Any], public_url: NamedDependency[PublicUrl]) -> Answer:
+    """Where MemWal's clients find what they take for a blockchain: here."""
+    return {
+        "packageId": sui.PACKAGE_ID,
+        "network": "local",
+        "suiRpcUrl": public_url.of(request) + "/sui",
+    }
+
+
+@post("/sui", status_code=200, opt={PUBLIC: True})
+async def sui_json_rpc(request: Request[Any, Any, Any]) -> Answer:
+    """JSON-RPC: the package exists, in version 1."""
+    try:
+        call = bodies.decode(await request.body(), Any)
+    except BadRequest:
+        call = None
+    return sui.json_rpc(call)
+
+
+@post("/sui/sui.rpc.v2.LedgerService/BatchGetObjects", status_code=200, opt={PUBLIC: True})
+async def sui_grpc_web(request: Request[Any, Any, Any]) -> Response[bytes]:
+    """The same over gRPC-web."""
+    answer = sui.grpc_web_objects(await request.body())
+    return Response(answer, media_type="application/grpc-web-text")
+
+
+HANDLERS: Final = (version, health, config, sui_json_rpc, sui_grpc_web)

@@ -1,0 +1,120 @@
+"""MemWal's routes for clients that encrypt by themselves: embed, remember and recall by vector.
+
+Not here: what these do (`manual.py`), MemWal's other routes (`memwal.py`).
+"""
+
+import base64
+from typing import Annotated, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from litestar import post
+from litestar.di import NamedDependency
+from litestar.params import JSONBody, SkipValidation
+from msgspec import Meta
+
+from relayer import bodies
+from relayer.access import Access
+from relayer.checks import WEIGHT
+from relayer.embedding.embedders import Embedder
+from relayer.errors import BadRequest, TooLarge, Unavailable
+from relayer.manual import Manual
+from relayer.opening import Caller
+from relayer.routes.arguments import Answer
+from relayer.routes.memwal import Tolerant
+from relayer.sealed.keys import account_text
+from relayer.settings import Limits
+
+Vector = Annotated[list[float], Meta(min_length=1, max_length=Limits.embedding_dim_max)]
+
+
+class EmbedBody(msgspec.Struct):
+    """POST /api/embed."""
+
+    text: str
+
+
+class ManualBody(Tolerant):
+    """POST /api/remember/manual."""
+
+    vector: Vector
+    encrypted_data: str | None = None
+
+
+class ManualRecallBody(Tolerant):
+    """POST /api/recall/manual."""
+
+    vector: Vector
+    limit: bodies.RecallLimit = 10
+
+
+@post("/api/embed", status_code=200)
+async def embed(
+    data: JSONBody[EmbedBody],
+    access: NamedDependency[Access],
+    embedder: NamedDependency[SkipValidation[Embedder | None]],  # a protocol, not a class
+) -> Answer:
+    """The vector of a text, as the embedder gives it."""
+    text = bodies.checked_text(data.text, Limits.bulk_text_bytes_max)
+    if embedder is None:
+        raise Unavailable("This relayer has no embedder.", code="embedder.unavailable")
+    vectors = await embedder.embed([text], account=access.account)
+    return {"vector": vectors[0].tolist()}
+
+
+@post("/api/remember/manual", status_code=200, opt={WEIGHT: 3})
+async def remember_manual(
+    data: JSONBody[ManualBody],
+    caller: NamedDependency[Caller],
+    manual: NamedDependency[Manual],
+) -> Answer:
+    """Keep a client's own ciphertext under its own vector."""
+    if data.encrypted_data is None:
+        raise BadRequest(
+            "Send encrypted_data: this relayer stores blobs itself and cannot fetch a blob_id.",
+            code="manual.blob_id",
+        )
+    if len(data.encrypted_data) > Limits.manual_bytes_max * 4 // 3 + 4:
+        raise TooLarge(f"encrypted_data may have at most {Limits.manual_bytes_max} bytes.")
+    try:
+        ciphertext = base64.b64decode(data.encrypted_data, validate=True)
+    except ValueError:
+        raise BadRequest("encrypted_data is not base64.") from None
+    namespace = bodies.namespace_of(data.namespace)
+    memory_id, blob_id = await manual.remember(caller, namespace, ciphertext, _vector(data.vector))
+    return {
+        "id": str(memory_id),
+        "blob_id": blob_id,
+        "owner": account_text(caller.access.account),
+        "namespace": namespace,
+    }
+
+
+@post("/api/recall/manual", status_code=200)
+async def recall_manual(
+    data: JSONBody[ManualRecallBody],
+    caller: NamedDependency[Caller],
+    manual: NamedDependency[Manual],
+) -> Answer:
+    """The nearest of a client's own ciphertexts."""
+    namespace = bodies.namespace_of(data.namespace)
+    hits = await manual.recall(caller, namespace, _vector(data.vector), data.limit)
+    return {
+        "results": [{"blob_id": name, "distance": distance} for name, distance in hits],
+        "total": len(hits),
+    }
+
+
+def _vector(values: list[float]) -> npt.NDArray[np.float32]:
+    """The vector at unit length: only its direction is searched for."""
+    vector = np.asarray(values, dtype=np.float64)
+    largest = np.abs(vector).max()
+    if not largest > 0:
+        raise BadRequest("vector must not be zero.")
+    scaled = vector / largest  # else squares of extreme values would leave the range of a float
+    unit: npt.NDArray[np.float32] = (scaled / np.linalg.norm(scaled)).astype(np.float32)
+    return unit
+
+
+HANDLERS: Final = (embed, remember_manual, recall_manual)

@@ -1,0 +1,109 @@
+"""Our own routes by which an account moves: export from here, import to here.
+
+Not here: what these do (`leaving.py`, `arriving.py`), the records (`moved.py`).
+"""
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from litestar import get, post
+from litestar.di import NamedDependency
+from litestar.params import FromQuery, JSONBody, QueryParameter
+from msgspec import Meta, field
+
+from relayer import bodies
+from relayer.access import Access
+from relayer.arriving import Arrival, Arriving
+from relayer.checks import WEIGHT
+from relayer.errors import BadRequest
+from relayer.leaving import Leaving, Part
+from relayer.moved import (
+    Moved,
+    MovedAccount,
+    MovedEpisode,
+    MovedGrant,
+    MovedMemory,
+    MovedNamespace,
+    MovedTombstone,
+)
+from relayer.routes import shapes
+from relayer.routes.arguments import Answer, check_relayer, parse_id
+from relayer.sealed.keys import Identity
+from relayer.settings import Limits
+
+
+class ImportBody(bodies.Change):
+    """POST /v1/import."""
+
+    account: MovedAccount | None = None
+    grants: Annotated[list[MovedGrant], Meta(max_length=Limits.page_limit_max)] = field(
+        default_factory=list
+    )
+    namespaces: Annotated[list[MovedNamespace], Meta(max_length=Limits.page_limit_max)] = field(
+        default_factory=list
+    )
+    tombstones: Annotated[list[MovedTombstone], Meta(max_length=Limits.page_limit_max)] = field(
+        default_factory=list
+    )
+    memories: Annotated[list[MovedMemory], Meta(max_length=Limits.page_limit_max)] = field(
+        default_factory=list
+    )
+    episodes: Annotated[list[MovedEpisode], Meta(max_length=Limits.page_limit_max)] = field(
+        default_factory=list
+    )
+
+
+@get("/export", opt={WEIGHT: 3})
+async def export(
+    access: NamedDependency[Access],
+    leaving: NamedDependency[Leaving],
+    part: FromQuery[Part],
+    cursor: FromQuery[str] = "",
+    ids: Annotated[list[str] | None, QueryParameter(max_items=Limits.exported_ids_max)] = None,
+) -> Answer:
+    """A page of what the account has here, sealed as it is; for owners."""
+    if ids is None:
+        page, following = await leaving.page(access, part, cursor)
+    elif part == "memories":
+        page, following = await leaving.memories(access, [parse_id(i) for i in ids], cursor)
+    else:
+        raise BadRequest("ids are of memories.")
+    return {"part": part, "records": [_moved(item) for item in page], "next": following}
+
+
+@post("/import", status_code=200, opt={WEIGHT: 10}, request_max_body_size=Limits.import_bytes_max)
+async def import_moved(
+    data: JSONBody[ImportBody],
+    access: NamedDependency[Access],
+    arriving: NamedDependency[Arriving],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Take in what an account had at another relayer; for owners."""
+    check_relayer(data.relayer, identity)
+    arrived = await arriving.take_in(access, arrival_of(data))
+    return {
+        "grants": arrived.grants,
+        "results": [{"id": str(i), "status": status} for i, status in arrived.results],
+        "receipts": shapes.receipts(arrived.receipts),
+    }
+
+
+def arrival_of(body: ImportBody) -> Arrival:
+    """What an import brings."""
+    return Arrival(
+        account=body.account,
+        grants=body.grants,
+        namespaces=body.namespaces,
+        tombstones=body.tombstones,
+        memories=body.memories,
+        episodes=body.episodes,
+    )
+
+
+def _moved(item: Moved) -> dict[str, Any]:
+    """A record of an export: bytes in base64, moments to the microsecond."""
+    built: dict[str, Any] = msgspec.to_builtins(item)
+    return built
+
+
+HANDLERS: Final = (export, import_moved)

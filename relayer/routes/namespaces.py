@@ -1,0 +1,122 @@
+"""Our own routes on namespaces: list, count, restore, and how long they keep what they hold.
+
+Not here: what these do (`restore.py`, `expiry.py`), erasing one (`forgetting.py`).
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+from litestar import Request, get, post, put
+from litestar.di import NamedDependency
+from litestar.params import FromQuery, JSONBody
+from msgspec import Meta
+
+from relayer import bodies
+from relayer.access import Access
+from relayer.checks import WEIGHT
+from relayer.database import listing
+from relayer.database import namespaces as namespace_rows
+from relayer.database.pool import Database
+from relayer.expiry import Expiry
+from relayer.opening import Caller
+from relayer.restore import Restore
+from relayer.routes import shapes
+from relayer.routes.arguments import Answer, check_relayer, namespace_in_path
+from relayer.sealed.keys import Identity, Namespace
+from relayer.settings import Limits
+
+
+class RestoreBody(bodies.Change):
+    """POST /v1/restore."""
+
+    namespace: str = bodies.DEFAULT_NAMESPACE
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
+
+
+class NamespaceBody(bodies.Change):
+    """PUT /v1/namespaces/{name}."""
+
+    ttl_s: Annotated[int, Meta(ge=Limits.ttl_s_min, le=Limits.ttl_s_max)] | None
+
+
+@get("/namespaces")
+async def list_namespaces(
+    access: NamedDependency[Access], database: NamedDependency[Database]
+) -> Answer:
+    """The namespaces the key may read."""
+    return {"namespaces": await namespaces_shown(access, database, access.namespaces)}
+
+
+async def namespaces_shown(
+    access: Access, database: Database, names: Sequence[Namespace] | None
+) -> list[Answer]:
+    """Those of these namespaces that are there, in their order; of all for None."""
+    found = await namespace_rows.summaries(database, access.account, names)
+    aside = await listing.set_aside(database, access.account)
+    nothing = listing.SetAside()
+    return [shapes.namespace(row, aside.get(row["namespace_id"], nothing)) for row in found]
+
+
+@get("/stats")
+async def stats(
+    access: NamedDependency[Access],
+    database: NamedDependency[Database],
+    namespace: FromQuery[str] = bodies.DEFAULT_NAMESPACE,
+) -> Answer:
+    """Number and sealed size of a namespace's memories."""
+    return await namespace_stats(access, database, bodies.namespace_of(namespace))
+
+
+async def namespace_stats(access: Access, database: Database, namespace: Namespace) -> Answer:
+    """The same for both protocols.
+
+    Raises:
+        NotAllowed: not a reader of the namespace.
+    """
+    access.require(namespace, "reader")
+    found = await namespaces_shown(access, database, [namespace])
+    nothing = {"memory_count": 0, "storage_bytes": 0, "updated_at": None}
+    shown = found[0] if found else nothing
+    return {"namespace": namespace} | {name: shown[name] for name in nothing}
+
+
+@post("/restore", status_code=200, opt={WEIGHT: 3})
+async def restore_namespace(
+    data: JSONBody[RestoreBody],
+    caller: NamedDependency[Caller],
+    restore: NamedDependency[Restore],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Rebuild index rows of a namespace from its blobs."""
+    check_relayer(data.relayer, identity)
+    namespace = bodies.namespace_of(data.namespace)
+    done = await restore.restore(caller, namespace, data.limit)
+    return {
+        "restored": done.restored,
+        "skipped": done.skipped,
+        "failed": done.failed,
+        "total": done.total,
+        "truncated": done.truncated,
+        "namespace": namespace,
+    }
+
+
+@put("/namespaces/{name:path}", opt={WEIGHT: 5})
+async def keep_namespace(
+    request: Request[Any, Any, Any],
+    data: JSONBody[NamespaceBody],
+    access: NamedDependency[Access],
+    expiry: NamedDependency[Expiry],
+    database: NamedDependency[Database],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Say how long a namespace keeps what is stored there."""
+    check_relayer(data.relayer, identity)
+    namespace = namespace_in_path(request)
+    kept = await expiry.keep(access, namespace, data.ttl_s)
+    found = await namespaces_shown(access, database, [namespace])
+    shape = found[0] if found else {"name": namespace}
+    return shape | {"ttl_s": kept.ttl_s, "changed": kept.changed, "more": kept.more}
+
+
+HANDLERS: Final = (list_namespaces, stats, restore_namespace, keep_namespace)

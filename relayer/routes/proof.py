@@ -1,0 +1,169 @@
+"""Our own routes by which anybody checks this relayer: statement, receipts, inventory, blobs.
+
+Not here: what these read (`proof.py` of the package above).
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+from litestar import get, post
+from litestar.di import NamedDependency
+from litestar.params import FromQuery, JSONBody, QueryParameter
+from msgspec import Meta
+
+from relayer import bodies
+from relayer.access import Access
+from relayer.checks import PUBLIC, WEIGHT
+from relayer.clock import rfc3339_ms, to_ms
+from relayer.custody import Custody
+from relayer.database import accounts as account_rows
+from relayer.database.pool import Database, Row
+from relayer.errors import BadRequest, Corrupted, NotFound
+from relayer.memory import LAST_SEQ
+from relayer.proof import Blobs, Inventory, Proof, require_whole
+from relayer.routes import shapes
+from relayer.routes.arguments import Answer, PageLimit
+from relayer.sealed import envelope
+from relayer.sealed.envelope import blob_hash
+from relayer.sealed.primitives import CryptoError, to_base64
+from relayer.settings import Limits
+
+INVENTORY_NAMES: Final = 64
+_TYPES: Final = {
+    envelope.MEMORY: "memory",
+    envelope.EPISODE: "episode",
+    envelope.SUMMARY: "summary",
+}
+
+
+class BlobsBody(bodies.Strict):
+    """POST /v1/blobs."""
+
+    blob_ids: Annotated[list[str], Meta(min_length=1, max_length=Limits.blobs_asked_max)]
+
+
+@get("/relayer", opt={PUBLIC: True})
+async def relayer_statement(
+    custody: NamedDependency[Custody], proof: NamedDependency[Proof]
+) -> Answer:
+    """The relayer's signed statement, and how it came to have the key that signs it."""
+    return {
+        "statement": to_base64(custody.statement()),
+        "succession": [to_base64(signed) for signed in proof.succession],
+    }
+
+
+@get("/receipts")
+async def list_receipts(
+    access: NamedDependency[Access],
+    database: NamedDependency[Database],
+    after: Annotated[int, QueryParameter(ge=0, le=LAST_SEQ)] = 0,
+    limit: PageLimit = 100,
+) -> Answer:
+    """The account's chain of receipts, for those who may see the whole account."""
+    require_whole(access)
+    row = await account_rows.find_account(database, access.account)
+    if row is None:
+        raise NotFound("No such account.")
+    signed = await account_rows.receipts_after(database, access.account, after, limit)
+    return {
+        "receipts": shapes.receipts(signed),
+        "seq": row["receipt_seq"],
+        "head": row["receipt_head"].hex(),
+    }
+
+
+@get("/checkpoint")
+async def get_checkpoint(access: NamedDependency[Access], proof: NamedDependency[Proof]) -> Answer:
+    """Where the account's chain of receipts stands now, signed."""
+    return {"checkpoint": to_base64(await proof.checkpoint(access))}
+
+
+@get("/inventory", opt={WEIGHT: 2})
+async def list_inventory(
+    access: NamedDependency[Access],
+    proof: NamedDependency[Proof],
+    namespaces: Annotated[list[str] | None, QueryParameter(max_items=INVENTORY_NAMES)] = None,
+    cursor: FromQuery[str] = "",
+    limit: PageLimit = 200,
+) -> Answer:
+    """A page of what is stored, by name: every revision of every memory, then the turns."""
+    named = None if namespaces is None else [bodies.namespace_of(n) for n in namespaces]
+    return _inventory(await proof.inventory(access, named, cursor, limit))
+
+
+def _inventory(page: Inventory) -> dict[str, Any]:
+    """A page of what is stored, by name."""
+    items = [_revision(row) for row in page.revisions] + [_turn(row) for row in page.turns]
+    return {"items": items, "next_cursor": page.cursor}
+
+
+def _revision(row: Row) -> dict[str, Any]:
+    return {
+        **_named(row),
+        "type": _TYPES[row["type"]],
+        "revision": row["revision"],
+        "format": row["format"],
+        "seq": row["seq"],
+        "earlier": row["revision_of"] is not None,
+        "pinned": row["pinned"],
+        "review": row["review"],
+        "stale": row["stale"],
+        "superseded_at": rfc3339_ms(to_ms(row["superseded_at"])),  # as `state` objects round it
+        "superseded_by": None if row["superseded_by"] is None else str(row["superseded_by"]),
+    }
+
+
+def _turn(row: Row) -> dict[str, Any]:
+    kept = {"type": "episode", "revision": 1, "format": "sealed", "seq": None, "earlier": False}
+    state = {"pinned": False, "review": None, "stale": False}
+    return {**_named(row), **kept, **state, "superseded_at": None, "superseded_by": None}
+
+
+def _named(row: Row) -> dict[str, Any]:
+    return {
+        "id": str(row["id"]),
+        "namespace": row["namespace"],
+        "epoch": row["epoch"],
+        "blob_id": shapes.blob_name(row["blob_id"]),
+        "size": row["size_bytes"],
+    }
+
+
+@post("/blobs", status_code=200, opt={WEIGHT: 5})
+async def read_blobs(
+    data: JSONBody[BlobsBody],
+    access: NamedDependency[Access],
+    proof: NamedDependency[Proof],
+) -> Answer:
+    """Stored bytes as they are, sealed."""
+    return _blobs(await proof.blobs(access, blob_names(data.blob_ids)))
+
+
+def blob_names(names: Sequence[str]) -> list[str]:
+    """Distinct blob ids, in order.
+
+    Raises:
+        BadRequest: one is no blob id.
+    """
+    try:
+        for name in names:
+            blob_hash(name)
+    except CryptoError:
+        raise BadRequest("blob_ids has something in it that is no blob id.") from None
+    return list(dict.fromkeys(names))
+
+
+def _blobs(read: Blobs) -> dict[str, Any]:
+    """Stored bytes as they are, and what is wrong with those that are not."""
+    return {"blobs": [_blob(name, data) for name, data in read.found.items()], "left": read.left}
+
+
+def _blob(name: str, data: bytes | Corrupted | None) -> dict[str, Any]:
+    if isinstance(data, bytes):
+        return {"blob_id": name, "data": to_base64(data), "problem": None}
+    problem = "missing" if data is None else "altered"
+    return {"blob_id": name, "data": None, "problem": problem}
+
+
+HANDLERS: Final = (relayer_statement, list_receipts, get_checkpoint, list_inventory, read_blobs)

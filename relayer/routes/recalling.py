@@ -1,0 +1,229 @@
+"""Our own routes that find memories: recall, and ask.
+
+Not here: what a query does (`recall.py`), who answers (`asking.py`).
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Final, Literal
+
+from litestar import post
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
+from msgspec import Meta, field
+
+from relayer import bodies
+from relayer.asking import Asking
+from relayer.checks import WEIGHT
+from relayer.errors import BadRequest
+from relayer.memory import MemoryService
+from relayer.opening import Caller
+from relayer.query import fusion
+from relayer.recall import Found, Query, Recalled, RecallService
+from relayer.record import Kind
+from relayer.routes import shapes
+from relayer.routes.arguments import Answer
+from relayer.sealed.keys import Namespace, PublicKey
+from relayer.settings import Limits
+
+Mode = Literal["hybrid", "keyword", "vector", "keyword_first"]
+Alias = Annotated[str, Meta(min_length=1, max_length=Limits.alias_characters_max)]
+
+
+class Narrowed(bodies.Strict):
+    """Where to look, and what may be found there."""
+
+    namespace: str | None = None
+    namespaces: (
+        Annotated[list[str], Meta(min_length=1, max_length=Limits.recall_namespaces_max)] | None
+    ) = None
+    kinds: Annotated[list[Kind], Meta(min_length=1)] | None = None
+    tags: Annotated[list[bodies.Tag], Meta(max_length=Limits.tags_max)] = field(
+        default_factory=list
+    )
+    after: bodies.Moment | None = None
+    before: bodies.Moment | None = None
+    as_of: bodies.Moment | None = None
+
+
+class RecallBody(Narrowed, kw_only=True):
+    """POST /v1/recall."""
+
+    query: str
+    limit: bodies.RecallLimit = 10
+    mode: Mode = "hybrid"
+    min_primary_results: Annotated[int, Meta(ge=0, le=Limits.recall_limit_max)] | None = None
+    vector_weight: bodies.Weight | None = None
+    text_weight: bodies.Weight | None = None
+    goal: str | None = None
+    aliases: Annotated[
+        dict[Alias, Annotated[list[Alias], Meta(min_length=1, max_length=Limits.alias_words_max)]],
+        Meta(max_length=Limits.aliases_max),
+    ] = field(default_factory=dict)
+    source: bodies.Source | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    writers: (
+        Annotated[list[bodies.HexKey], Meta(min_length=1, max_length=Limits.recall_writers_max)]
+        | None
+    ) = None
+    min_relevance: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    scoring_weights: bodies.ScoringWeights | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=Limits.recall_tokens_max)] | None = None
+    explain: bool = False
+
+
+class AskBody(Narrowed, kw_only=True):
+    """POST /v1/ask."""
+
+    question: str
+    limit: bodies.RecallLimit = 5
+
+
+@post("/recall", status_code=200)
+async def recall(
+    data: JSONBody[RecallBody],
+    caller: NamedDependency[Caller],
+    recaller: NamedDependency[RecallService],
+    memory: NamedDependency[MemoryService],
+) -> Answer:
+    """The memories that answer a query, best first."""
+    recalled = await recaller.recall(caller, query_of(data, memory.now()))
+    return _recalled(recalled, explain=data.explain)
+
+
+def _recalled(answer: Recalled, *, explain: bool) -> dict[str, Any]:
+    """What a query found; with a budget, how much of it was used, too."""
+    shape = {
+        "results": [_result(found, explain=explain) for found in answer.found],
+        "total": len(answer.found),
+        "dropped_count": answer.dropped,
+        "degraded": answer.degraded,
+    }
+    if answer.tokens is not None:
+        shape |= {"tokens": answer.tokens, "left_out": answer.left_out}
+    return shape
+
+
+def _result(found: Found, *, explain: bool) -> dict[str, Any]:
+    """One recalled memory."""
+    hit = found.hit
+    shape = shapes.memory(found.memory) | {"distance": hit.distance, "score": hit.score}
+    if found.tokens is not None:
+        shape["tokens"] = found.tokens
+    if explain:
+        shape["explain"] = {
+            "cosine": hit.cosine,
+            "keyword": hit.relevance,
+            "matched": list(hit.matched),
+            "parts": {
+                "meaning": hit.meaning,
+                "words": hit.words,
+                "neighbours": hit.neighbours,
+                "period": hit.period,
+                "recency": hit.recency,
+                "importance": hit.importance,
+            },
+        }
+    return shape
+
+
+@post("/ask", status_code=200, opt={WEIGHT: 2})
+async def ask(
+    data: JSONBody[AskBody],
+    caller: NamedDependency[Caller],
+    asking: NamedDependency[Asking],
+    memory: NamedDependency[MemoryService],
+) -> Answer:
+    """A language model's answer from what is recalled."""
+    answer = await asking.ask(caller, question_of(data, memory.now()))
+    return {
+        "answer": answer.text,
+        "memories_used": len(answer.memories),
+        "memories": [_result(f, explain=False) for f in answer.memories],
+    }
+
+
+def query_of(body: RecallBody, now: datetime) -> Query:
+    """What to recall.
+
+    Raises:
+        BadRequest, TooLarge: out of range, or members that exclude each other.
+    """
+    goal, writers = body.goal, body.writers
+    return replace(
+        _narrowed(body, bodies.checked_text(body.query, Limits.query_bytes_max, "query"), now),
+        limit=body.limit,
+        mode=body.mode,
+        min_primary_results=_min_primary_results(body),
+        goal=None if goal is None else bodies.checked_text(goal, Limits.goal_bytes_max, "goal"),
+        aliases=body.aliases,
+        source=body.source,
+        metadata=bodies.checked_metadata(body.metadata),
+        writers=None if writers is None else [PublicKey(bytes.fromhex(w)) for w in writers],
+        min_relevance=body.min_relevance,
+        leg_weights=_leg_weights(body),
+        weights=bodies.weights_of(body.scoring_weights),
+        max_tokens=body.max_tokens,
+    )
+
+
+def question_of(body: AskBody, now: datetime) -> Query:
+    """What to recall for an answer.
+
+    Raises:
+        BadRequest, TooLarge: out of range, or members that exclude each other.
+    """
+    text = bodies.checked_text(body.question, Limits.query_bytes_max, "question")
+    return replace(_narrowed(body, text, now), limit=body.limit)
+
+
+def _narrowed(body: Narrowed, text: str, now: datetime) -> Query:
+    bodies.check_moments(after=body.after, before=body.before, as_of=body.as_of)
+    if body.after is not None and body.before is not None and body.after >= body.before:
+        raise BadRequest("before is not later than after.")
+    # A caller's clock may run ahead as far as its signatures may.
+    if body.as_of is not None and body.as_of > now + timedelta(seconds=Limits.clock_skew_s_max):
+        raise BadRequest("as_of is in the future.")
+    return Query(
+        text=text,
+        namespaces=_namespaces(body),
+        kinds=body.kinds,
+        tags=body.tags,
+        after=body.after,
+        before=body.before,
+        as_of=body.as_of,
+    )
+
+
+def _namespaces(body: Narrowed) -> list[Namespace]:
+    if body.namespaces is None:
+        return bodies.namespaces_of(body.namespace, None)
+    if body.namespace is not None:
+        raise BadRequest("namespace and namespaces exclude each other.")
+    names = [bodies.namespace_of(name) for name in body.namespaces]
+    if len(set(names)) < len(names):
+        raise BadRequest("namespaces has a name twice.")
+    return names
+
+
+def _min_primary_results(body: RecallBody) -> int:
+    if body.min_primary_results is None:
+        return Query.min_primary_results
+    if body.mode != "keyword_first":
+        raise BadRequest("min_primary_results is for the mode keyword_first.")
+    return body.min_primary_results
+
+
+def _leg_weights(body: RecallBody) -> fusion.Weights | None:
+    if body.vector_weight is None and body.text_weight is None:
+        return None
+    if body.vector_weight is None or body.text_weight is None:
+        raise BadRequest("vector_weight and text_weight are given together.")
+    if body.mode != "hybrid":
+        raise BadRequest("vector_weight and text_weight are for the mode hybrid.")
+    if body.vector_weight == body.text_weight == 0:
+        raise BadRequest("vector_weight and text_weight are not both 0.")
+    return fusion.Weights(body.vector_weight, body.text_weight)
+
+
+HANDLERS: Final = (recall, ask)

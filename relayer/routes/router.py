@@ -1,0 +1,49 @@
+"""Every route there is, in one table.
+
+Not here: the routes; they stand by concern in the modules beside this one.
+"""
+
+from litestar import Router
+from litestar.handlers import HTTPRouteHandler
+
+from relayer.routes import (
+    accounts,
+    consolidating,
+    correcting,
+    events,
+    forgetting,
+    keys,
+    memories,
+    memwal,
+    memwal_discovery,
+    memwal_manual,
+    moving,
+    namespaces,
+    proof,
+    recalling,
+    turns,
+)
+
+
+def all_routes() -> list[Router | HTTPRouteHandler]:
+    """Our own under /v1, then MemWal's; paths that modules share have to be in one router."""
+    own = [
+        *accounts.HANDLERS,
+        *keys.HANDLERS,
+        *namespaces.HANDLERS,
+        *memories.HANDLERS,
+        *recalling.HANDLERS,
+        *correcting.HANDLERS,
+        *turns.HANDLERS,
+        *forgetting.HANDLERS,
+        *consolidating.HANDLERS,
+        *moving.HANDLERS,
+        *proof.HANDLERS,
+        *events.HANDLERS,
+    ]
+    return [
+        Router(path="/v1", route_handlers=own),
+        *memwal.HANDLERS,
+        *memwal_manual.HANDLERS,
+        *memwal_discovery.HANDLERS,
+    ]

@@ -1,0 +1,102 @@
+"""Our own routes on conversations: those that are kept or wait for their facts.
+
+Not here: what these do (`turns.py` of the package above, `analysis.py`).
+"""
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from litestar import get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, FromQuery, JSONBody
+
+from relayer import bodies
+from relayer.analysis import Analysis
+from relayer.checks import WEIGHT
+from relayer.clock import rfc3339
+from relayer.errors import BadRequest
+from relayer.opening import Caller
+from relayer.routes import shapes
+from relayer.routes.arguments import Answer, PageLimit, check_relayer, parse_id, parse_sequence
+from relayer.sealed.keys import Identity
+from relayer.turns import Place, Turn, Turns
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class TurnBody(bodies.Change):
+    """POST /v1/episodes/{id}/analyze."""
+
+
+@get("/episodes")
+async def list_episodes(
+    caller: NamedDependency[Caller],
+    turns: NamedDependency[Turns],
+    namespace: FromQuery[str | None] = None,
+    namespaces: FromQuery[list[str] | None] = None,
+    limit: PageLimit = 50,
+    cursor: FromQuery[str | None] = None,
+) -> Answer:
+    """A page of conversations that are kept or wait for their facts, newest first."""
+    page = await turns.newest(
+        caller,
+        bodies.namespaces_of(namespace, namespaces),
+        before=None if cursor is None else _place(cursor),
+        limit=limit,
+    )
+    return {
+        "episodes": [_turn(found) for found in page],
+        "next_cursor": _cursor(page[-1]) if len(page) == limit else None,
+    }
+
+
+def _cursor(turn: Turn) -> str:
+    return f"{(turn.created_at - _EPOCH) // _MICROSECOND}.{turn.id}"
+
+
+def _place(cursor: str) -> Place:
+    moment, _, turn = cursor.partition(".")
+    try:
+        return _EPOCH + parse_sequence(moment) * _MICROSECOND, uuid.UUID(turn)
+    except (ValueError, OverflowError):
+        raise BadRequest("cursor is not one of ours.") from None
+
+
+@get("/episodes/{episode_id:str}")
+async def get_episode(
+    episode_id: FromPath[str], caller: NamedDependency[Caller], turns: NamedDependency[Turns]
+) -> Answer:
+    """One conversation, with its text."""
+    found = await turns.get(caller, parse_id(episode_id))
+    return _turn(found) | {"text": found.text}
+
+
+@post("/episodes/{episode_id:str}/analyze", status_code=202, opt={WEIGHT: 5})
+async def analyze_episode(
+    episode_id: FromPath[str],
+    data: JSONBody[TurnBody],
+    caller: NamedDependency[Caller],
+    analysis: NamedDependency[Analysis],
+    identity: NamedDependency[Identity],
+) -> Answer:
+    """Take the facts out of a kept conversation once more."""
+    check_relayer(data.relayer, identity)
+    return shapes.analyzed(await analysis.again(caller, parse_id(episode_id)))
+
+
+def _turn(found: Turn) -> dict[str, Any]:
+    """A kept conversation, without its text."""
+    return {
+        "id": str(found.id),
+        "namespace": found.namespace,
+        "state": found.state,
+        "created_at": rfc3339(found.created_at),
+        "occurred_at": rfc3339(found.occurred_at),
+        "source": found.source,
+        "fact_ids": [str(i) for i in found.fact_ids],
+    }
+
+
+HANDLERS: Final = (list_episodes, get_episode, analyze_episode)

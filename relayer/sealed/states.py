@@ -1,0 +1,116 @@
+"""The signed object that says what holds of a memory beside what it says. Source: SPEC §4, §13.
+
+Not here: when one is due (`relayer.states`). The newest one of a memory, by `seq`, counts.
+"""
+
+import uuid
+from dataclasses import dataclass
+from typing import Any, Final
+
+from relayer.sealed.keys import (
+    AccountId,
+    Identity,
+    PublicKey,
+    account_text,
+    parse_account,
+    parse_public_key,
+)
+from relayer.sealed.objects import (
+    claimed,
+    integer_member,
+    open_object,
+    sign_object,
+    text_member,
+    uuid_member,
+)
+from relayer.sealed.primitives import CryptoError
+
+UNSAID: Final = -1
+_MEMBERS: Final = frozenset("relayer account memory revision seq time state".split())
+_LATER: Final = frozenset(["expires_at"])  # objects of before do not say it
+_STATE: Final = frozenset("pinned review stale superseded_at superseded_by".split())
+
+
+@dataclass(frozen=True)
+class SignedState:
+    """What a `state` object says; `seq` is that of its receipt, times are Unix milliseconds.
+
+    Attributes:
+        expires_ms: when its revision was to expire, as given; `UNSAID` in objects of before.
+    """
+
+    account: AccountId
+    memory: uuid.UUID
+    revision: int
+    seq: int
+    time_ms: int
+    pinned: bool
+    review: str | None
+    stale: bool
+    superseded_ms: int | None
+    superseded_by: uuid.UUID | None
+    expires_ms: int | None = UNSAID
+
+
+def sign_state(relayer: Identity, said: SignedState) -> bytes:
+    """The signed object."""
+    by = said.superseded_by
+    state = {
+        "pinned": said.pinned,
+        "review": said.review,
+        "stale": said.stale,
+        "superseded_at": said.superseded_ms,
+        "superseded_by": None if by is None else str(by),
+    }
+    members = {
+        "relayer": relayer.public_key.hex(),
+        "account": account_text(said.account),
+        "memory": str(said.memory),
+        "revision": said.revision,
+        "seq": said.seq,
+        "time": said.time_ms,
+        **({} if said.expires_ms == UNSAID else {"expires_at": said.expires_ms}),
+        "state": state,
+    }
+    return sign_object(relayer, "state", members)
+
+
+def open_state(signed: bytes, relayer: PublicKey) -> SignedState:
+    """What a `state` object of this relayer says.
+
+    Raises:
+        CryptoError: bad signature or members.
+    """
+    m = open_object(signed, "state", relayer, _MEMBERS, optional=_LATER)
+    state: Any = m["state"]
+    if m["relayer"] != relayer.hex() or not isinstance(state, dict) or state.keys() != _STATE:
+        raise CryptoError("another relayer's object or a malformed state")
+    if not isinstance(state["pinned"], bool) or not isinstance(state["stale"], bool):
+        raise CryptoError("a member has the wrong type")
+    expires = m.get("expires_at", UNSAID)
+    review, at, by = state["review"], state["superseded_at"], state["superseded_by"]
+    return SignedState(
+        account=parse_account(text_member(m["account"])),
+        memory=uuid_member(m["memory"]),
+        revision=integer_member(m["revision"], low=1),
+        seq=integer_member(m["seq"], low=1),
+        time_ms=integer_member(m["time"], low=0),
+        pinned=state["pinned"],
+        review=None if review is None else text_member(review),
+        stale=state["stale"],
+        superseded_ms=None if at is None else integer_member(at, low=0),
+        superseded_by=None if by is None else uuid_member(by),
+        expires_ms=expires if expires in (None, UNSAID) else integer_member(expires, low=0),
+    )
+
+
+def open_own_state(signed: bytes, *relayers: PublicKey) -> SignedState:
+    """The same of an object that any key signed which this relayer has had.
+
+    Raises:
+        CryptoError: bad signature or members, or another relayer's.
+    """
+    relayer = parse_public_key(claimed(signed, "relayer"))
+    if relayer not in relayers:
+        raise CryptoError("another relayer's object")
+    return open_state(signed, relayer)

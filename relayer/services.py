@@ -1,0 +1,314 @@
+"""The services, built once on a storage, and the worker that follows up.
+
+Not here: the parts, HTTP on top of them (`app.py`), what commands need of them (`storage.py`).
+"""
+
+from dataclasses import dataclass
+
+from relayer.analysis import Analysis
+from relayer.arrival import ArrivingRows
+from relayer.arriving import Arriving
+from relayer.asking import Asking
+from relayer.clock import Clock
+from relayer.closing import Closing
+from relayer.collection import Collector
+from relayer.consolidation import Consolidator
+from relayer.embedding.building import build_older_embedder
+from relayer.embedding.cache import CachedEmbedder
+from relayer.embedding.embedders import Embedder
+from relayer.embedding.models import Embedders
+from relayer.embedding.passages import count_bytes
+from relayer.eraser import Eraser
+from relayer.events.delivery import Delivery
+from relayer.events.outward import Poster
+from relayer.events.webhooks import Webhooks
+from relayer.expiry import Expiry
+from relayer.extraction.facts import Extractor
+from relayer.extraction.model import LlmExtractor
+from relayer.extraction.procedure import ProcedureFinder
+from relayer.extraction.rules import SentenceExtractor
+from relayer.extraction.summary import Summariser
+from relayer.forgetting import Forgetting
+from relayer.indexing import Indexer
+from relayer.intake import Intake
+from relayer.jobs import Worker
+from relayer.llm import LanguageModel
+from relayer.manual import Manual
+from relayer.memory import MemoryService
+from relayer.opening import Opener
+from relayer.query.vectors import QueryEmbedder
+from relayer.recall import RecallService
+from relayer.reseal import Resealer
+from relayer.restore import Restore
+from relayer.revising import Reviser
+from relayer.rotation import Rotations
+from relayer.runs import Runs
+from relayer.settings import Settings
+from relayer.states import States
+from relayer.storage import Storage, replay_on
+from relayer.turns import Turns
+from relayer.writer import Writer
+
+
+def build_language_model(settings: Settings) -> LanguageModel | None:
+    """The chat model the settings name, or None."""
+    if not settings.llm_model:
+        return None
+    return LanguageModel(
+        base_url=settings.openai_base_url,
+        api_key=settings.openai_api_key,
+        model=settings.llm_model,
+        timeout_s=settings.llm_timeout_s,
+    )
+
+
+@dataclass(frozen=True)
+class Services:
+    """What turns a checked request into an answer, and the worker that follows up."""
+
+    embedder: Embedder | None
+    memory: MemoryService
+    reviser: Reviser
+    turns: Turns
+    recaller: RecallService
+    indexer: Indexer
+    analysis: Analysis
+    asking: Asking
+    restore: Restore
+    manual: Manual
+    eraser: Eraser
+    forgetting: Forgetting
+    expiry: Expiry
+    closing: Closing
+    collector: Collector
+    rotations: Rotations
+    worker: Worker
+    resealer: Resealer
+    consolidator: Consolidator
+    runs: Runs
+    arriving: Arriving
+    webhooks: Webhooks
+    delivery: Delivery
+
+
+def build_services(
+    storage: Storage,
+    settings: Settings,
+    *,
+    embedder: Embedder | None,
+    language_model: LanguageModel | None,
+    clock: Clock,
+) -> Services:
+    """The services on a storage; the worker does not run yet."""
+    eraser = Eraser(
+        database=storage.database, outbox=storage.outbox, identity=storage.identity, clock=clock
+    )
+    states = States(outbox=storage.outbox, identity=storage.identity)
+    writer = Writer(
+        database=storage.database,
+        outbox=storage.outbox,
+        eraser=eraser,
+        states=states,
+        identity=storage.identity,
+        storage_bytes_max=settings.storage_bytes_max,
+        embeds=embedder is not None,
+        clock=clock,
+    )
+    intake = Intake(
+        database=storage.database, namespaces=storage.namespaces, writer=writer, clock=clock
+    )
+    opener = Opener(blobs=storage.blobs, embeds=embedder is not None)
+    forgetting = Forgetting(
+        database=storage.database, namespaces=storage.namespaces, eraser=eraser, clock=clock
+    )
+    memory = MemoryService(
+        database=storage.database,
+        opener=opener,
+        namespaces=storage.namespaces,
+        intake=intake,
+        forgetting=forgetting,
+        embeds=embedder is not None,
+        clock=clock,
+    )
+    reviser = Reviser(
+        database=storage.database,
+        outbox=storage.outbox,
+        opener=opener,
+        namespaces=storage.namespaces,
+        writer=writer,
+        states=states,
+        eraser=eraser,
+        identity=storage.identity,
+        embeds=embedder is not None,
+        clock=clock,
+    )
+    turns = Turns(database=storage.database, opener=opener, namespaces=storage.namespaces)
+    recaller = RecallService(
+        database=storage.database,
+        opener=opener,
+        namespaces=storage.namespaces,
+        embedder=QueryEmbedder(
+            database=storage.database,
+            embedders=Embedders(
+                current=embedder, load=lambda model_id: build_older_embedder(settings, model_id)
+            ),
+        ),
+        count_tokens=count_bytes if embedder is None else embedder.count_tokens,
+        clock=clock,
+    )
+    # The cache is for queries: what is stored is embedded once, and then perhaps by another file.
+    uncached = embedder.inner if isinstance(embedder, CachedEmbedder) else embedder
+    indexer = Indexer(database=storage.database, opener=opener, embedder=uncached)
+    rules = SentenceExtractor()
+    extractor: Extractor = rules if language_model is None else LlmExtractor(model=language_model)
+    analysis = Analysis(
+        recaller=recaller,
+        opener=opener,
+        intake=intake,
+        writer=writer,
+        extractor=extractor,
+        rules=rules,
+        model=language_model,
+        accounts=storage.accounts,
+        database=storage.database,
+        blobs=storage.blobs,
+        namespaces=storage.namespaces,
+        clock=clock,
+    )
+    resealer = Resealer(
+        database=storage.database,
+        blobs=storage.blobs,
+        outbox=storage.outbox,
+        namespaces=storage.namespaces,
+        identity=storage.identity,
+        clock=clock,
+    )
+    rotations = Rotations(
+        database=storage.database,
+        accounts=storage.accounts,
+        custody=storage.custody,
+        identity=storage.identity,
+        clock=clock,
+    )
+    expiry = Expiry(
+        database=storage.database,
+        namespaces=storage.namespaces,
+        eraser=eraser,
+        identity=storage.identity,
+        clock=clock,
+    )
+    closing = Closing(
+        database=storage.database,
+        blobs=storage.blobs,
+        outbox=storage.outbox,
+        identity=storage.identity,
+        clock=clock,
+    )
+    collector = Collector(
+        database=storage.database,
+        blobs=storage.blobs,
+        replay=replay_on(storage, clock),
+        relayers=storage.relayers,
+        clock=clock,
+    )
+    restore = Restore(
+        database=storage.database,
+        blobs=storage.blobs,
+        namespaces=storage.namespaces,
+        writer=writer,
+        identity=storage.identity,
+        relayers=storage.relayers,
+    )
+    consolidator = Consolidator(
+        database=storage.database,
+        outbox=storage.outbox,
+        opener=opener,
+        accounts=storage.accounts,
+        namespaces=storage.namespaces,
+        writer=writer,
+        states=states,
+        summariser=Summariser(model=language_model),
+        finder=ProcedureFinder(model=language_model),
+        identity=storage.identity,
+        clock=clock,
+    )
+    runs = Runs(
+        database=storage.database,
+        outbox=storage.outbox,
+        namespaces=storage.namespaces,
+        eraser=eraser,
+        states=states,
+        identity=storage.identity,
+        clock=clock,
+    )
+    worker = Worker(
+        connect_args=storage.connect_args,
+        database=storage.database,
+        indexer=indexer,
+        analysis=analysis,
+        resealer=resealer,
+        consolidator=consolidator,
+        runs=runs,
+        restore=restore,
+        custody=storage.custody,
+        namespaces=storage.namespaces,
+        outbox=storage.outbox,
+        chores=(expiry.expire, closing.purge, collector.collect),
+        clock=clock,
+    )
+    manual = Manual(
+        database=storage.database, namespaces=storage.namespaces, writer=writer, clock=clock
+    )
+    arriving = Arriving(
+        database=storage.database,
+        accounts=storage.accounts,
+        namespaces=storage.namespaces,
+        outbox=storage.outbox,
+        eraser=eraser,
+        rows=ArrivingRows(
+            database=storage.database,
+            outbox=storage.outbox,
+            states=states,
+            identity=storage.identity,
+            storage_bytes_max=settings.storage_bytes_max,
+            clock=clock,
+        ),
+        identity=storage.identity,
+        clock=clock,
+    )
+    return Services(
+        embedder=embedder,
+        memory=memory,
+        turns=turns,
+        reviser=reviser,
+        recaller=recaller,
+        indexer=indexer,
+        analysis=analysis,
+        asking=Asking(recaller=recaller, model=language_model),
+        restore=restore,
+        manual=manual,
+        eraser=eraser,
+        forgetting=forgetting,
+        expiry=expiry,
+        closing=closing,
+        collector=collector,
+        rotations=rotations,
+        worker=worker,
+        resealer=resealer,
+        consolidator=consolidator,
+        runs=runs,
+        arriving=arriving,
+        webhooks=Webhooks(
+            database=storage.database,
+            identity=storage.identity,
+            reach=settings.webhook_reach,
+            clock=clock,
+        ),
+        delivery=Delivery(
+            database=storage.database,
+            identity=storage.identity,
+            relayers=storage.relayers,
+            poster=Poster(reach=settings.webhook_reach),
+            clock=clock,
+        ),
+    )

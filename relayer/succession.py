@@ -1,0 +1,73 @@
+"""Replacing the relayer's own key, while it is stopped. Source: SPEC §16.
+
+Not here: the key file (`identity.py`), the rules of grants (`sealed.grants`).
+
+- The next key is durable before anything refers to it, and takes its place only when every managed
+  account has it for a custodian. Interrupted anywhere, it goes on from there.
+- Today's key signs the receipts of the handover: a chain is never signed by turns.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from relayer import identity as key_file
+from relayer.clock import Clock, to_ms
+from relayer.database import accounts as account_rows
+from relayer.errors import Conflict, NotFound
+from relayer.events import webhooks
+from relayer.running import running_url
+from relayer.sealed.keys import AccountId, Identity, PublicKey
+from relayer.sealed.primitives import random_key
+from relayer.sealed.succession import SUCCESSIONS_MAX, name_next
+from relayer.settings import Settings
+from relayer.storage import key_path, opened
+
+
+@dataclass(frozen=True)
+class Rotated:
+    """A relayer's key and the one before it; `accounts` that are managed were handed over."""
+
+    before: PublicKey
+    now: PublicKey
+    accounts: int
+
+
+async def rotate(settings: Settings, clock: Clock) -> Rotated:
+    """Give the relayer a new key that the old one names, and managed accounts to it.
+
+    Raises:
+        Conflict: a server runs on this data folder, or the key was replaced too often.
+        IdentityError: the key file cannot be used.
+    """
+    if running_url(settings.data_dir) is not None:
+        raise Conflict(
+            "Stop the relayer first, every replica of it: a running one would go on with the old"
+            " key.",
+            code="identity.in_use",
+        )
+    path, handed_over = key_path(settings), 0
+    async with opened(settings, clock, rotating=True) as storage:
+        successor, named = _successor(settings, storage.identity, storage.succession, clock)
+        for row in await account_rows.list_accounts(storage.database):
+            account = AccountId(row["account_id"])
+            with suppress(NotFound):  # it was erased
+                handed_over += await storage.accounts.hand_over(account, successor, named)
+        await webhooks.hand_over(storage.database, storage.identity, successor)
+    key_file.replace_identity(path)
+    return Rotated(storage.identity.public_key, successor.public_key, handed_over)
+
+
+def _successor(
+    settings: Settings, identity: Identity, succession: tuple[bytes, ...], clock: Clock
+) -> tuple[Identity, bytes]:
+    """The next key and the object that names it: those that wait, or new ones."""
+    path = key_path(settings)
+    waiting = key_file.next_path(path)
+    if not waiting.exists():
+        if len(succession) >= SUCCESSIONS_MAX:
+            raise Conflict("This relayer's key was replaced too often.", code="identity.too_many")
+        fresh = Identity(random_key())
+        named = name_next(identity, fresh.public_key, created_ms=to_ms(clock()))
+        key_file.write_next(path, fresh.seed, (*succession, named))
+    named = key_file.load_succession(waiting)[-1]
+    return key_file.load_identity(waiting), named

@@ -1,0 +1,106 @@
+"""Consolidation from a shell: begun, looked at, taken back, against a real relayer."""
+
+import asyncio
+import io
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memrelay.cli import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_USAGE
+from tests.client.test_memories_cli import Machine
+from tests.processes import RunningRelayer
+
+UNKNOWN = "00000000-0000-7000-8000-000000000000"
+TEA = "Anna prefers green tea in the morning."
+TEA_AGAIN = "Anna really prefers green tea in the morning."
+
+
+@pytest.fixture(params=["sealed", "managed"])
+def run(
+    request: pytest.FixtureRequest,
+    shared_relayer: RunningRelayer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Machine:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    machine = Machine(tmp_path / "profile.json", capsys)
+    machine("init", shared_relayer.url, "--custody", request.param)
+    return machine
+
+
+def done(run: Machine, run_id: str) -> Any:
+    """A run when it has come to its end."""
+    until = time.monotonic() + 60
+    while (shown := run("consolidate", "show", run_id))["state"] != "done":
+        assert time.monotonic() < until, shown
+        asyncio.run(asyncio.sleep(0.2))
+    return shown
+
+
+def test_a_run_is_listed_and_undone(run: Machine) -> None:
+    """capability 3.16: consolidation runs on demand, says all that it did, and is taken back."""
+    run.remember(TEA, "--wait")
+    kept = run.remember(TEA_AGAIN, "--wait")
+    monday = datetime.now(UTC) - timedelta(weeks=9)
+    monday -= timedelta(days=monday.weekday())
+    for n, what in enumerate(("roof", "door", "rent", "lift", "garden")):
+        moment = (monday + timedelta(hours=n)).isoformat()
+        text = f"Anna met the landlord about the {what}."
+        run.remember(text, "--kind", "episodic", "--event-time", moment)
+    before = {m["id"] for m in run("list")["memories"]}
+    planned = run("consolidate", "--dry-run")
+    assert sorted(a["action"] for a in planned["actions"]) == ["merge", "summary"]
+    assert run("consolidate", "list")["consolidations"] == []
+
+    begun = run("consolidate")
+    shown = done(run, begun["id"])
+    assert (shown["merged"], shown["summaries"], shown["stale"], shown["procedures"]) == (
+        1,
+        1,
+        0,
+        0,
+    )
+    actions = {action["action"]: action for action in shown["actions"]}
+    assert actions["merge"]["memory_id"] == kept
+    summary = actions["summary"]["memory_id"]
+    assert "the rent" in run("get", summary)["text"]
+    assert summary in {m["id"] for m in run("recall", "landlord")["results"]}
+    assert TEA not in run.texts()
+    assert run("verify")["ok"]
+    assert len(run.lines("consolidate", "show", begun["id"])) == 3
+    [listed] = run.lines("consolidate", "list")
+    assert listed.startswith(begun["id"])
+    assert "1 merged, 0 stale, 1 summarised, 0 proposed" in listed
+
+    undone = run("consolidate", "undo", begun["id"])
+    assert (undone["undone"], undone["skipped"], undone["state"]) == (2, 0, "undone")
+    assert {m["id"] for m in run("list")["memories"]} == before
+    assert run("get", summary, code=EXIT_NOT_FOUND) is None
+    assert run("consolidate", "undo", begun["id"])["undone"] == 0
+    assert run("verify")["ok"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        (("show",), EXIT_USAGE),
+        (("undo",), EXIT_USAGE),
+        (("list", UNKNOWN), EXIT_USAGE),
+        (("run", UNKNOWN), EXIT_USAGE),
+        (("list", "--dry-run"), EXIT_USAGE),
+        (("show", UNKNOWN), EXIT_NOT_FOUND),
+        (("undo", UNKNOWN), EXIT_NOT_FOUND),
+        (("undo", "no-id"), EXIT_NOT_FOUND),
+        (("run", "--namespace", "nobody wrote here"), EXIT_NOT_FOUND),
+        (("list", "--limit", "0"), EXIT_FAILED),
+        (("list", "--cursor", "x"), EXIT_FAILED),
+    ],
+)
+def test_what_cannot_be_is_said(run: Machine, argv: tuple[str, ...], code: int) -> None:
+    assert run("consolidate", *argv, code=code) is None
+    assert run.err

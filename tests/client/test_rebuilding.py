@@ -1,0 +1,85 @@
+"""A real relayer that lost its database, and what its clients find afterwards."""
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest_asyncio
+
+from memrelay import SyncMemoryClient
+from memrelay.sealed.keys import Identity
+from relayer.postgres.embedded import EmbeddedPostgres
+from tests.conftest import TestDatabase, database_copy
+from tests.processes import running_relayer
+
+ARRIVAL_S_MAX = 60
+
+
+@pytest_asyncio.fixture
+async def databases(
+    postgres: EmbeddedPostgres, template: str
+) -> AsyncIterator[tuple[TestDatabase, TestDatabase]]:
+    """Two empty ones: the second is all that there is after the first was lost."""
+    async with database_copy(postgres, template) as one, database_copy(postgres, template) as two:
+        yield one, two
+
+
+def client_of(url: str, founder: Identity, account_id: str) -> SyncMemoryClient:
+    return SyncMemoryClient(
+        url=url, account_id=account_id, private_key=founder.seed_hex(), namespace="team"
+    )
+
+
+def arrived(client: SyncMemoryClient, ids: Sequence[str]) -> None:
+    """Wait until memories have their rows, and then their vectors."""
+    until = time.monotonic() + ARRIVAL_S_MAX
+    while any(one.status == "not_found" for one in client.status(ids)):
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    client.wait(ids, timeout_s=ARRIVAL_S_MAX)
+
+
+def test_clients_find_what_they_found(
+    databases: tuple[TestDatabase, TestDatabase], model_dir: Path, tmp_path: Path
+) -> None:
+    """What was edited, pinned and erased before the loss is so after it."""
+    before, after = databases
+    folder, store = tmp_path / "data", f"file:{tmp_path / 'blobs'}"
+    founders = {custody: Identity.generate() for custody in ("sealed", "managed")}
+    accounts, found = {}, {}
+    with running_relayer(
+        folder, model_dir, "--blob-store", store, database_url=before.url
+    ) as relayer:
+        for custody, founder in founders.items():
+            account = SyncMemoryClient.create_account(
+                relayer.url, custody=custody, identity=founder
+            )
+            accounts[custody] = account.account_id
+            with client_of(relayer.url, founder, account.account_id) as client:
+                old, pinned, doomed = (
+                    client.remember(text).id
+                    for text in ("The kettle is old.", "Anna drinks tea.", "The cup is broken.")
+                )
+                client.edit(old, text="The kettle is new.")
+                client.pin(pinned)
+                client.forget(doomed)
+                client.wait([old, pinned], timeout_s=60)
+                found[custody] = [m.id for m in client.recall("What about the kettle?").results]
+                assert found[custody][0] == old
+        relayer.kill()
+    with running_relayer(
+        folder, model_dir, "--blob-store", store, database_url=after.url
+    ) as relayer:
+        for custody, founder in founders.items():
+            with client_of(relayer.url, founder, accounts[custody]) as client:
+                # The first request that brings keys has the memories of its namespace come back.
+                client.recall("kettle")
+                arrived(client, found[custody])
+                results = client.recall("What about the kettle?").results
+                assert [m.id for m in results] == found[custody]
+                assert results[0].text == "The kettle is new."
+                history = client.history(found[custody][0]).revisions
+                assert [m.text for m in history] == ["The kettle is new.", "The kettle is old."]
+                assert [m.text for m in client.list(pinned=True).memories] == ["Anna drinks tea."]
+                assert "broken" not in str([m.text for m in client.list().memories])
+        assert relayer.command("check", "--blob-store", store)["ok"]
