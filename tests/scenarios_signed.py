@@ -121,6 +121,7 @@ def objects() -> Iterator[Scenario]:
     }
     following = {"v": 1, "relayer": RELAYER.hex, "next": SECOND.hex, "created": NOW}
     yield _object("state", RELAYER, "state", state)
+    yield _object("state-expiring", RELAYER, "state", state | {"expires_at": NOW})
     yield _object("relayer-next", RELAYER, "relayer-next", following)
 
     yield _object("another-signer", STRANGER, "state", state, "signature", claimed=RELAYER)

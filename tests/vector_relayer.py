@@ -48,6 +48,7 @@ MEMBERS = {
     "relayer": ["relayer", "issued", "unlock_keys"],
     "checkpoint": ["relayer", "account", "seq", "head", "grant_serial", "time"],
 }
+OPTIONAL = {"state": frozenset(["expires_at"])}
 # What the relayer says for each word of the vectors.
 WORDS = {
     "archive": {"no archive"},
@@ -257,7 +258,10 @@ def do_object(given: Json) -> Json:
     signer = parse_public_key(given["signer"])
     members = frozenset(MEMBERS[given["kind"]])
     signed = from_base64(given["object"])
-    return {"members": objects.open_object(signed, given["kind"], signer, members)}
+    optional = OPTIONAL.get(given["kind"], frozenset())
+    return {
+        "members": objects.open_object(signed, given["kind"], signer, members, optional=optional)
+    }
 
 
 def rebuild_object(given: Json, output: Json, made_with: Json) -> Json:

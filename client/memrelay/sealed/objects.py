@@ -179,7 +179,7 @@ def sign_object(kind: str, payload: Mapping[str, Any], signer: Identity) -> byte
         Invalid: `json`, when the payload is longer than 64 KiB.
     """
     data = write_json({"v": 1, **payload})
-    read_json(data, MEMBERS[kind] | {"v"})
+    _read(kind, data)
     return data + signer.sign(_signed_text(kind, data))
 
 
