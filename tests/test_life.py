@@ -268,7 +268,7 @@ def doubts_are_decided(life: Life) -> None:
 def memories_are_consolidated(life: Life) -> None:
     """Two that say the same become one, and two again; old episodes get a summary."""
     one = life.remember(TWICE, TEAM, "--source", "monday", who=SCOUT)
-    two = life.remember(TWICE_AGAIN, TEAM, "--source", "tuesday", "--wait", who=SCOUT)
+    two = life.remember(TWICE_AGAIN, TEAM, "--source", "monday", "--wait", who=SCOUT)
     merged = consolidated(life, TEAM, SCOUT)
     assert (merged["merged"], merged["summaries"]) == (1, 0)
     [action] = merged["actions"]

@@ -351,7 +351,7 @@ class TestRefused:
         ("status", "code", "asked"),
         [
             # Of a relayer: a full account, a key, a namespace, a fault, an outage.
-            (400, "relayer.other", 3),
+            (400, "relayer.other", 6),  # each time it asks who the relayer is by now
             (401, "auth.rejected", 2),
             (402, "quota.exceeded", 2),
             (403, "auth.not_allowed", 2),
