@@ -146,7 +146,7 @@ class States:
 def changed(row: Row, change: Change) -> State:
     """The state that a memory's row says, with what is to hold from now on."""
     said = {name: value for name, value in change.items() if name != "expires_at"}
-    return replace(state_of(row), **said)  # type: ignore[arg-type]
+    return replace(state_of(row), **said)  # type: ignore[arg-type]  # a Change names members of State
 
 
 def _wanted(row: Row, change: Change) -> Wanted:

@@ -18,8 +18,13 @@ from relayer.sealed.keys import (
     parse_public_key,
     settled_namespace,
 )
-from relayer.sealed.objects import claimed, integer_member, open_object, sign_object, text_member
-from relayer.sealed.primitives import CryptoError
+from relayer.sealed.objects import (
+    integer_member,
+    open_object,
+    sign_object,
+    signer_among,
+    text_member,
+)
 
 _MEMBERS: Final = frozenset("relayer account namespace epoch key_id".split())
 
@@ -55,10 +60,7 @@ def open_namespace(signed: bytes, *relayers: PublicKey) -> NamedKey:
     Raises:
         CryptoError: bad signature or members.
     """
-    relayer = parse_public_key(claimed(signed, "relayer"))
-    if relayer not in relayers:
-        raise CryptoError("another relayer's object")
-    m = open_object(signed, "namespace", relayer, _MEMBERS)
+    m = open_object(signed, "namespace", signer_among(signed, relayers), _MEMBERS)
     return NamedKey(
         account=parse_account(text_member(m["account"])),
         namespace=settled_namespace(text_member(m["namespace"])),

@@ -8,9 +8,10 @@ Not here: what the members mean (`grants`, `receipts`).
 
 import json
 import uuid
+from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
-from relayer.sealed.keys import Identity, PublicKey
+from relayer.sealed.keys import Identity, PublicKey, parse_public_key
 from relayer.sealed.primitives import SIGNATURE_BYTES, CryptoError, verify_signature
 
 PAYLOAD_BYTES_MAX: Final = 64 * 1024
@@ -62,6 +63,18 @@ def claimed(signed: bytes, member: str) -> str:
     if not isinstance(value, str):
         raise CryptoError("malformed object")
     return value
+
+
+def signer_among(signed: bytes, relayers: Sequence[PublicKey]) -> PublicKey:
+    """The one of these keys that an object, still *unverified*, says it is signed by.
+
+    Raises:
+        CryptoError: none of them.
+    """
+    relayer = parse_public_key(claimed(signed, "relayer"))
+    if relayer not in relayers:
+        raise CryptoError("another relayer's object")
+    return relayer
 
 
 def strict_object(payload: bytes, members: frozenset[str]) -> dict[str, Any]:

@@ -13,13 +13,12 @@ from relayer.sealed.keys import (
     PublicKey,
     account_text,
     parse_account,
-    parse_public_key,
 )
 from relayer.sealed.objects import (
-    claimed,
     integer_member,
     open_object,
     sign_object,
+    signer_among,
     text_member,
     uuid_member,
 )
@@ -110,7 +109,4 @@ def open_own_state(signed: bytes, *relayers: PublicKey) -> SignedState:
     Raises:
         CryptoError: bad signature or members, or another relayer's.
     """
-    relayer = parse_public_key(claimed(signed, "relayer"))
-    if relayer not in relayers:
-        raise CryptoError("another relayer's object")
-    return open_state(signed, relayer)
+    return open_state(signed, signer_among(signed, relayers))

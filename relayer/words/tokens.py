@@ -34,7 +34,7 @@ _RUN: Final = re.compile(
 _LETTER: Final = r"(?:[^\W_]|[\u0900-\u0963\u0966-\u0dff])"
 # Letters and digits, joined inside by what identifiers, addresses, paths and numbers use.
 _TOKEN: Final = re.compile(
-    rf"{_LETTER}+(?:(?:[-_./\\:+']|(?<=\d),(?=\d)){_LETTER}+)*(?:\+\+|\#(?!\w))?"
+    rf"{_LETTER}+(?:(?:[-_.@/\\:+']|(?<=\d),(?=\d)){_LETTER}+)*(?:\+\+|\#(?!\w))?"
 )
 _FIGURES: Final = re.compile(r"(?<!\d)\d{1,4}(?:[-/.年月]\d{1,4})+日?(?:T(?=\d))?")
 _DATES: Final = (
