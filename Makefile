@@ -7,13 +7,15 @@ INSTALL := $(PIP) install --quiet --root-user-action ignore --no-warn-script-loc
 REQUIREMENTS := deploy/requirements
 WORKERS ?= 2
 
-.PHONY: help setup demo serve test test-hermes test-openclaw check format vectors capabilities requirements clean
+.PHONY: help setup demo serve test test-hermes test-openclaw torture fuzz check format vectors capabilities requirements clean
 
 help:
 	@echo "make demo    remember, recall and a proof of isolation, in a temporary folder"
 	@echo "make test    everything CI runs"
 	@echo "make test-hermes   its last part: the memory provider in a real Hermes Agent"
 	@echo "make test-openclaw   turns of a real OpenClaw; installs Node and OpenClaw into ./.openclaw (1 GB)"
+	@echo "make torture   200 kills, broken disks, clocks and endpoints, and a proof; TORTURE=\"--kills 20\" is shorter"
+	@echo "make fuzz    10 minutes for each reader of foreign bytes; FUZZ=\"unlock --minutes 1\" is shorter"
 	@echo "make serve   a relayer in the foreground, data in ./data"
 	@echo "make setup   only the set-up: .venv/bin/relayer and .venv/bin/memrelay"
 
@@ -60,6 +62,14 @@ test-openclaw: .venv/.dev .venv/.model .openclaw/.installed
 	@$(NPM_INSTALL) --prefix $(OPENCLAW)/node node@24.21.0
 	@PATH=$(OPENCLAW_PROGRAMS):$$PATH $(NPM_INSTALL) --prefix $(OPENCLAW) openclaw@2026.9.6
 	@touch $@
+
+torture: .venv/.dev
+	@$(BIN)/python -m tests.torture $(TORTURE)
+
+FUZZ ?= --minutes 10
+
+fuzz: .venv/.dev
+	@$(BIN)/python -m tests.fuzz $(FUZZ)
 
 test-hermes: .venv/.dev .venv/.model .venv-hermes/.ready
 	@echo "the memory provider in a real Hermes Agent:"
@@ -118,4 +128,4 @@ requirements: .venv/.dev
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-hermes .openclaw build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-hermes .openclaw build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis

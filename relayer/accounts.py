@@ -285,13 +285,15 @@ class Accounts:
         moved: Sequence[tuple[Grant | Revocation, str, bytes | None]],
         *,
         actor: PublicKey,
+        also: Callable[[Connection], Awaitable[None]] | None = None,
     ) -> list[bytes]:
         """Store what a chain has accepted elsewhere, as (item, label, succession); the receipts.
 
         Nobody proves here to hold the keys, so they belong to no account until they `claim`.
+        `also` is done in the same transaction, under the account's lock.
 
         Raises:
-            Conflict: another grant came in between.
+            Conflict: another grant came in between, or `also` says so.
         """
         async with self._database.transaction() as connection:
             receipts = [
@@ -305,6 +307,8 @@ class Accounts:
                 )
                 for item, label, succession in moved
             ]
+            if also is not None:
+                await also(connection)
         await self._outbox.publish_soon()
         self._remember(after)
         return receipts

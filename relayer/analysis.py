@@ -25,19 +25,19 @@ from relayer.conversations import (
     ROUTE,
     Analyzed,
     Conversation,
+    as_draft,
     drafts_of,
     from_draft,
     marks_of_nothing,
     opened,
     outcome,
     shown,
-    turn_id,
 )
 from relayer.custody import Keys
 from relayer.database import episodes as episode_rows
 from relayer.database import listing
 from relayer.database import memories as rows
-from relayer.database.pool import Database, Row, UniqueViolation
+from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted, NotFound, Unavailable
 from relayer.extraction.facts import Extractor, Fact, Turn
 from relayer.intake import Intake, Remembered
@@ -47,13 +47,13 @@ from relayer.namespaces import NamespaceEntry, Namespaces
 from relayer.opening import Caller, Opener, has_key
 from relayer.recall import Query, RecallService
 from relayer.recognition import Stored, idempotency_marks, marked_memory
-from relayer.record import ACTIVE, PENDING_REVIEW, REJECTED, Draft, Memory, encode
+from relayer.record import ACTIVE, PENDING_REVIEW, REJECTED, Draft, Memory, encode, new_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError, to_base64url
-from relayer.sealing import without_secrets
+from relayer.sealing import fingerprint_of, without_secrets
 from relayer.settings import Limits
-from relayer.writer import Committed, Origin, Writer
+from relayer.writer import RACES_MAX, Origin, Overtaken, Writer
 
 RELATED_MAX: Final = 10
 NEWEST_MAX: Final = 20  # as many facts as one window may have given
@@ -115,8 +115,7 @@ class Analysis:
         except Unavailable:
             return await self._keep(caller, conversation, redacted)
         drafts = await self._drafts(caller, conversation, facts, related)
-        stored = await self._remember_turn(caller, conversation, drafts)
-        kept = turn_id(caller, conversation) if caller.access.settings.keep_turns else None
+        stored, kept = await self._remember_turn(caller, conversation, drafts)
         return outcome(drafts, stored, kept, redacted)
 
     async def again(self, caller: Caller, episode_id: uuid.UUID) -> Analyzed:
@@ -153,23 +152,44 @@ class Analysis:
 
     async def _remember_turn(
         self, caller: Caller, conversation: Conversation, drafts: Sequence[Draft]
-    ) -> Remembered:
-        """Store facts; the same turn, if it was kept while the model was away, is done with it."""
-        episode, kept = turn_id(caller, conversation), caller.access.settings.keep_turns
-        if self._model is not None and await self._pending(caller.access.account, episode):
+    ) -> tuple[Remembered, uuid.UUID | None]:
+        """Store facts, and the turn that is kept beside them. If it waits already, it is done."""
+        for _ in range(RACES_MAX):
+            origin = await self._origin(caller, conversation)
             try:
-                waited = Origin(episode, waiting=True, kept=kept)
-                return await self._remember(caller, conversation, drafts, waited)
-            except NotFound:
-                log.debug("a waiting turn was extracted meanwhile")
-        origin = await self._kept(caller, conversation) if kept else None
-        return await self._remember(caller, conversation, drafts, origin)
+                stored = await self._remember(caller, conversation, drafts, origin)
+            except Overtaken:
+                continue
+            return stored, origin.id if origin is not None and origin.kept else None
+        raise _contended()
 
-    async def _kept(self, caller: Caller, conversation: Conversation) -> Origin:
-        """The conversation as a turn that is to be kept beside its facts."""
+    async def _origin(self, caller: Caller, conversation: Conversation) -> Origin | None:
+        """The turn that facts come from, if it waits, is kept or is to be kept."""
+        keep = caller.access.settings.keep_turns
+        if not keep and self._model is None:
+            return None
+        known = await self._said_before(caller, conversation)
+        if known is not None and known["state"] == rows.PENDING:
+            return Origin(known["episode_id"], waiting=True, kept=keep)
+        if not keep:
+            return None
+        if known is not None:
+            return Origin(known["episode_id"], kept=True)
         new, entry = await self._sealed(caller, conversation, rows.KEPT)
         names = {entry.namespace_id: conversation.namespace}
         return Origin(new.episode_id, kept=True, new=new, names=names)
+
+    async def _said_before(self, caller: Caller, conversation: Conversation) -> Row | None:
+        """The turn that says the same and waits or is kept, under whichever epoch."""
+        account, turn = caller.access.account, as_draft(conversation)
+        if (entry := await self._namespaces.find(account, turn.namespace)) is None:
+            return None
+        places = [
+            (entry.namespace_id, key.epoch, fingerprint_of(key, turn))
+            for key in caller.keys.of(turn.namespace)
+        ]
+        found = await episode_rows.said(self._database, account=account, places=places)
+        return found[0] if found else None
 
     async def _answered(self, caller: Caller, conversation: Conversation) -> list[Stored] | None:
         """The facts of an earlier request with the same idempotency key."""
@@ -294,18 +314,19 @@ class Analysis:
         self, caller: Caller, conversation: Conversation, redacted: dict[str, int]
     ) -> Analyzed:
         """Seal the conversation as a pending episode; equal ones are one."""
-        episode, entry = await self._sealed(caller, conversation, rows.PENDING)
-        try:
-            done = await self._writer.store(
-                caller.access,
-                [],
-                op="analyze",
-                names={entry.namespace_id: conversation.namespace},
-                episodes=[episode],
-            )
-        except UniqueViolation:
-            done = Committed([])  # the same turn waits already
-        return Analyzed((), episode.episode_id, done.receipts, redacted)
+        for _ in range(RACES_MAX):
+            if (known := await self._said_before(caller, conversation)) is not None:
+                return Analyzed((), known["episode_id"], (), redacted)
+            episode, entry = await self._sealed(caller, conversation, rows.PENDING)
+            names = {entry.namespace_id: conversation.namespace}
+            try:
+                done = await self._writer.store(
+                    caller.access, [], op="analyze", names=names, episodes=[episode]
+                )
+            except Overtaken:
+                continue
+            return Analyzed((), episode.episode_id, done.receipts, redacted)
+        raise _contended()
 
     async def _sealed(
         self, caller: Caller, conversation: Conversation, state: str
@@ -313,14 +334,7 @@ class Analysis:
         """The conversation as an episode, and its namespace."""
         key = caller.keys.of(conversation.namespace)[0]
         entry = await self._namespaces.ensure(caller.access.account, key)
-        draft = Draft(
-            text=conversation.text,
-            namespace=conversation.namespace,
-            kind="episodic",
-            event_time=conversation.occurred_at,
-            source=conversation.source,
-        )
-        episode_id = turn_id(caller, conversation)
+        draft, episode_id = as_draft(conversation), new_id()
         address = envelope.Address(envelope.EPISODE, caller.access.account, episode_id, 1)
         blob = envelope.seal(
             key,
@@ -335,6 +349,7 @@ class Analysis:
             writer=caller.access.key,
             blob_id=envelope.blob_hash(envelope.blob_id(blob)),
             blob=blob,
+            fingerprint=fingerprint_of(key, draft),
             state=state,
         )
         return episode, entry
@@ -409,3 +424,7 @@ class Analysis:
             return opened(account, keys, row, blob)
         except CryptoError:
             raise Corrupted("A pending episode was altered.", code=ALTERED) from None
+
+
+def _contended() -> Unavailable:
+    return Unavailable("Too many writers say the same thing at once.", code="write.contended")

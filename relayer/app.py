@@ -13,8 +13,7 @@ from litestar import Litestar, Request, Router
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin
-from litestar.plugins.prometheus import PrometheusConfig, PrometheusController
+from litestar.plugins.prometheus import PrometheusConfig
 from litestar.types import ASGIApp
 
 from relayer import __version__, surroundings
@@ -25,11 +24,13 @@ from relayer.embedding.building import build_embedder
 from relayer.errors import RelayerError
 from relayer.events.streams import Streams
 from relayer.leaving import Leaving
+from relayer.openapi import Document
 from relayer.opening import Caller
 from relayer.proof import Proof
 from relayer.public_url import PublicUrl, StripPrefix
 from relayer.rebuild import rebuild_lost
 from relayer.registration import Registration
+from relayer.routes.metrics import metrics
 from relayer.routes.router import all_routes
 from relayer.services import Services, build_language_model, build_services
 from relayer.settings import Limits, Settings
@@ -116,7 +117,7 @@ def build_app(
         ),
     }
     app = Litestar(
-        route_handlers=[*all_routes(), _Metrics],
+        route_handlers=[*all_routes(), metrics(settings)],
         guards=[
             Guard(
                 database=storage.database,
@@ -154,18 +155,11 @@ def _provide(part: Any) -> Provide:
     return Provide(lambda: part, sync_to_thread=False)
 
 
-class _Metrics(PrometheusController):
-    """GET /metrics: counts and durations by route, nothing about tenants."""
-
-    path = "/metrics"
-    opt = {PUBLIC: True}  # noqa: RUF012  # the framework's own way to declare options
-
-
 def _openapi() -> OpenAPIConfig:
     return OpenAPIConfig(
         title="memrelay",
         version=__version__,
-        render_plugins=[JsonRenderPlugin()],
+        render_plugins=[Document()],
         openapi_router=Router(path="/schema", route_handlers=[], opt={PUBLIC: True}),
     )
 

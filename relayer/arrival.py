@@ -22,6 +22,8 @@ from relayer.access import Access
 from relayer.clock import Clock
 from relayer.database import accounts as account_rows
 from relayer.database import arriving as rows
+from relayer.database import collection
+from relayer.database import episodes as episode_rows
 from relayer.database import revisions as revision_rows
 from relayer.database.accounts import Heads
 from relayer.database.pool import Connection, Database
@@ -30,7 +32,7 @@ from relayer.moved import MovedEpisode, MovedMemory
 from relayer.namespaces import NamespaceEntry
 from relayer.outbox import Outbox
 from relayer.receipts import Act, Subject, chained
-from relayer.record import State, revision_row_id, turn_stone_id
+from relayer.record import State, is_former_name, revision_row_id
 from relayer.sealed import envelope
 from relayer.sealed.foreign import is_foreign
 from relayer.sealed.keys import AccountId, Identity, Namespace
@@ -95,10 +97,10 @@ class ArrivingRows:
         ):
             heads = await locked_heads(connection, access)
             account = access.account
-            known = [_remembered_as(row) for row in sound]
-            known += [row.memory_id for row in memories]
+            known = [_id_of(row) for row in moved]
             present = await rows.present(connection, account, [*(r.id for r in moved), *known])
             erased = await rows.erased(connection, account, known)
+            erased |= await _erased_turns(connection, account, sound)
             passed = _passed(sound, present)
             refused |= _orphans(sound, present)
             results = {row.id: _outcome(row, refused, present, erased, passed) for row in moved}
@@ -160,11 +162,7 @@ class ArrivingRows:
             connection,
             access.account,
             memories=arriving,
-            episodes=[
-                (row, entries[row.namespace].namespace_id, row.blob or b"")
-                for row in fresh
-                if isinstance(row, MovedEpisode)
-            ],
+            episodes=await _turns_placed(connection, access.account, fresh, entries),
             vouched=rows.Vouched(receipts, heads.receipt_seq, heads.receipt_head),
             now=now,
             blobs_here=not self._outbox.outside,
@@ -210,6 +208,40 @@ class ArrivingRows:
             state = _state_on_arrival(row)
             placed.append(rows.Arriving(row, number, seq, row.blob or b"", state))
         return placed
+
+
+async def _turns_placed(
+    connection: Connection,
+    account: AccountId,
+    fresh: Sequence[Row],
+    entries: Mapping[str, NamespaceEntry],
+) -> list[rows.ArrivingTurn]:
+    """Turns with their namespaces' numbers here; of equal ones, the first is known by what it
+    says."""
+    turns = [
+        rows.ArrivingTurn(row, entries[row.namespace].namespace_id, row.blob or b"")
+        for row in fresh
+        if isinstance(row, MovedEpisode)
+    ]
+    found = await episode_rows.said(connection, account=account, places=[t.place for t in turns])
+    said = {(r["namespace_id"], r["epoch"], r["fingerprint"]) for r in found}
+    placed = []
+    for arriving in turns:
+        bare = msgspec.structs.replace(arriving.turn, fingerprint=None)
+        placed.append(replace(arriving, turn=bare) if arriving.place in said else arriving)
+        said.add(arriving.place)
+    return placed
+
+
+async def _erased_turns(
+    connection: Connection, account: AccountId, sound: Sequence[Row]
+) -> set[uuid.UUID]:
+    """Those of these turns that are erased here under another name (`name_when_gone`)."""
+    turns = {hash_of(row.blob_id): row.id for row in sound if is_former_name(row.id)}
+    if not turns:
+        return set()
+    gone = await collection.tombstoned_blobs(connection, account=account, blob_ids=list(turns))
+    return {turns[blob] for blob in gone}
 
 
 async def locked_heads(connection: Connection, access: Access) -> Heads:
@@ -321,11 +353,9 @@ def _orphans(
     }
 
 
-def _remembered_as(row: Row) -> uuid.UUID:
-    """The id of the tombstone that there is if this was erased."""
-    if isinstance(row, MovedMemory):
-        return row.memory_id
-    return turn_stone_id(envelope.blob_hash(row.blob_id))
+def _id_of(row: Row) -> uuid.UUID:
+    """The id that people know, and of the tombstone that there is if this was erased."""
+    return row.memory_id if isinstance(row, MovedMemory) else row.id
 
 
 def _outcome(
@@ -335,8 +365,8 @@ def _outcome(
     erased: set[uuid.UUID],
     passed: Mapping[uuid.UUID, MovedMemory],
 ) -> str:
-    memory_id = row.memory_id if isinstance(row, MovedMemory) else row.id
-    if memory_id in erased or (row.id not in refused and _remembered_as(row) in erased):
+    memory_id = _id_of(row)
+    if memory_id in erased:
         return ERASED
     if row.id in refused:
         return REFUSED

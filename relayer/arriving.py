@@ -10,15 +10,17 @@ Not here: reading it there (`leaving.py`), judging and writing rows (`arrival.py
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from relayer.access import Access
 from relayer.accounts import Accounts
 from relayer.arrival import ERASED, ArrivingRows, hash_of, locked_heads, unique
-from relayer.clock import Clock
+from relayer.clock import Clock, to_ms
 from relayer.database import accounts as account_rows
 from relayer.database import arriving as rows
+from relayer.database import reseal as reseal_rows
 from relayer.database.accounts import Heads
 from relayer.database.pool import Connection, Database
 from relayer.eraser import RECEIPT_ITEMS_MAX, Eraser
@@ -36,8 +38,8 @@ from relayer.outbox import Outbox
 from relayer.preferences import DEFAULTS
 from relayer.receipts import Act, next_receipt
 from relayer.sealed import envelope
-from relayer.sealed.grants import Chain, Grant, parse_any
-from relayer.sealed.keys import Identity, Namespace, parse_namespace
+from relayer.sealed.grants import Chain, Grant, Revocation, oldest_epoch, parse_any
+from relayer.sealed.keys import AccountId, Identity, Namespace, parse_namespace
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Item
 
@@ -71,6 +73,16 @@ class Arrived:
     receipts: Sequence[bytes]
 
 
+@dataclass(frozen=True)
+class _Part:
+    """New grants (with their labels, and what they rest on) that are accepted together, the chain
+    behind them, and the oldest epoch that they leave alive."""
+
+    chain: Chain
+    oldest: int = 0
+    fresh: list[tuple[Grant | Revocation, str, bytes | None]] = field(default_factory=list)
+
+
 class Arriving:
     """Takes in what an owner brings from another relayer."""
 
@@ -101,7 +113,7 @@ class Arriving:
         Raises:
             NotAllowed: the key does not own the account.
             BadRequest: a grant, a namespace or a list breaks a rule; nothing of that part counts.
-            Conflict: the account went another way here.
+            Conflict: the account went another way here, or still needs an epoch that is over there.
             QuotaExceeded: the account is full.
         """
         access.require_owner()
@@ -129,28 +141,52 @@ class Arriving:
         """Continue the chain as it went on elsewhere; the receipts."""
         if not grants:
             return []
-        chain = (await self._accounts.chain(access.account)).copy()
         here = await account_rows.grants_after(self._database, access.account, 0)
         stored = {row["serial"]: row["object"] for row in here}
-        fresh = []
         try:
-            for grant in grants:
-                item = parse_any(grant.object)
-                if stored.get(item.serial, grant.object) != grant.object:
-                    raise Conflict("The grants went another way here.", code="grant.forked")
-                if item.serial in stored:
-                    continue
-                if grant.succession is not None:
-                    chain.learn(grant.succession)
-                chain.add(item)
-                if item.recipient == self._identity.public_key and isinstance(item, Grant):
-                    self._accounts.check_custodian(item)
-                fresh.append((item, grant.label, grant.succession))
+            parts = self._continued(await self._accounts.chain(access.account), stored, grants)
         except CryptoError as error:
             raise BadRequest(f"A grant was refused: {error}.", code="grant.invalid") from None
-        if not fresh:
-            return []
-        return await self._accounts.accept_moved(chain, fresh, actor=access.key)
+        receipts: list[bytes] = []
+        for part in parts:
+            if part.fresh:
+                receipts += await self._accounts.accept_moved(
+                    part.chain,
+                    part.fresh,
+                    actor=access.key,
+                    also=partial(_check_over, account=access.account, oldest=part.oldest),
+                )
+        return receipts
+
+    def _continued(
+        self, before: Chain, stored: Mapping[int, bytes], grants: Sequence[MovedGrant]
+    ) -> list[_Part]:
+        """What is new of these grants, in parts that each begin where an epoch is over.
+
+        Raises:
+            CryptoError: a rule of grants is broken.
+            Conflict: another one has the place of one of them.
+        """
+        chain, now_ms = before.copy(), to_ms(self._clock())
+        parts = [_Part(chain)]
+        for grant in grants:
+            item = parse_any(grant.object)
+            if stored.get(item.serial, grant.object) != grant.object:
+                raise Conflict("The grants went another way here.", code="grant.forked")
+            if item.serial in stored:
+                continue
+            if grant.succession is not None:
+                chain.learn(grant.succession)
+            if isinstance(item, Grant) and chain.leaves_out(item, now_ms):
+                oldest = oldest_epoch([item])
+                if oldest > parts[-1].oldest:
+                    chain = chain.copy()
+                    parts.append(_Part(chain, oldest))
+            chain.add(item)
+            if item.recipient == self._identity.public_key and isinstance(item, Grant):
+                self._accounts.check_custodian(item)
+            parts[-1].fresh.append((item, grant.label, grant.succession))
+        return parts
 
     async def _take_account(self, access: Access, moved: MovedAccount) -> None:
         if access.settings == DEFAULTS:
@@ -184,10 +220,8 @@ class Arriving:
         act = Act(access.account, access.key, FORGET, self._clock())
         async with self._database.transaction() as connection:
             heads = await locked_heads(connection, access)
-            # A turn's tombstone has another id than the turn; its blob is the same.
-            turns = await rows.turns_of_blobs(connection, access.account, blobs)
             receipts, heads = await self._eraser.erase_within(
-                connection, act, heads, [*ids, *turns]
+                connection, act, heads, ids, blob_ids=blobs
             )
             known = await rows.erased(connection, access.account, ids)
             fresh = [stone for stone in stones if stone.id not in known]
@@ -254,6 +288,20 @@ class Arriving:
         """Name → namespace of those that the account has here."""
         found = {n: await self._namespaces.find(access.account, Namespace(n)) for n in set(names)}
         return {name: entry for name, entry in found.items() if entry is not None}
+
+
+async def _check_over(connection: Connection, *, account: AccountId, oldest: int) -> None:
+    """Return when nothing here needs an epoch before this one; 0 where none is over.
+
+    Raises:
+        Conflict: something does; it has to be sealed anew here first.
+    """
+    if oldest and await reseal_rows.anything_below(connection, account=account, epoch=oldest):
+        raise Conflict(
+            "Something here is sealed under an epoch that is over elsewhere: have it"
+            " sealed anew here, then import again.",
+            code="epoch.in_use",
+        )
 
 
 def _named_key(chain: Chain, name: Namespace, epoch: int) -> bytes | None:

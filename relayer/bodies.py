@@ -25,10 +25,13 @@ Source = Annotated[str, Meta(min_length=1, max_length=Limits.source_characters_m
 IdempotencyKey = Annotated[
     str, Meta(min_length=1, max_length=Limits.idempotency_key_characters_max)
 ]
-Label = Annotated[str, Meta(max_length=Limits.label_characters_max, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Label = Annotated[
+    str, Meta(max_length=Limits.label_characters_max, pattern=r"^[^\x00-\x1f\x7f]*(?!\n)$")
+]
 RecallLimit = Annotated[int, Meta(ge=1, le=Limits.recall_limit_max)]
 Weight = Annotated[float, Meta(ge=0, le=100)]
-HexKey = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+# `$` alone would also match before a line break at the end.
+HexKey = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}(?!\n)$")]
 DEFAULT_NAMESPACE = "default"
 _PLACE: Final = re.compile(r" - at `\$\.?([^`]+)`$")
 _MISSING: Final = re.compile(r"missing required field `(\w+)`")
@@ -36,7 +39,10 @@ _Form = TypeVar("_Form")
 
 
 class Strict(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A body of our own routes."""
+    """A body of our own routes; whatever prints one shows nothing of what was sent."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(…)"
 
 
 class Change(Strict):
@@ -179,7 +185,7 @@ def moment_of(text: str | None, name: str) -> datetime | None:
     if text is None:
         return None
     try:
-        moment = msgspec.convert(text, type=Moment, strict=False)
+        moment = msgspec.convert(text, type=Moment)
     except msgspec.ValidationError:
         raise BadRequest(f"{name} is no time in RFC 3339 with an offset.") from None
     check_moments(**{name: moment})

@@ -20,7 +20,7 @@ from relayer.database import closing as closing_rows
 from relayer.database import collection
 from relayer.database import rebuild as rebuild_rows
 from relayer.database.pool import Row
-from relayer.eraser import ERASURES, is_memory_id
+from relayer.eraser import ERASURES
 from relayer.errors import Corrupted
 from relayer.examiner import Examiner
 from relayer.sealed import envelope
@@ -154,7 +154,7 @@ async def _check_erasures(
     """Erasures are in the blob store too, and what they name is known to be erased."""
     erasures = [n for n, receipt in enumerate(receipts) if receipt.op in ERASURES]
     await _check_journal(storage, account, [page[n] for n in erasures], report)
-    ids = {i.memory for n in erasures for i in receipts[n].items if is_memory_id(i.memory)}
+    ids = {i.memory for n in erasures for i in receipts[n].items}
     known = await collection.tombstoned(storage.database, account=account, ids=list(ids))
     for memory_id in sorted(ids - known):
         report.problem(account, "it was erased and has no tombstone", str(memory_id))

@@ -10,8 +10,9 @@ Not here: what a key may do in a namespace (`access.Access`), the unlock header 
     6. The key holds a live grant, verified back to the founder.
     7. A MemWal session header, where one is sent, is live and signed by the same key.
     8. The account's and the key's request windows have room.
+    9. Few enough of the account's requests are under way; until then it waits.
 
-- Rules 1–3 and 7 are pure: headers, bytes and a `now` in, a verdict out.
+- Rules 1–3, 7 and 8 are pure: headers, bytes and a `now`, or counts, in, a verdict out.
 - Every failure of 1–7 answers 401 with one body and one minimal duration, so that neither tells
   which check failed; only a missing nonce (426) and a wrong clock are told apart, for clients'
   sake.
@@ -33,7 +34,7 @@ from typing import Any, Final
 from litestar.connection import ASGIConnection
 from litestar.handlers.base import BaseRouteHandler
 
-from relayer import sui
+from relayer import shares, sui
 from relayer.access import Access
 from relayer.accounts import Accounts
 from relayer.clock import Clock, to_ms
@@ -50,6 +51,8 @@ from relayer.errors import (
 from relayer.sealed.keys import AccountId, PublicKey, account_id, parse_account
 from relayer.sealed.primitives import CryptoError, verify_signature
 from relayer.settings import Limits, Settings
+from relayer.shares import Shares
+from relayer.windows import STATE, Room, rooms, windows
 
 log = logging.getLogger("relayer.checks")
 
@@ -170,6 +173,19 @@ def check_session(header: str | None, public_key: PublicKey, now: datetime) -> N
         raise NotAuthenticated("session") from None
 
 
+def check_room(found: Sequence[Room]) -> None:
+    """Check 8.
+
+    Raises:
+        RateLimited: a window was full before; Retry-After says when all of them have room again.
+    """
+    if full := [room for room in found if room.left < 0]:
+        raise RateLimited(
+            "Too many requests; the limits are in /v1/usage.",
+            retry_after_s=max(room.reset_s for room in full),
+        )
+
+
 class Guard:
     """Runs the checks before every route that is not public; leaves `Access` in its state."""
 
@@ -180,6 +196,9 @@ class Guard:
         self._accounts = accounts
         self._settings = settings
         self._clock = clock
+        self._shares = Shares(
+            at_once=Limits.requests_at_once_max, waiting_max=Limits.requests_waiting_max
+        )
 
     async def __call__(
         self,
@@ -217,19 +236,22 @@ class Guard:
         now = self._clock()
         check_clock(request, now)
         check_signature(request)
-        founding = bool(handler.opt.get(FOUNDING))
+        founding, weight = bool(handler.opt.get(FOUNDING)), int(handler.opt.get(WEIGHT, 1))
         if founding:
-            await self._check_founding(now)
+            await self._check_founding(weight, now)
         owner = await self._record_nonce(request, now, unregistered=founding)
         check_session(connection.headers.get("x-seal-session"), request.public_key, now)
         if founding:
             self._check_founded(request)
             connection.state.founder = request.public_key
             return
-        connection.state.access = await self._access(request, owner)
-        await self._count(owner, request.public_key, int(handler.opt.get(WEIGHT, 1)), now)
+        access = await self._access(request, owner)
+        connection.state.access = access
+        scope["state"][STATE] = found = await self._count(access.account, access.key, weight, now)
+        check_room(found)
+        scope["state"][shares.STATE] = await self._shares.enter(access.account)
 
-    async def _check_founding(self, now: datetime) -> None:
+    async def _check_founding(self, weight: int, now: datetime) -> None:
         """Before anything is stored for a key that nobody knows.
 
         Raises:
@@ -238,7 +260,7 @@ class Guard:
         """
         if self._settings.registration == "closed":
             raise NotAllowed("Registration is closed.", code="registration.closed")
-        await self._count(FOUNDERS, PublicKey(FOUNDERS), 1, now)
+        check_room(await self._count(FOUNDERS, PublicKey(FOUNDERS), weight, now))
 
     async def _record_nonce(
         self, request: SignedRequest, now: datetime, *, unregistered: bool, again: bool = False
@@ -294,32 +316,16 @@ class Guard:
         return access
 
     async def _count(
-        self, account: AccountId | None, key: PublicKey, weight: int, now: datetime
-    ) -> None:
-        """Check 8.
-
-        Raises:
-            RateLimited: a window is full; Retry-After says when the next one opens.
-        """
-        if self._settings.rate_limit == "off" or account is None:
-            return
-        minute = now.replace(second=0, microsecond=0)
-        hour = minute.replace(minute=0)
-        limits: Mapping[tuple[bytes, datetime], tuple[int, timedelta]] = {
-            (b"minute", minute): (self._settings.requests_per_minute, timedelta(minutes=1)),
-            (b"hour", hour): (self._settings.requests_per_hour, timedelta(hours=1)),
-            (key, minute): (self._settings.key_requests_per_minute, timedelta(minutes=1)),
-        }
+        self, account: AccountId, key: PublicKey, weight: int, now: datetime
+    ) -> tuple[Room, ...]:
+        """What the windows have left after this request; nothing is counted without limits."""
+        if self._settings.rate_limit == "off":
+            return ()
+        counted = windows(self._settings, key, now)
         used = await statements.count_requests(
-            self._database, account=account, windows=list(limits), weight=weight
+            self._database, account=account, windows=[w.place for w in counted], weight=weight
         )
-        for window, (limit, length) in limits.items():
-            if used[window] > limit:
-                wait = (window[1] + length - now).total_seconds()
-                raise RateLimited(
-                    "Too many requests; the limits are in /v1/usage.",
-                    retry_after_s=max(1, round(wait)),
-                )
+        return rooms(counted, used, now)
 
 
 def signed_path(scope: Mapping[str, object]) -> str:

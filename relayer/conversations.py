@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from relayer.clock import from_ms, to_ms
+from relayer.clock import from_ms
 from relayer.custody import Keys
 from relayer.database import memories as rows
 from relayer.database.pool import Row
@@ -19,8 +19,8 @@ from relayer.intake import Remembered
 from relayer.opening import Caller
 from relayer.preferences import AccountSettings
 from relayer.recognition import Stored, idempotency_marks
-from relayer.record import AGAINST, PENDING, Draft, Memory, decode, turn_id_of
-from relayer.sealed import envelope, index
+from relayer.record import AGAINST, PENDING, Draft, Memory, decode
+from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace
 from relayer.sealed.primitives import CryptoError
 from relayer.sealing import without_secrets
@@ -78,15 +78,14 @@ async def shown(caller: Caller, conversation: Conversation, related: Sequence[Me
     return Turn(said, conversation.occurred_at, texts)
 
 
-def turn_id(caller: Caller, conversation: Conversation) -> uuid.UUID:
-    """The name of a turn: its keyed fingerprint, so that equal turns are one."""
-    return turn_id_of(
-        index.fingerprint(
-            caller.keys.of(conversation.namespace)[0],
-            kind="episodic",
-            event_time_ms=to_ms(conversation.occurred_at),
-            text=conversation.text,
-        )
+def as_draft(conversation: Conversation) -> Draft:
+    """What is sealed as a turn."""
+    return Draft(
+        text=conversation.text,
+        namespace=conversation.namespace,
+        kind="episodic",
+        event_time=conversation.occurred_at,
+        source=conversation.source,
     )
 
 

@@ -11,7 +11,7 @@ store (`outbox.py`).
 """
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,7 +23,7 @@ from relayer.database.pool import Connection, Database, Row
 from relayer.errors import NotFound
 from relayer.outbox import Outbox
 from relayer.receipts import Act, Subject, chained
-from relayer.record import turn_stone_id
+from relayer.record import name_when_gone
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
 from relayer.sealed.receipts import Receipt
@@ -99,23 +99,27 @@ class Eraser:
         act: Act,
         heads: account_rows.Heads,
         ids: Sequence[uuid.UUID],
+        *,
+        blob_ids: Sequence[bytes] = (),
     ) -> tuple[list[bytes], account_rows.Heads]:
-        """The receipts of an erasure under the account's lock, and the heads after it."""
+        """The receipts of an erasure under the account's lock, and the heads after it.
+
+        Turns go by their blobs, too, where their names may have been others (`name_when_gone`).
+        """
         if not ids:
             return [], heads
         doomed = await rows.entailed(connection, account=act.account, ids=ids)
-        done, after = await self._erase_locked(connection, act, heads, doomed)
+        done, after = await self._erase_locked(connection, act, heads, doomed, blob_ids=blob_ids)
         return done.receipts, after
 
     async def repeat(self, receipt: Receipt) -> Erasure:
         """Erase what a receipt of another time says was erased, for which the relayer answers.
 
-        A turn has the same id each time it is said: it goes only if it is still that very one.
-
         Raises:
             NotFound: the account is gone.
         """
         act = Act(receipt.account, self._identity.public_key, receipt.op, self._clock())
+        # By their blobs, too, for a turn may have lived under another name (`name_when_gone`).
         items = [(i.memory, envelope.blob_hash(i.blob_id)) for i in receipt.items]
         async with self._database.transaction() as connection:
             heads = await self._heads(connection, receipt.account)
@@ -125,7 +129,7 @@ class Eraser:
             await rows.insert_tombstones(
                 connection,
                 account=receipt.account,
-                items=[(i if is_memory_id(i) else turn_stone_id(b), b) for i, b in items],
+                items=items,
                 namespace=receipt.namespace,
                 now=act.time,
             )
@@ -155,25 +159,27 @@ class Eraser:
         heads: account_rows.Heads,
         ids: Sequence[uuid.UUID],
         *,
-        blob_ids: Sequence[bytes] | None = None,
+        blob_ids: Sequence[bytes] = (),
     ) -> tuple[Erasure, account_rows.Heads]:
         """Erase exactly these under the account's lock, and the heads after it."""
         memories = await rows.lock_memories(connection, account=act.account, memory_ids=ids)
-        turns = await rows.lock_turns(
-            connection, account=act.account, episode_ids=ids, blob_ids=blob_ids
-        )
+        if blob_ids:
+            ids = [
+                *ids,
+                *await rows.turns_of_blobs(connection, account=act.account, blob_ids=blob_ids),
+            ]
+        turns = await rows.lock_turns(connection, account=act.account, episode_ids=ids)
         # One that is done has let its blob go already.
         living = [turn for turn in turns if turn["state"] != "done"]
         doomed = memories + living
         if not doomed:
             return Erasure(), heads
-        receipts, after = self._receipts(act, heads, doomed)
+        names = {row["memory_id"]: name_when_gone(row["memory_id"]) for row in living}
+        receipts, after = self._receipts(act, heads, doomed, names)
         erased = rows.Erased(
             rows=[row["row_id"] for row in memories],
             turns=[row["memory_id"] for row in turns],
-            turn_stones=[
-                (turn_stone_id(t["blob_id"]), t["namespace_id"], t["blob_id"]) for t in living
-            ],
+            turn_stones=[(names[t["memory_id"]], t["namespace_id"], t["blob_id"]) for t in living],
             receipts=receipts,
             receipt_blob_ids=[
                 envelope.blob_hash(envelope.blob_id(signed)) for _, signed in receipts
@@ -197,18 +203,28 @@ class Eraser:
         return done, after
 
     def _receipts(
-        self, act: Act, heads: account_rows.Heads, doomed: Sequence[Row]
+        self,
+        act: Act,
+        heads: account_rows.Heads,
+        doomed: Sequence[Row],
+        names: Mapping[uuid.UUID, uuid.UUID],
     ) -> tuple[list[tuple[int, bytes]], account_rows.Heads]:
         """One receipt per namespace and epoch, or several where there is too much for one."""
-        names = {r["namespace_id"]: Namespace(r["namespace"]) for r in doomed}
+        namespaces = {r["namespace_id"]: Namespace(r["namespace"]) for r in doomed}
         subjects = [
-            Subject(r["memory_id"], r["revision"], r["blob_id"], r["namespace_id"], r["epoch"])
+            Subject(
+                names.get(r["memory_id"], r["memory_id"]),
+                r["revision"],
+                r["blob_id"],
+                r["namespace_id"],
+                r["epoch"],
+            )
             for r in sorted(doomed, key=lambda r: (r["namespace_id"], r["epoch"]))
         ]
         receipts: list[tuple[int, bytes]] = []
         for at in range(0, len(subjects), RECEIPT_ITEMS_MAX):
             part = subjects[at : at + RECEIPT_ITEMS_MAX]
-            signed, heads = chained(self._identity, act, heads, part, names)
+            signed, heads = chained(self._identity, act, heads, part, namespaces)
             receipts += signed
         return receipts, heads
 
@@ -225,8 +241,3 @@ def _filled(sized: Iterator[tuple[uuid.UUID, int]]) -> Iterator[list[uuid.UUID]]
         total += size
     if batch:
         yield batch
-
-
-def is_memory_id(value: uuid.UUID) -> bool:
-    """Whether an id is a memory's; a turn's is a fingerprint, of which nothing may be kept."""
-    return value.version == 7

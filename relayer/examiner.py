@@ -12,9 +12,11 @@ from relayer.blobs import BlobStore
 from relayer.closing import CLOSE
 from relayer.database import accounts as account_rows
 from relayer.database import collection as rows
+from relayer.database import rebuild as rebuild_rows
 from relayer.database.pool import Database
-from relayer.eraser import ERASURES, is_memory_id
+from relayer.eraser import ERASURES
 from relayer.errors import Corrupted
+from relayer.record import is_former_name
 from relayer.sealed import envelope
 from relayer.sealed.grants import parse_any
 from relayer.sealed.keys import AccountId, PublicKey
@@ -34,7 +36,7 @@ class Unreferred:
 
     Attributes:
         stray: nobody knows what for.
-        useless: of something that was erased, or that a newer object replaced.
+        useless: of something that was erased or done with, or that a newer object replaced.
         unknown: receipts of erasures that the database does not know.
         serial: the highest serial of grants that a receipt of another database had seen, whether
             or not what it erased is erased here by now.
@@ -42,7 +44,7 @@ class Unreferred:
         history: the bytes of those `ahead` that are grants, revocations, or what a grant rests on.
         names: the keys of namespaces that those `ahead` tell of.
         states: what those `ahead` say of memories, by name.
-        memories: those `stray` that are sealed memories.
+        memories: those `stray` that are sealed memories or turns.
         altered: their bytes do not match their names.
     """
 
@@ -115,18 +117,27 @@ class Examiner:
     ) -> None:
         """Sealed memories and turns, and foreign bytes."""
         ids = [header.address.memory for header in blobs.values() if header is not None]
-        erased = await rows.tombstoned(self._database, account=account, ids=ids)
-        foreign = [envelope.blob_hash(name) for name, header in blobs.items() if header is None]
+        over = await rows.tombstoned(self._database, account=account, ids=ids)
+        over |= await rows.extracted(self._database, account=account, ids=ids)
+        here = await rebuild_rows.sealed(self._database, account, ids)
+        epochs = {(row["id"], row["revision"]): row["epoch"] for row in here}
+        nameless = [
+            envelope.blob_hash(name)
+            for name, header in blobs.items()
+            if header is None or is_former_name(header.address.memory)
+        ]
         erased_blobs = (
-            await rows.tombstoned_blobs(self._database, account=account, blob_ids=foreign)
-            if foreign
+            await rows.tombstoned_blobs(self._database, account=account, blob_ids=nameless)
+            if nameless
             else set()
         )
         for name, header in blobs.items():
-            if header is None:
-                gone = envelope.blob_hash(name) in erased_blobs
-            else:
-                gone = header.address.type == envelope.EPISODE or header.address.memory in erased
+            gone = envelope.blob_hash(name) in erased_blobs
+            if header is not None:
+                place = header.address
+                gone |= place.memory in over
+                # Sealed anew since: what is left of a database that was lost before its minute.
+                gone |= header.epoch < epochs.get((place.memory, place.revision), 0)
             (found.useless if gone else found.stray).append(name)
             if not gone and header is not None and header.address.account == account:
                 found.memories.append(name)
@@ -181,8 +192,9 @@ class Examiner:
         found.serial = max([found.serial, *(r.serial for r in others.values())])
         for receipt in others.values():
             named = {item.memory for item in receipt.items}
-            missing = {i for i in named - erased if is_memory_id(i)}
-            if receipt.op == CLOSE or (receipt.op in ERASURES and (named & living or missing)):
+            if receipt.op == CLOSE or (
+                receipt.op in ERASURES and (named & living or named - erased)
+            ):
                 found.unknown.append(receipt)
 
     def _receipt(self, data: bytes, account: AccountId) -> Receipt | None:

@@ -9,7 +9,7 @@ Not here: when (`jobs.py`, `reindex.py`), embedding (`embedding/`), statements (
 import asyncio
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -91,10 +91,11 @@ class Indexer:
         keys: Keys,
         after: vector_rows.Position,
         namespace_ids: Sequence[int] | None,
+        passing_over: Set[uuid.UUID] = frozenset(),
     ) -> Page | None:
         """Bring a page of memories up to date; None after the last.
 
-        What cannot be opened now is passed over: its key or its blob is missing.
+        What cannot be opened now is passed over, too: its key or its blob is missing.
 
         Raises:
             Unavailable: the embedder or a store is away.
@@ -110,7 +111,8 @@ class Indexer:
         if not found:
             return None
         page = bounded(found)
-        changed = await self._index(account, keys, page)
+        wanted = [row for row in page if row["memory_id"] not in passing_over]
+        changed = await self._index(account, keys, wanted)
         last = page[-1]
         return Page((last["index_version"], last["embedding_version"], last["seq"]), changed)
 

@@ -32,7 +32,7 @@ from relayer.recognition import (
 from relayer.record import HELD_BACK, Draft, encode, new_id
 from relayer.sealed import envelope, index
 from relayer.sealed.keys import AccountId
-from relayer.sealing import apart, new_memory, without_secrets
+from relayer.sealing import apart, fingerprint_of, new_memory, without_secrets
 from relayer.writer import RACES_MAX, Committed, Effects, Origin, Writer
 
 
@@ -114,15 +114,11 @@ class Intake:
         marks = idempotency_marks(
             access, epochs, draft.idempotency_key, marked_text or text, route=route, item=item
         )
-        when = to_ms(draft.event_time)
         return Prepared(
             draft=draft,
             key=epochs[0],
             entry=await self._namespaces.ensure(access.account, epochs[0]),
-            fingerprints=[
-                index.fingerprint(key, kind=draft.kind, event_time_ms=when, text=text)
-                for key in epochs
-            ],
+            fingerprints=[fingerprint_of(key, draft) for key in epochs],
             marks=marks,
             redacted=redacted,
             source=None if draft.source is None else index.token(epochs[0], "s", draft.source),

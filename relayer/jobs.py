@@ -6,6 +6,8 @@ Not here: what these steps do (`indexing.py`, `analysis.py`), queueing a job (`d
 - At least once: every handler may run again and then finds nothing left to do.
 - A job names ids only; whoever runs it needs the account's keys. Without them it is put back for
   as long as some process could hold them, then left: the next unlocked request resumes it.
+- A job that ends every worker which takes it is parked (`parking.py`), so that others go on.
+- A job that failed is held, and not queued again, until it is forgotten; so there is one at a time.
 - Nothing an exception says reaches the queue's log: handlers raise with fixed words.
 """
 
@@ -21,6 +23,7 @@ import asyncpg
 from pgqueuer import AsyncpgDriver, Job, Queries, QueueManager
 from pgqueuer.errors import RetryRequested
 
+from relayer import parking
 from relayer.analysis import Analysis
 from relayer.clock import Clock
 from relayer.consolidation import Consolidator
@@ -46,7 +49,10 @@ from relayer.sealed.unlock import HOLD_S_MAX
 log = logging.getLogger("relayer.jobs")
 
 REST: Final = timedelta(hours=1)  # of an account of which nothing that is due can be opened
+HELD: Final = timedelta(minutes=10)  # of a job that failed, and of what the queue's log says
+FORGOTTEN_PAGES_MAX: Final = 20  # in one round of housekeeping
 JOBS_MAX: Final = 8  # at once, so that requests keep their share of connections and processors
+EMBEDDED_MAX: Final = 2  # jobs at once: queries are embedded by the same processors
 EXTRACTIONS_MAX: Final = 2  # at once, since each is a paid model call
 REINDEXED_MAX: Final = 2  # accounts at once, so that new memories do not wait for old ones
 RESEALED_MAX: Final = 1  # accounts at once
@@ -54,6 +60,7 @@ CONSOLIDATED_MAX: Final = 1  # namespaces at once
 SLICE_S: Final = 20  # of one account before the next has its turn
 LENT_PRIORITY: Final = 1  # of work whose keys are at hand for minutes only
 RESUME_MAX: Final = 1_000
+RESUMING_MAX: Final = 64  # requests whose keys are being made use of
 HOUSEKEEPING_S: Final = 60
 RECONNECT_S: Final = 1.0
 HEARTBEAT_S: Final = 10
@@ -102,6 +109,7 @@ class Worker:
         self._clock = clock
         self._manager: QueueManager | None = None
         self._stopping = False
+        self._embedding = asyncio.Semaphore(EMBEDDED_MAX)
         self._resting: dict[AccountId, datetime] = {}
         self._resuming: set[asyncio.Task[None]] = set()  # the loop keeps no strong reference
 
@@ -153,10 +161,15 @@ class Worker:
             max_concurrent_tasks=JOBS_MAX,
             heartbeat_timeout=timedelta(seconds=HEARTBEAT_S),
             shutdown_on_listener_failure=True,
+            log_aggregation_interval=timedelta(0),  # into a table that only grows
         )
 
     async def _embed(self, job: Job) -> None:
-        await self._with_keys(job, self._indexer.embed)
+        async def work(account: AccountId, keys: Keys, ids: Sequence[Any]) -> None:
+            async with self._embedding:  # the queue's own limit would be one for all processes
+                await self._indexer.embed(account, keys, ids)
+
+        await self._with_keys(job, work)
 
     async def _extract(self, job: Job) -> None:
         async def work(account: AccountId, keys: Keys, ids: Sequence[Any]) -> None:
@@ -183,7 +196,10 @@ class Worker:
         """
         numbers = await self._lent_numbers(account, keys)
         position, changed = vector_rows.START, False
-        while page := await self._indexer.next_page(account, keys, position, numbers):
+        parked = await parking.parked(self._database, queue.EMBED, account)
+        while page := await self._indexer.next_page(
+            account, keys, position, numbers, passing_over=parked
+        ):
             position, changed = page.after, changed or page.changed
             # A slice that changed nothing would begin the same pass again for ever.
             if changed and time.monotonic() >= until:
@@ -255,6 +271,8 @@ class Worker:
         """Do the work of a job with the account's keys, or put it back, or leave it for later."""
         account, ids = queue.decode_payload(job.payload)
         try:
+            if await parking.set_aside(self._database, job, account, ids):
+                return
             keys = await (keys_of or self._custody.job_keys)(account)
             if keys is None:
                 raise NotAllowed("no key", code="unlock_required")
@@ -286,7 +304,12 @@ class Worker:
             raise RetryRequested(_backoff(job, 1.0), error.code) from None
 
     def resume_soon(self, account: AccountId, namespaces: Sequence[Namespace]) -> None:
-        """Resume without keeping the request that brought the keys waiting."""
+        """Resume without keeping the request that brought the keys waiting.
+
+        When too many do, nothing happens: the next request with the keys resumes as well.
+        """
+        if len(self._resuming) >= RESUMING_MAX:
+            return
         task = asyncio.create_task(self._resume_quietly(account, namespaces))
         self._resuming.add(task)
         task.add_done_callback(self._resuming.discard)
@@ -333,6 +356,7 @@ class Worker:
         self._custody.forget_expired()
         await account_rows.delete_expired(self._database)
         await rows.delete_expired_marks(self._database)
+        await queue.forget(self._database, older_than=HELD, pages_max=FORGOTTEN_PAGES_MAX)
 
     async def sweep(self) -> None:
         """Queue what has waited for minutes: its job was lost with its process, or another model
@@ -363,7 +387,8 @@ class Worker:
         jobs: Sequence[Sequence[uuid.UUID]],
         keys_of: KeysOf | None = None,
     ) -> None:
-        """Queue work that this process has the keys for; one account's faults are its own."""
+        """Queue work that this process has the keys for and that did not fail lately; one account's
+        faults are its own."""
         try:
             keys = await (keys_of or self._custody.job_keys)(account)
         except (Corrupted, NotFound) as error:
@@ -373,8 +398,10 @@ class Worker:
             return
         priority = LENT_PRIORITY if isinstance(keys, LentKeys) else 0
         async with self._database.connection() as connection:
-            for ids in jobs:
-                await queue.enqueue(connection, entrypoint, account, ids, priority=priority)
+            again = await queue.not_failed(connection, entrypoint, account, jobs)
+            for n, ids in enumerate(again):
+                place = priority - n // queue.BACKLOG_STEP
+                await queue.enqueue(connection, entrypoint, account, ids, priority=place)
 
 
 def _backoff(job: Job, first_s: float) -> timedelta:

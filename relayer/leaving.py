@@ -178,6 +178,7 @@ class Leaving:
                 writer=row["writer"].hex(),
                 state=row["state"],
                 created_at=row["created_at"],
+                fingerprint=row["fingerprint"],
                 blob_id=to_base64url(row["blob_id"]),
                 blob=blobs.get(to_base64url(row["blob_id"])),
             )

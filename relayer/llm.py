@@ -26,6 +26,7 @@ from openai.types.chat.completion_create_params import ResponseFormat
 
 from relayer.embedding.endpoints import retry_after_s
 from relayer.errors import Unavailable
+from relayer.shares import outside
 
 PROMPT_VERSIONS: Final = {"extract": "3", "ask": "1", "summarise": "1", "procedures": "1"}
 
@@ -182,7 +183,7 @@ async def _retried(
 ) -> str | _Failure:
     """Return the first outcome not worth repeating; `until` is on the event loop's clock."""
     try:
-        async with asyncio.timeout_at(until):
+        async with outside(), asyncio.timeout_at(until):
             for n in range(1, _ATTEMPTS_MAX + 1):
                 outcome = await attempt()
                 if isinstance(outcome, str) or not outcome.retry or n == _ATTEMPTS_MAX:

@@ -6,11 +6,16 @@ string, a body, a key, or what an exception says, because that may quote any of 
 
 import json
 import logging
+import re
 import sys
+import threading
 import traceback
 from datetime import UTC, datetime
 from typing import Any, Final
 
+log = logging.getLogger("relayer")
+
+_WORDS: Final = re.compile(r"[A-Za-z%',. -]+")  # as far as it says nothing but words
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -23,12 +28,20 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage() if record.name.startswith("relayer") else record.msg,
+            "message": record.getMessage() if record.name.startswith("relayer") else _said(record),
         }
         line |= {k: v for k, v in vars(record).items() if k not in _STANDARD}
         if record.exc_info and record.exc_info[1] is not None:
             line["exception"] = describe(record.exc_info[1])
         return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def _said(record: logging.LogRecord) -> str:
+    """What a library says, without values: it may have put them in already, as asyncio does."""
+    if isinstance(record.msg, OSError):
+        return str(record.msg)  # why there is no port to listen on
+    found = _WORDS.match(record.msg) if isinstance(record.msg, str) else None
+    return found[0].strip() if found else type(record.msg).__name__
 
 
 def describe(error: BaseException) -> dict[str, Any]:
@@ -46,5 +59,12 @@ def configure(level: str) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("relayer").setLevel(level.upper())
+    sys.unraisablehook = _unraisable  # else Python itself prints what these say
+    threading.excepthook = _unraisable
     # pgqueuer logs every exception of a handler at length; `jobs` has said what may be said.
     logging.getLogger("pgqueuer").setLevel(logging.ERROR)
+
+
+def _unraisable(lost: "sys.UnraisableHookArgs | threading.ExceptHookArgs") -> None:
+    if (error := lost.exc_value) is not None:
+        log.error("lost exception", exc_info=error, extra={"event": "process.bug"})

@@ -10,12 +10,13 @@ from typing import Final
 
 from relayer.blobs import BlobStore
 from relayer.database import memories as rows
-from relayer.database.pool import Database
-from relayer.eraser import ERASURES
+from relayer.database import rebuild as rebuild_rows
+from relayer.database.pool import Database, Row
+from relayer.errors import Corrupted
+from relayer.record import decode
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, NamespaceKey, PublicKey
-from relayer.sealed.primitives import CryptoError
-from relayer.sealed.receipts import open_receipt
+from relayer.sealed.primitives import CryptoError, to_base64url
 from relayer.sealed.states import SignedState, open_own_state
 
 PAGE: Final = 200
@@ -31,17 +32,17 @@ class Lost:
     Attributes:
         memories: (name, header) of memories that the keys at hand open.
         turns: the same of turns.
+        later: names of those that they open, of types that only a later release knows.
         others: how many are sealed under other keys.
         states: memory → the newest `state` object of it, and its name.
-        erased: names of blobs that receipts say were erased.
     """
 
     memories: list[Blob] = field(default_factory=list)
     turns: list[Blob] = field(default_factory=list)
+    later: list[str] = field(default_factory=list)
     altered: int = 0
     others: int = 0
     states: dict[uuid.UUID, tuple[SignedState, bytes]] = field(default_factory=dict)
-    erased: set[str] = field(default_factory=set)
 
 
 class Finder:
@@ -71,9 +72,30 @@ class Finder:
                         self._note(account, name, data, keys, lost)
                     else:
                         lost.altered += 1
-        # A turn has no tombstone, since its id is a fingerprint.
-        lost.turns = [turn for turn in lost.turns if turn[0] not in lost.erased]
         return lost
+
+    async def overtaken(
+        self, account: AccountId, keys: Mapping[bytes, NamespaceKey], found: Sequence[Blob]
+    ) -> list[Row]:
+        """Rows of an older database whose bytes are gone: sealed anew since, as these blobs show.
+
+        What replaces them can be read.
+        """
+        newest = {
+            (header.address.memory, header.address.revision): (name, header)
+            for name, header in sorted(found, key=lambda blob: blob[1].epoch)
+        }
+        ids, overtaken = sorted({memory for memory, _ in newest}), []
+        for at in range(0, len(ids), PAGE):
+            for row in await rebuild_rows.sealed(self._database, account, ids[at : at + PAGE]):
+                name, header = newest.get((row["id"], row["revision"]), ("", None))
+                if header is None or header.epoch <= row["epoch"]:
+                    continue
+                old = to_base64url(row["blob_id"])
+                blobs = await self._blobs.get_many(account, [old, name])
+                if old not in blobs and _is_read(keys[header.key_id], header, blobs.get(name)):
+                    overtaken.append(row)
+        return overtaken
 
     def _note(
         self,
@@ -85,7 +107,6 @@ class Finder:
     ) -> None:
         if data.startswith(b"{"):
             self._note_state(account, name, data, lost)
-            self._note_erasure(account, data, lost)
             return
         try:
             header = envelope.read_header(data)
@@ -99,6 +120,8 @@ class Finder:
             lost.memories.append((name, header))
         elif header.address.type == envelope.EPISODE:
             lost.turns.append((name, header))
+        elif _opens(keys[header.key_id], header, data):
+            lost.later.append(name)
 
     def _note_state(self, account: AccountId, name: str, data: bytes, lost: Lost) -> None:
         try:
@@ -109,13 +132,23 @@ class Finder:
         if said.account == account and (before is None or before[0].seq < said.seq):
             lost.states[said.memory] = (said, envelope.blob_hash(name))
 
-    def _note_erasure(self, account: AccountId, data: bytes, lost: Lost) -> None:
-        try:
-            receipt = open_receipt(data, *self._relayers)
-        except CryptoError:
-            return
-        if receipt.account == account and receipt.op in ERASURES:
-            lost.erased.update(item.blob_id for item in receipt.items)
+
+def _opens(key: NamespaceKey, header: envelope.Header, data: bytes) -> bool:
+    try:
+        envelope.open_envelope(key, header.address, data)
+    except CryptoError:
+        return False
+    return True
+
+
+def _is_read(key: NamespaceKey, header: envelope.Header, data: bytes | Corrupted | None) -> bool:
+    if not isinstance(data, bytes):
+        return False
+    try:
+        decode(envelope.open_envelope(key, header.address, data))
+    except CryptoError:
+        return False
+    return True
 
 
 def _pages(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:

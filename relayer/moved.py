@@ -23,8 +23,8 @@ Epoch = Annotated[int, Meta(ge=1, le=SERIALS_MAX)]
 Count = Annotated[int, Meta(ge=0, le=SERIALS_MAX)]
 Sequence = Annotated[int, Meta(ge=1, le=2**53)]
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
-Word = Annotated[str, Meta(max_length=200, pattern=r"^[ -~]*$")]
-Hex = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Word = Annotated[str, Meta(max_length=200, pattern=r"^[ -~]*(?!\n)$")]
+Hex = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}(?!\n)$")]
 BlobName = Annotated[str, Meta(min_length=43, max_length=43)]
 
 
@@ -35,7 +35,7 @@ class Moved(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class MovedAccount(Moved):
     """What is said of the account itself, and how far its sequences were."""
 
-    label: Annotated[str, Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$")]
+    label: Annotated[str, Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*(?!\n)$")]
     settings: AccountSettings
     created_at: Moment
     relayer: Hex
@@ -53,7 +53,7 @@ class MovedGrant(Moved):
     """
 
     serial: Annotated[int, Meta(ge=1, le=SERIALS_MAX)]
-    label: Annotated[str, Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$")]
+    label: Annotated[str, Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*(?!\n)$")]
     object: Annotated[bytes, Meta(min_length=65, max_length=2**17)]
     succession: Annotated[bytes, Meta(min_length=65, max_length=2**17)] | None = None
 
@@ -140,6 +140,7 @@ class MovedEpisode(Moved):
     writer: Hex
     state: Literal["pending", "kept"]
     created_at: Moment
+    fingerprint: Annotated[bytes, Meta(min_length=16, max_length=16)] | None
     blob_id: BlobName
     blob: Annotated[bytes, Meta(min_length=1, max_length=2**21)] | None
 

@@ -25,9 +25,8 @@ from relayer.database import accounts as account_rows
 from relayer.database import queue
 from relayer.database import rebuild as rows
 from relayer.database.pool import Database, UniqueViolation
-from relayer.eraser import ERASURES, is_memory_id
+from relayer.eraser import ERASURES
 from relayer.outbox import Outbox
-from relayer.record import turn_stone_id
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.grants import Chain, parse_any
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey, account_text
@@ -119,12 +118,11 @@ class Rebuild:
 
     async def _rebuild_one(self, account: AccountId) -> Rebuilt:
         journal = await self._read(account)
-        closed = [r.time_ms for r, _ in journal.receipts if r.op == CLOSE]
+        closed = next((found for found in journal.receipts if found[0].op == CLOSE), None)
         try:
             # Of an account that was erased, nothing is left but that.
             chain, grants = (Chain(account), []) if closed else _chain(account, journal)
-            closed_at = from_ms(closed[0]) if closed else None
-            await self._found_again(account, journal, chain, grants, closed_at)
+            await self._found_again(account, journal, chain, grants, closed)
         except CryptoError as error:
             return Rebuilt(account, f"not rebuilt: {error}", journal.blobs)
         except UniqueViolation:
@@ -195,11 +193,16 @@ class Rebuild:
         journal: Journal,
         chain: Chain,
         grants: list[rows.JournalGrant],
-        closed_at: datetime | None,
+        closed: tuple[Receipt, bytes] | None,
     ) -> None:
-        """All of the account but its memories, in one transaction."""
+        """All of the account but its memories, in one transaction.
+
+        Of one that was erased, its last receipt stays the last: the next loss finds it, too.
+        """
         now = self._clock()
-        receipt = self._receipt(account, journal, chain, now)
+        seq, receipt = journal.seq + 1, self._receipt(account, journal, chain, now)
+        if closed is not None:
+            seq, receipt = closed[0].seq, closed[1]
         names = sorted({name for name, _ in journal.namespaces} | _erased_names(journal))
         numbers = {name: number for number, name in enumerate(names, 1)}
         stones = _stones(journal, numbers)
@@ -210,12 +213,12 @@ class Rebuild:
                 created_at=grants[0].created_at if grants else now,
                 epoch=max(chain.epoch, 1),
                 grants=grants,
-                receipt_seq=journal.seq + 1,
+                receipt_seq=seq,
                 receipt=receipt,
                 receipt_head=chain_hash(receipt),
                 receipt_blob_id=blob_hash(blob_id(receipt)),
                 now=now,
-                closed_at=closed_at,
+                closed_at=None if closed is None else from_ms(closed[0].time_ms),
             )
             await rows.insert_namespaces(
                 connection,
@@ -309,11 +312,8 @@ def _stones(journal: Journal, numbers: dict[Namespace, int]) -> list[rows.Stone]
     for receipt, _ in sorted(journal.receipts, key=lambda found: found[0].seq):
         if receipt.op in ERASURES:
             for item in receipt.items:
-                blob = blob_hash(item.blob_id)
-                known = is_memory_id(item.memory)
-                stone = item.memory if known else turn_stone_id(blob)
-                blobs.setdefault(stone, set()).add(blob)
-                last[stone] = receipt
+                blobs.setdefault(item.memory, set()).add(blob_hash(item.blob_id))
+                last[item.memory] = receipt
     return [
         rows.Stone(
             memory_id,

@@ -225,18 +225,16 @@ def revision_row_id(memory: uuid.UUID, revision: int) -> uuid.UUID:
     return _with_version(int.from_bytes(digest, "big"), 8)
 
 
-def turn_id_of(fingerprint: bytes) -> uuid.UUID:
-    """The id of a turn: its keyed fingerprint, told from a memory's id by its version.
+def name_when_gone(turn: uuid.UUID) -> uuid.UUID:
+    """The id under which receipts and tombstones tell that a turn is gone: its own, or a new one
+    where that is of version 8, from before turns had random names: a fingerprint of what was said.
+    The blob beside it tells which turn it was."""
+    return new_id() if is_former_name(turn) else turn
 
-    Source: SPEC §13.
-    """
-    return _with_version(int.from_bytes(fingerprint, "big"), 8)
 
-
-def turn_stone_id(blob_id: bytes) -> uuid.UUID:
-    """The id under which an erased turn is remembered: of its blob, since its own would be a
-    fingerprint of what was said. Source: SPEC §14."""
-    return _with_version(int.from_bytes(blob_id[:16], "big"), 8)
+def is_former_name(turn: uuid.UUID) -> bool:
+    """Whether a turn has a name from before they were random; its tombstone has another."""
+    return turn.version == 8
 
 
 def new_id() -> uuid.UUID:

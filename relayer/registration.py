@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from litestar import Request
+from litestar.connection import ASGIConnection
 
 from relayer.errors import NotAllowed
 from relayer.settings import Settings
@@ -26,10 +27,7 @@ class Registration:
     def __init__(self, *, settings: Settings) -> None:
         self._mode = settings.registration
         self._token = settings.registration_token
-        public_host = urlsplit(settings.public_url).hostname
-        self._local = is_loopback(settings.host) and (
-            public_host is None or is_loopback(public_host)
-        )
+        self._local = is_local(settings)
 
     def check(self, request: Request[Any, Any, Any], token: str) -> None:
         """Return when the request may found an account.
@@ -39,13 +37,19 @@ class Registration:
         """
         if self._mode == "closed":
             raise NotAllowed("Registration is closed.", code="registration.closed")
-        if self._mode == "open" or (self._mode == "auto" and self._local and _direct(request)):
+        if self._mode == "open" or (self._mode == "auto" and self._local and is_direct(request)):
             return
         if not self._token or not hmac.compare_digest(token.encode(), self._token.encode()):
             raise NotAllowed("Registration needs a token.", code="registration.token")
 
 
-def _direct(request: Request[Any, Any, Any]) -> bool:
+def is_local(settings: Settings) -> bool:
+    """Whether only this machine can reach the relayer."""
+    public_host = urlsplit(settings.public_url).hostname
+    return is_loopback(settings.host) and (public_host is None or is_loopback(public_host))
+
+
+def is_direct(request: ASGIConnection[Any, Any, Any, Any]) -> bool:
     """Whether the request came to this machine by one of its own names, through no proxy."""
     if any(name in request.headers for name in _FORWARDING):
         return False

@@ -36,7 +36,7 @@ from relayer.sealed.keys import AccountId, Identity, PublicKey
 from relayer.sealed.named import NamedKey
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Receipt
-from relayer.sealed.states import UNSAID, SignedState
+from relayer.sealed.states import SignedState
 from relayer.states import STATE, Change, States
 
 log = logging.getLogger("relayer.replay")
@@ -177,6 +177,6 @@ def _change(said: SignedState, revision: int) -> Change:
         superseded_at=from_ms(said.superseded_ms),
         superseded_by=said.superseded_by,
     )
-    return (
-        change if said.expires_ms == UNSAID else change | {"expires_at": from_ms(said.expires_ms)}
-    )
+    if said.revision != revision:
+        return change
+    return change | {"expires_at": from_ms(said.expires_ms)}

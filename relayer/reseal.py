@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relayer.blobs import BlobStore
-from relayer.clock import Clock, to_ms
+from relayer.clock import Clock
 from relayer.custody import Keys, LentKeys, RootKeys
 from relayer.database import accounts as account_rows
 from relayer.database import queue
@@ -35,11 +35,11 @@ from relayer.opening import has_key, key_of
 from relayer.outbox import Outbox
 from relayer.receipts import Act, Subject, chained
 from relayer.record import UnknownVersion, decode
-from relayer.sealed import envelope, index
+from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey
 from relayer.sealed.primitives import CryptoError, to_base64url
 from relayer.sealed.turn import derive_turn
-from relayer.sealing import counted
+from relayer.sealing import counted, fingerprint_of
 from relayer.words import INDEX_VERSION
 
 OP: Final = "reseal"
@@ -238,7 +238,8 @@ def _resealed(
     opened: Mapping[uuid.UUID, _Opened],
     vectors: Mapping[uuid.UUID, Vectors],
 ) -> list[rows.Resealed]:
-    """These rows under the newest key of their namespace; of equal facts the first is the fact."""
+    """These rows under the newest key of their namespace; of equal ones, the first is known by what
+    it says."""
     resealed: list[rows.Resealed] = []
     facts: set[tuple[int, bytes]] = set()
     for row in page:
@@ -247,18 +248,17 @@ def _resealed(
         # The record as it is, so that members of a later release stay in it.
         blob = envelope.seal(key, address, was.record, created_ms=was.created_ms)
         blob_id = envelope.blob_hash(envelope.blob_id(blob))
-        if row["type"] == envelope.EPISODE:
-            resealed.append(rows.Resealed(row, key.epoch, blob_id, blob))
-            continue
         draft, _ = decode(was.record)
-        word_count, source, postings = counted(key, draft)
-        fingerprint = index.fingerprint(
-            key, kind=draft.kind, event_time_ms=to_ms(draft.event_time), text=draft.text
-        )
+        fingerprint = fingerprint_of(key, draft)
         fact = (row["namespace_id"], fingerprint)
         known = not row["is_fact"] or (row["is_living"] and fact in facts)
         if row["is_living"]:
             facts.add(fact)
+        kept = None if known else fingerprint
+        if row["type"] == envelope.EPISODE:
+            resealed.append(rows.Resealed(row, key.epoch, blob_id, blob, fingerprint=kept))
+            continue
+        word_count, source, postings = counted(key, draft)
         resealed.append(
             rows.Resealed(
                 row=row,
@@ -268,7 +268,7 @@ def _resealed(
                 word_count=word_count,
                 source=source,
                 postings=postings,
-                fingerprint=None if known else fingerprint,
+                fingerprint=kept,
                 vectors=vectors.get(row["memory_id"], {}),
             )
         )

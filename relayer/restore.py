@@ -7,44 +7,44 @@ rest; who may read the namespace is asked as always, and what was erased stays e
 - A turn that was kept beside its facts is so again. Another one had to wait, or had waited: its
   facts are taken (again), and known ones are recognised.
 - Of a memory's revisions the highest is the memory; the others become earlier revisions of it,
-  one that has its row already, too.
+  one that has its row already, too. What any of them was made of, the memory was made of.
 - Rows come back in the order of what they tell of, so that neighbours are neighbours again.
+- What was sealed anew shortly before may lie there under its old key, too: the newest epoch counts.
+- What only a later release reads waits for it: its blob is never taken for useless.
 """
 
+import logging
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from relayer.access import Access
 from relayer.blobs import BlobStore
-from relayer.clock import from_ms
 from relayer.custody import Keys, LentKeys, RootKeys
 from relayer.database import memories as rows
 from relayer.database import namespaces as namespace_rows
+from relayer.database import outbox as outbox_rows
 from relayer.database import rebuild as rebuild_rows
+from relayer.database import revisions
 from relayer.database.pool import Database, UniqueViolation
-from relayer.database.states import CONTRADICTS, SOURCE, TURN, Link
+from relayer.database.states import Link
 from relayer.errors import NotFound
-from relayer.lost import PAGE, Finder, Lost
+from relayer.found import Found, links_of, memory_of, turn_of
+from relayer.lost import PAGE, Blob, Finder, Lost
 from relayer.namespaces import Namespaces
 from relayer.opening import Caller
 from relayer.record import (
-    AGAINST,
-    SOURCES,
-    Draft,
-    State,
+    UnknownVersion,
     decode,
-    first_stored_at,
-    is_kept,
-    revision_row_id,
 )
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, PublicKey
 from relayer.sealed.primitives import CryptoError
-from relayer.sealed.states import UNSAID, SignedState
-from relayer.sealing import new_memory
 from relayer.writer import Effects, Writer
+
+log = logging.getLogger("relayer.restore")
 
 RESTORE: Final = "restore"
 
@@ -58,6 +58,16 @@ class Restored:
     failed: int
     total: int
     truncated: bool
+
+
+@dataclass
+class _Outcome:
+    """How many rows came back, how many blobs did not open, and the names of those that only a
+    later release reads."""
+
+    restored: int = 0
+    failed: int = 0
+    later: list[str] = field(default_factory=list)
 
 
 class Restore:
@@ -90,12 +100,13 @@ class Restore:
         keys = {key.key_id: key for key in caller.keys.of(namespace)}
         lost = await self._finder.lost(caller.access.account, keys)
         indexed = await self._indexed(caller, namespace)
-        restored, failed = await self._restore(caller.access, keys, lost, limit)
+        done = await self._restore(caller.access, keys, lost, limit)
+        failed = done.failed + len(done.later)
         found = len(lost.memories) + len(lost.turns)
         inspected = min(found, limit)
         return Restored(
-            restored=restored,
-            skipped=indexed + inspected - restored - failed,
+            restored=done.restored,
+            skipped=indexed + inspected - done.restored - failed,
             failed=failed + lost.altered,
             total=found + indexed + lost.altered,
             truncated=found > limit,
@@ -112,9 +123,24 @@ class Restore:
         lost = await self._finder.lost(account, at_hand)
         # Nobody asked for it: the relayer itself is whom the receipts name.
         access = Access(account, self._identity.public_key, (), "sealed", 0)
-        await self._restore(access, at_hand, lost, len(lost.memories) + len(lost.turns))
+        everything = len(lost.memories) + len(lost.turns)
+        done = await self._restore(access, at_hand, lost, everything, equals=True)
+        later = lost.later + done.later
+        if later:
+            extra = {"event": "restore.later", "count": len(later)}
+            log.warning("records are of a later release", extra=extra)
         if not lost.others:
-            await rebuild_rows.set_complete(self._database, account)
+            await self._set_complete(account, later)
+
+    async def _set_complete(self, account: AccountId, later: Sequence[str]) -> None:
+        """Wait for no more keys; what only a later release reads is looked at again, and kept, when
+        the next walk through the store finds it astray."""
+        async with self._database.transaction() as connection:
+            # In this order: what a walk notes meanwhile is either seen here, or makes the account
+            # incomplete again.
+            await rebuild_rows.set_complete(connection, account)
+            hashes = [envelope.blob_hash(name) for name in later]
+            await outbox_rows.spare(connection, account=account, blob_ids=hashes)
 
     async def _keys_at_hand(self, account: AccountId, keys: Keys) -> dict[bytes, NamespaceKey]:
         if isinstance(keys, LentKeys):
@@ -125,26 +151,49 @@ class Restore:
         return {key.key_id: key for name in names for key in keys.of(name)}
 
     async def _restore(
-        self, access: Access, keys: Mapping[bytes, NamespaceKey], lost: Lost, limit: int
-    ) -> tuple[int, int]:
-        """(how many rows came back, how many blobs did not open)."""
-        if lost.memories or lost.turns:
-            await namespace_rows.recount(self._database, access.account)
+        self,
+        access: Access,
+        keys: Mapping[bytes, NamespaceKey],
+        lost: Lost,
+        limit: int,
+        *,
+        equals: bool = False,
+    ) -> _Outcome:
+        """Give the first so many blobs their rows.
+
+        With `equals`, a memory comes back also beside one that says the same.
+        """
         # Turns first: memories are linked to them.
-        turns = lost.turns[:limit]
-        placed = await self._placed(access.account, lost)
-        restored = failed = 0
-        for name, header in turns:
+        turns = sorted(lost.turns, key=lambda turn: -turn[1].epoch)[:limit]
+        placed = (await self._placed(access.account, lost))[: limit - len(turns)]
+        await self._drop_overtaken(
+            access.account, keys, turns + [(name, header) for name, header, _ in placed]
+        )
+        works = [
+            (name, partial(self._restore_turn, access, keys, name, header))
+            for name, header in turns
+        ] + [
+            (name, partial(self._restore_one, access, keys, lost, name, header, at, equals=equals))
+            for name, header, at in placed
+        ]
+        done = _Outcome()
+        for name, work in works:
             try:
-                restored += await self._restore_turn(access, keys, name, header)
+                done.restored += await work()
+            except UnknownVersion:
+                done.later.append(name)
             except CryptoError:
-                failed += 1
-        for name, header, place in placed[: limit - len(turns)]:
-            try:
-                restored += await self._restore_one(access, keys, lost, name, header, place)
-            except CryptoError:
-                failed += 1
-        return restored, failed
+                done.failed += 1
+        return done
+
+    async def _drop_overtaken(
+        self, account: AccountId, keys: Mapping[bytes, NamespaceKey], blobs: Sequence[Blob]
+    ) -> None:
+        """Take away the rows that these blobs are to have anew, and count what is there."""
+        if blobs:
+            overtaken = await self._finder.overtaken(account, keys, blobs)
+            await rebuild_rows.drop(self._database, account, overtaken)
+            await namespace_rows.recount(self._database, account)
 
     async def _indexed(self, caller: Caller, namespace: Namespace) -> int:
         """How many memories of the namespace have their rows."""
@@ -178,11 +227,11 @@ class Restore:
             later = [n for n in known if n > header.address.revision]
             following = known[min(later)] if later else None
             when = known[min(known)] if following is None else following
-            placed.append(
-                (when, header.address.memory, header.address.revision, name, header, following)
-            )
-        placed.sort(key=lambda p: p[:4])
-        return [(name, header, following) for *_, name, header, following in placed]
+            address = header.address
+            order = (when, address.memory, address.revision, -header.epoch, name)
+            placed.append((order, header, following))
+        placed.sort(key=lambda p: p[0])
+        return [(order[-1], header, following) for order, header, following in placed]
 
     async def _restore_one(
         self,
@@ -192,59 +241,58 @@ class Restore:
         name: str,
         header: envelope.Header,
         replaced_ms: int | None,
+        *,
+        equals: bool,
     ) -> bool:
-        """Whether the blob got its row; not when it was erased, or its fact was said again since.
+        """Whether the blob got its row; not when it was erased, or its fact was said again since,
+        unless `equals` are to come back: the other one stays known by what both say.
 
         Raises:
+            UnknownVersion: a later release reads it.
             CryptoError: it does not open.
         """
-        account, address, key = access.account, header.address, keys[header.key_id]
-        blob, record = await self._opened(account, key, name, header)
-        draft, writer = decode(record)
-        if draft.namespace != key.namespace:
+        account, address = access.account, header.address
+        found = await self._opened(account, keys[header.key_id], name, header)
+        if found is None:
             return False
-        entry = await self._namespaces.ensure(account, key)
-        stored_at = from_ms(header.created_ms)
-        said = lost.states.get(address.memory)
-        draft = draft if said is None else _as_long(draft, said[0], address.revision)
-        memory = replace(
-            new_memory(
-                draft,
-                key,
-                entry,
-                address=address,
-                blob=blob,
-                writer=writer,
-                created_at=first_stored_at(record) or stored_at,
-            ),
-            stored_at=stored_at,
-        )
-        if replaced_ms is not None:
-            memory = replace(
-                memory,
-                memory_id=revision_row_id(address.memory, address.revision),
-                revision_of=address.memory,
-                state=State(superseded_at=from_ms(replaced_ms)),
-            )
-        elif said is not None:
-            memory = replace(memory, state=_state(said[0], address.revision))
+        said, said_by = lost.states.get(address.memory, (None, b""))
+        memory = memory_of(found, said, replaced_ms)
+        links = links_of(address, found.draft)
+        newer = replaced_ms is None and await self._is_here(account, address.memory)
+        stored = await self._store(access, memory, found.names, links, newer=newer)
+        if not stored and equals:
+            bare = replace(memory, fingerprint=None)
+            stored = await self._store(access, bare, found.names, links, newer=newer)
+        if stored and said is not None and replaced_ms is None and not newer:
+            await rebuild_rows.set_state_blobs(self._database, account, {address.memory: said_by})
+        return stored
+
+    async def _store(
+        self,
+        access: Access,
+        memory: rows.NewMemory,
+        names: dict[int, Namespace],
+        links: Sequence[Link],
+        *,
+        newer: bool,
+    ) -> bool:
+        """Whether a row was written: nothing has its place, erased it, or says the same; a `newer`
+        revision makes the one that is here an earlier one."""
+        whole = memory.revision_of or memory.memory_id
         try:
-            if replaced_ms is None and await self._is_here(access.account, address.memory):
-                names = {entry.namespace_id: key.namespace}
+            if newer:
                 await self._writer.advance(access, memory, names=names)
-                return True
-            await self._writer.store(
-                access,
-                [memory],
-                op=RESTORE,
-                names={entry.namespace_id: key.namespace},
-                effects=Effects(links=_links(memory, draft) if replaced_ms is None else ()),
-            )
+            else:
+                await self._writer.store(
+                    access,
+                    [memory],
+                    op=RESTORE,
+                    names=names,
+                    effects=Effects(links=links),
+                    beside=partial(revisions.share_life, account=access.account, memory_id=whole),
+                )
         except (UniqueViolation, NotFound):
             return False
-        if said is not None and replaced_ms is None:
-            objects = {address.memory: said[1]}
-            await rebuild_rows.set_state_blobs(self._database, account, objects)
         return True
 
     async def _is_here(self, account: AccountId, memory_id: uuid.UUID) -> bool:
@@ -254,16 +302,22 @@ class Restore:
 
     async def _opened(
         self, account: AccountId, key: NamespaceKey, name: str, header: envelope.Header
-    ) -> tuple[bytes, bytes]:
-        """A blob and the record in it.
+    ) -> Found | None:
+        """A blob, opened; None when what it says of its namespace is not so.
 
         Raises:
+            UnknownVersion: a later release reads it.
             CryptoError: it is gone or altered.
         """
         blob = (await self._blobs.get_many(account, [name])).get(name)
         if not isinstance(blob, bytes):
             raise CryptoError("altered")
-        return blob, envelope.open_envelope(key, header.address, blob)
+        record = envelope.open_envelope(key, header.address, blob)
+        draft, writer = decode(record)
+        if draft.namespace != key.namespace:
+            return None
+        entry = await self._namespaces.ensure(account, key)
+        return Found(header, key, entry, blob, record, draft, writer)
 
     async def _restore_turn(
         self,
@@ -275,65 +329,16 @@ class Restore:
         """Whether a turn is back: kept if it says so, else to have its facts taken (again).
 
         Raises:
+            UnknownVersion: a later release reads it.
             CryptoError: it does not open.
         """
-        key = keys[header.key_id]
-        blob, record = await self._opened(access.account, key, name, header)
-        draft, writer = decode(record)
-        if draft.namespace != key.namespace:
+        found = await self._opened(access.account, keys[header.key_id], name, header)
+        if found is None:
             return False
-        entry = await self._namespaces.ensure(access.account, key)
-        turn = rows.NewEpisode(
-            episode_id=header.address.memory,
-            namespace_id=entry.namespace_id,
-            epoch=key.epoch,
-            writer=writer,
-            blob_id=envelope.blob_hash(name),
-            blob=blob,
-            state=rows.KEPT if is_kept(record) else rows.PENDING,
-            created_at=from_ms(header.created_ms),
-        )
-        names = {entry.namespace_id: key.namespace}
         try:
-            await self._writer.store(access, [], op=RESTORE, names=names, episodes=[turn])
+            await self._writer.store(
+                access, [], op=RESTORE, names=found.names, episodes=[turn_of(found)]
+            )
         except (UniqueViolation, NotFound):
             return False
         return True
-
-
-def _links(memory: rows.NewMemory, draft: Draft) -> list[Link]:
-    """What a record says of what its memory has to do with others."""
-    links = [Link(memory.memory_id, TURN, draft.turn)] if draft.turn is not None else []
-    links += [
-        Link(memory.memory_id, relation, other)
-        for relation, name in ((CONTRADICTS, AGAINST), (SOURCE, SOURCES))
-        if relation != SOURCE or memory.type == envelope.SUMMARY or memory.kind == "procedural"
-        for other in _ids(draft.metadata.get(name, ""))
-    ]
-    return links
-
-
-def _ids(text: str) -> list[uuid.UUID]:
-    """The ids in a text of a record; anybody may have written something else there."""
-    try:
-        return [uuid.UUID(word) for word in text.split()]
-    except ValueError:
-        return []
-
-
-def _as_long(draft: Draft, said: SignedState, revision: int) -> Draft:
-    """A draft that lives until what was said last of this revision."""
-    if said.revision != revision or said.expires_ms == UNSAID:
-        return draft
-    return replace(draft, expires_at=from_ms(said.expires_ms))
-
-
-def _state(said: SignedState, revision: int) -> State:
-    """What held of a memory last; an edit since then made it fresh."""
-    return State(
-        pinned=said.pinned,
-        review=said.review,
-        stale=said.stale and said.revision == revision,
-        superseded_at=from_ms(said.superseded_ms),
-        superseded_by=said.superseded_by,
-    )

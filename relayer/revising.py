@@ -29,9 +29,9 @@ from relayer.outbox import Outbox
 from relayer.receipts import Act, Subject, chained
 from relayer.recognition import idempotency_marks, marked_memory
 from relayer.record import ACTIVE, Draft, Memory, State, encode, revision_row_id, state_of
-from relayer.sealed import envelope, index
+from relayer.sealed import envelope
 from relayer.sealed.keys import Identity, Namespace, NamespaceKey
-from relayer.sealing import apart, new_memory, without_secrets
+from relayer.sealing import apart, fingerprint_of, new_memory, without_secrets
 from relayer.settings import Limits
 from relayer.states import STATE, Change, States, changed
 from relayer.words import INDEX_VERSION
@@ -253,12 +253,7 @@ class Reviser:
             self._database,
             account=caller.access.account,
             namespace_ids=[entry.namespace_id],
-            fingerprints=[
-                index.fingerprint(
-                    key, kind=draft.kind, event_time_ms=to_ms(draft.event_time), text=draft.text
-                )
-                for key in epochs
-            ],
+            fingerprints=[fingerprint_of(key, draft) for key in epochs],
         )
         others = {f["memory_id"]: f["expires_at"] for f in known.values()}
         others.pop(row["memory_id"], None)

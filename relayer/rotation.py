@@ -6,20 +6,26 @@ Source: SPEC §16.
 - A rotation is accepted as a whole: revocations first, then a grant of the new epoch to everybody
   who still holds one. Nobody joins by it, and nobody is left behind.
 - The relayer never sees a root, unless it is the account's custodian.
+- What cannot follow is looked for where it is asked for: nothing of it is stored, or remembered.
 """
 
+import asyncio
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from relayer.access import Access
 from relayer.accounts import Accounts
+from relayer.blobs import BlobStore
 from relayer.clock import Clock, to_ms
 from relayer.custody import Custody, Keys
 from relayer.database import queue
 from relayer.database import reseal as rows
-from relayer.database.pool import Connection, Database
-from relayer.errors import BadRequest, Conflict, NotAllowed, NotFound
+from relayer.database.pool import Connection, Database, Row
+from relayer.errors import BadRequest, Conflict, Corrupted, NotAllowed, NotFound, Unavailable
+from relayer.record import UnknownVersion, decode
+from relayer.sealed import envelope
 from relayer.sealed.grants import (
     Chain,
     Grant,
@@ -28,11 +34,15 @@ from relayer.sealed.grants import (
     parse_grant,
     parse_revocation,
 )
-from relayer.sealed.keys import Identity, Namespace, PublicKey
-from relayer.sealed.primitives import CryptoError
+from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, PublicKey
+from relayer.sealed.primitives import CryptoError, to_base64url
 
 Choice = Literal["revoked", "all", "none"]
+Problem = Literal["missing", "later"]
+Outlook = Problem | Literal["moves"]
 REFUSED: Final = "grant.invalid"
+BLOCKED_MAX: Final = 20  # looked at in an answer, which a client asks for every second or two
+LOOK_AT_ONCE: Final = 4  # of these; each may have a mebibyte
 
 
 @dataclass(frozen=True)
@@ -60,18 +70,34 @@ class NamespaceProgress:
 
 
 @dataclass(frozen=True)
+class Blocked:
+    """A memory or turn that cannot be sealed anew for now.
+
+    Attributes:
+        problem: its bytes are `missing`, or its record is of a `later` release.
+    """
+
+    id: uuid.UUID
+    namespace: str
+    problem: Problem
+
+
+@dataclass(frozen=True)
 class Progress:
     """How far an account has followed to its newest epoch.
 
     Attributes:
         older: what is still sealed under an older epoch, also where that is to stay so.
         namespaces: those that are to be sealed anew.
+        blocked: of the first `BLOCKED_MAX` that remain, as far as sealing anew has come, those that
+            wait for something else than a key or their turn.
     """
 
     epoch: int
     started_ms: int
     older: int
     namespaces: Sequence[NamespaceProgress]
+    blocked: Sequence[Blocked]
 
 
 class Rotations:
@@ -81,12 +107,14 @@ class Rotations:
         self,
         *,
         database: Database,
+        blobs: BlobStore,
         accounts: Accounts,
         custody: Custody,
         identity: Identity,
         clock: Clock,
     ) -> None:
         self._database = database
+        self._blobs = blobs
         self._accounts = accounts
         self._custody = custody
         self._identity = identity
@@ -134,16 +162,43 @@ class Rotations:
         for row in found:
             entry = (row["epoch"], row["things"], row["reseal_below"])
             things.setdefault(row["name"], []).append(entry)
+        namespaces = [
+            _namespace_progress(Namespace(name), own, keys)
+            for name, own in things.items()
+            if own[0][2]
+        ]
+        remains = any(entry.remaining for entry in namespaces)
         return Progress(
             epoch=chain.epoch,
             started_ms=_started_ms(chain),
             older=sum(n for own in things.values() for epoch, n, _ in own if epoch < chain.epoch),
-            namespaces=[
-                _namespace_progress(Namespace(name), own, keys)
-                for name, own in things.items()
-                if own[0][2]
-            ],
+            namespaces=namespaces,
+            blocked=await self._blocked(access, keys) if remains else [],
         )
+
+    async def _blocked(self, access: Access, keys: Keys | None) -> list[Blocked]:
+        """What of the first that are due cannot be sealed anew, as far as the keys at hand tell."""
+        due = await rows.first_due(
+            self._database, account=access.account, names=access.namespaces, limit=BLOCKED_MAX
+        )
+        found: list[Blocked] = []
+        for at in range(0, len(due), LOOK_AT_ONCE):
+            some = due[at : at + LOOK_AT_ONCE]
+            names = [to_base64url(row["blob_id"]) for row in some]
+            try:
+                blobs = await self._blobs.get_many(access.account, names)
+            except Unavailable:
+                break  # of a store that is away, nobody knows what is missing in it
+            stored = [blobs.get(name) for name in names]
+            judged = await asyncio.to_thread(_judged, access.account, some, stored, keys)
+            found += [
+                Blocked(row["id"], row["namespace"], one)
+                for row, one in zip(some, judged, strict=True)
+                if one is not None and one != "moves"
+            ]
+            if "moves" in judged:
+                break  # it has not come to what is behind this one
+        return found
 
     def _continued(self, before: Chain, items: Sequence[Grant | Revocation]) -> Chain:
         """The chain after a rotation's objects.
@@ -256,8 +311,37 @@ def _namespace_progress(
     )
 
 
-def _epochs(keys: Keys | None, name: Namespace) -> set[int]:
+def _epochs(keys: Keys | None, name: Namespace) -> dict[int, NamespaceKey]:
+    """Epoch → the key of a namespace, of those at hand."""
     try:
-        return set() if keys is None else {key.epoch for key in keys.of(name)}
+        return {} if keys is None else {key.epoch: key for key in keys.of(name)}
     except NotAllowed:
-        return set()
+        return {}
+
+
+def _judged(
+    account: AccountId,
+    due: Sequence[Row],
+    blobs: Sequence[bytes | Corrupted | None],
+    keys: Keys | None,
+) -> list[Outlook | None]:
+    """What keeps each of these; None for a key, and for what is altered, which nobody waits for."""
+    return [_outlook(account, row, blob, keys) for row, blob in zip(due, blobs, strict=True)]
+
+
+def _outlook(
+    account: AccountId, row: Row, blob: bytes | Corrupted | None, keys: Keys | None
+) -> Outlook | None:
+    if blob is None:
+        return "missing"
+    key = _epochs(keys, Namespace(row["namespace"])).get(row["epoch"])
+    if key is None or not isinstance(blob, bytes):
+        return None
+    address = envelope.Address(row["type"], account, row["id"], row["revision"])
+    try:
+        decode(envelope.open_envelope(key, address, blob))
+    except UnknownVersion:
+        return "later"
+    except CryptoError:
+        return None
+    return "moves"

@@ -17,7 +17,9 @@ RUNNING_FILE: Final = "relayer.json"
 def announced(data_dir: Path, url: str) -> Iterator[None]:
     """Tell other commands on this folder where the server is, while it is there."""
     path = data_dir / RUNNING_FILE
-    path.write_text(json.dumps({"pid": os.getpid(), "url": url}))
+    path.unlink(missing_ok=True)  # what a killed server left
+    with open(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(json.dumps({"pid": os.getpid(), "url": url}))
     try:
         yield
     finally:

@@ -67,13 +67,15 @@ def new_memory(
         word_count=word_count,
         postings=postings,
         source=source,
-        fingerprint=index.fingerprint(
-            key,
-            kind=draft.kind,
-            event_time_ms=to_ms(draft.event_time),
-            text=draft.text,
-        ),
+        fingerprint=fingerprint_of(key, draft),
         stored_at=stored_at or created_at,
+    )
+
+
+def fingerprint_of(key: NamespaceKey, draft: Draft) -> bytes:
+    """What drafts of facts or turns that say the same have in common, under one key."""
+    return index.fingerprint(
+        key, kind=draft.kind, event_time_ms=to_ms(draft.event_time), text=draft.text
     )
 
 

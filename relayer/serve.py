@@ -13,9 +13,10 @@ from typing import Final
 import uvicorn
 
 from relayer.app import build_app
+from relayer.connections import Bounds, bounded
 from relayer.process import forbid_core_files
 from relayer.running import announced
-from relayer.settings import Settings
+from relayer.settings import Limits, Settings
 from relayer.storage import opened
 
 log = logging.getLogger("relayer")
@@ -46,6 +47,8 @@ async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
                 build_app(storage, settings, stopping=stop),
                 host=settings.host,
                 port=settings.port,
+                http=bounded(bounds_of(settings)),
+                ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -67,6 +70,16 @@ async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
             server.should_exit = True
             ended.cancel()
             await task
+
+
+def bounds_of(settings: Settings) -> Bounds:
+    """What connections of this process may take."""
+    return Bounds(
+        head_s=settings.request_timeout_s,
+        taking_s=KEEP_ALIVE_S,
+        head_bytes_max=Limits.head_bytes_max,
+        connections_max=Limits.connections_max,
+    )
 
 
 async def _until_started(server: uvicorn.Server, task: "asyncio.Task[None]") -> None:

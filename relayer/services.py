@@ -13,8 +13,7 @@ from relayer.clock import Clock
 from relayer.closing import Closing
 from relayer.collection import Collector
 from relayer.consolidation import Consolidator
-from relayer.embedding.building import build_older_embedder
-from relayer.embedding.cache import CachedEmbedder
+from relayer.embedding.building import build_older_embedder, for_storing
 from relayer.embedding.embedders import Embedder
 from relayer.embedding.models import Embedders
 from relayer.embedding.passages import count_bytes
@@ -156,9 +155,7 @@ def build_services(
         count_tokens=count_bytes if embedder is None else embedder.count_tokens,
         clock=clock,
     )
-    # The cache is for queries: what is stored is embedded once, and then perhaps by another file.
-    uncached = embedder.inner if isinstance(embedder, CachedEmbedder) else embedder
-    indexer = Indexer(database=storage.database, opener=opener, embedder=uncached)
+    indexer = Indexer(database=storage.database, opener=opener, embedder=for_storing(embedder))
     rules = SentenceExtractor()
     extractor: Extractor = rules if language_model is None else LlmExtractor(model=language_model)
     analysis = Analysis(
@@ -185,6 +182,7 @@ def build_services(
     )
     rotations = Rotations(
         database=storage.database,
+        blobs=storage.blobs,
         accounts=storage.accounts,
         custody=storage.custody,
         identity=storage.identity,

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal
 
+REGISTRATION_TOKEN_CHARACTERS_MIN: Final = 16  # what request limits keep from being guessed
+
 
 class SettingsError(Exception):
     """A setting is out of range; the message names the variable."""
@@ -36,6 +38,9 @@ class Settings:
         "auto", "who may create accounts over HTTP; auto: open on loopback only, else token"
     )
     registration_token: str = setting("", "the token that registration asks for")
+    metrics_token: str = setting(
+        "", "the token that /metrics asks for; empty: it answers this machine alone"
+    )
     rate_limit: Literal["on", "off"] = setting("on", "request limits; off is for benchmarks")
     requests_per_minute: int = setting(
         12000, "weighted requests of an account", unit="1/min", low=1
@@ -81,6 +86,10 @@ class Settings:
             raise SettingsError("RELAYER_BLOB_STORE is postgres or file:PATH")
         if self.registration == "token" and not self.registration_token:
             raise SettingsError("RELAYER_REGISTRATION=token needs RELAYER_REGISTRATION_TOKEN")
+        if 0 < len(self.registration_token) < REGISTRATION_TOKEN_CHARACTERS_MIN:
+            raise SettingsError("RELAYER_REGISTRATION_TOKEN is too short: 16 characters at least")
+        if 0 < len(self.metrics_token) < REGISTRATION_TOKEN_CHARACTERS_MIN:
+            raise SettingsError("RELAYER_METRICS_TOKEN is too short: 16 characters at least")
         if self.embedder == "openai" and not self.embedding_model:
             raise SettingsError("RELAYER_EMBEDDER=openai needs RELAYER_EMBEDDING_MODEL")
         if self.embedding_dim > Limits.embedding_dim_max:
@@ -91,7 +100,7 @@ class Settings:
         return f"Settings({shown})"
 
 
-SECRET: Final = frozenset({"registration_token", "openai_api_key", "database_url"})
+SECRET: Final = frozenset({"registration_token", "metrics_token", "openai_api_key", "database_url"})
 
 
 def variable(name: str) -> str:
@@ -102,7 +111,12 @@ def variable(name: str) -> str:
 class Limits:
     """Bounds on every input. They are the protocol's, so an operator does not choose them."""
 
+    head_bytes_max: Final = 64 * 2**10  # request line and headers; an unlock header has 6 KiB
+    connections_max: Final = 800  # of one process, to which systems give 1,024 files
     body_bytes_max: Final = 2 * 2**20  # the reference's; also bounds what hashing a body costs
+    bodies_bytes_max: Final = 256 * 2**20  # of all requests under way in one process
+    requests_at_once_max: Final = 2  # of one account in one process; the others wait
+    requests_waiting_max: Final = 64  # of one account in one process
     text_bytes_max: Final = 2**20  # one remembered text
     bulk_text_bytes_max: Final = 64 * 2**10  # one text of a bulk request
     analyze_bytes_max: Final = 64 * 2**10  # one conversation; a model has to read it
@@ -149,6 +163,5 @@ class Limits:
     clock_skew_s_max: Final = 300
     nonce_life_s: Final = 600  # twice the skew: a request can arrive that much later than signed
     idempotency_life_s: Final = 24 * 3600
-    statement_life_s: Final = 600
     unlock_key_life_s: Final = 24 * 3600
     unlock_key_overlap_s: Final = 600

@@ -4,6 +4,7 @@ Not here: the services and the application (`app.py`), which need a model and a 
 commands on accounts and keys start without either.
 """
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -136,7 +137,12 @@ async def _connect_args(settings: Settings) -> AsyncIterator[tuple[dict[str, Any
         yield {"dsn": settings.database_url}, f"postgresql+asyncpg://{rest}"
         return
     async with EmbeddedPostgres(data_dir=settings.data_dir) as server:
-        yield server.connect_args, server.sqlalchemy_url
+        watch = asyncio.create_task(server.keep_up())
+        try:
+            yield server.connect_args, server.sqlalchemy_url
+        finally:
+            watch.cancel()
+            await asyncio.wait({watch})
 
 
 def closing_on(storage: Storage, clock: Clock) -> Closing:

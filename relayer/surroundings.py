@@ -1,9 +1,10 @@
-"""What surrounds every route: request ids, deadlines, the access log, and errors as JSON.
+"""What surrounds every route: ids, deadlines, room for bodies, the access log, errors as JSON.
 
 Not here: routes, and the checks before them.
 
 - An error answer holds a message made for people, a stable code and a request id; nothing an
   outside library said, no stack, whatever went wrong.
+- A body is read whole before its signature says anything, so all of them share one bound.
 """
 
 import asyncio
@@ -11,15 +12,18 @@ import json
 import logging
 import time
 import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from litestar import Request, Response
 from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, Message, Receive, ReceiveMessage, Scope, Send
 
-from relayer import bodies
+from relayer import bodies, shares, windows
 from relayer.errors import RelayerError, Unavailable
+from relayer.settings import Limits
 
 log = logging.getLogger("relayer.http")
 
@@ -43,6 +47,8 @@ _HEADERS: Final = (
     (b"cache-control", b"no-store"),
     (b"referrer-policy", b"no-referrer"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-resource-policy", b"same-origin"),
 )
 
 
@@ -54,17 +60,65 @@ class JsonRequest(Request[Any, Any, Any]):
 
         Raises:
             BadRequest: it has another.
+            HTTPException: 415, it says that it is no JSON, or packed.
         """
+        if not _says_json(self.headers):
+            raise HTTPException(status_code=415)
         field = self.route_handler.parsed_data_field
         return bodies.decode(await self.body(), Any if field is None else field.annotation)
+
+
+def _says_json(headers: Mapping[str, str]) -> bool:
+    """Whether a body is said to be plain JSON in UTF-8, or nothing is said."""
+    media_type, _, parameters = headers.get("content-type", "application/json").partition(";")
+    charset = parameters.lower().replace('"', "").partition("charset=")[2].strip()
+    return (
+        media_type.strip().lower() == "application/json"
+        and charset in ("", "utf-8")
+        and headers.get("content-encoding", "identity") == "identity"
+    )
+
+
+class Bodies:
+    """The bytes of bodies in memory, of all requests that are under way together."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+
+    @contextmanager
+    def counted(self, receive: Receive) -> Iterator[Receive]:
+        """A request's `receive`, whose bytes take room until the request is done.
+
+        It raises `Unavailable` for bytes that have none, and they are dropped.
+        """
+        own = 0
+
+        async def received() -> ReceiveMessage:
+            nonlocal own
+            message = await receive()
+            size = len(message.get("body", b"")) if message["type"] == "http.request" else 0
+            if size > self._bytes_max - self._bytes:
+                raise Unavailable("Too much is being read at once.", code="server.full")
+            self._bytes += size
+            own += size
+            return message
+
+        try:
+            yield received
+        finally:
+            self._bytes -= own
 
 
 class Surroundings:
     """ASGI middleware: a request id, security headers, one log line and a deadline per request."""
 
-    def __init__(self, app: ASGIApp, *, timeout_s: float) -> None:
+    def __init__(
+        self, app: ASGIApp, *, timeout_s: float, bodies_bytes_max: int = Limits.bodies_bytes_max
+    ) -> None:
         self._app = app
         self._timeout_s = timeout_s
+        self._bodies = Bodies(bodies_bytes_max)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on and watch over it."""
@@ -81,17 +135,21 @@ class Surroundings:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 extra = [*_HEADERS, (b"x-request-id", request_id.encode())]
+                _leave(scope)
+                extra += windows.headers(scope["state"].get(windows.STATE, ()))
                 message["headers"] = [*message.get("headers", []), *extra]
             await send(message)
 
         try:
             async with asyncio.timeout(self._timeout_s) as deadline:
                 scope["state"][DEADLINE] = deadline
-                await self._app(scope, receive, watched)
+                with self._bodies.counted(receive) as counted:
+                    await self._app(scope, counted, watched)
         except TimeoutError:
             if not status:
                 await _send_overdue(watched, request_id)
         finally:
+            _leave(scope)
             log.info(
                 "request",
                 extra={
@@ -103,6 +161,12 @@ class Surroundings:
                     "request_id": request_id,
                 },
             )
+
+
+def _leave(scope: Scope) -> None:
+    """Let the account's next request begin: the work on this one is done."""
+    if place := scope["state"].get(shares.STATE):
+        place.leave()
 
 
 async def _send_overdue(send: Send, request_id: str) -> None:

@@ -33,7 +33,7 @@ from relayer.eraser import FORGET, Eraser
 from relayer.errors import NotFound, QuotaExceeded
 from relayer.outbox import Outbox
 from relayer.receipts import Act, Subject, chained
-from relayer.record import revision_row_id
+from relayer.record import name_when_gone, revision_row_id
 from relayer.sealed.keys import AccountId, Identity, Namespace
 from relayer.settings import Limits
 from relayer.states import STATE, Change, States
@@ -41,6 +41,11 @@ from relayer.words import INDEX_VERSION
 
 RACES_MAX: Final = 5
 KEEPS_EPOCH: Final = frozenset(["restore", "import"])  # what was sealed before a rotation
+
+
+class Overtaken(NotFound):
+    """The turn that was to be stored, or that facts come from, was stored, extracted or erased
+    meanwhile by somebody else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,8 +167,8 @@ class Writer:
             UniqueViolation: a fact or mark came in between.
             QuotaExceeded: the account is full.
             Misdirected: the account was rotated meanwhile.
-            NotFound: the account, or the episode that these come from, is gone; or what is
-                restored was erased.
+            Overtaken: the turn that these come from is gone, or the same one came in between.
+            NotFound: the account is gone, or what is restored was erased.
         """
         batch = _Batch(
             op=op,
@@ -180,23 +185,28 @@ class Writer:
             self._outbox.putting(access.account, put, foreign=manual_vector is not None),
             self._database.transaction() as connection,
         ):
-            act = Act(access.account, access.key, FORGET, self._clock())
-            heads = await self._admitted(connection, access.account, batch)
-            erased, heads = await self._eraser.erase_within(
-                connection, act, heads, effects.replaced
-            )
-            self.check_room(heads, sum(len(blob) for _, blob in batch.blobs))
-            batch, subjects = await self._vouched(connection, access.account, batch)
-            act = replace(act, op=op)
-            receipts, after = chained(self._identity, act, heads, subjects, batch.names)
-            await self._insert(connection, act, batch, heads, after, receipts)
-            await self._follow_up(connection, access.account, batch, act.time)
-            act = replace(act, op=STATE)
-            changed, changes = await self._affect(connection, access, act, after, effects)
+            committed = await self._commit(connection, access, batch, effects)
             if beside is not None:
                 await beside(connection)
-        if erased or changed:
+        if committed.others:
             await self._outbox.publish_soon()
+        return committed
+
+    async def _commit(
+        self, connection: Connection, access: Access, batch: _Batch, effects: Effects
+    ) -> Committed:
+        """Erase what is replaced, store what is new, then change what a write changes of others."""
+        act = Act(access.account, access.key, FORGET, self._clock())
+        heads = await self._admitted(connection, access.account, batch)
+        erased, heads = await self._eraser.erase_within(connection, act, heads, effects.replaced)
+        self.check_room(heads, sum(len(blob) for _, blob in batch.blobs))
+        batch, subjects = await self._vouched(connection, access.account, batch)
+        act = replace(act, op=batch.op)
+        receipts, after = chained(self._identity, act, heads, subjects, batch.names)
+        await self._insert(connection, act, batch, heads, after, receipts)
+        await self._follow_up(connection, access.account, batch, act.time)
+        act = replace(act, op=STATE)
+        changed, changes = await self._affect(connection, access, act, after, effects)
         return Committed([signed for _, signed in receipts], [*erased, *changed], changes)
 
     async def advance(
@@ -250,7 +260,7 @@ class Writer:
         if batch.op not in KEEPS_EPOCH:
             check_newest(heads, batch.epochs)
         if batch.op == "restore":
-            await self._check_living(connection, account, batch.memories)
+            await self._check_living(connection, account, batch)
         return heads
 
     async def _vouched(
@@ -263,7 +273,9 @@ class Writer:
             row = await self._waiting(connection, account, origin.id)
             names = {**names, row["namespace_id"]: Namespace(row["namespace"])}
             subjects += [] if origin.kept else [_gone_subject(row)]
-        episodes = await self._unknown(connection, account, batch.episodes)
+        elif origin is not None and origin.new is None:
+            await self._check_kept(connection, account, origin.id)
+        episodes = await self._unsaid(connection, account, batch)
         subjects += map(_episode_subject, episodes)
         return replace(batch, episodes=episodes, names=names), subjects
 
@@ -299,25 +311,37 @@ class Writer:
             connection, account=account, episode_ids=[episode]
         )
         if not locked:
-            raise NotFound("That turn was erased or extracted meanwhile.")
+            raise Overtaken("That turn was erased or extracted meanwhile.")
         return locked[0]
 
-    async def _unknown(
-        self, connection: Connection, account: AccountId, episodes: Sequence[rows.NewEpisode]
+    async def _check_kept(
+        self, connection: Connection, account: AccountId, episode: uuid.UUID
+    ) -> None:
+        if not await episode_rows.is_kept(connection, account=account, episode_id=episode):
+            raise Overtaken("That turn was erased meanwhile.")
+
+    async def _unsaid(
+        self, connection: Connection, account: AccountId, batch: _Batch
     ) -> Sequence[rows.NewEpisode]:
-        """Those episodes to store: a turn that is to be kept may be there already."""
-        if not episodes:
-            return episodes
-        ids = [e.episode_id for e in episodes]
-        await episode_rows.delete_finished(connection, account=account, episode_ids=ids)
-        there = await episode_rows.present(connection, account=account, episode_ids=ids)
-        return [e for e in episodes if e.state != rows.KEPT or e.episode_id not in there]
+        """The turns to store. One that is restored may have been said again since: it comes back,
+        but the other one is known by what they say."""
+        if not batch.episodes:
+            return []
+        places = [(e.namespace_id, e.epoch, e.fingerprint) for e in batch.episodes if e.fingerprint]
+        found = await episode_rows.said(connection, account=account, places=places)
+        said = {row["fingerprint"] for row in found}
+        if said and batch.op != "restore":
+            raise Overtaken("The same turn was stored meanwhile.")
+        return [
+            replace(e, fingerprint=None) if e.fingerprint in said else e for e in batch.episodes
+        ]
 
     async def _check_living(
-        self, connection: Connection, account: AccountId, memories: Sequence[rows.NewMemory]
+        self, connection: Connection, account: AccountId, batch: _Batch
     ) -> None:
         """Under the account's lock, so that nothing erased meanwhile comes back."""
-        ids = [m.revision_of or m.memory_id for m in memories]
+        ids = [m.revision_of or m.memory_id for m in batch.memories]
+        ids += [e.episode_id for e in batch.episodes]
         if await erasure_rows.tombstoned(connection, account=account, memory_ids=ids):
             raise NotFound("That memory was erased.")
 
@@ -357,10 +381,12 @@ class Writer:
                 connection, account=account, memory=batch.memories[0], embedding=batch.manual_vector
             )
         elif batch.memories and self._embeds:
+            place = await queue.behind_memories(connection, account, index_version=INDEX_VERSION)
             ids = [m.memory_id for m in batch.memories]
-            await queue.enqueue(connection, queue.EMBED, account, ids)
+            await queue.enqueue(connection, queue.EMBED, account, ids, priority=place)
         if waiting := [e.episode_id for e in batch.episodes if e.state == rows.PENDING]:
-            await queue.enqueue(connection, queue.EXTRACT, account, waiting)
+            place = await queue.behind_turns(connection, account)
+            await queue.enqueue(connection, queue.EXTRACT, account, waiting, priority=place)
         if batch.origin is not None and batch.origin.waiting:
             await episode_rows.finish_episode(
                 connection,
@@ -399,7 +425,8 @@ def _memory_subject(memory: rows.NewMemory) -> Subject:
 
 def _gone_subject(turn: Row) -> Subject:
     """That a turn which waited is not kept: its facts were taken."""
-    return Subject(turn["memory_id"], 0, turn["blob_id"], turn["namespace_id"], turn["epoch"])
+    gone = name_when_gone(turn["memory_id"])
+    return Subject(gone, 0, turn["blob_id"], turn["namespace_id"], turn["epoch"])
 
 
 def _episode_subject(episode: rows.NewEpisode) -> Subject:

@@ -291,7 +291,8 @@ async def _serve(server: OpenAIServer, port: int, ready: Callable[[], None]) -> 
         assert task is not None
         tasks.add(task)
         task.add_done_callback(tasks.discard)
-        await server.handle(reader, writer)
+        with suppress(asyncio.CancelledError):  # asyncio would print it at the end
+            await server.handle(reader, writer)
 
     listener = await asyncio.start_server(handle, "127.0.0.1", port, limit=2**20)
     server.port = listener.sockets[0].getsockname()[1]

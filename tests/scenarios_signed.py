@@ -117,6 +117,7 @@ def objects() -> Iterator[Scenario]:
         "revision": 1,
         "seq": 7,
         "time": NOW,
+        "expires_at": None,
         "state": {"pinned": True},
     }
     following = {"v": 1, "relayer": RELAYER.hex, "next": SECOND.hex, "created": NOW}
@@ -148,6 +149,8 @@ def objects() -> Iterator[Scenario]:
     yield _object(
         "member-missing", RELAYER, "state", {k: state[k] for k in state if k != "time"}, "members"
     )
+    endless = {k: state[k] for k in state if k != "expires_at"}
+    yield _object("state-without-an-end", RELAYER, "state", endless, "members")
     yield _object("member-unknown", RELAYER, "state", {**state, "more": 1}, "members")
     twice = ref.compact(state)[:-1] + b',"state":"failed"}'
     yield _object("member-twice", RELAYER, "state", twice, "json")
@@ -352,6 +355,7 @@ def checkpoints() -> Iterator[Scenario]:
     yield checkpoint("of-the-next-key", relayers=both, signer=SECOND, relayer=SECOND.hex)
     yield checkpoint("signed-by-another", "signature", signer=STRANGER)
     yield checkpoint("of-another-relayer", "signature", signer=STRANGER, relayer=STRANGER.hex)
+    yield checkpoint("naming-another-relayer", "relayer", relayer=STRANGER.hex)
     yield checkpoint("unsigned", "signature", change=lambda o: o[:-64] + bytes(64))
     yield checkpoint("altered", "signature", change=lambda o: o.replace(b'"seq":3', b'"seq":4'))
     yield checkpoint("another-account", "account", account=ref.account_text(OTHER_ACCOUNT))

@@ -393,8 +393,8 @@ class TestPending:
         episode = await self.wait_for(thinking, caller, server)
         account = caller.access.account
         await thinking.services.memory.forget(caller.access, episode)
-        with pytest.raises(NotFound):
-            await thinking.services.memory.forget(caller.access, episode)
+        done = await thinking.services.forgetting.forget_ids(caller.access, [episode])
+        assert done.fates == ["already_erased"]
         await thinking.services.analysis.extract_episode(account, caller.keys, episode)
         assert await thinking.value(COUNT) == 0
         assert await thinking.value("SELECT storage_bytes FROM accounts") == 0

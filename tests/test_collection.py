@@ -10,6 +10,7 @@ from relayer import check
 from relayer.collection import REST, STRAY_GRACE
 from relayer.errors import NotFound
 from relayer.opening import Caller
+from relayer.record import new_id
 from relayer.sealed import envelope
 from relayer.sealed.states import SignedState, sign_state
 from tests.conftest import BenchMaker
@@ -18,6 +19,8 @@ from tests.test_erasure import keep_turn
 
 STRAY = "nothing refers to this blob"
 USELESS = "this blob was erased or replaced and is still there"
+LATER = b'{"v":2}'
+FORMER = uuid.UUID("00000000-0000-8000-8000-000000000007")  # of a turn, from before random names
 
 
 @pytest.fixture
@@ -143,12 +146,51 @@ async def test_what_was_erased_goes_at_once(bench: Bench) -> None:
         await bench.services.memory.get(caller, doomed.id)
 
 
-async def test_turns_without_a_row_go_at_once(bench: Bench) -> None:
+@pytest.mark.parametrize("forgotten", [None, "ids", "namespace"])
+async def test_turns_that_are_done_with_go_at_once(bench: Bench, forgotten: str | None) -> None:
+    """Somebody copied a backup of the blobs back; also when no row says any more that it is."""
     caller = await busy(bench)
     before = await names(bench, caller)
-    await put(bench, caller, sealed(bench, caller, uuid.uuid4(), envelope.EPISODE))
+    turn = await keep_turn(bench, caller, "Cy: I read.", "done")
+    [extracted] = await names(bench, caller) - before
+    [other] = await bench.remember(caller, "Cy reads.")
+    if forgotten == "ids":
+        await bench.services.forgetting.forget_ids(caller.access, [other.id, turn])
+    elif forgotten == "namespace":
+        await bench.services.forgetting.forget_namespace(caller.access, TEAM)
+    assert (USELESS, extracted) in await problems(bench)
     await collect(bench)
-    assert await names(bench, caller) == before
+    assert extracted not in await names(bench, caller)
+    assert (await bench.services.restore.restore(caller, TEAM, 9)).restored == 0
+
+
+@pytest.mark.parametrize("held", ["its row", "its tombstone"])
+async def test_a_former_name_is_known_by_what_lies_beside_it(bench: Bench, held: str) -> None:
+    caller = await busy(bench)
+    before = await names(bench, caller)
+    turn = await keep_turn(bench, caller, "Cy: I read.", "kept", FORMER)
+    [name] = await names(bench, caller) - before
+    blob = (await bench.storage.blobs.get_many(caller.access.account, [name]))[name]
+    assert isinstance(blob, bytes)
+    if held == "its tombstone":
+        await bench.services.forgetting.forget(caller.access, turn)
+        await bench.storage.outbox.publish()
+        await bench.storage.outbox.empty()
+        assert name not in await names(bench, caller)
+        await put(bench, caller, blob)
+    await collect(bench)
+    assert (name in await names(bench, caller)) == (held == "its row")
+
+
+async def test_a_turn_that_nobody_erased_waits_like_a_memory(bench: Bench) -> None:
+    caller = await busy(bench)
+    turn = await put(bench, caller, sealed(bench, caller, new_id(), envelope.EPISODE))
+    assert await problems(bench) == [(STRAY, turn)]
+    bench.clock.advance(2 * STRAY_GRACE.total_seconds())
+    await collect(bench)
+    await collect(bench)
+    assert turn in await names(bench, caller)
+    assert await bench.value("SELECT incomplete FROM accounts")
 
 
 class TestStates:
@@ -156,6 +198,7 @@ class TestStates:
         said = SignedState(
             account=caller.access.account, memory=memory, revision=1, seq=seq, time_ms=seq,
             pinned=True, review=None, stale=False, superseded_ms=None, superseded_by=None,
+            expires_ms=None,
         )  # fmt: skip
         return sign_state(bench.storage.identity, said)
 
@@ -187,6 +230,33 @@ class TestStates:
         await bench.storage.outbox.empty()
         assert newest not in await names(bench, caller)
         assert await problems(bench) == []
+
+
+@pytest.mark.parametrize(
+    ("type_", "record"),
+    [(envelope.MEMORY, LATER), (envelope.EPISODE, LATER), (9, b"{}")],
+    ids=["memory", "turn", "a new type"],
+)
+async def test_what_only_a_later_release_reads_is_kept(
+    bench: Bench, type_: int, record: bytes
+) -> None:
+    """Its row was lost, and this release cannot make it; one that can finds it."""
+    caller = await busy(bench)
+    before = await names(bench, caller)
+    key, account = caller.keys.of(TEAM)[0], caller.access.account
+    address = envelope.Address(type_, account, new_id(), 1)
+    later = await put(bench, caller, envelope.seal(key, address, record, created_ms=1))
+    useless = await put(bench, caller, sealed(bench, caller, new_id(), envelope.MEMORY))
+    for _ in range(3):
+        await collect(bench)
+        assert await bench.value("SELECT incomplete FROM accounts"), "it is looked at again"
+        await bench.services.restore.complete(account, caller.keys)
+        assert not await bench.value("SELECT incomplete FROM accounts"), "and not each minute"
+        bench.clock.advance(2 * STRAY_GRACE.total_seconds())
+        await bench.storage.outbox.empty()
+    assert await names(bench, caller) == {*before, later}
+    assert useless not in await names(bench, caller)
+    assert await problems(bench) == [(STRAY, later)]
 
 
 async def test_an_altered_object_is_reported_and_kept(bench: Bench, folder: Path) -> None:

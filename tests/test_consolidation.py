@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from relayer.clock import to_ms
 from relayer.consolidation import UNSEEN, Consolidator
 from relayer.errors import NotAllowed, NotFound
 from relayer.opening import Caller
 from relayer.preferences import AccountSettings
+from relayer.provision import NewKey
+from relayer.sealed.grants import issue_grant, sign_join
 from relayer.states import Change
 from tests.conftest import BenchMaker
 from tests.consolidating import (
@@ -29,6 +32,28 @@ from tests.consolidating import (
     week,
 )
 from tests.services import OTHER, TEAM, Bench
+
+
+async def let_read(bench: Bench, founder: NewKey, key: NewKey) -> None:
+    """Grant a key that the account had before no more than to read."""
+    accounts, account, issuer = bench.storage.accounts, founder.account, founder.identity
+    signed = issue_grant(
+        issuer,
+        account=account,
+        serial=(await accounts.chain(account)).serial + 1,
+        recipient=key.identity.public_key,
+        role="reader",
+        keys=[bench.namespace_key(account, TEAM)],
+        created_ms=to_ms(bench.clock()),
+    )
+    join = sign_join(
+        key.identity,
+        account=account,
+        issuer=issuer.public_key,
+        relayer=bench.storage.identity.public_key,
+    )
+    actor = issuer.public_key
+    await accounts.grant(account=account, actor=actor, signed=signed, join=join, label="")
 
 
 @pytest.fixture
@@ -200,6 +225,22 @@ class TestRuns:
         run, done = await listed(hybrid, owner, run["run_id"])
         assert (run["state"], done) == ("refused", [])
         assert (await consolidated(hybrid, owner))[0]["merged"] == 1
+
+    async def test_a_run_of_a_key_that_only_reads_by_now_does_nothing(self, hybrid: Bench) -> None:
+        founder = await hybrid.account()
+        key = await hybrid.key(founder, TEAM)
+        caller = await hybrid.caller(key)
+        await said(hybrid, caller, TEA)
+        await said(hybrid, caller, TEA_AGAIN)
+        run = await hybrid.services.runs.start(caller, TEAM)
+        await hybrid.revoke(founder, key.identity.public_key)
+        await let_read(hybrid, founder, key)
+        assert (await hybrid.caller(key)).access.strength(TEAM) == 1
+        owner = await hybrid.caller(founder)
+        work = hybrid.services.consolidator.work
+        assert await work(owner.access.account, owner.keys, run["run_id"], always)
+        run, done = await listed(hybrid, owner, run["run_id"])
+        assert (run["state"], done) == ("refused", [])
 
     async def test_a_refused_run_hides_nothing(self, hybrid: Bench) -> None:
         founder = await hybrid.account()

@@ -9,6 +9,7 @@ import pytest
 from relayer import check
 from relayer.errors import BadRequest, NotAllowed, NotFound
 from relayer.opening import Caller
+from relayer.revising import Edit
 from relayer.routes.memories import MemoryFields, draft_of
 from relayer.sealed.keys import Namespace
 from relayer.sealed.receipts import open_receipt
@@ -202,3 +203,19 @@ class TestWorking:
     def test_no_time_in_the_past(self, bench: Bench) -> None:
         with pytest.raises(BadRequest):
             self.draft(bench, kind="working", expires_at=bench.clock())
+
+
+async def test_earlier_revisions_that_come_back_are_over_with_their_memory(bench: Bench) -> None:
+    """Whatever they were given themselves: one was to be kept for ever."""
+    caller = await owner_of(bench)
+    [stored] = await bench.remember(caller, "Anna prefers tea.")
+    then = bench.clock()
+    bench.clock.advance(60)
+    soon = bench.clock() + timedelta(minutes=5)
+    changes = {"text": "Anna prefers cups.", "expires_at": soon}
+    await bench.services.reviser.edit(caller, stored.id, Edit(changes=changes))
+    await bench.sql("DELETE FROM memories")
+    assert (await bench.services.restore.restore(caller, TEAM, 100)).restored == 2
+    assert await bench.texts(caller, "tea", mode="keyword", as_of=then) == ["Anna prefers tea."]
+    bench.clock.advance(301)
+    assert await bench.texts(caller, "tea", mode="keyword", as_of=then) == []

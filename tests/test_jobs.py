@@ -12,8 +12,9 @@ import pytest
 from relayer.database import queue
 from relayer.embedding.embedders import Embedder
 from relayer.errors import NotAllowed
-from relayer.jobs import Worker
+from relayer.jobs import HELD, Worker
 from relayer.llm import LanguageModel
+from relayer.parking import TAKEN_MAX
 from relayer.record import Draft
 from relayer.sealed.unlock import HOLD_S_MAX
 from tests.conftest import BenchMaker
@@ -217,6 +218,10 @@ async def test_a_long_reindexing_lets_others_go_first(hybrid: Bench) -> None:
         await hybrid.until(JOBS, 0)
 
 
+FAILED = "SELECT count(*) FROM pgqueuer WHERE status = 'failed'"
+AGE = "UPDATE pgqueuer SET updated = updated - $1::interval"
+
+
 async def test_a_corrupted_turn_is_held_and_said_in_fixed_words(make_bench: BenchMaker) -> None:
     with openai_server() as server:
         model = LanguageModel(
@@ -228,11 +233,47 @@ async def test_a_corrupted_turn_is_held_and_said_in_fixed_words(make_bench: Benc
         await analyze(bench, caller, "FACT: The roof leaks.")
         await bench.sql("DELETE FROM blobs")
         async with bench.working():
-            await bench.until("SELECT count(*) FROM pgqueuer WHERE status = 'failed'", 1)
+            await bench.until(FAILED, 1)
         logged = str(await bench.sql("SELECT l::text FROM pgqueuer_log l"))
         assert "store.corrupted" in logged
         assert "roof" not in logged
         await model.close()
+
+
+async def test_a_turn_whose_bytes_are_missing_has_one_failed_job_however_often_it_is_swept(
+    make_bench: BenchMaker,
+) -> None:
+    with openai_server() as server:
+        model = LanguageModel(
+            base_url=server.base_url, api_key=API_KEY, model=CHAT_MODEL, timeout_s=5
+        )
+        bench = make_bench(language_model=model)
+        caller = await bench.caller(await bench.account())
+        server.script(AWAY)
+        await analyze(bench, caller, "FACT: The roof leaks.")
+        await bench.sql("CREATE TABLE aside AS SELECT * FROM blobs")
+        await bench.sql("DELETE FROM blobs")
+        async with bench.working():
+            await bench.until(FAILED, 1)
+            bench.clock.advance(121)
+            for _ in range(3):
+                await bench.services.worker.sweep()
+                await bench.services.worker.resume(caller.access.account, [TEAM])
+            assert await bench.value(JOBS) == 1
+            await bench.sql("INSERT INTO blobs SELECT * FROM aside")
+            await bench.sql(AGE, HELD - timedelta(minutes=1))
+            await forget(bench)
+            assert await bench.value(FAILED) == 1, "its time is not over"
+            await bench.sql(AGE, timedelta(minutes=1))
+            await forget(bench)
+            await bench.services.worker.sweep()
+            await bench.until("SELECT count(*) FROM memories", 1)
+            await bench.until(JOBS, 0)
+        await model.close()
+
+
+async def forget(bench: Bench) -> None:
+    await queue.forget(bench.storage.database, older_than=HELD, pages_max=1)
 
 
 async def test_an_error_nobody_foresaw_is_not_quoted(hybrid: Bench) -> None:
@@ -240,7 +281,7 @@ async def test_an_error_nobody_foresaw_is_not_quoted(hybrid: Bench) -> None:
     await hybrid.remember(caller, "Anna prefers tea.")
     await hybrid.sql("ALTER TABLE vectors ADD CONSTRAINT secretive CHECK (part > 5)")
     async with hybrid.working():
-        await hybrid.until("SELECT count(*) FROM pgqueuer WHERE status = 'failed'", 1)
+        await hybrid.until(FAILED, 1)
     logged = str(await hybrid.sql("SELECT l::text FROM pgqueuer_log l"))
     assert "internal" in logged
     assert "secretive" not in logged
@@ -315,3 +356,129 @@ async def test_a_locked_namespace_keeps_no_other_waiting(hybrid: Bench) -> None:
     with pytest.raises(NotAllowed):
         await hybrid.services.indexer.embed(founder.account, one.keys, ids)
     assert await hybrid.value("SELECT count(*) FROM vectors") == 1
+
+
+TAKEN = """
+INSERT INTO pgqueuer_log (job_id, status, entrypoint, priority)
+SELECT id, 'picked', entrypoint, priority FROM pgqueuer, generate_series(1, $1)
+"""
+PARKED_JOBS = """
+SELECT count(*) FROM pgqueuer
+WHERE status = 'queued' AND execute_after > now() + interval '23 hours'
+"""
+
+
+async def test_a_job_that_ends_its_workers_is_parked_and_others_go_on(hybrid: Bench) -> None:
+    caller = await hybrid.caller(await hybrid.account())
+    await hybrid.remember(caller, "Anna prefers tea.")
+    await hybrid.sql(TAKEN, TAKEN_MAX)  # what workers leave that end before they say a word
+    await hybrid.remember(caller, "Ben sells cups.")
+    async with hybrid.working():
+        await hybrid.until(VECTORS, 1)
+        await hybrid.until(PARKED_JOBS, 1)
+        await hybrid.sql("UPDATE memories SET created_at = created_at - interval '1 hour'")
+        await hybrid.services.worker.sweep()
+        await hybrid.until(JOBS, 1)  # the account was gone through; what is parked stays so
+        assert await hybrid.value(VECTORS) == 1
+        await hybrid.sql("UPDATE pgqueuer SET execute_after = now()")
+        await hybrid.until(VECTORS, 2)
+
+
+async def test_a_job_is_not_parked_before_its_time(hybrid: Bench) -> None:
+    caller = await hybrid.caller(await hybrid.account())
+    await hybrid.remember(caller, "Anna prefers tea.")
+    await hybrid.sql(TAKEN, TAKEN_MAX - 1)
+    async with hybrid.working():
+        await hybrid.until(VECTORS, 1)
+        await hybrid.until(JOBS, 0)
+
+
+async def test_a_job_that_was_put_back_was_not_taken_in_vain(hybrid: Bench) -> None:
+    caller = await hybrid.caller(await hybrid.account())
+    await hybrid.remember(caller, "Anna prefers tea.")
+    await hybrid.sql(TAKEN, 2 * TAKEN_MAX)
+    await hybrid.sql(TAKEN.replace("picked", "queued"), 1)
+    async with hybrid.working():
+        await hybrid.until(VECTORS, 1)
+
+
+async def test_a_job_about_several_memories_is_taken_apart_first(hybrid: Bench) -> None:
+    caller = await hybrid.caller(await hybrid.account())
+    await hybrid.remember(caller, "Anna prefers tea.", "Ben sells cups.", "Cleo paints boats.")
+    await hybrid.sql(TAKEN, TAKEN_MAX)
+    async with hybrid.working():
+        await hybrid.until(VECTORS, 3)
+        await hybrid.until(JOBS, 0)
+    taken_apart = "SELECT count(DISTINCT job_id) FROM pgqueuer_log WHERE status = 'successful'"
+    assert await hybrid.value(taken_apart) == 4
+
+
+LINES = "SELECT count(*) FROM pgqueuer_log"
+OLD_LINES = "UPDATE pgqueuer_log SET created = created - $1::interval"
+
+
+async def test_housekeeping_forgets_what_the_queue_said_of_jobs_that_are_over(
+    hybrid: Bench,
+) -> None:
+    caller = await hybrid.caller(await hybrid.account())
+    await hybrid.remember(caller, "Anna prefers tea.")
+    async with hybrid.working():
+        await hybrid.until(JOBS, 0)
+    said = await hybrid.value(LINES)
+    assert said >= 3, "put in, taken, done"
+    await hybrid.sql(OLD_LINES, HELD)
+    async with hybrid.working():
+        await hybrid.until(LINES, 0)
+    assert await hybrid.value("SELECT count(*) FROM pgqueuer_statistics") == 0
+
+
+async def test_lines_that_are_not_old_stay(hybrid: Bench) -> None:
+    caller = await hybrid.caller(await hybrid.account())
+    await hybrid.remember(caller, "Anna prefers tea.")
+    async with hybrid.working():
+        await hybrid.until(JOBS, 0)
+    said = await hybrid.value(LINES)
+    await hybrid.sql(OLD_LINES, HELD - timedelta(minutes=1))
+    await forget(hybrid)
+    assert await hybrid.value(LINES) == said
+
+
+async def test_a_job_that_ends_its_workers_stays_counted_however_old_its_lines_are(
+    hybrid: Bench,
+) -> None:
+    """Forgotten between two deaths, they would let it end workers for ever."""
+    caller = await hybrid.caller(await hybrid.account())
+    await hybrid.remember(caller, "Anna prefers tea.")
+    await hybrid.sql(TAKEN, TAKEN_MAX)
+    await hybrid.sql(OLD_LINES, 2 * HELD)
+    await forget(hybrid)
+    assert await hybrid.value(LINES) == TAKEN_MAX
+    async with hybrid.working():
+        await hybrid.until(PARKED_JOBS, 1)
+
+
+async def test_a_job_that_is_put_back_for_ever_keeps_no_line_for_each_time(hybrid: Bench) -> None:
+    caller = await hybrid.caller(await hybrid.account())
+    await hybrid.remember(caller, "Anna prefers tea.")
+    for _ in range(50):
+        await hybrid.sql(TAKEN, 1)
+        await hybrid.sql(TAKEN.replace("picked", "queued"), 1)
+    await hybrid.sql(TAKEN, 2)
+    await hybrid.sql(OLD_LINES, 2 * HELD)
+    await forget(hybrid)
+    assert await hybrid.value(LINES) == 2, "those since it was put back last"
+
+
+async def test_a_long_log_is_forgotten_in_pieces(
+    hybrid: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = await hybrid.caller(await hybrid.account())
+    await hybrid.remember(caller, "Anna prefers tea.")
+    await hybrid.sql(TAKEN, 10)
+    await hybrid.sql(OLD_LINES, 2 * HELD)
+    await hybrid.sql("DELETE FROM pgqueuer")
+    monkeypatch.setattr(queue, "FORGOTTEN_AT_ONCE", 3)
+    await queue.forget(hybrid.storage.database, older_than=HELD, pages_max=2)
+    assert await hybrid.value(LINES) == 1 + 10 - 6
+    await queue.forget(hybrid.storage.database, older_than=HELD, pages_max=9)
+    assert await hybrid.value(LINES) == 0

@@ -29,6 +29,7 @@ from relayer.settings import Settings
 from relayer.states import Change
 from tests.conftest import BenchMaker, database_copy
 from tests.services import OTHER, TEAM, Bench, bench_on, new_identity
+from tests.test_collection import FORMER
 from tests.test_erasure import keep_turn
 from tests.test_memory import assert_chain_holds
 from tests.test_states import analyze, choose
@@ -342,7 +343,6 @@ class TestLater:
     async def test_a_turn_that_was_erased_here_does_not_come_again(
         self, here: Bench, there: Bench
     ) -> None:
-        """Its id is a fingerprint, of which nothing is kept; its blob's name is."""
         founder = await here.account()
         caller = await choose(here, await here.caller(founder), keep_turns=True)
         analyzed = await analyze(here, caller, "1. user: I prefer window seats on trains.")
@@ -357,17 +357,37 @@ class TestLater:
         assert await there.value(turns) == 0
         # Nor at a third relayer, which only hears that it was erased.
         stones = await everything(there, mine, "tombstones")
-        assert len(stones) == 2
+        assert {stone.id for stone in stones} == {analyzed.facts[0].id, analyzed.kept}
+
+    async def test_a_turn_is_recognised_at_the_next_relayer(
+        self, here: Bench, there: Bench
+    ) -> None:
+        """By its fingerprint, which comes along; one that was said there meanwhile stays known."""
+        founder = await here.account()
+        caller = await choose(here, await here.caller(founder), keep_turns=True)
+        talk, other = "1. user: I prefer window seats.", "1. user: I prefer aisle seats."
+        moving = [(await analyze(here, caller, text)).kept for text in (talk, other)]
+        await founded(here, there, founder)
+        mine = await choose(there, await there.unlocked(founder, TEAM), keep_turns=True)
+        meanwhile = await analyze(there, mine, other)
+        await there.services.arriving.take_in(mine.access, await packed(here, caller))
+        turns = "SELECT episode_id FROM episodes"
+        assert {r[0] for r in await there.sql(turns)} == {*moving, meanwhile.kept}
+        said = [(await analyze(there, mine, text)).kept for text in (talk, other)]
+        assert said == [moving[0], meanwhile.kept]
+        assert (await check(there.storage)).problems == []
 
     @pytest.mark.parametrize("brought", [False, True])
+    @pytest.mark.parametrize("name", [None, FORMER])
     async def test_a_turn_that_was_erased_there(
-        self, here: Bench, there: Bench, brought: bool
+        self, here: Bench, there: Bench, brought: bool, name: uuid.UUID | None
     ) -> None:
-        """Neither does it come, if it was read before that, nor stay, if it had come."""
+        """Neither does it come, if it was read before that, nor stay, if it had come; one with a
+        former name, whose tombstone has another, neither."""
         founder = await here.account()
         caller = await here.caller(founder)
         await here.remember(caller, "One apple.")
-        turn = await keep_turn(here, caller, "Anna: 4111 is my number.", "pending")
+        turn = await keep_turn(here, caller, "Anna: 4111 is my number.", "pending", name)
         early = await packed(here, caller)
         access = (await founded(here, there, founder)).access
         if brought:

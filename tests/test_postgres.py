@@ -498,6 +498,33 @@ async def test_killed_server_recovers_what_was_committed(
         assert server_of(data_dir).pid() != old
 
 
+async def test_killed_server_is_brought_back_under_its_user(data_dir: Path) -> None:
+    async with EmbeddedPostgres(data_dir=data_dir) as postgres:
+        watch = asyncio.create_task(postgres.keep_up())
+        for _ in range(2):
+            await run(postgres.dsn, KEEP)
+            old = server_of(data_dir).pid()
+            os.kill(old, signal.SIGKILL)
+            await ends(old)
+            async with asyncio.timeout(60):
+                while server_of(data_dir).pid() in {None, old}:
+                    await asyncio.sleep(0.05)
+                while (kept := await fetched(postgres)) is None:
+                    await asyncio.sleep(0.05)
+            assert kept == 7
+            await run(postgres.dsn, "DROP TABLE kept")
+        watch.cancel()
+    assert server_of(data_dir).pid() is None
+
+
+async def fetched(postgres: EmbeddedPostgres) -> int | None:
+    """What was kept, or nothing while the server is on its way up."""
+    try:
+        return int(await fetch(postgres, "SELECT v FROM kept"))
+    except (OSError, asyncpg.PostgresError):
+        return None
+
+
 async def test_stop_after_the_server_was_killed(data_dir: Path) -> None:
     postgres = EmbeddedPostgres(data_dir=data_dir)
     async with postgres:

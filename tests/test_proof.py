@@ -1,10 +1,9 @@
-"""Every change has its receipt; stored bytes for whoever may have them; the relayer's own key."""
+"""Stored bytes for whoever may have them, checkpoints, and the relayer's own key."""
 
 import json
 import subprocess
 import sys
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -433,61 +432,3 @@ def test_a_relayer_that_nobody_named_is_a_hard_error_until_it_is_trusted_by_hand
         assert main(["remember", "Tea.", "--profile", str(profile)], {}) == 0
         # It wrote on behind receipts that another key had signed: that stays visible.
         assert main(["verify", "--profile", str(profile)], {}) == 1
-
-
-# Every change has its link
-
-
-def test_every_change_is_one_receipt_and_leaves_nothing_unproven(relayer: RunningRelayer) -> None:
-    """Every route that changes something is called, then everything is verified."""
-    account = relayer.command("account", "create", "--custody", "managed")
-    with client_of(relayer, account) as client:
-        for name, change, receipts in changes(client):
-            before = client.checkpoint().seq
-            change()
-            assert client.checkpoint().seq - before == receipts, name
-            assert client.verify().findings == (), name
-        assert client.verify(open_all=True).findings == ()
-
-
-def changes(client: SyncMemoryClient) -> Iterator[tuple[str, Callable[[], Any], int]]:
-    """(name, change, receipts that it makes)."""
-    first = client.remember("Anna prefers tea.")
-    second = client.remember("Ben sells cups.", namespace="shop")
-    third = client.remember("Ben sells plates.", namespace="shop")
-    key: list[str] = []
-    yield "remember", lambda: client.remember("The roof leaks."), 1
-    yield "remember again", lambda: client.remember("The roof leaks."), 0
-    yield "bulk", lambda: client.remember_many([
-        {"text": "One."}, {"text": "Two.", "namespace": "shop"}
-    ]), 2  # fmt: skip
-    yield "analyze", lambda: client.analyze("Carol paints. She lives in Ghent."), 1
-    yield "edit", lambda: client.edit(first.id, text="Anna prefers coffee."), 1
-    yield "edit to the same", lambda: client.edit(first.id, text="Anna prefers coffee."), 0
-    yield "pin", lambda: client.pin(second.id), 1
-    yield "pin again", lambda: client.pin(second.id), 0
-    yield "supersede", lambda: client.supersede(second.id, by=third.id), 1
-    yield "reinstate", lambda: client.reinstate(second.id), 1
-    yield "grant", lambda: key.append(client.add_key(namespaces=["shop"]).public_key), 1
-    yield "revoke", lambda: client.revoke_key(key[0]), 1
-    yield "restore", client.restore, 0
-    yield "forget", lambda: client.forget(first.id), 1
-    yield "forget again", lambda: client.forget(first.id), 0
-    yield "forget ids", lambda: client.forget_many([second.id, first.id, str(uuid.uuid4())]), 1
-    yield "forget all that fits", lambda: client.forget_matching(namespace="shop", kind="fact"), 1
-    yield "erase a namespace", lambda: client.forget_namespace("default"), 1
-
-
-def test_what_is_sealed_anew_is_proven_at_every_moment(relayer: RunningRelayer) -> None:
-    """A rotation's pages come between the parts of a verification, which looks again."""
-    account = relayer.command("account", "create", "--custody", "managed")
-    with client_of(relayer, account) as client:
-        stored = client.remember_many([f"Note {n}." for n in range(30)])
-        client.edit(stored[0].id, text="Note zero, corrected.")
-        client.pin(stored[1].id)
-        client.rotate(reseal="all")
-        while client.rotation().remaining:
-            assert client.verify().findings == ()
-        found = client.verify(open_all=True)
-        assert found.findings == ()
-        assert found.opened == 31

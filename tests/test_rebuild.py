@@ -263,7 +263,10 @@ class TestTurns:
         waits = await analyze(thinking, caller, self.WAITS)
         assert kept.kept is not None
         assert waits.episode is not None
-        times = "SELECT episode_id, state, writer, created_at FROM episodes ORDER BY episode_id"
+        times = (
+            "SELECT episode_id, state, writer, created_at, fingerprint FROM episodes"
+            " ORDER BY episode_id"
+        )
         before = list(await thinking.sql(times))
         lost = await lose(thinking)
         lost.clock.advance(3600)
@@ -286,7 +289,7 @@ class TestTurns:
     async def test_an_erased_one_stays_erased(
         self, thinking: Bench, server: OpenAIServer, lose: Lose
     ) -> None:
-        """Even when a backup of the folder still has its blob: nothing else knows its id."""
+        """Even when a backup of the folder still has its blob."""
         founder = await thinking.account()
         caller = await choose(thinking, await thinking.caller(founder), keep_turns=True)
         server.script(facts("The user prefers window seats."))

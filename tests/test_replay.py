@@ -9,26 +9,34 @@ from typing import Any
 
 import pytest
 
+from relayer.clock import from_ms
 from relayer.database.pool import Database
 from relayer.errors import Corrupted, NotFound
 from relayer.provision import NewKey
+from relayer.replay import _change
 from relayer.revising import Edit
-from relayer.sealed.envelope import blob_id
+from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
 from relayer.sealed.grants import issue_grant, issue_revocation
-from relayer.sealed.keys import account_text
+from relayer.sealed.keys import AccountId, account_text
+from relayer.sealed.primitives import to_base64url
 from relayer.sealed.receipts import Item, open_receipt, sign_receipt
+from relayer.sealed.states import SignedState
 from relayer.states import Change
 from relayer.storage import replay_on
 from tests.conftest import BenchMaker
 from tests.services import OTHER, TEAM, Bench, new_identity
-from tests.test_collection import STRAY, STRAY_GRACE, problems, put
+from tests.test_collection import LATER, STRAY, STRAY_GRACE, problems, put
 from tests.test_erasure import keep_turn, living
 from tests.test_memory import assert_chain_holds, chain_of
+from tests.test_rotation import CUSTODIES, epochs, rotator
+from tests.test_states import analyze, choose
 
 TABLES = (
     "accounts", "namespaces", "namespace_keys", "memories", "postings", "links", "receipts",
     "tombstones", "episodes", "grants", "key_owner", "idempotency",
 )  # fmt: skip
+
+BLOB_ID = "SELECT blob_id FROM memories WHERE memory_id = $1"
 
 
 @pytest.fixture
@@ -85,8 +93,7 @@ async def test_what_was_erased_since_is_erased_again(bench: Bench, database: Dat
     assert await living(bench) == {kept.id}
     assert await bench.value("SELECT count(*) FROM episodes") == 0
     stones = {r["memory_id"] for r in await bench.sql("SELECT memory_id FROM tombstones")}
-    assert {doomed.id, expiring.id, later.id} < stones
-    assert len(stones) == 4  # of the turn, under another id than its own
+    assert stones == {doomed.id, expiring.id, later.id, turn}
     relayer = bench.storage.identity.public_key
     await assert_chain_holds(bench, founder.account)
     repeated = [open_receipt(r, relayer) for r in await chain_of(bench, founder.account)][-2:]
@@ -118,16 +125,16 @@ async def test_an_account_that_was_erased_since_is_closed_again(
 
 
 async def test_a_turn_that_was_said_again_is_another_one(bench: Bench, database: Database) -> None:
-    """Its id is the same; the journal names the blob that was erased."""
+    """The journal names the one that was erased."""
     caller = await bench.caller(await bench.account())
     await bench.remember(caller, "Ben sells cups.", namespace=TEAM)
     saved = await backup(database)
     turn = await keep_turn(bench, caller, "Anna: tea, please.", "pending")
     await bench.services.forgetting.forget(caller.access, turn)
     await put_back(database, saved)
-    assert await keep_turn(bench, caller, "Anna: tea, please.", "pending") == turn
+    again = await keep_turn(bench, caller, "Anna: tea, please.", "pending")
     await catch_up(bench.another())
-    assert await bench.value("SELECT count(*) FROM episodes") == 1
+    assert await bench.value("SELECT array_agg(episode_id) FROM episodes") == [again]
 
 
 async def test_forged_erasures_are_not_believed(
@@ -358,6 +365,65 @@ class TestMemories:
         await started.storage.outbox.empty()
         assert await problems(started) == []
 
+    @pytest.mark.parametrize("custody", CUSTODIES)
+    async def test_what_was_sealed_anew_is_found_by_its_new_bytes(
+        self, bench: Bench, database: Database, custody: str
+    ) -> None:
+        """The old ones, which the rows of the backup name, are gone."""
+        owner = await rotator(bench, custody)
+        caller = await owner.caller()
+        [edited, _] = await bench.remember(caller, "Anna prefers tea.", "Ben sells cups.")
+        bench.clock.advance(60)
+        change = Edit(changes={"text": "Anna prefers coffee."})
+        await bench.services.reviser.edit(caller, edited.id, change)
+        saved = await backup(database)
+        await owner.rotate(reseal="all")
+        await owner.reseal()
+        await owner.drop_old_bytes()
+        await put_back(database, saved)
+        started = bench.another()
+        await catch_up(started)
+        again = await owner.caller(bench=started, hold_s=300)
+        keys = await started.storage.custody.job_keys(owner.owner.account)
+        assert keys is not None
+        await started.services.restore.complete(owner.owner.account, keys)
+        assert await epochs(started) == {2: 3}
+        assert {*await started.texts(again, "prefers sells", mode="keyword")} == {
+            "Anna prefers coffee.", "Ben sells cups.",
+        }  # fmt: skip
+        history = await started.services.reviser.history(again, edited.id)
+        assert [m.text for m in history.revisions] == ["Anna prefers coffee.", "Anna prefers tea."]
+        [known] = await started.remember(again, "Ben sells cups.")
+        assert known.duplicate
+        await assert_chain_holds(started, owner.owner.account)
+        await started.storage.outbox.empty()
+        assert await problems(started) == []
+
+    async def test_only_rows_that_are_made_anew_go(self, bench: Bench, database: Database) -> None:
+        """A restore makes so many, and of a record of a later release none."""
+        owner = await rotator(bench, "managed")
+        caller = await owner.caller()
+        stored = await bench.remember(caller, "One tea.", "Two teas.", "Three teas.")
+        saved = await backup(database)
+        await owner.rotate(reseal="all")
+        await owner.reseal()
+        await owner.drop_old_bytes()
+        last = await bench.value(BLOB_ID, stored[2].id)
+        await put_back(database, saved)
+        account, key = owner.owner.account, owner.keys(TEAM)[1]
+        await bench.storage.blobs.delete(account, to_base64url(last))
+        address = Address(MEMORY, account, stored[2].id, 1)
+        await put(bench, caller, seal(key, address, LATER, created_ms=4_000_000_000_000))
+        started = bench.another()
+        await catch_up(started)
+        again = await owner.caller(bench=started)
+        done = await started.services.restore.restore(again, TEAM, 1)
+        assert (done.restored, done.truncated) == (1, True)
+        assert await epochs(started) == {1: 2, 2: 1}
+        await started.services.restore.complete(account, again.keys)
+        assert await epochs(started) == {1: 1, 2: 2}
+        assert await living(started) == {memory.id for memory in stored}
+
     async def test_a_rejection_holds_until_somebody_decides_otherwise(
         self, bench: Bench, database: Database
     ) -> None:
@@ -405,6 +471,25 @@ class TestMemories:
         await started.storage.outbox.empty()
         assert await problems(started) == []
 
+    async def test_a_turn_that_only_was_written_comes_back(
+        self, bench: Bench, database: Database
+    ) -> None:
+        """Nothing that was published tells of it, and no memory of its time is found with it."""
+        founder = await bench.account()
+        caller = await choose(bench, await bench.caller(founder), keep_turns=True)
+        await bench.remember(caller, "Anna prefers tea.")
+        saved = await backup(database)
+        kept = (await analyze(bench, caller, "1. user: I prefer window seats on trains.")).kept
+        await put_back(database, saved)
+        started = bench.another()
+        await catch_up(started)
+        await started.services.collector.collect()
+        await started.storage.outbox.empty()
+        keys = await started.storage.custody.job_keys(founder.account)
+        assert keys is not None
+        await started.services.restore.complete(founder.account, keys)
+        assert await bench.sql("SELECT episode_id, state FROM episodes") == [(kept, "kept")]
+
     async def test_an_account_of_since_is_named(self, bench: Bench, database: Database) -> None:
         await bench.account()
         saved = await backup(database)
@@ -423,3 +508,18 @@ async def restarted(bench: Bench, founder: NewKey) -> Bench:
     assert keys is not None
     await started.services.restore.complete(founder.account, keys)
     return started
+
+
+@pytest.mark.parametrize(("said_of", "lives_until"), [(1, {}), (2, {"expires_at": from_ms(5)})])
+def test_how_long_a_revision_lives_is_said_of_that_one_alone(
+    said_of: int, lives_until: dict[str, Any]
+) -> None:
+    """An object of before an edit does not end what the edit keeps."""
+    said = SignedState(
+        account=AccountId(bytes(32)), memory=uuid.UUID(int=7), revision=said_of, seq=2, time_ms=3,
+        pinned=True, review=None, stale=False, superseded_ms=None, superseded_by=None,
+        expires_ms=5,
+    )  # fmt: skip
+    change = _change(said, 2)
+    assert change["pinned"]
+    assert {name: value for name, value in change.items() if name == "expires_at"} == lives_until

@@ -317,6 +317,35 @@ class TestWriting:
         assert not anew.duplicate
         assert await epochs(hybrid) == {2: 2}
 
+    @pytest.mark.parametrize("custody", CUSTODIES)
+    async def test_both_legs_search_both_epochs_while_it_is_half_sealed_anew(
+        self, hybrid: Bench, custody: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What moved, what has not yet, and what was written or forgotten meanwhile."""
+        monkeypatch.setattr("relayer.reseal.PAGE", 3)
+        owner = await rotator(hybrid, custody)
+        caller = await owner.caller()
+        texts = [f"{name} drinks tea with milk." for name in ("Anna", "Ben", "Cleo", "Dan", "Eva")]
+        stored = await hybrid.remember(caller, *texts)
+        await hybrid.embed(caller, stored)
+        await owner.rotate(reseal="all")
+        assert not await owner.reseal(go_on=NOT_NOW)
+        caller = await owner.caller()
+        await hybrid.embed(caller, await hybrid.remember(caller, "Finn drinks tea with milk."))
+        await hybrid.services.memory.forget(caller.access, stored[0].id)
+        await hybrid.services.memory.forget(caller.access, stored[4].id)
+        assert await epochs(hybrid) == {1: 1, 2: 3}
+        left = {*texts[1:4], "Finn drinks tea with milk."}
+        for _ in range(2):
+            for mode in ("keyword", "vector", "hybrid"):
+                found = await hybrid.texts(caller, "Who drinks tea?", mode=mode)
+                assert (len(found), {*found}) == (4, left)
+                for text in left:
+                    assert (await hybrid.texts(caller, text, mode=mode))[0] == text
+            assert await owner.reseal()
+            caller = await owner.caller()
+        assert await epochs(hybrid) == {2: 4}
+
     async def test_an_idempotency_key_of_before_is_known(self, bench: Bench) -> None:
         owner = await rotator(bench, "sealed")
         caller = await owner.caller()
@@ -344,10 +373,12 @@ class TestWriting:
     async def test_a_write_that_began_before_is_refused(self, bench: Bench, custody: str) -> None:
         owner = await rotator(bench, custody)
         caller = await owner.caller()
-        await bench.remember(caller, "Anna prefers tea.")
+        [stored] = await bench.remember(caller, "Anna prefers tea.")
         receipts = len(await chain_of(bench, owner.owner.account))
         rotated = await owner.rotate()
         await refused("epoch.outdated", bench.remember(caller, "Ben prefers coffee."))
+        edit = Edit(changes={"text": "Anna prefers coffee."})
+        await refused("epoch.outdated", bench.services.reviser.edit(caller, stored.id, edit))
         assert await epochs(bench) == {1: 1}
         grown = len(await chain_of(bench, owner.owner.account)) - receipts
         assert grown == len(rotated.receipts)

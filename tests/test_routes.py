@@ -917,8 +917,11 @@ async def test_the_openapi_document_is_served(app: ASGIApp) -> None:
     }
     plain = {(method, re.sub(r":\w+\}", "}", path)) for method, path in table(app)}
     assert described == plain
-    remember = document["components"]["schemas"]["memories_RememberBody"]
-    assert {"text", "relayer"} <= set(remember["required"])
+    taken = document["paths"]["/v1/remember"]["post"]["requestBody"]["content"]
+    name = taken["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    remember = document["components"]["schemas"][name]
+    assert set(remember["required"]) == {"text", "relayer"}
+    assert remember["additionalProperties"] is False
 
 
 @pytest.mark.parametrize(

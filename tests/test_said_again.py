@@ -12,7 +12,7 @@ from memrelay.sealed.objects import read_object
 from relayer.check import check
 from relayer.opening import Caller
 from relayer.sealed.keys import AccountId
-from relayer.sealed.states import UNSAID, SignedState, open_state, sign_state
+from relayer.sealed.states import SignedState, open_state, sign_state
 from tests.openai_server import OpenAIServer
 from tests.services import TEAM, Bench, new_identity
 from tests.test_memory import assert_chain_holds
@@ -169,9 +169,8 @@ async def test_nearly_what_is_held_back_is_not_stored_beside_it(bench: Bench, re
     assert await bench.texts(caller, "window seats") == []
 
 
-@pytest.mark.parametrize("expires_ms", [UNSAID, None, 5])
-def test_a_state_object_of_before_is_read_as_well(expires_ms: int | None) -> None:
-    """The relayer and the client read the object with and without an expiry."""
+@pytest.mark.parametrize("expires_ms", [None, 5])
+def test_both_sides_read_when_a_state_object_ends(expires_ms: int | None) -> None:
     relayer = new_identity()
     said = SignedState(
         account=AccountId(bytes(32)), memory=uuid.UUID(int=7), revision=1, seq=2, time_ms=3,
@@ -181,4 +180,4 @@ def test_a_state_object_of_before_is_read_as_well(expires_ms: int | None) -> Non
     signed = sign_state(relayer, said)
     assert open_state(signed, relayer.public_key) == said
     read = read_object("state", signed, signer=relayer.public_key)
-    assert read.get("expires_at", UNSAID) == expires_ms
+    assert read["expires_at"] == expires_ms

@@ -267,7 +267,9 @@ def test_help_lists_every_setting_with_its_variable() -> None:
 
 
 def test_settings_hide_secrets() -> None:
-    shown = repr(Settings(registration_token="open-sesame", openai_api_key="sk-secret"))
+    hidden = {"registration_token": "open-sesame-" * 2, "metrics_token": "count-me-" * 2}
+    shown = repr(Settings(**hidden, openai_api_key="sk-secret"))  # type: ignore[arg-type]
     assert "open-sesame" not in shown
+    assert "count-me" not in shown
     assert "sk-secret" not in shown
-    assert {"registration_token", "openai_api_key", "database_url"} == SECRET
+    assert {"registration_token", "metrics_token", "openai_api_key", "database_url"} == SECRET

@@ -80,7 +80,9 @@ class TestWhere:
             "https://0.0.0.0/", "https://[::]/", "https://224.0.0.1/", "https://255.255.255.255/",
             "https://100.64.0.1/", "https://192.0.2.1/", "https://[64:ff9b::7f00:1]/",
             "https://[2002:7f00:1::]/", "https://[::7f00:1]/", "https://8.8.8.8:25/",
-            "https://hook.example/" + "x" * 2_048,
+            "https://hook.example/" + "x" * 2_048, "https://hook.example/\u017f",
+            "https://hoo\u212a.example/", "http\u017f://hook.example/",
+            "https://[8.8.8.8]/", "https://[1e9]/", "https://[beef]/",
         ],
     )  # fmt: skip
     def test_what_no_public_relayer_posts_to(self, url: str) -> None:

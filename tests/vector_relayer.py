@@ -43,12 +43,11 @@ Json = dict[str, Any]
 
 REFUSAL = CryptoError
 MEMBERS = {
-    "state": ["relayer", "account", "memory", "revision", "seq", "time", "state"],
+    "state": ["relayer", "account", "memory", "revision", "seq", "time", "expires_at", "state"],
     "relayer-next": ["relayer", "next", "created"],
     "relayer": ["relayer", "issued", "unlock_keys"],
     "checkpoint": ["relayer", "account", "seq", "head", "grant_serial", "time"],
 }
-OPTIONAL = {"state": frozenset(["expires_at"])}
 # What the relayer says for each word of the vectors.
 WORDS = {
     "archive": {"no archive"},
@@ -90,7 +89,10 @@ WORDS = {
     "public_key": {"the public key is not on the main subgroup"},
     "record": {"not a record of an archive"},
     "recipient": {"the grant is for another key"},
-    "relayer": {"another relayer's receipt or an unknown operation"},
+    "relayer": {
+        "another relayer's checkpoint",
+        "another relayer's receipt or an unknown operation",
+    },
     "role": {"unknown role"},
     "role_scope": {"owners and custodians hold roots"},
     "row": {"the envelope belongs to another row"},
@@ -258,10 +260,7 @@ def do_object(given: Json) -> Json:
     signer = parse_public_key(given["signer"])
     members = frozenset(MEMBERS[given["kind"]])
     signed = from_base64(given["object"])
-    optional = OPTIONAL.get(given["kind"], frozenset())
-    return {
-        "members": objects.open_object(signed, given["kind"], signer, members, optional=optional)
-    }
+    return {"members": objects.open_object(signed, given["kind"], signer, members)}
 
 
 def rebuild_object(given: Json, output: Json, made_with: Json) -> Json:

@@ -16,9 +16,9 @@ from memrelay.errors import ServerError
 ABSENT = "absent"  # marks a field that only some answers have
 
 
-def sometimes() -> Any:
-    """Return a field that only some answers have; where it is None, it is not shown."""
-    return field(default=None, metadata={ABSENT: True})
+def sometimes(*, secret: bool = False) -> Any:
+    """Return a field that only some answers have; where it is None, or secret, it is not shown."""
+    return field(default=None, repr=not secret, metadata={ABSENT: True})
 
 
 def rfc3339(value: datetime | str) -> str:

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from types import UnionType
 from uuid import UUID
 
-from memrelay.archiving import KINDS, Losses
+from memrelay.archiving import KINDS, Losses, named_blobs, names_of
 from memrelay.client import SyncMemoryClient
 from memrelay.errors import (
     ConfigError,
@@ -52,6 +53,18 @@ _PAGE_ITEMS_MAX = 100
 _PAGE_BYTES = 1_500_000  # of a request's 2 MiB; a larger row goes alone
 _ROW_BYTES_MAX = 7_500_000  # of the 8 MiB that an import takes
 _WHOLE_AT_ONCE = 20  # memories of which all revisions are in memory
+_Types = type | UnionType
+# What is looked at before a relayer judges the rest: a relayer wrote it, so it may be anything.
+_READ: Mapping[str, Mapping[str, _Types]] = {
+    "account": {"relayer": str, "succession": list, "receipt_seq": int, "label": str},
+    "grant": {"object": str, "succession": str | None},
+    "namespace": {"name": str},
+    "memory": {"id": str, "revision_of": str | None, "blob_id": str, "blob": str | None},
+    "episode": {"id": str, "blob_id": str, "blob": str | None},
+    "receipt": {"seq": int, "object": str},
+    "tombstone": {"id": str, "blob_ids": list},
+    "end": {"counts": dict},
+}
 
 
 @dataclass(frozen=True)
@@ -80,20 +93,12 @@ class Archive:
 
     def rows(self) -> Iterator[Record]:
         """Yield the memories, earlier revisions and turns that count, in the archive's order."""
-        turns = _blobs_of_turns(self.tombstones)
+        erased = set(self.tombstones).union(*map(named_blobs, self.tombstones.values()))
         for number, record in enumerate(_records(self.path, self.chunks)):
             if record["record"] not in {"memory", "episode"} or record["blob"] is None:
                 continue
-            erased = {record["id"], record.get("revision_of")} & self.tombstones.keys()
-            # A turn's tombstone has another id than the turn, which would say what was said.
-            erased |= {record["blob_id"]} & turns
-            if not erased and self.latest.get(record["id"], number) == number:
+            if not names_of(record) & erased and self.latest.get(record["id"], number) == number:
                 yield record
-
-
-def _blobs_of_turns(tombstones: Mapping[str, Record]) -> set[str]:
-    stones = (stone for stone in tombstones.values() if UUID(stone["id"]).version != 7)
-    return {name for stone in stones for name in stone["blob_ids"]}
 
 
 def is_archive(path: Path) -> bool:
@@ -159,7 +164,11 @@ def open_archive(path: Path, identity: Identity, account: bytes) -> Archive:
 def _records(path: Path, chunks: ChunkKey) -> Iterator[Record]:
     with path.open("rb") as file:
         read_head(file)
-        yield from read_records(opened_chunks(file, chunks))
+        for record in read_records(opened_chunks(file, chunks)):
+            for name, types in _READ.get(record["record"], {}).items():
+                if not isinstance(record.get(name, ...), types):
+                    raise Invalid("record", f"A record of the archive has no good {name}.")
+            yield record
 
 
 class _Evidence:

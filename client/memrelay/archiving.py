@@ -56,6 +56,7 @@ _PAGED, _AT_THE_END = ("account", "memories", "episodes", "receipts"), tuple(KIN
 _AGAIN = "again"
 _UNCHANGING = frozenset({"remember", "analyze", "grant", "revoke", "forget", "expire", "close"})
 _IDS_AT_ONCE = 10
+_VERSION_AT = 14  # in the text of a UUID
 
 
 @dataclass
@@ -68,16 +69,32 @@ class Losses:
     def take(self, record: Mapping[str, Any]) -> None:
         """Note a record of an archive in its turn."""
         if record["record"] == "tombstone":
-            self._erased |= {record["id"], *record["blob_ids"]}
+            self._erased |= {record["id"], *named_blobs(record)}
         elif record["record"] in {"memory", "episode"}:
             self._without.pop(record["id"], None)
             if record["blob"] is None:
-                names = frozenset([record["id"], record.get("revision_of"), record["blob_id"]])
-                self._without[record["id"]] = names
+                self._without[record["id"]] = names_of(record)
 
     def __len__(self) -> int:
         """How many there are."""
         return sum(not names & self._erased for names in self._without.values())
+
+
+def names_of(row: Mapping[str, Any]) -> frozenset[str | None]:
+    """Return the names, one of which a tombstone has if the row was erased.
+
+    The tombstone of a turn with an id of version 8, from before they were random, has another id:
+    it is known by its blob.
+    """
+    names = {row["id"], row.get("revision_of")}
+    if row["record"] == "episode" and row["id"][_VERSION_AT : _VERSION_AT + 1] == "8":
+        names.add(row["blob_id"])
+    return frozenset(names)
+
+
+def named_blobs(tombstone: Mapping[str, Any]) -> set[str]:
+    """Return the names of the blobs that were erased with it."""
+    return {name for name in tombstone["blob_ids"] if isinstance(name, str)}
 
 
 @dataclass

@@ -45,7 +45,7 @@ exit codes:
   0  done; a recall that finds nothing is done, too
   1  the relayer refused, was not reached or is not to be trusted
   2  wrong arguments or settings
-  3  no such memory or key
+  3  no such memory, key, webhook or run
 """
 
 

@@ -356,10 +356,21 @@ class NamespaceRotation(Answer):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BlockedMemory(Answer):
+    """One that cannot be sealed anew for now: its bytes are `missing`, or of a `later` release."""
+
+    id: str
+    namespace: str
+    problem: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rotation(Answer):
     """How far an account has followed to its newest epoch.
 
-    `older` is all that is still sealed under an older one, also where that is to stay so.
+    `older` is all that is still sealed under an older one, also where that is to stay so; `blocked`
+    are those of the first 20 that remain, as far as sealing anew has come, that wait for more than
+    a key or their turn.
     """
 
     epoch: int
@@ -369,4 +380,5 @@ class Rotation(Answer):
     remaining: int
     waiting_for_keys: int
     older: int
+    blocked: tuple[BlockedMemory, ...] = ()
     namespaces: tuple[NamespaceRotation, ...] = ()

@@ -31,8 +31,7 @@ NEW_STATE: Mapping[str, Any] = {
 }
 _STORING = frozenset("remember analyze restore edit consolidate import reseal rebuild".split())
 _RENAMING = frozenset(["reseal", "rebuild"])  # may give a revision another blob
-_NEW = frozenset(["remember", "analyze", "consolidate"])  # in which a turn's id may come again
-_MEMORY_ID = 7  # the version of a memory's UUID; a turn's is made from what it says
+_FORMER_ID = 8  # the version of the UUIDs that turns had once, and are not named by again
 _ERASING = frozenset(["forget", "expire"])
 _GRANTING = frozenset(["grant", "revoke"])
 
@@ -123,6 +122,7 @@ class Promises:
     states: dict[bytes, Stated] = field(default_factory=dict)
     erased: set[bytes] = field(default_factory=set)
     _named: dict[bytes, tuple[Named, ...]] = field(default_factory=dict)
+    _former: dict[str, bytes] = field(default_factory=dict)  # turns with former ids, by blob
 
     def add(self, receipt: Receipt) -> Iterator[Finding]:
         """Take in the next receipt; what it contradicts in those before it."""
@@ -155,12 +155,12 @@ class Promises:
 
     def _store(self, receipt: Receipt, item: bytes, revision: int, name: str) -> Iterator[Finding]:
         if revision == 0:  # a turn whose facts these are; it is not kept any longer
-            self._forget(item, 1)
+            self._forget(self._former.get(name, item), 1)
             return
         known = self.named(item, revision)
         if known is not None and known.blob_id != name and receipt.op not in _RENAMING:
             yield _about(receipt, f"blob {known.blob_id}", f"blob {name}", item)
-        if item in self.erased and (receipt.op not in _NEW or _is_memory(item)):
+        if item in self.erased:
             yield _about(receipt, "nothing of what was erased", f"blob {name}", item)
         if receipt.op == "edit" and item in self.states:
             self.states[item] = self.states[item]._replace(refreshed=True)
@@ -168,8 +168,11 @@ class Promises:
         self._forget(item, revision)
         stored = Named(revision, name, receipt.namespace, receipt.epoch, receipt.seq)
         self._named[item] = (*self._named.get(item, ()), stored)
+        if UUID(bytes=item).version == _FORMER_ID:
+            self._former[name] = item
 
     def _erase(self, receipt: Receipt, item: bytes, revision: int, name: str) -> Iterator[Finding]:
+        item = self._former.get(name, item)
         known = self.named(item, revision)
         if known is not None and known.blob_id != name:
             yield _about(receipt, f"blob {known.blob_id}", f"blob {name}", item)
@@ -216,10 +219,6 @@ class Promises:
                 expected=f"namespace {named.namespace!r}, epoch {named.epoch}",
                 found=f"namespace {item.namespace!r}, epoch {item.epoch}",
             )
-
-
-def _is_memory(item: bytes) -> bool:
-    return UUID(bytes=item).version == _MEMORY_ID
 
 
 def _about(receipt: Receipt, expected: str, found: str, item: bytes | None = None) -> Finding:

@@ -53,7 +53,7 @@ class Webhook(Answer):
     attempts: int
     failing_since: datetime | None
     problem: str | None
-    secret: str | None = sometimes()
+    secret: str | None = sometimes(secret=True)
 
 
 @dataclass(frozen=True, kw_only=True)

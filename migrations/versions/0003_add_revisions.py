@@ -67,6 +67,13 @@ STATEMENTS = (
     )
     """,
     "CREATE INDEX links_other ON links (account_id, other_id, relation)",
+    # What a turn that waits or is kept says, as a keyed hash, so that equal ones are one.
+    "ALTER TABLE episodes ADD COLUMN fingerprint bytea",
+    """
+    CREATE UNIQUE INDEX episodes_fingerprint ON episodes
+        (account_id, namespace_id, epoch, fingerprint)
+        WHERE fingerprint IS NOT NULL
+    """,
     # When a namespace was erased as a whole: while it is empty since, it is not listed.
     "ALTER TABLE namespaces ADD COLUMN erased_at timestamptz",
     # When an account was erased: nobody can lock it for writing, or found it, any more.

@@ -24,15 +24,9 @@ _PRESENT: Final = """
 SELECT memory_id AS id, blob_id, revision FROM memories
 WHERE account_id = $1 AND memory_id = ANY ($2)
 UNION ALL
-SELECT episode_id, blob_id, 1 FROM episodes
-WHERE account_id = $1 AND episode_id = ANY ($2) AND state IN ('pending', 'kept')
+SELECT episode_id, blob_id, 1 FROM episodes WHERE account_id = $1 AND episode_id = ANY ($2)
 """
 _ERASED: Final = "SELECT memory_id FROM tombstones WHERE account_id = $1 AND memory_id = ANY ($2)"
-# Turns that still have one of these blobs.
-_TURNS_OF_BLOBS: Final = """
-SELECT episode_id FROM episodes
-WHERE account_id = $1 AND blob_id = ANY ($2) AND state IN ('pending', 'kept')
-"""
 _TAKEN_SEQS: Final = "SELECT seq FROM memories WHERE account_id = $1 AND seq = ANY ($2)"
 _LIVING_FACTS: Final = """
 SELECT namespace_id, epoch, fingerprint, memory_id FROM memories
@@ -89,11 +83,13 @@ WITH stored AS (
     WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
 ), episode AS (
     INSERT INTO episodes (account_id, episode_id, namespace_id, epoch, writer, blob_id, size_bytes,
-                          state, created_at)
-    SELECT $1, episode_id, namespace_id, epoch, writer, blob_id, size_bytes, state, created_at
+                          state, created_at, fingerprint)
+    SELECT $1, episode_id, namespace_id, epoch, writer, blob_id, size_bytes, state, created_at,
+           fingerprint
     FROM unnest($42::uuid[], $43::int[], $44::int[], $45::bytea[], $46::bytea[], $47::int[],
-                $48::text[], $49::timestamptz[])
-        AS e (episode_id, namespace_id, epoch, writer, blob_id, size_bytes, state, created_at)
+                $48::text[], $49::timestamptz[], $56::bytea[])
+        AS e (episode_id, namespace_id, epoch, writer, blob_id, size_bytes, state, created_at,
+              fingerprint)
 ), intent AS (
     DELETE FROM blob_outbox
     WHERE account_id = $1 AND (blob_id = ANY ($34::bytea[]) OR blob_id = ANY ($46::bytea[]))
@@ -165,6 +161,20 @@ class Arriving:
 
 
 @dataclass(frozen=True)
+class ArrivingTurn:
+    """A turn to be written, as it came, under its namespace's number here."""
+
+    turn: MovedEpisode
+    namespace_id: int
+    blob: bytes = field(repr=False)
+
+    @property
+    def place(self) -> tuple[int, int, bytes]:
+        """Where it is known by what it says: namespace, epoch, fingerprint."""
+        return self.namespace_id, self.turn.epoch, self.turn.fingerprint or b""
+
+
+@dataclass(frozen=True)
 class Vouched:
     """Receipts as (seq, signed bytes), and the account's heads after them."""
 
@@ -187,14 +197,6 @@ async def erased(
     return {r["memory_id"] for r in await connection.fetch(_ERASED, account, ids)}
 
 
-async def turns_of_blobs(
-    connection: Connection, account: AccountId, blob_ids: Sequence[bytes]
-) -> list[uuid.UUID]:
-    """The ids of turns that wait or are kept under these blobs."""
-    found = await connection.fetch(_TURNS_OF_BLOBS, account, blob_ids)
-    return [row["episode_id"] for row in found]
-
-
 async def taken_seqs(connection: Connection, account: AccountId, seqs: Sequence[int]) -> set[int]:
     """Which of these sequence numbers are in use."""
     return {r["seq"] for r in await connection.fetch(_TAKEN_SEQS, account, seqs)}
@@ -213,16 +215,16 @@ async def arrive(
     account: AccountId,
     *,
     memories: Sequence[Arriving],
-    episodes: Sequence[tuple[MovedEpisode, int, bytes]],
+    episodes: Sequence[ArrivingTurn],
     vouched: Vouched,
     now: datetime,
     blobs_here: bool,
 ) -> None:
-    """Write rows and turns (with their namespace and blob) under the account's lock."""
+    """Write rows and turns under the account's lock."""
     blobs = [(blob_hash(a.memory.blob_id), a.blob) for a in memories]
-    blobs += [(blob_hash(e.blob_id), blob) for e, _, blob in episodes]
+    blobs += [(blob_hash(e.turn.blob_id), e.blob) for e in episodes]
     here = blobs if blobs_here else []
-    ms = [a.memory for a in memories]
+    ms, turns = [a.memory for a in memories], [e.turn for e in episodes]
     words = [(a, *word) for a in memories for word in _words(a.memory.postings or b"")]
     await connection.execute(
         _ARRIVE,
@@ -267,20 +269,21 @@ async def arrive(
         [0 if m.postings is None else m.index_version for m in ms],
         [m.embedding_model if _has_vectors(m) else None for m in ms],
         [m.embedding_version if _has_vectors(m) else "" for m in ms],
-        [e.id for e, _, _ in episodes],
-        [number for _, number, _ in episodes],
-        [e.epoch for e, _, _ in episodes],
-        [bytes.fromhex(e.writer) for e, _, _ in episodes],
-        [blob_hash(e.blob_id) for e, _, _ in episodes],
-        [len(blob) for _, _, blob in episodes],
-        [e.state for e, _, _ in episodes],
-        [e.created_at for e, _, _ in episodes],
+        [t.id for t in turns],
+        [e.namespace_id for e in episodes],
+        [t.epoch for t in turns],
+        [bytes.fromhex(t.writer) for t in turns],
+        [blob_hash(t.blob_id) for t in turns],
+        [len(e.blob) for e in episodes],
+        [t.state for t in turns],
+        [t.created_at for t in turns],
         [n for n, _ in vouched.receipts],
         [signed for _, signed in vouched.receipts],
         vouched.seq,
         vouched.head,
         max((a.seq for a in memories), default=0),
         sum(len(data) for _, data in blobs),
+        [t.fingerprint for t in turns],
     )
     await _insert_vectors(connection, account, memories)
     links = [(m.id, link) for m in ms for link in m.links]

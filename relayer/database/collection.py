@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
-from relayer.database.pool import Database
+from relayer.database.pool import Connection, Database
 from relayer.sealed.keys import AccountId
 
 # Which of these some row refers to, or is to be deleted because nothing does any more.
@@ -35,6 +35,11 @@ WHERE account_id = $1 AND memory_id = ANY ($2) AND revision_of IS NULL
 """
 _TOMBSTONED: Final = """
 SELECT memory_id FROM tombstones WHERE account_id = $1 AND memory_id = ANY ($2)
+"""
+# Which of these are turns whose facts were taken, and which were not to be kept.
+_EXTRACTED: Final = """
+SELECT episode_id FROM episodes
+WHERE account_id = $1 AND episode_id = ANY ($2) AND state = 'done'
 """
 _TOMBSTONED_BLOBS: Final = """
 SELECT unnest(blob_ids) AS blob_id FROM tombstones WHERE account_id = $1 AND blob_ids && $2
@@ -81,8 +86,15 @@ async def tombstoned(
     return {r["memory_id"] for r in await database.fetch(_TOMBSTONED, account, ids)}
 
 
+async def extracted(
+    database: Database, *, account: AccountId, ids: Sequence[uuid.UUID]
+) -> set[uuid.UUID]:
+    """Which of these are turns that are done with."""
+    return {r["episode_id"] for r in await database.fetch(_EXTRACTED, account, ids)}
+
+
 async def tombstoned_blobs(
-    database: Database, *, account: AccountId, blob_ids: Sequence[bytes]
+    database: Database | Connection, *, account: AccountId, blob_ids: Sequence[bytes]
 ) -> set[bytes]:
     """Which of these blobs were erased; reads all tombstones of the account."""
     rows = await database.fetch(_TOMBSTONED_BLOBS, account, blob_ids)

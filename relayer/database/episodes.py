@@ -11,6 +11,8 @@ from typing import Final
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId
 
+Place = tuple[int, int, bytes]  # namespace, epoch, fingerprint
+
 _LOCK_EPISODES: Final = """
 SELECT e.episode_id AS memory_id, e.namespace_id, ns.name AS namespace, e.epoch, 1 AS revision,
        e.blob_id
@@ -35,19 +37,31 @@ UPDATE episodes SET attempts = attempts + 1 WHERE account_id = $1 AND episode_id
 RETURNING attempts
 """
 _FAIL_EPISODE: Final = """
-UPDATE episodes SET state = 'failed'
+UPDATE episodes SET state = 'failed', fingerprint = NULL
 WHERE account_id = $1 AND episode_id = $2 AND state = 'pending'
 """
 _KEEP_EPISODE: Final = """
 UPDATE episodes SET state = 'kept'
 WHERE account_id = $1 AND episode_id = $2 AND state = 'pending'
 """
-_PRESENT: Final = """
-SELECT episode_id FROM episodes WHERE account_id = $1 AND episode_id = ANY ($2)
+# The turns that wait or are kept and say one of these things, by epoch and fingerprint.
+_SAID: Final = """
+SELECT e.episode_id, e.namespace_id, e.epoch, e.fingerprint, e.state
+FROM episodes e
+JOIN unnest($2::int[], $3::int[], $4::bytea[]) AS s (namespace_id, epoch, fingerprint)
+  USING (namespace_id, epoch, fingerprint)
+WHERE e.account_id = $1
+ORDER BY e.epoch DESC
 """
+_IS_KEPT: Final = """
+SELECT EXISTS (SELECT FROM episodes
+               WHERE account_id = $1 AND episode_id = $2 AND state = 'kept')
+"""
+# What it said goes with the blob, and may have to wait again. The row stays: for pollers, and so
+# that a blob which is copied back from a backup is not taken for a turn that lost its row.
 _FINISH_EPISODE: Final = """
 WITH finished AS (
-    UPDATE episodes SET state = 'done'
+    UPDATE episodes SET state = 'done', fingerprint = NULL
     WHERE account_id = $1 AND episode_id = $2 AND state = 'pending'
     RETURNING blob_id, size_bytes
 ), blob AS (
@@ -60,10 +74,6 @@ WITH finished AS (
 UPDATE accounts
 SET storage_bytes = storage_bytes - (SELECT coalesce(sum(size_bytes), 0) FROM finished)
 WHERE account_id = $1
-"""
-# The row of a finished episode is there for pollers only; the same turn may have to wait again.
-_DELETE_FINISHED: Final = """
-DELETE FROM episodes WHERE account_id = $1 AND episode_id = ANY ($2) AND state = 'done'
 """
 _PENDING_ANYWHERE: Final = """
 SELECT account_id, array_agg(episode_id) AS ids
@@ -132,16 +142,15 @@ async def fail_episode(database: Database, *, account: AccountId, episode_id: uu
     await database.execute(_FAIL_EPISODE, account, episode_id)
 
 
-async def present(
-    connection: Connection, *, account: AccountId, episode_ids: Sequence[uuid.UUID]
-) -> set[uuid.UUID]:
-    """Which of these episodes are there, in whatever state."""
-    rows = await connection.fetch(_PRESENT, account, episode_ids)
-    return {r["episode_id"] for r in rows}
+async def said(
+    database: Database | Connection, *, account: AccountId, places: Sequence[Place]
+) -> list[Row]:
+    """(episode_id, namespace_id, epoch, fingerprint, state) of the turns that wait or are kept and
+    say one of these things; of the newest epoch first."""
+    columns = [list(column) for column in zip(*places, strict=True)] or [[], [], []]
+    return list(await database.fetch(_SAID, account, *columns))
 
 
-async def delete_finished(
-    connection: Connection, *, account: AccountId, episode_ids: Sequence[uuid.UUID]
-) -> None:
-    """Make room for episodes that were extracted before and wait again."""
-    await connection.execute(_DELETE_FINISHED, account, episode_ids)
+async def is_kept(connection: Connection, *, account: AccountId, episode_id: uuid.UUID) -> bool:
+    """Whether a turn is there and kept."""
+    return bool(await connection.fetchval(_IS_KEPT, account, episode_id))

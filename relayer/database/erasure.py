@@ -13,8 +13,7 @@ from typing import Final
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId
 
-# Erase rows, postings, vectors and blobs of these revisions, and turns; leave tombstones by id, of
-# memories only: a turn's id is a fingerprint of what it says.
+# Erase rows, postings, vectors and blobs of these revisions, and turns; leave tombstones by id.
 _ERASE: Final = """
 WITH doomed AS (
     SELECT memory_id, coalesce(revision_of, memory_id) AS whole_id, revision_of IS NULL AS current,
@@ -115,15 +114,16 @@ WHERE m.account_id = $1
   AND ((m.memory_id = ANY ($2) AND m.revision_of IS NULL) OR m.revision_of = ANY ($2))
 ORDER BY m.memory_id FOR UPDATE OF m
 """
-# Turns with these ids; with blobs, only those that are still these very ones.
 _LOCK_TURNS: Final = """
 SELECT e.episode_id AS memory_id, e.namespace_id, ns.name AS namespace, e.epoch, 1 AS revision,
        e.blob_id, e.state
 FROM episodes e
 JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
 WHERE e.account_id = $1 AND e.episode_id = ANY ($2)
-  AND ($3::bytea[] IS NULL OR e.blob_id = ANY ($3))
 ORDER BY e.episode_id FOR UPDATE OF e
+"""
+_TURNS_OF_BLOBS: Final = """
+SELECT episode_id FROM episodes WHERE account_id = $1 AND blob_id = ANY ($2)
 """
 _STILL_EXPIRED: Final = """
 SELECT memory_id FROM memories
@@ -189,14 +189,18 @@ async def lock_memories(
 
 
 async def lock_turns(
-    connection: Connection,
-    *,
-    account: AccountId,
-    episode_ids: Sequence[uuid.UUID],
-    blob_ids: Sequence[bytes] | None = None,
+    connection: Connection, *, account: AccountId, episode_ids: Sequence[uuid.UUID]
 ) -> list[Row]:
     """The rows of turns in any state, shaped like memories', locked likewise."""
-    return list(await connection.fetch(_LOCK_TURNS, account, episode_ids, blob_ids))
+    return list(await connection.fetch(_LOCK_TURNS, account, episode_ids))
+
+
+async def turns_of_blobs(
+    connection: Connection, *, account: AccountId, blob_ids: Sequence[bytes]
+) -> list[uuid.UUID]:
+    """The turns that have one of these blobs; looks at every turn of the account."""
+    found = await connection.fetch(_TURNS_OF_BLOBS, account, blob_ids)
+    return [r["episode_id"] for r in found]
 
 
 async def still_expired(

@@ -66,7 +66,8 @@ SELECT memory_id, relation, other_id, created_at FROM links
 WHERE account_id = $1 AND memory_id = ANY ($2) ORDER BY memory_id, relation, other_id
 """
 _EPISODES_AFTER: Final = """
-SELECT e.episode_id AS id, ns.name AS namespace, e.epoch, e.writer, e.state, e.created_at, e.blob_id
+SELECT e.episode_id AS id, ns.name AS namespace, e.epoch, e.writer, e.state, e.created_at,
+       e.fingerprint, e.blob_id
 FROM episodes e
 JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
 WHERE e.account_id = $1 AND e.episode_id > $2 AND e.state IN ('pending', 'kept')

@@ -92,12 +92,13 @@ WITH stored AS (
     WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
 ), episode AS (
     INSERT INTO episodes (account_id, episode_id, namespace_id, epoch, writer, blob_id, size_bytes,
-                          state, created_at)
+                          state, created_at, fingerprint)
     SELECT $1, episode_id, namespace_id, epoch, writer, blob_id, size_bytes, state,
-           coalesce(created_at, $2)
+           coalesce(created_at, $2), fingerprint
     FROM unnest($34::uuid[], $35::int[], $36::int[], $37::bytea[], $38::int[], $43::bytea[],
-                $52::text[], $53::timestamptz[])
-        AS e (episode_id, namespace_id, epoch, blob_id, size_bytes, writer, state, created_at)
+                $52::text[], $53::timestamptz[], $54::bytea[])
+        AS e (episode_id, namespace_id, epoch, blob_id, size_bytes, writer, state, created_at,
+              fingerprint)
 ), intent AS (
     DELETE FROM blob_outbox
     WHERE account_id = $1 AND (blob_id = ANY ($16::bytea[]) OR blob_id = ANY ($37::bytea[]))
@@ -208,6 +209,7 @@ class NewEpisode:
     writer: PublicKey
     blob_id: bytes
     blob: bytes = field(repr=False)
+    fingerprint: bytes | None
     state: str = PENDING
     created_at: datetime | None = None  # now, unless it is restored
 
@@ -261,7 +263,7 @@ async def write(connection: Connection, account: AccountId, request: Write) -> N
     """Store a request under the account's lock.
 
     Raises:
-        UniqueViolation: a fact or mark came in between; look them up again.
+        UniqueViolation: a fact, mark or turn came in between; look them up again.
     """
     ms, es = request.memories, request.episodes
     blobs = [(m.blob_id, m.blob) for m in ms] + [(e.blob_id, e.blob) for e in es]
@@ -323,6 +325,7 @@ async def write(connection: Connection, account: AccountId, request: Write) -> N
         [m.state.stale for m in ms],
         [e.state for e in es],
         [e.created_at for e in es],
+        [e.fingerprint for e in es],
     )
 
 

@@ -17,6 +17,8 @@ INSERT INTO blob_outbox (account_id, blob_id, due_at, stray)
 SELECT $1, blob_id, $3, $4 FROM unnest($2::bytea[]) AS b (blob_id)
 ON CONFLICT DO NOTHING RETURNING blob_id
 """
+# That strays are not to go: they are found, and noted, again.
+_SPARE: Final = "DELETE FROM blob_outbox WHERE account_id = $1 AND blob_id = ANY ($2) AND stray"
 _NEWEST_RECEIPT: Final = "SELECT receipt_seq FROM accounts WHERE account_id = $1"
 # What is due: no stray blob of an account some of whose memories may have lost their rows.
 _OUTBOX: Final = """
@@ -54,6 +56,11 @@ async def intend(
     refers to them. Those that were not noted yet."""
     rows = await database.fetch(_INTEND, account, blob_ids, due_at, stray)
     return {r["blob_id"] for r in rows}
+
+
+async def spare(connection: Connection, *, account: AccountId, blob_ids: Sequence[bytes]) -> None:
+    """Take back that strays are to go, until they are found once more."""
+    await connection.execute(_SPARE, account, blob_ids)
 
 
 async def due_deletions(

@@ -27,7 +27,7 @@ _AWAY: Final = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.QueryCanceledError,
-    asyncpg.TooManyConnectionsError,
+    asyncpg.InsufficientResourcesError,  # its disk is full, or it has no connection left
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
     asyncpg.InterfaceError,

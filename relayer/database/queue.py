@@ -1,18 +1,22 @@
 """The job queue's tables and the one way to put a job in: inside the caller's transaction.
 
-Not here: what a job does (`relayer.jobs`). The statements are pgqueuer's, but for one that looks.
+Not here: what a job does (`relayer.jobs`). The statements that put in and take are pgqueuer's.
 
 - A payload names an account and ids, nothing else.
+- Jobs run in the order of their priority, then of their age. Whoever has much waiting comes behind
+  others, so that a backlog of one account keeps nobody else's memories from being indexed.
+- Failed jobs, and the lines of the queue's log, are forgotten in time; pgqueuer keeps both.
 """
 
 import json
 import uuid
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final
 
 from pgqueuer import AsyncpgDriver, Queries
 
-from relayer.database.pool import Connection
+from relayer.database.pool import Connection, Database
 from relayer.sealed.keys import AccountId, parse_account
 
 EMBED = "embed"
@@ -27,6 +31,63 @@ _WAITING: Final = """
 SELECT dedupe_key, attempts FROM pgqueuer
 WHERE dedupe_key = ANY ($1) AND status IN ('queued', 'picked')
 """
+# How often a job was picked since it was put in, or put back by whoever had picked it.
+_TAKEN: Final = """
+SELECT count(*) AS taken FROM pgqueuer_log
+WHERE job_id = $1 AND status = 'picked'
+  AND id > coalesce((SELECT max(id) FROM pgqueuer_log WHERE job_id = $1 AND status = 'queued'), 0)
+"""
+# What waits for longer than that.
+_PUT_OFF: Final = """
+SELECT payload FROM pgqueuer
+WHERE entrypoint = $1 AND status = 'queued' AND execute_after > now() + $2::interval
+"""
+# Which of these jobs failed, and are not forgotten yet.
+_FAILED: Final = """
+SELECT dedupe_key FROM pgqueuer WHERE dedupe_key = ANY ($1) AND status = 'failed'
+"""
+# Jobs that failed long enough ago, some at a time.
+_FORGET_FAILED: Final = """
+WITH forgotten AS (
+    DELETE FROM pgqueuer WHERE id IN (
+        SELECT id FROM pgqueuer WHERE status = 'failed' AND updated < now() - $1::interval
+        ORDER BY updated LIMIT $2 FOR UPDATE SKIP LOCKED)
+    RETURNING id
+)
+SELECT count(*) AS forgotten FROM forgotten
+"""
+# Old lines, but for those that tell how often a living job was taken (`_TAKEN`); the oldest first,
+# so that no line goes before an earlier one which it makes useless.
+_FORGET_LINES: Final = """
+WITH forgotten AS (
+    DELETE FROM pgqueuer_log WHERE id IN (
+        SELECT l.id FROM pgqueuer_log l
+        WHERE l.created < now() - $1::interval
+          AND NOT (l.status = 'picked'
+                   AND EXISTS (SELECT FROM pgqueuer j
+                               WHERE j.id = l.job_id AND j.status <> 'failed')
+                   AND NOT EXISTS (SELECT FROM pgqueuer_log b
+                                   WHERE b.job_id = l.job_id AND b.status = 'queued'
+                                     AND b.id > l.id))
+        ORDER BY l.created, l.id LIMIT $2 FOR UPDATE OF l SKIP LOCKED)
+    RETURNING id
+)
+SELECT count(*) AS forgotten FROM forgotten
+"""
+# How many of an account's memories wait for their vectors, as far as they are counted.
+_MEMORIES_BEHIND: Final = """
+SELECT count(*) FROM (
+    SELECT FROM memories WHERE account_id = $1 AND index_version = $3 AND embedding_version = ''
+    LIMIT $2) m
+"""
+# How many of its turns wait for their facts.
+_TURNS_BEHIND: Final = """
+SELECT count(*) FROM (
+    SELECT FROM episodes WHERE account_id = $1 AND state = 'pending' LIMIT $2) e
+"""
+BACKLOG_STEP: Final = 20  # one request of the greatest size
+BACKLOG_COUNTED_MAX: Final = 1_000
+FORGOTTEN_AT_ONCE: Final = 5_000
 
 
 async def install(connection: Connection) -> None:
@@ -60,6 +121,24 @@ async def enqueue(
     )
 
 
+async def behind_memories(connection: Connection, account: AccountId, *, index_version: int) -> int:
+    """The priority, 0 or less, of an account's next job to embed."""
+    waiting = await connection.fetchval(
+        _MEMORIES_BEHIND, account, BACKLOG_COUNTED_MAX, index_version
+    )
+    return _place(waiting)
+
+
+async def behind_turns(connection: Connection, account: AccountId) -> int:
+    """The priority, 0 or less, of an account's next job to extract."""
+    return _place(await connection.fetchval(_TURNS_BEHIND, account, BACKLOG_COUNTED_MAX))
+
+
+def _place(waiting: int) -> int:
+    """What is written just now is counted, too, and does not wait for itself."""
+    return -(max(0, waiting - 1) // BACKLOG_STEP)
+
+
 async def waiting(
     connection: Connection, entrypoint: str, accounts: Sequence[AccountId]
 ) -> dict[str, int]:
@@ -68,8 +147,45 @@ async def waiting(
     return {r["dedupe_key"]: r["attempts"] for r in rows}
 
 
+async def not_failed(
+    connection: Connection,
+    entrypoint: str,
+    account: AccountId,
+    jobs: Sequence[Sequence[uuid.UUID]],
+) -> list[Sequence[uuid.UUID]]:
+    """Those of these jobs, by what they are about, that did not fail lately."""
+    keys = [_dedupe_key(entrypoint, account, ids) for ids in jobs]
+    failed = {r["dedupe_key"] for r in await connection.fetch(_FAILED, keys)}
+    return [ids for key, ids in zip(keys, jobs, strict=True) if key not in failed]
+
+
+async def forget(database: Database, *, older_than: timedelta, pages_max: int) -> None:
+    """Forget jobs that failed, and lines of the log, that long ago; the rest is for later."""
+    for statement in (_FORGET_FAILED, _FORGET_LINES):
+        for _ in range(pages_max):
+            row = await database.fetchrow(statement, older_than, FORGOTTEN_AT_ONCE)
+            if row is None or row["forgotten"] < FORGOTTEN_AT_ONCE:
+                break
+
+
+async def taken(database: Database, job_id: int) -> int:
+    """How often workers took a job and never said what became of it, the present one included."""
+    row = await database.fetchrow(_TAKEN, job_id)
+    return 0 if row is None else int(row["taken"])
+
+
+async def put_off(
+    database: Database, entrypoint: str, account: AccountId, longer_than: timedelta
+) -> set[uuid.UUID]:
+    """What the account's jobs are about that will not be taken for that long."""
+    rows = await database.fetch(_PUT_OFF, entrypoint, longer_than)
+    jobs = [decode_payload(r["payload"]) for r in rows]
+    return {i for owner, ids in jobs if owner == account for i in ids}
+
+
 def _dedupe_key(entrypoint: str, account: AccountId, ids: Sequence[uuid.UUID]) -> str:
-    return f"{entrypoint}:{ids[0] if ids else account.hex()}"
+    several = f"+{len(ids) - 1}" if len(ids) > 1 else ""
+    return f"{entrypoint}:{ids[0] if ids else account.hex()}{several}"
 
 
 def encode_payload(account: AccountId, ids: Sequence[uuid.UUID]) -> bytes:

@@ -60,6 +60,29 @@ _REVISIONS: Final = """
 SELECT coalesce(revision_of, memory_id) AS id, revision, revision_of, stored_at FROM memories
 WHERE account_id = $1 AND (memory_id = ANY ($2) OR revision_of = ANY ($2))
 """
+# Under which epoch the revisions of memories, and turns, are sealed by what their rows say.
+_SEALED: Final = """
+SELECT coalesce(revision_of, memory_id) AS id, revision, memory_id AS row_id, epoch, blob_id
+FROM memories WHERE account_id = $1 AND (memory_id = ANY ($2) OR revision_of = ANY ($2))
+UNION ALL
+SELECT episode_id, 1, episode_id, epoch, blob_id
+FROM episodes WHERE account_id = $1 AND episode_id = ANY ($2) AND state IN ('pending', 'kept')
+"""
+# Rows that are about to be made anew; their vectors and links go with them.
+_DROP: Final = """
+WITH dropped AS (
+    SELECT memory_id, namespace_id, unnest(tokens) AS token FROM memories
+    WHERE account_id = $1 AND memory_id = ANY ($2) AND blob_id = ANY ($3)
+), posting AS (
+    DELETE FROM postings p USING dropped d
+    WHERE p.account_id = $1 AND p.namespace_id = d.namespace_id AND p.token = d.token
+      AND p.memory_id = d.memory_id
+), turn AS (
+    DELETE FROM episodes
+    WHERE account_id = $1 AND episode_id = ANY ($2) AND blob_id = ANY ($3)
+)
+DELETE FROM memories WHERE account_id = $1 AND memory_id = ANY ($2) AND blob_id = ANY ($3)
+"""
 _SET_STATE_BLOBS: Final = """
 UPDATE memories m SET state_blob = s.object_id
 FROM unnest($2::uuid[], $3::bytea[]) AS s (memory_id, object_id)
@@ -179,9 +202,9 @@ async def is_incomplete(database: Database, account: AccountId) -> bool:
     return row is not None and bool(row["incomplete"])
 
 
-async def set_complete(database: Database, account: AccountId) -> None:
+async def set_complete(connection: Connection, account: AccountId) -> None:
     """Every memory of the account has its row."""
-    await database.execute(_SET_COMPLETE, account)
+    await connection.execute(_SET_COMPLETE, account)
 
 
 async def revisions(
@@ -189,6 +212,17 @@ async def revisions(
 ) -> list[Row]:
     """(id, revision, revision_of, stored_at) of the rows that these memories have."""
     return await database.fetch(_REVISIONS, account, memory_ids)
+
+
+async def sealed(database: Database, account: AccountId, ids: Sequence[uuid.UUID]) -> list[Row]:
+    """(id, revision, row_id, epoch, blob_id) of the rows of these memories and turns."""
+    return await database.fetch(_SEALED, account, ids)
+
+
+async def drop(database: Database, account: AccountId, dropped: Sequence[Row]) -> None:
+    """Take away rows, shaped like `sealed`, that are still what was read; counts are not kept."""
+    ids, blobs = [r["row_id"] for r in dropped], [r["blob_id"] for r in dropped]
+    await database.execute(_DROP, account, ids, blobs)
 
 
 async def set_state_blobs(

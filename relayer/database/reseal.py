@@ -46,7 +46,7 @@ ORDER BY m.epoch, m.seq LIMIT $7
 """
 _TURNS_DUE: Final = """
 SELECT e.episode_id AS memory_id, e.episode_id AS id, e.namespace_id, n.name AS namespace, e.epoch,
-       1 AS revision, 2 AS type, e.blob_id
+       1 AS revision, 2 AS type, e.blob_id, true AS is_fact, true AS is_living
 FROM episodes e
 JOIN namespaces n ON n.account_id = e.account_id AND n.namespace_id = e.namespace_id
 WHERE e.account_id = $1 AND e.epoch < n.reseal_below AND ($2::text[] IS NULL OR n.name = ANY ($2))
@@ -112,8 +112,16 @@ FROM moved r
 WHERE m.account_id = $1 AND m.memory_id = r.memory_id
 """
 _MOVE_TURNS: Final = """
-UPDATE episodes e SET epoch = r.epoch, blob_id = r.blob_id
-FROM unnest($2::uuid[], $3::int[], $4::bytea[]) AS r (episode_id, epoch, blob_id)
+UPDATE episodes e
+SET epoch = r.epoch, blob_id = r.blob_id,
+    fingerprint = CASE
+        WHEN EXISTS (SELECT FROM episodes o
+                     WHERE o.account_id = $1 AND o.namespace_id = e.namespace_id
+                       AND o.epoch = r.epoch AND o.fingerprint = r.fingerprint
+                       AND o.episode_id <> e.episode_id)
+        THEN NULL ELSE r.fingerprint END
+FROM unnest($2::uuid[], $3::int[], $4::bytea[], $5::bytea[])
+    AS r (episode_id, epoch, blob_id, fingerprint)
 WHERE e.account_id = $1 AND e.episode_id = r.episode_id
 """
 
@@ -147,10 +155,29 @@ FROM unnest($2::uuid[], $3::bytea[]) AS r (memory_id, blob_id)
 WHERE m.account_id = $1 AND m.memory_id = r.memory_id AND m.blob_id = r.blob_id
 """
 _FAIL_TURNS: Final = """
-UPDATE episodes e SET state = 'failed'
+UPDATE episodes e SET state = 'failed', fingerprint = NULL
 FROM unnest($2::uuid[], $3::bytea[]) AS r (episode_id, blob_id)
 WHERE e.account_id = $1 AND e.episode_id = r.episode_id AND e.blob_id = r.blob_id
   AND e.state IN ('pending', 'kept')
+"""
+
+# The first of what is due, whatever keeps it from being sealed anew.
+_FIRST_DUE: Final = f"""
+(SELECT coalesce(m.revision_of, m.memory_id) AS id, n.name AS namespace, m.epoch, m.revision,
+        m.type, m.blob_id
+ FROM memories m
+ JOIN namespaces n ON n.account_id = m.account_id AND n.namespace_id = m.namespace_id
+ WHERE m.account_id = $1 AND m.epoch < n.reseal_below
+   AND ($2::text[] IS NULL OR n.name = ANY ($2)) AND {_IS_SEALED}
+ ORDER BY m.epoch, m.seq LIMIT $3)
+UNION ALL
+(SELECT e.episode_id, n.name, e.epoch, 1, 2, e.blob_id
+ FROM episodes e
+ JOIN namespaces n ON n.account_id = e.account_id AND n.namespace_id = e.namespace_id
+ WHERE e.account_id = $1 AND e.epoch < n.reseal_below
+   AND ($2::text[] IS NULL OR n.name = ANY ($2)) AND e.state IN ('pending', 'kept')
+ ORDER BY e.episode_id LIMIT $3)
+LIMIT $3
 """
 
 # Per namespace: what it holds, and how much of that is under which side of the line.
@@ -264,6 +291,13 @@ async def turns_due(
     return await database.fetch(_TURNS_DUE, account, names, after, limit)
 
 
+async def first_due(
+    database: Database, *, account: AccountId, names: Sequence[Namespace] | None, limit: int
+) -> list[Row]:
+    """(id, namespace, epoch, revision, type, blob_id) of what a pass looks at first."""
+    return await database.fetch(_FIRST_DUE, account, names, limit)
+
+
 async def vectors_of(
     database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> list[Row]:
@@ -316,13 +350,14 @@ async def move_memories(
 async def move_turns(
     connection: Connection, *, account: AccountId, resealed: Sequence[Resealed]
 ) -> None:
-    """Put locked turns under their new keys."""
+    """Put locked turns under their new keys: blob, fingerprint."""
     await connection.execute(
         _MOVE_TURNS,
         account,
         [r.row["memory_id"] for r in resealed],
         [r.epoch for r in resealed],
         [r.blob_id for r in resealed],
+        [r.fingerprint for r in resealed],
     )
 
 

@@ -113,6 +113,12 @@ FROM namespaces n
 WHERE m.account_id = $1 AND (m.memory_id = $2 OR m.revision_of = $2)
   AND n.account_id = $1 AND n.namespace_id = m.namespace_id
 """
+# That of the memory for those of its earlier revisions that came back beside it.
+_SHARE_LIFE: Final = """
+UPDATE memories r SET expires_at = m.expires_at, given_expires_at = m.given_expires_at
+FROM memories m
+WHERE r.account_id = $1 AND r.revision_of = $2 AND m.account_id = $1 AND m.memory_id = $2
+"""
 _MARK: Final = """
 INSERT INTO idempotency (account_id, mark, text_mark, memory_id, expires_at)
 SELECT $1, mark, text_mark, memory_id, $5
@@ -217,6 +223,11 @@ async def set_life(
 ) -> None:
     """Give a memory and its earlier revisions that expiry."""
     await connection.execute(_SET_LIFE, account, memory_id, expires_at)
+
+
+async def share_life(connection: Connection, *, account: AccountId, memory_id: uuid.UUID) -> None:
+    """Give a memory's earlier revisions its expiry, if it is there."""
+    await connection.execute(_SHARE_LIFE, account, memory_id)
 
 
 async def step_back(

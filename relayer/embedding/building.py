@@ -39,6 +39,17 @@ def build_older_embedder(settings: Settings, model_id: str) -> Embedder | None:
     return _cached(settings, _endpoint_embedder(settings, name, int(dim)))
 
 
+def for_storing(embedder: Embedder | None) -> Embedder | None:
+    """The embedder itself, without what is around it for queries.
+
+    What is stored is embedded once, so a cache would only forget queries for it, and then perhaps
+    by another file; and queries should not be sent together with it, to wait for all of it.
+    """
+    while isinstance(embedder, CachedEmbedder | CoalescingEmbedder):
+        embedder = embedder.inner
+    return embedder
+
+
 def _builtin_embedder(settings: Settings) -> Embedder:
     return CoalescingEmbedder(inner=BuiltinEmbedder(folder=model_folder(settings)))
 

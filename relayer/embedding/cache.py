@@ -93,7 +93,7 @@ class CoalescingEmbedder:
         self.model_id = inner.model_id
         self.dim = inner.dim
         self.version = inner.version
-        self._inner = inner
+        self.inner = inner
         self._flights_max = flights_max
         self._texts_max = texts_max
         self._waiting_max = waiting_max
@@ -107,7 +107,7 @@ class CoalescingEmbedder:
             Unavailable: `embedder.busy`, too many calls are waiting; or what `inner` raises.
         """
         if not 0 < len(texts) <= self._texts_max // 2:
-            return await self._inner.embed(texts, account=account)
+            return await self.inner.embed(texts, account=account)
         if len(self._waiting) >= self._waiting_max:
             raise Unavailable("The embedding model is busy.", code="embedder.busy", retry_after_s=1)
         waiting = _Waiting(texts, asyncio.get_running_loop().create_future())
@@ -118,15 +118,15 @@ class CoalescingEmbedder:
 
     def split(self, text: str) -> list[str]:
         """Return `text` as passages within the model's token limit, exact substrings in order."""
-        return self._inner.split(text)
+        return self.inner.split(text)
 
     def count_tokens(self, text: str) -> int:
         """Return how many tokens the model makes of `text`, or a number it does not exceed."""
-        return self._inner.count_tokens(text)
+        return self.inner.count_tokens(text)
 
     def known(self, text: str) -> float:
         """Return the share of the tokens of `text` that the model knows, 0–1."""
-        return self._inner.known(text)
+        return self.inner.known(text)
 
     async def _fly(self) -> None:
         try:
@@ -149,7 +149,7 @@ class CoalescingEmbedder:
 
     async def _embed_together(self, calls: list[_Waiting]) -> None:
         try:
-            vectors = await self._inner.embed([text for call in calls for text in call.texts])
+            vectors = await self.inner.embed([text for call in calls for text in call.texts])
         except TextRefused as error:
             if len(calls) == 1:
                 _fail(calls, error)

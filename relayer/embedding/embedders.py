@@ -13,7 +13,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -27,7 +26,9 @@ from onnxruntime import InferenceSession, SessionOptions
 from relayer.embedding import model
 from relayer.embedding.endpoints import Endpoint, Failure, Fallback, retry_after_s
 from relayer.embedding.passages import Splitter, load_tokenizer
+from relayer.embedding.runs import Runs
 from relayer.errors import Unavailable
+from relayer.shares import outside
 
 Vectors = NDArray[np.float32]
 
@@ -38,7 +39,7 @@ _BUILTIN_PASSAGE_TOKENS: Final = 126
 _BUILTIN_OVERLAP_TOKENS: Final = 16
 _OVERLAP_TOKENS: Final = 32
 # Larger runs are no faster per token, and a query waits for the run that is under way.
-_TOKENS_PER_RUN_MAX: Final = 256
+_TOKENS_PER_RUN_MAX: Final = 128
 _CHARS_PER_TOKEN_MAX: Final = 128  # beyond it a text is cut before it is tokenised
 
 _TEXTS_PER_REQUEST_MAX: Final = 64
@@ -95,7 +96,7 @@ class TextRefused(Unavailable):
 class BuiltinEmbedder:
     """all-MiniLM-L6-v2 in this process; runs in a worker thread, from files and without network.
 
-    Each run of a call is queued by itself, so a query is at most one run behind every other call.
+    Each run of a call is queued by itself, and short ones come first: a query waits for one run.
     """
 
     model_id = model.MODEL_ID
@@ -122,22 +123,20 @@ class BuiltinEmbedder:
             _session_options(threads),
             providers=["CPUExecutionProvider"],
         )
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embed")
+        self._runs = Runs()
 
     def close(self) -> None:
         """Wait for the run under way and end the worker thread."""
-        self._worker.shutdown(cancel_futures=True)
+        self._runs.close()
 
     async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Vectors:
         """Return the vectors of `texts`, (n, dim), L2-normalised; `account` has no effect."""
-        loop = asyncio.get_running_loop()
         vectors = np.empty((len(texts), self.dim), np.float32)
         # In another thread than the runs, so that a call waits for the run under way once only.
         rows = await asyncio.to_thread(self._token_ids, list(texts))
         for run in _runs(rows):
-            vectors[run] = await loop.run_in_executor(
-                self._worker, self._run, [rows[at] for at in run]
-            )
+            part = [rows[at] for at in run]
+            vectors[run] = await self._runs.run(sum(map(len, part)), self._run, part)
         return vectors
 
     def split(self, text: str) -> list[str]:
@@ -233,9 +232,10 @@ class OpenAIEmbedder:
         return self._splitter.known(text)
 
     async def _requested(self, texts: list[str]) -> Vectors:
-        outcome = await self._fallback.ask(
-            lambda client: self._attempt(client, texts), timeout_s=self._timeout_s
-        )
+        async with outside():
+            outcome = await self._fallback.ask(
+                lambda client: self._attempt(client, texts), timeout_s=self._timeout_s
+            )
         if not isinstance(outcome, Failure):
             return outcome
         # Raised outside every handler, so that no upstream error is chained to it.

@@ -34,7 +34,7 @@ POST_S: Final = 5.0
 LOOKUPS_MAX: Final = 8  # names at once; what waits for its turn longer than a post is given up
 _URL: Final = re.compile(
     r"(https?)://([a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::([1-9][0-9]{0,4}))?(/[!-~]*)?",
-    re.IGNORECASE,
+    re.ASCII | re.IGNORECASE,  # else ſ and the Kelvin sign would be letters
 )
 _LABEL: Final = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)")
 _PORTS: Final[Mapping[str, int]] = {"https": 443, "http": 80}
@@ -95,10 +95,11 @@ def parse_target(url: str, reach: Reach) -> Target:
         raise _refused("The URL must be https.")
     if target.port > 65_535:
         raise _refused("The URL's port is out of range.")
-    if (literal := _literal(host)) is not None:
+    bracketed = parts[2].startswith("[")
+    if (literal := _literal(host)) is not None and bracketed == (literal.version == 6):
         if not permitted(literal, target, reach):
             raise _refused("The URL's address may not be called from here.")
-    elif not _is_name(host):
+    elif bracketed or not _is_name(host):
         raise _refused("The URL's host is neither a name nor a plainly written address.")
     return target
 

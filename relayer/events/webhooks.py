@@ -9,7 +9,7 @@ Not here: telling them (`delivery.py`), where they may be (`outward.py`).
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -38,6 +38,9 @@ class Address(msgspec.Struct):
 
     def __repr__(self) -> str:
         return "Address()"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret is not copied out of its process")
 
 
 @dataclass(frozen=True)

@@ -174,10 +174,12 @@ SHAPES: Final = (
         \d{{1,2}}:\d\d|tomorrow|yesterday|morgen|gestern
         (?:next|nächste[nrs]?) (?:week|month|year|woche|monat|jahr)
         """)),
+    # Bounded: else each figure of "1.1.1." would look for a unit behind all the others.
     Cue("amount", "fact", 1, phrases(r"""
-        \d[\d.,]* ?(?:[€%]|euros?|dollars?|usd|eur|gb|mb|ms|kg|km|degrees|grad)|[€$£¥] ?\d[\d.,]*
-        \d[\d.,]* ?(?:hours?|days?|weeks?|months?|years?)
-        \d[\d.,]* ?(?:stunden?|tage?n?|wochen?|monate?n?|jahre?n?)
+        \d[\d.,]{0,20} ?(?:[€%]|euros?|dollars?|usd|eur|gb|mb|ms|kg|km|degrees|grad)
+        [€$£¥] ?\d[\d.,]{0,20}
+        \d[\d.,]{0,20} ?(?:hours?|days?|weeks?|months?|years?)
+        \d[\d.,]{0,20} ?(?:stunden?|tage?n?|wochen?|monate?n?|jahre?n?)
         """)),
     Cue("number", "fact", 1, phrases(r"""
         (?:number|nummer|port|room|raum|revision|version|no\.|nr\.) [\d.]+

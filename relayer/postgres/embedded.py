@@ -18,6 +18,7 @@ Three advisory locks (flock; the kernel drops them when their holder dies, howev
 import asyncio
 import contextlib
 import fcntl
+import logging
 import os
 import re
 import tempfile
@@ -40,6 +41,9 @@ DATABASE = "memrelay"
 SERVER_VERSION_MIN = 15
 PGVECTOR_VERSION_MIN = (0, 8)
 
+_log = logging.getLogger("relayer.postgres")
+
+_WATCH_S = 1.0
 _RESTART_PAUSE_S = 0.5
 # Why a server that has just been launched may give up although nothing is wrong with it.
 _LINGERING = re.compile("pre-existing shared memory block|lock file .* already exists")
@@ -148,6 +152,24 @@ class EmbeddedPostgres:
                     raise PostgresError(reason) from error
                 raise
             self._users = users
+
+    async def keep_up(self) -> None:
+        """Brings the server back whenever it is gone, until cancelled.
+
+        A machine short of memory kills the largest process, and nobody else looks after this one.
+        """
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            if self._users is None or self.is_running():
+                continue
+            _log.warning("the database server is gone", extra={"event": "postgres.gone"})
+            deadline = time.monotonic() + self._start_timeout_s
+            try:
+                async with self._transition(deadline):
+                    await self._bring_up(deadline)
+            except (PostgresError, OSError) as error:
+                extra = {"event": "postgres.waits", "cause": type(error).__name__}
+                _log.error("the database server does not come back", extra=extra)
 
     async def stop(self) -> None:
         """Ends this use; the server stops when it was the last one.

@@ -27,6 +27,7 @@ from relayer.routes import shapes
 from relayer.routes.arguments import Answer, check_account, check_relayer, signed_object
 from relayer.sealed.keys import Identity, PublicKey, account_text
 from relayer.settings import Settings
+from relayer.windows import STATE
 
 
 class AccountBody(bodies.Change):
@@ -125,6 +126,7 @@ def settings_of(body: SettingsBody, now: AccountSettings) -> AccountSettings:
 
 @get("/usage")
 async def usage(
+    request: Request[Any, Any, Any],
     access: NamedDependency[Access],
     database: NamedDependency[Database],
     settings: NamedDependency[Settings],
@@ -143,6 +145,7 @@ async def usage(
             "per_minute": settings.requests_per_minute,
             "per_hour": settings.requests_per_hour,
             "per_key_per_minute": settings.key_requests_per_minute,
+            **{f"{room.name}_left": max(0, room.left) for room in request.state[STATE]},
         },
     }
 

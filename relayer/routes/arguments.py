@@ -3,11 +3,17 @@
 Not here: bodies (`bodies.py`, and beside their routes), shapes of answers (`shapes.py`).
 """
 
+import re
 import uuid
-from typing import Annotated, Any
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Final
 from urllib.parse import unquote
 
 from litestar import Request
+from litestar.handlers import BaseRouteHandler
 from litestar.params import QueryParameter
 
 from relayer import bodies
@@ -21,6 +27,56 @@ from relayer.settings import Limits
 
 Answer = dict[str, Any]
 PageLimit = Annotated[int, QueryParameter(ge=1, le=Limits.page_limit_max)]
+
+
+@dataclass(frozen=True)
+class _QueryParameter:
+    """One that a route takes: whether it is a list, and the one form of its values, if it has."""
+
+    several: bool
+    form: re.Pattern[str] | None
+
+
+async def check_query(request: Request[Any, Any, Any]) -> None:
+    """Return when the route knows every query parameter, once if it is no list, strictly formed.
+
+    Two readers of one signed path could see two requests; a misspelt filter would filter nothing.
+
+    Raises:
+        BadRequest: one is unknown, stands there twice, or is no plain number or truth value.
+    """
+    known = _query_parameters(request.route_handler)
+    given = list(request.query_params.multi_items())
+    times = Counter(name for name, _ in given)
+    for name, value in given:
+        if (parameter := known.get(name)) is None:
+            raise BadRequest("A query parameter is unknown.")
+        if times[name] > 1 and not parameter.several:
+            raise BadRequest(f"{name} stands there twice.")
+        if parameter.form is not None and not parameter.form.fullmatch(str(value)):
+            raise BadRequest(f"{name} is malformed.")
+
+
+@cache
+def _query_parameters(handler: BaseRouteHandler) -> dict[str, _QueryParameter]:
+    """What a route takes, by name. The framework itself would read 1e1 as a number, too."""
+    found = {}
+    for name, parameter in handler.parsed_fn_signature.parameters.items():
+        if isinstance(definition := parameter.kwarg_definition, QueryParameter):
+            form = _FORMS.get(parameter.annotation)
+            several = parameter.is_non_string_sequence
+            found[definition.name or name] = _QueryParameter(several, form)
+    return found
+
+
+_NUMBER: Final = re.compile(r"[0-9]{1,19}")
+_TRUTH: Final = re.compile(r"true|false")
+_FORMS: Final[Mapping[Any, re.Pattern[str]]] = {
+    int: _NUMBER,
+    int | None: _NUMBER,
+    bool: _TRUTH,
+    bool | None: _TRUTH,
+}
 
 
 def check_relayer(named: str, identity: Identity) -> None:

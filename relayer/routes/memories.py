@@ -222,7 +222,7 @@ async def list_memories(
     kind: FromQuery[Kind | None] = None,
     tag: FromQuery[list[str] | None] = None,
     source: Annotated[str | None, QueryParameter(max_length=Limits.source_characters_max)] = None,
-    writer: Annotated[str | None, QueryParameter(pattern="^[0-9a-f]{64}$")] = None,
+    writer: Annotated[str | None, QueryParameter(pattern=r"^[0-9a-f]{64}(?!\n)$")] = None,
     after: FromQuery[str | None] = None,
     before: FromQuery[str | None] = None,
     standing: Annotated[Standing, QueryParameter(name="state")] = "active",

@@ -75,12 +75,12 @@ async def remember_manual(
             "Send encrypted_data: this relayer stores blobs itself and cannot fetch a blob_id.",
             code="manual.blob_id",
         )
-    if len(data.encrypted_data) > Limits.manual_bytes_max * 4 // 3 + 4:
-        raise TooLarge(f"encrypted_data may have at most {Limits.manual_bytes_max} bytes.")
     try:
         ciphertext = base64.b64decode(data.encrypted_data, validate=True)
     except ValueError:
         raise BadRequest("encrypted_data is not base64.") from None
+    if len(ciphertext) > Limits.manual_bytes_max:
+        raise TooLarge(f"encrypted_data may have at most {Limits.manual_bytes_max} bytes.")
     namespace = bodies.namespace_of(data.namespace)
     memory_id, blob_id = await manual.remember(caller, namespace, ciphertext, _vector(data.vector))
     return {

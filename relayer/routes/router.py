@@ -23,6 +23,7 @@ from relayer.routes import (
     recalling,
     turns,
 )
+from relayer.routes.arguments import check_query
 
 
 def all_routes() -> list[Router | HTTPRouteHandler]:
@@ -42,7 +43,7 @@ def all_routes() -> list[Router | HTTPRouteHandler]:
         *events.HANDLERS,
     ]
     return [
-        Router(path="/v1", route_handlers=own),
+        Router(path="/v1", route_handlers=own, before_request=check_query),
         *memwal.HANDLERS,
         *memwal_manual.HANDLERS,
         *memwal_discovery.HANDLERS,

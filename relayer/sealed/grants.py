@@ -389,6 +389,11 @@ class Chain:
         floor = self.revoked_at.get(key, 0)
         return [g for g in self.grants.get(key, []) if g.serial > floor and not g.expired(now_ms)]
 
+    def leaves_out(self, grant: Grant, now_ms: int) -> bool:
+        """Whether a grant ends epochs whose keys its recipient uses until it counts."""
+        live = self.live(grant.recipient, now_ms)
+        return bool(live) and oldest_epoch([grant]) > oldest_epoch(live)
+
     def left_behind(self, now_ms: int) -> set[PublicKey]:
         """The keys whose live grants do not give all they name in the newest epoch, too."""
         behind = set()

@@ -14,6 +14,7 @@ from nacl import bindings
 from relayer.sealed.primitives import (
     KEY_BYTES,
     CryptoError,
+    Secret,
     blake2b_256,
     exchange_public_key,
     kdf,
@@ -39,6 +40,7 @@ class Identity:
     def __post_init__(self) -> None:
         if len(self.seed) != KEY_BYTES:
             raise CryptoError("a seed is 32 bytes")
+        object.__setattr__(self, "seed", Secret(self.seed))
 
     @cached_property
     def _pair(self) -> tuple[bytes, bytes]:
@@ -75,6 +77,7 @@ class NamespaceKey:
     def __post_init__(self) -> None:
         if len(self.key) != KEY_BYTES or not 1 <= self.epoch <= EPOCH_MAX:
             raise CryptoError("bad namespace key")
+        object.__setattr__(self, "key", Secret(self.key))
 
     @cached_property
     def key_id(self) -> bytes:
@@ -117,6 +120,7 @@ class Root:
     def __post_init__(self) -> None:
         if len(self.key) != KEY_BYTES or not 1 <= self.epoch <= EPOCH_MAX:
             raise CryptoError("bad root")
+        object.__setattr__(self, "key", Secret(self.key))
 
     @cached_property
     def root_id(self) -> bytes:

@@ -33,14 +33,9 @@ def sign_object(identity: Identity, kind: str, members: dict[str, Any]) -> bytes
 
 
 def open_object(
-    signed: bytes,
-    kind: str,
-    signer: PublicKey,
-    members: frozenset[str],
-    *,
-    optional: frozenset[str] = frozenset(),
+    signed: bytes, kind: str, signer: PublicKey, members: frozenset[str]
 ) -> dict[str, Any]:
-    """The members of a signed object, `v` checked and removed; the optional ones may be missing.
+    """The members of a signed object, `v` checked and removed.
 
     Raises:
         CryptoError: bad signature, not strict JSON, other members than `members`.
@@ -49,8 +44,7 @@ def open_object(
         raise CryptoError("bad object length")
     payload, signature = signed[:-SIGNATURE_BYTES], signed[-SIGNATURE_BYTES:]
     verify_signature(signer, signed_message(kind, payload), signature)
-    said = strict_json(payload).keys() & optional
-    return strict_object(payload, members | said)
+    return strict_object(payload, members)
 
 
 def claimed(signed: bytes, member: str) -> str:

@@ -10,7 +10,7 @@ Not here: key hierarchy (`keys`), formats (`envelope`, `objects`, `unlock`).
 import hashlib
 import os
 from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
-from typing import Final
+from typing import Final, NoReturn, SupportsIndex
 
 from nacl import bindings
 from nacl.exceptions import CryptoError as NaclCryptoError
@@ -24,6 +24,25 @@ _PREFIX: Final = b"memrelay/v1/"
 
 class CryptoError(Exception):
     """Something did not verify, open or parse. The message names the rule, never the content."""
+
+
+class Secret(bytes):
+    """A key's bytes: shown, formatted and printed as nothing, never pickled or copied deeply.
+
+    `dataclasses.asdict`, a debugger's locals and a log line get "…"; only `.hex()` and arithmetic
+    on bytes, which nobody does by accident, show a key.
+    """
+
+    def __repr__(self) -> str:
+        return "…"
+
+    __str__ = __repr__
+
+    def __format__(self, _: str) -> str:
+        return repr(self)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("a key is not copied out of its process")
 
 
 def lp(part: bytes) -> bytes:

@@ -226,6 +226,8 @@ def open_checkpoint(signed: bytes, *relayers: PublicKey) -> Checkpoint:
     """
     relayer = _signer(signed, relayers)
     m = open_object(signed, "checkpoint", relayer, _CHECKPOINT)
+    if m["relayer"] != relayer.hex():
+        raise CryptoError("another relayer's checkpoint")
     return Checkpoint(
         account=parse_account(text_member(m["account"])),
         seq=integer_member(m["seq"], low=1),

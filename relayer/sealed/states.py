@@ -24,9 +24,7 @@ from relayer.sealed.objects import (
 )
 from relayer.sealed.primitives import CryptoError
 
-UNSAID: Final = -1
-_MEMBERS: Final = frozenset("relayer account memory revision seq time state".split())
-_LATER: Final = frozenset(["expires_at"])  # objects of before do not say it
+_MEMBERS: Final = frozenset("relayer account memory revision seq time expires_at state".split())
 _STATE: Final = frozenset("pinned review stale superseded_at superseded_by".split())
 
 
@@ -35,7 +33,7 @@ class SignedState:
     """What a `state` object says; `seq` is that of its receipt, times are Unix milliseconds.
 
     Attributes:
-        expires_ms: when its revision was to expire, as given; `UNSAID` in objects of before.
+        expires_ms: when its revision is to expire, as given.
     """
 
     account: AccountId
@@ -48,7 +46,7 @@ class SignedState:
     stale: bool
     superseded_ms: int | None
     superseded_by: uuid.UUID | None
-    expires_ms: int | None = UNSAID
+    expires_ms: int | None
 
 
 def sign_state(relayer: Identity, said: SignedState) -> bytes:
@@ -68,7 +66,7 @@ def sign_state(relayer: Identity, said: SignedState) -> bytes:
         "revision": said.revision,
         "seq": said.seq,
         "time": said.time_ms,
-        **({} if said.expires_ms == UNSAID else {"expires_at": said.expires_ms}),
+        "expires_at": said.expires_ms,
         "state": state,
     }
     return sign_object(relayer, "state", members)
@@ -80,14 +78,14 @@ def open_state(signed: bytes, relayer: PublicKey) -> SignedState:
     Raises:
         CryptoError: bad signature or members.
     """
-    m = open_object(signed, "state", relayer, _MEMBERS, optional=_LATER)
+    m = open_object(signed, "state", relayer, _MEMBERS)
     state: Any = m["state"]
     if m["relayer"] != relayer.hex() or not isinstance(state, dict) or state.keys() != _STATE:
         raise CryptoError("another relayer's object or a malformed state")
     if not isinstance(state["pinned"], bool) or not isinstance(state["stale"], bool):
         raise CryptoError("a member has the wrong type")
-    expires = m.get("expires_at", UNSAID)
     review, at, by = state["review"], state["superseded_at"], state["superseded_by"]
+    expires = m["expires_at"]
     return SignedState(
         account=parse_account(text_member(m["account"])),
         memory=uuid_member(m["memory"]),
@@ -99,7 +97,7 @@ def open_state(signed: bytes, relayer: PublicKey) -> SignedState:
         stale=state["stale"],
         superseded_ms=None if at is None else integer_member(at, low=0),
         superseded_by=None if by is None else uuid_member(by),
-        expires_ms=expires if expires in (None, UNSAID) else integer_member(expires, low=0),
+        expires_ms=None if expires is None else integer_member(expires, low=0),
     )
 
 

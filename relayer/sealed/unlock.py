@@ -27,6 +27,7 @@ from relayer.sealed.primitives import (
     AEAD_NONCE_BYTES,
     AEAD_TAG_BYTES,
     CryptoError,
+    Secret,
     aead_open,
     blake2b_256,
     exchange_public_key,
@@ -54,6 +55,9 @@ class UnlockKey:
     private_key: bytes = field(repr=False)
     public_key: bytes
     not_after_ms: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "private_key", Secret(self.private_key))
 
     @property
     def kid(self) -> bytes:

@@ -7,6 +7,8 @@ import stat
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import httpx
@@ -14,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from memrelay import SyncMemoryClient
-from memrelay.archived import Archive, import_archive, open_archive, opened_memories
+from memrelay.archived import _READ, Archive, import_archive, open_archive, opened_memories
 from memrelay.archiving import Losses, export_archive
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
 from memrelay.config import Settings
@@ -36,7 +38,12 @@ from tests.conftest import database_copy
 from tests.processes import RunningRelayer, running_relayer
 
 ROW = {"record": "memory", "id": "a", "revision_of": "b", "blob_id": "n", "blob": None}
-STONE = "01234567-89ab-8def-8123-456789abcdef"
+MAY_BE_NULL = {"succession", "revision_of", "blob"}
+STONE = "01234567-89ab-7def-8123-456789abcdef"
+FORMER = {  # a turn's id from before they were random; its tombstone has another
+    "record": "episode", "id": "01234567-89ab-8def-8123-456789abcdef", "blob_id": "t", "blob": None,
+}  # fmt: skip
+LATER = "76543210-89ab-7def-8123-456789abcdef"
 TEXTS = ["Anna prefers green tea.", "Ben sells cups in Bremen.", "The kettle is broken."]
 
 
@@ -245,6 +252,67 @@ def test_what_was_edited_since_comes_with_a_later_archive(found: Callable[[str],
         assert there.get(other).text == "Ben sells bowls."
 
 
+def test_an_import_goes_on_where_it_broke_off(
+    found: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each of its requests, before or behind it; nothing doubles, and nothing erased returns."""
+    monkeypatch.setattr("memrelay.archived._PAGE_ITEMS_MAX", 4)
+    scene = found("sealed")
+    with scene.client(scene.founder) as client:
+        ids = [m.id for m in client.remember_many([f"Note {n}." for n in range(9)])]
+        client.edit(ids[0], text="Note of today.")
+        client.forget(ids[1])
+    exported(scene)
+    archive = open_archive(scene.archive, scene.founder, account_bytes(scene.account_id))
+    whole, sent, breaks = SyncMemoryClient.import_page, 0, (0, "")
+
+    def breaking(client: SyncMemoryClient, page: Record) -> object:
+        nonlocal sent
+        sent += 1
+        if breaks == (sent, "before"):
+            raise KeyboardInterrupt
+        answer = whole(client, page)
+        if breaks == (sent, "behind"):
+            raise KeyboardInterrupt
+        return answer
+
+    with scene.client(scene.founder, at=scene.there) as there:
+        with monkeypatch.context() as patch:
+            patch.setattr(SyncMemoryClient, "import_page", breaking)
+            for place in product(range(1, 8), ("before", "behind")):
+                sent, breaks = 0, place
+                with pytest.raises(KeyboardInterrupt):
+                    import_archive(there, archive, quiet)
+        there.forget(ids[2])
+        tally = import_archive(there, archive, quiet)
+        assert (tally["erased"], tally["unchanged"] + tally["imported"]) == (1, 8)
+        assert import_archive(there, archive, quiet) == {"erased": 1, "unchanged": 8}
+        memories = there.list(limit=100).memories
+        assert sorted(m.text for m in memories) == sorted(
+            ["Note of today.", *(f"Note {n}." for n in range(3, 9))]
+        )
+        history = there.history(ids[0]).revisions
+        assert [m.text for m in history] == ["Note of today.", "Note 0."]
+
+
+def test_a_memory_of_the_largest_size_goes_through_several_chunks(
+    found: Callable[[str], Scene],
+) -> None:
+    scene = found("sealed")
+    text = "é" * (2**19 - 9) + " in Bremen. 123456"
+    assert len(text.encode()) == 2**20
+    with scene.client(scene.founder) as client:
+        large = client.remember(text).id
+        client.remember_many(TEXTS)
+    assert exported(scene)["memory"] == 4
+    assert scene.archive.stat().st_size > CHUNK_BYTES_MAX
+    archive = open_archive(scene.archive, scene.founder, account_bytes(scene.account_id))
+    with scene.client(scene.founder, at=scene.there) as there:
+        assert import_archive(there, archive, quiet) == {"imported": 4}
+        assert there.get(large).text == text
+        assert there.recall("Bremen", mode="keyword").results
+
+
 def again(scene: Scene, change: Callable[[list[Record]], None]) -> None:
     """Seal the archive once more, with other records."""
     with scene.archive.open("rb") as file:
@@ -313,6 +381,26 @@ class TestEvidence:
         assert scene.run("import", str(scene.archive), "--dry-run") == EXIT_FAILED
         assert said in capsys.readouterr().err
 
+    def test_a_record_without_what_it_has_to_have(self, scene: Scene) -> None:
+        """Whatever a relayer wrote for its owner, reading it ends with a word."""
+        whole = scene.archive.read_bytes()
+        read = [(kind, name) for kind, names in _READ.items() for name in sorted(names)]
+        for kind, name in read:
+            for value in (7.5, None, ...):  # nothing at all stands there
+                if kind in {"episode", "end"} or (value is None and name in MAY_BE_NULL):
+                    continue
+                scene.archive.write_bytes(whole)
+                again(scene, partial(_give, kind, name, value))
+                with pytest.raises(Invalid) as refusal:
+                    open_archive(scene.archive, scene.founder, account_bytes(scene.account_id))
+                assert refusal.value.code == "record", (kind, name, value)
+
+
+def _give(kind: str, name: str, value: object, records: list[Record]) -> None:
+    record = next(r for r in records if r["record"] == kind)
+    record.pop(name)
+    record |= {} if value is ... else {name: value}
+
 
 class TestRowsThatDoNotCount:
     """A relayer loses a blob; a turn is erased while an export goes on."""
@@ -337,7 +425,7 @@ class TestRowsThatDoNotCount:
         told = json.loads(capsys.readouterr().out)
         assert (told["imported"], told["refused"], told["lost"]) == (2, 1, 1)
 
-    def test_a_turn_whose_blob_a_tombstone_names(self, found: Callable[[str], Scene]) -> None:
+    def test_a_turn_that_a_tombstone_names(self, found: Callable[[str], Scene]) -> None:
         scene = found("managed")
         with scene.client(scene.founder) as client:
             client.change_settings(keep_turns=True)
@@ -347,12 +435,35 @@ class TestRowsThatDoNotCount:
         [turn] = self.turns(open_archive(scene.archive, scene.founder, account))
 
         def change(records: list[Record]) -> None:
-            stone = {"id": STONE, "namespace": "team", "blob_ids": [turn["blob_id"]]}
+            stone = {"id": turn["id"], "namespace": "team", "blob_ids": [turn["blob_id"]]}
             stone |= {"record": "tombstone", "erased_at": turn["created_at"]}
             records.insert(-1, stone)
 
         again(scene, change)
         assert self.turns(open_archive(scene.archive, scene.founder, account)) == []
+
+    @pytest.mark.parametrize("former", [True, False])
+    def test_a_turn_with_a_former_name_is_known_by_its_blob(
+        self, found: Callable[[str], Scene], former: bool
+    ) -> None:
+        """Erased while the export went on: the tombstone that comes last has another id."""
+        scene = found("managed")
+        with scene.client(scene.founder) as client:
+            client.change_settings(keep_turns=True)
+            client.analyze("Anna lives in Bremen. She drinks tea.")
+        exported(scene)
+        account = account_bytes(scene.account_id)
+
+        def change(records: list[Record]) -> None:
+            [turn] = [r for r in records if r["record"] == "episode"]
+            turn["id"] = FORMER["id"] if former else LATER
+            stone = {"id": STONE, "namespace": "team", "blob_ids": [turn["blob_id"]]}
+            stone |= {"record": "tombstone", "erased_at": turn["created_at"]}
+            records.insert(-1, stone)
+
+        again(scene, change)
+        archive = open_archive(scene.archive, scene.founder, account)
+        assert len(self.turns(archive)) == (not former)
 
     def turns(self, archive: Archive) -> list[Record]:
         return [row for row in archive.rows() if row["record"] == "episode"]
@@ -365,8 +476,10 @@ class TestRowsThatDoNotCount:
             ([ROW], 1),
             ([{"record": "tombstone", "id": ROW["id"], "blob_ids": []}], 0),
             ([{"record": "tombstone", "id": ROW["revision_of"], "blob_ids": []}], 0),
-            ([{"record": "tombstone", "id": STONE, "blob_ids": [ROW["blob_id"]]}], 0),
-            ([{"record": "tombstone", "id": STONE, "blob_ids": ["c"]}], 1),
+            ([{"record": "tombstone", "id": STONE, "blob_ids": [ROW["blob_id"]]}], 1),
+            ([FORMER, {"record": "tombstone", "id": STONE, "blob_ids": []}], 2),
+            ([FORMER, {"record": "tombstone", "id": STONE, "blob_ids": ["t"]}], 1),
+            ([FORMER | {"id": LATER}, {"record": "tombstone", "id": STONE, "blob_ids": ["t"]}], 2),
         ],
     )
     def test_which_rows_are_lost(self, later: list[Record], number: int) -> None:

@@ -21,7 +21,8 @@ from memrelay.verifying import (
 
 MEMORY = "0190a8a0-0000-7000-8000-000000000001"
 OTHER = "0190a8a0-0000-7000-8000-000000000002"
-TURN = "0190a8a0-0000-8000-8000-000000000003"
+TURN = "0190a8a0-0000-7000-8000-000000000003"
+FORMER_TURN = "0190a8a0-0000-8000-8000-000000000003"
 PLACE = uuid.UUID(MEMORY).bytes
 
 
@@ -130,17 +131,32 @@ def test_what_was_erased_never_comes_back(op):
     assert (finding.what, finding.id) == ("receipt", MEMORY)
 
 
-def test_the_same_turn_may_wait_again():
-    """Its id is made from what it says; a memory's never comes twice."""
-    waiting = receipt(3, "analyze", (TURN, 1, "a"))
-    gone = receipt(4, "analyze", (TURN, 0, "a"))
-    promises, found = told(waiting, gone)
+WAITING = receipt(3, "analyze", (TURN, 1, "a"))
+
+
+def test_a_turn_whose_facts_were_taken_is_gone():
+    promises, found = told(WAITING, receipt(4, "analyze", (TURN, 0, "a"), (MEMORY, 1, "b")))
     assert found == []
-    assert list(promises) == []
-    assert list(promises.add(receipt(5, "analyze", (TURN, 1, "b")))) == []
-    assert list(promises.add(receipt(6, "forget", (TURN, 1, "b")))) == []
-    assert list(promises.add(receipt(7, "analyze", (TURN, 1, "c")))) == []
-    assert [named.blob_id for _, named in promises] == ["c"]
+    assert [named.blob_id for _, named in promises] == ["b"]
+
+
+def test_an_erased_turn_never_comes_back():
+    """What it said may be said again, under another id."""
+    _, [finding] = told(WAITING, receipt(4, "forget", (TURN, 1, "a")), replace(WAITING, seq=5))
+    assert (finding.what, finding.id) == ("receipt", TURN)
+
+
+@pytest.mark.parametrize(("op", "revision"), [("forget", 1), ("analyze", 0)])
+def test_a_turn_with_a_former_id_is_not_named_by_it_again(op, revision):
+    """Its blob tells which one is gone; what has another blob stays."""
+    sealed = replace(WAITING, items=((FORMER_TURN, 1, "a"), (TURN, 1, "b")))
+    anew = receipt(4, "reseal", (FORMER_TURN, 1, "c"))
+    promises, found = told(sealed, anew, receipt(5, op, (OTHER, revision, "c")))
+    assert found == []
+    assert [named.blob_id for _, named in promises] == ["b"]
+    promises, found = told(sealed, anew, receipt(5, op, (OTHER, revision, "d")))
+    assert found == []
+    assert {named.blob_id for _, named in promises} == {"b", "c"}
 
 
 def test_every_revision_is_promised_and_erased_together():

@@ -22,6 +22,7 @@ from memrelay.rotation import RESEALS
 
 _POLL_S, _POLL_S_MAX = 0.25, 2.0
 _STALLED_S = 120.0  # without any progress: what is left cannot be opened for now
+_WHY = {"missing": "its stored bytes are missing", "later": "it is of a later release"}
 
 
 def register(add: Adder) -> None:
@@ -70,8 +71,8 @@ def rotate(shell: Shell) -> None:
     shell.show(shown, _lines(shown, progress))
     if progress.remaining and not (args.status or args.no_wait):
         raise MemrelayError(
-            f"{progress.remaining} cannot be sealed anew for now: the relayer is busy, or "
-            "their stored bytes are missing. `memrelay rotate --resume` tries again."
+            f"{progress.remaining} cannot be sealed anew for now: the relayer is busy, or lacks "
+            "their stored bytes. `memrelay rotate --resume` tries again."
         )
 
 
@@ -102,7 +103,8 @@ def _followed(client: SyncMemoryClient, progress: Rotation) -> Rotation:
             if progress.remaining != told:
                 told, moved_s = progress.remaining, time.monotonic()
                 print(f"{progress.done} of {progress.total} sealed anew", file=sys.stderr)
-            if time.monotonic() - moved_s > _STALLED_S:
+            stalled = time.monotonic() - moved_s > _STALLED_S
+            if stalled or len(progress.blocked) == progress.remaining:
                 break
             time.sleep(pause_s)
             pause_s = min(_POLL_S_MAX, pause_s * 1.5)
@@ -129,6 +131,10 @@ def _lines(shown: dict[str, Any], progress: Rotation) -> list[str]:
         lines.append(f"sealed    {progress.done} of {progress.total} under the newest keys")
     if progress.waiting_for_keys:
         lines.append(f"waiting   {progress.waiting_for_keys} for keys: memrelay rotate --resume")
+    lines += [
+        f"blocked   {one.id} in {one.namespace}: {_WHY.get(one.problem, one.problem)}"
+        for one in progress.blocked
+    ]
     if progress.older:
         lines.append(
             f"older     {progress.older} under older keys, which everybody keeps for them;"

@@ -98,7 +98,8 @@ def add_webhook(shell: Shell) -> None:
             active=not paused,
             new_secret=args.new_secret,
         )
-    shell.show(made.to_json(), _made(made))
+    once = {} if made.secret is None else {"secret": made.secret}
+    shell.show(made.to_json() | once, _made(made))
 
 
 def _webhook(client: SyncMemoryClient, webhook_id: str) -> Webhook:

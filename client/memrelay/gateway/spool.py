@@ -34,7 +34,7 @@ from nacl.exceptions import CryptoError
 from memrelay.errors import ConfigError, Invalid
 from memrelay.private import make_private_folder
 from memrelay.sealed.envelope import padded, unpadded
-from memrelay.sealed.keys import Identity, kdf, mac
+from memrelay.sealed.keys import Identity, Secret, kdf, mac
 
 log = logging.getLogger("memrelay.gateway")
 
@@ -51,6 +51,9 @@ class SpoolKey:
 
     secret: bytes
     name: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "secret", Secret(self.secret))
 
     @classmethod
     def of(cls, identity: Identity) -> "SpoolKey":

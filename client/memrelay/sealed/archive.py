@@ -24,6 +24,7 @@ from memrelay.errors import Invalid
 from memrelay.sealed.keys import (
     KEY_BYTES,
     Identity,
+    Secret,
     account_bytes,
     account_text,
     exact,
@@ -153,6 +154,9 @@ class ChunkKey:
 
     archive: UUID
     key: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", Secret(self.key))
 
     def seal(
         self, index: int, plaintext: bytes, *, last: bool, nonce: bytes | None = None

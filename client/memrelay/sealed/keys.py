@@ -3,7 +3,7 @@
 It does not own encryption (`envelope.py`), signed objects (`objects.py`) or who may hold which key
 (`grants.py`).
 
-- Key types hide themselves in `repr`; only `.hex()` of an identity's seed ever shows one.
+- Keys hide themselves however they are printed, and are not pickled; only `.hex()` shows one.
 - Every length is checked before libsodium sees the bytes.
 
 Source: SPEC.md §2, §3, §8.
@@ -15,6 +15,7 @@ import os
 import struct
 import unicodedata
 from dataclasses import dataclass
+from typing import NoReturn, SupportsIndex
 
 from nacl import bindings
 
@@ -28,6 +29,21 @@ _REFUSED_CATEGORIES = frozenset({"Cc", "Cs", "Cn", "Zl", "Zp"})
 _BIDI_CONTROLS = frozenset(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A))))
 _TOKEN_FIELDS = frozenset("wtsm")
 _TERM_FREQUENCY_MAX = 15
+
+
+class Secret(bytes):
+    """A key's bytes, which `repr`, `str` and `format` do not show and `pickle` refuses."""
+
+    def __repr__(self) -> str:
+        return "…"
+
+    __str__ = __repr__
+
+    def __format__(self, _: str) -> str:
+        return repr(self)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("A key is not pickled or copied.")
 
 
 def hash_256(data: bytes) -> bytes:
@@ -122,9 +138,10 @@ class Identity:
     __slots__ = ("_seed", "_signing", "exchange_secret", "public_key")
 
     def __init__(self, seed: bytes) -> None:
-        self._seed = exact(seed, KEY_BYTES, "private key")
-        self.public_key, self._signing = bindings.crypto_sign_seed_keypair(seed)
-        self.exchange_secret = bindings.crypto_sign_ed25519_sk_to_curve25519(self._signing)
+        self._seed = Secret(exact(seed, KEY_BYTES, "private key"))
+        self.public_key, signing = bindings.crypto_sign_seed_keypair(seed)
+        self._signing = Secret(signing)
+        self.exchange_secret = Secret(bindings.crypto_sign_ed25519_sk_to_curve25519(signing))
 
     @classmethod
     def generate(cls) -> "Identity":
@@ -172,7 +189,7 @@ class Root:
     epoch: int
 
     def __post_init__(self) -> None:
-        exact(self.key, KEY_BYTES, "root")
+        object.__setattr__(self, "key", Secret(exact(self.key, KEY_BYTES, "root")))
         check_epoch(self.epoch)
 
     @classmethod
@@ -203,7 +220,7 @@ class NamespaceKey:
     name: str
 
     def __post_init__(self) -> None:
-        exact(self.key, KEY_BYTES, "namespace key")
+        object.__setattr__(self, "key", Secret(exact(self.key, KEY_BYTES, "namespace key")))
         check_epoch(self.epoch)
 
     @property

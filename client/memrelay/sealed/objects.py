@@ -49,9 +49,6 @@ MEMBERS: Mapping[str, frozenset[str]] = {
     }.items()
 }
 
-# What objects of before lack.
-_LATER: Mapping[str, frozenset[str]] = {"state": frozenset(["expires_at"])}
-
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 JsonObject = dict[str, Any]
@@ -110,14 +107,14 @@ def write_json(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
-def read_json(data: bytes, members: Iterable[str], *, optional: Iterable[str] = ()) -> JsonObject:
-    """Return the object of strict JSON that has exactly these members, but for optional ones.
+def read_json(data: bytes, members: Iterable[str]) -> JsonObject:
+    """Return the object of strict JSON that has exactly these members.
 
     Raises:
         Invalid: `json`, for any departure from the strict form; `members`, for another set.
     """
     value = _strict(data)
-    if set(value) | set(optional) != set(members) | set(optional):
+    if set(value) != set(members):
         raise Invalid("members", "The object lacks a member or has one too many.")
     return value
 
@@ -184,7 +181,7 @@ def sign_object(kind: str, payload: Mapping[str, Any], signer: Identity) -> byte
 
 
 def _read(kind: str, payload: bytes) -> JsonObject:
-    return read_json(payload, MEMBERS[kind] | {"v"}, optional=_LATER.get(kind, ()))
+    return read_json(payload, MEMBERS[kind] | {"v"})
 
 
 def read_object(kind: str, data: bytes, *, signer: bytes | str) -> JsonObject:

@@ -1,0 +1,216 @@
+"""Connections of the serving process: how long each part may take, how large a head is, how many.
+
+Not here: what a request may hold and how long it is worked on (`surroundings.py`, `checks.py`).
+
+- A request's head, the rest of a body behind an early answer, the taking of an answer and the time
+  between two requests all have an end, so that a client that is slow on purpose holds a connection
+  for so long and no longer. A body that an answer waits for has the deadline of its request.
+- When there are too many, a new connection takes the place of the one that has been without a
+  whole request for longest; only when all the others are being answered is it refused.
+- Trailers are not read: they would become headers that nobody expects.
+"""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+_TOO_LARGE: Final = (431, "Request Header Fields Too Large", "request.head_too_large")
+_FULL: Final = (503, "Service Unavailable", "server.full")
+_MESSAGES: Final = {431: "The request's head is too large.", 503: "Too many connections are open."}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """What a connection may take.
+
+    Attributes:
+        head_s: from the beginning of a connection or request until its head is there, and from an
+            early answer until the rest of the body is.
+        taking_s: until an answer that does not fit into the system's buffers is taken.
+        head_bytes_max: request line and headers.
+        connections_max: of this process.
+    """
+
+    head_s: float
+    taking_s: float
+    head_bytes_max: int
+    connections_max: int
+
+
+class _HeadTooLargeError(Exception):
+    pass
+
+
+class _Alarm:
+    """Calls once, so many seconds after it was started first, unless it is stopped before."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, after_s: float, call: Callable[[], None]
+    ) -> None:
+        self._loop, self._after_s, self._call = loop, after_s, call
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._after_s, self._call)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Connection(HttpToolsProtocol):
+    """One connection within `bounds`; idle ones are uvicorn's own concern."""
+
+    bounds: Bounds
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._arriving = _Alarm(self.loop, self.bounds.head_s, self._cut)
+        self._taking = _Alarm(self.loop, self.bounds.taking_s, self._cut)
+        self._in_head = True
+        self._head_bytes = 0  # of what the parser has told of
+        self._unfinished_bytes = 0  # of what came in for a head that is not there yet
+        self._oversized = False
+        self.without_request_since: float | None = None  # None: a whole request is being answered
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request, perhaps in the place of another connection."""
+        super().connection_made(transport)
+        # Every byte that the system does not take at once makes the answer a waiting one.
+        transport.set_write_buffer_limits(high=0)
+        self.without_request_since = self.loop.time()
+        self._arriving.start()
+        if len(self.connections) > self.bounds.connections_max:
+            self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget every deadline."""
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        self._arriving.stop()
+        self._taking.stop()
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser; what comes in while nothing is being answered has to end in time."""
+        super().data_received(data)
+        if self._in_head:
+            self._unfinished_bytes += len(data)
+            if self._unfinished_bytes > self.bounds.head_bytes_max + len(data):
+                self._oversized = True
+                self.send_400_response("")
+        if self._answered:
+            self._arriving.start()
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        super().on_message_begin()
+        self._in_head, self._head_bytes, self._unfinished_bytes = True, 0, 0
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the request line."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or a trailer, which is left out."""
+        self._count(len(name) + len(value))
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The request begins; its own deadline counts from here on."""
+        self._in_head = False
+        self._arriving.stop()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """A whole request is there."""
+        super().on_message_complete()
+        self._in_head, self._unfinished_bytes = True, 0
+        self._arriving.stop()
+        self.without_request_since = self.loop.time() if self._answered else None
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request; what is left of this one has to come in time."""
+        super().on_response_complete()
+        self.without_request_since = self.loop.time() if self._answered else None
+        if not self._in_head:
+            self._arriving.start()
+
+    def pause_writing(self) -> None:
+        """The client has to take what it was sent."""
+        super().pause_writing()
+        self._taking.start()
+
+    def resume_writing(self) -> None:
+        """It has."""
+        super().resume_writing()
+        self._taking.stop()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Too long without a request; what was not taken by now never is."""
+        self._cut()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no request, in the parser's words, or has too large a head."""
+        if self._oversized:
+            self._refuse(*_TOO_LARGE)
+        else:
+            super().send_400_response(msg)
+
+    @property
+    def _answered(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _count(self, more: int) -> None:
+        self._head_bytes += more
+        if self._head_bytes > self.bounds.head_bytes_max:
+            self._oversized = True
+            raise _HeadTooLargeError  # the parser stops, and has it answered
+
+    def _make_room(self) -> None:
+        longest, longest_since = self, self.loop.time()
+        for other in self.connections:
+            assert isinstance(other, Connection)
+            since = other.without_request_since
+            if since is not None and since < longest_since and not other.transport.is_closing():
+                longest, longest_since = other, since
+        if longest is self:
+            self._refuse(*_FULL)
+        else:
+            longest._cut()
+
+    def _cut(self) -> None:
+        self.transport.abort()
+
+    def _refuse(self, status: int, phrase: str, code: str) -> None:
+        message, request_id = _MESSAGES[status], str(uuid.uuid4())
+        named = {"error": message, "message": message, "code": code, "request_id": request_id}
+        body = json.dumps(named).encode()
+        lines = [
+            f"HTTP/1.1 {status} {phrase}",
+            "content-type: application/json",
+            f"content-length: {len(body)}",
+            *(["retry-after: 2"] if status == 503 else []),
+            f"x-request-id: {request_id}",
+            "connection: close",
+        ]
+        self.transport.write("\r\n".join([*lines, "", ""]).encode() + body)
+        self.transport.close()
+
+
+def bounded(bounds: Bounds) -> type[Connection]:
+    """The kind of connection that has these bounds, as uvicorn takes it."""
+
+    class Bounded(Connection):
+        pass
+
+    Bounded.bounds = bounds
+    return Bounded

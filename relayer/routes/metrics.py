@@ -1,0 +1,53 @@
+"""GET /metrics: counts and durations by route, nothing about tenants, for the operator alone.
+
+Not here: what is counted (the framework's middleware, put up in `app.py`).
+
+- With a token set, whoever sends it; else only a request from this machine to a relayer that
+  listens to nobody else, as for founding accounts (`registration.py`).
+"""
+
+import hmac
+from typing import Any
+
+from litestar.connection import ASGIConnection
+from litestar.handlers.base import BaseRouteHandler
+from litestar.plugins.prometheus import PrometheusController
+
+from relayer.checks import PUBLIC
+from relayer.errors import NotAllowed
+from relayer.registration import is_direct, is_local
+from relayer.settings import Settings
+
+
+class Metrics(PrometheusController):
+    """The route; it is guarded by `MetricsGuard`, not by signatures."""
+
+    path = "/metrics"
+    opt = {PUBLIC: True}  # noqa: RUF012  # the framework's own way to declare options
+
+
+class MetricsGuard:
+    """Decides about one request for the metrics."""
+
+    def __init__(self, *, settings: Settings) -> None:
+        self._token = settings.metrics_token
+        self._local = is_local(settings)
+
+    def __call__(self, connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+        """Return when the request may see them.
+
+        Raises:
+            NotAllowed: the token is missing or wrong, or none is set and this is not its machine.
+        """
+        if not self._token:
+            if not (self._local and is_direct(connection)):
+                raise NotAllowed("Set a token for metrics.", code="metrics.token")
+            return
+        sent = connection.headers.get("authorization", "")
+        if not hmac.compare_digest(sent.encode(), f"Bearer {self._token}".encode()):
+            raise NotAllowed("Metrics need a token.", code="metrics.token")
+
+
+def metrics(settings: Settings) -> type[Metrics]:
+    """The route with its guard."""
+    return type("Metrics", (Metrics,), {"guards": [MetricsGuard(settings=settings)]})

@@ -1,0 +1,75 @@
+"""Request windows: how many weighted requests an account and each of its keys may make at a time.
+
+Not here: counting them (`database.accounts`), refusing what is too many (`checks.py`).
+
+- A window is a minute or an hour of the clock, one for all replicas.
+- What is left is told with every answer, so that a client can slow down before it is refused.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from relayer.sealed.keys import PublicKey
+from relayer.settings import Settings
+
+STATE: Final = "room"  # in a request's state: the room that it found
+Place = tuple[bytes, datetime]  # subject and start: what names a window of an account
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a window has left after a request, which may be less than nothing."""
+
+    name: str
+    limit: int
+    left: int
+    reset_s: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window of an account, `name` as `/v1/usage` has it."""
+
+    name: str
+    place: Place
+    length: timedelta
+    limit: int
+
+    def room(self, used: int, now: datetime) -> Room:
+        """What is left of it, and after how many seconds the next one opens."""
+        ends = self.place[1] + self.length
+        reset_s = math.ceil((ends - now).total_seconds())
+        return Room(self.name, self.limit, self.limit - used, max(1, reset_s))
+
+
+def windows(settings: Settings, key: PublicKey, now: datetime) -> list[Window]:
+    """The windows that a request of this key counts in."""
+    minute = now.replace(second=0, microsecond=0)
+    hour = minute.replace(minute=0)
+    a_minute, an_hour = timedelta(minutes=1), timedelta(hours=1)
+    return [
+        Window("minute", (b"minute", minute), a_minute, settings.requests_per_minute),
+        Window("hour", (b"hour", hour), an_hour, settings.requests_per_hour),
+        Window("key_minute", (key, minute), a_minute, settings.key_requests_per_minute),
+    ]
+
+
+def rooms(counted: list[Window], used: Mapping[Place, int], now: datetime) -> tuple[Room, ...]:
+    """What each window has left, the one that is nearest to its end first."""
+    found = [window.room(used[window.place], now) for window in counted]
+    return tuple(sorted(found, key=lambda room: (room.left, -room.reset_s)))
+
+
+def headers(found: tuple[Room, ...]) -> list[tuple[bytes, bytes]]:
+    """The `ratelimit-…` headers of an answer: the window that is nearest to its end."""
+    if not found:
+        return []
+    room = found[0]
+    return [
+        (b"ratelimit-limit", b"%d" % room.limit),
+        (b"ratelimit-remaining", b"%d" % max(0, room.left)),
+        (b"ratelimit-reset", b"%d" % room.reset_s),
+    ]
