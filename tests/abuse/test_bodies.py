@@ -1,0 +1,120 @@
+"""Bodies: all that are read at once have one bound, whoever sent them, signed or not."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+import httpx
+import pytest
+from litestar import Litestar
+from litestar.types import ASGIApp, Receive, ReceiveMessage
+
+from relayer.app import build_app
+from relayer.errors import Unavailable
+from relayer.settings import Settings
+from relayer.storage import Storage
+from relayer.surroundings import Bodies, Surroundings
+
+ROOM = 1000
+UNSIGNED = 426
+
+
+def receiving(*parts: bytes) -> Receive:
+    """A client that sends these and hangs up."""
+    left = iter(parts)
+
+    async def receive() -> ReceiveMessage:
+        part = next(left, None)
+        if part is None:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": part, "more_body": True}
+
+    return receive
+
+
+async def read(bodies: Bodies, *parts: bytes) -> None:
+    with bodies.counted(receiving(*parts)) as receive:
+        for _ in parts:
+            await receive()
+
+
+async def test_as_many_bytes_as_there_is_room_for_are_read() -> None:
+    bodies = Bodies(10)
+    with (
+        bodies.counted(receiving(b"four", b"")) as one,
+        bodies.counted(receiving(b"sixsix")) as two,
+    ):
+        assert (await one())["type"] == (await two())["type"] == "http.request"
+        await one()  # nothing more takes no room
+        assert (await one())["type"] == "http.disconnect"
+        with pytest.raises(Unavailable) as refused:
+            await read(bodies, b"1")
+    assert refused.value.code == "server.full"
+    assert "retry-after" in refused.value.headers
+    await read(bodies, b"ten ten te")
+
+
+@pytest.mark.parametrize("parts", [[b"eleven byte"], [b"ten ten te", b"1"], [b"1"] * 11])
+async def test_one_byte_more_is_not(parts: Sequence[bytes]) -> None:
+    bodies = Bodies(10)
+    with pytest.raises(Unavailable):
+        await read(bodies, *parts)
+    await read(bodies, b"ten ten te")  # nothing stays counted of what was refused
+
+
+async def test_who_breaks_off_leaves_no_bytes_behind() -> None:
+    bodies = Bodies(10)
+
+    async def broken() -> None:
+        with bodies.counted(receiving(b"ten ten te")) as receive:
+            await receive()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(broken())
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable):
+        await read(bodies, b"1")
+    task.cancel()
+    await asyncio.wait([task])
+    await read(bodies, b"ten ten te")
+
+
+# The application itself
+
+
+@pytest.fixture
+def client(storage: Storage, settings: Settings) -> httpx.AsyncClient:
+    """A client of an application with little room for bodies."""
+    app: ASGIApp = build_app(storage, replace(settings, embedder="none"))
+    while not isinstance(app, Litestar):
+        app = vars(app)["_app"]
+    surrounded = Surroundings(app, timeout_s=60, bodies_bytes_max=ROOM)
+    transport = httpx.ASGITransport(app=surrounded)  # type: ignore[arg-type]
+    return httpx.AsyncClient(transport=transport, base_url="http://relayer")
+
+
+async def test_unsigned_bodies_that_do_not_end_fill_the_room_and_no_more(
+    client: httpx.AsyncClient,
+) -> None:
+    """Whoever comes then is told when to come back; with no body, or later, nobody notices."""
+    sent, end = asyncio.Event(), asyncio.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b" " * ROOM
+        sent.set()
+        await end.wait()
+
+    async with client:
+        slow = asyncio.create_task(client.post("/v1/recall", content=endless()))
+        await sent.wait()
+        for path in ("/v1/recall", "/v1/import", "/api/recall", "/sui"):
+            full = await client.post(path, content=b"1")
+            assert (full.status_code, full.json()["code"]) == (503, "server.full"), path
+            assert full.headers["retry-after"] == "2"
+        assert (await client.get("/health")).status_code == 200
+        assert (await client.get("/v1/memories")).status_code == UNSIGNED
+        end.set()
+        assert (await slow).status_code == UNSIGNED
+        assert (await client.post("/v1/recall", content=b" " * ROOM)).status_code == UNSIGNED
+        over = await client.post("/v1/recall", content=b" " * (ROOM + 1))
+        assert over.status_code == 503

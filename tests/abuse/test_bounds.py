@@ -1,0 +1,398 @@
+"""Queues, lines and caches: each has an end, and no account's fill keeps another one out."""
+
+import ast
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relayer import accounts, custody, namespaces, ring
+from relayer.database import queue
+from relayer.embedding.building import for_storing
+from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
+from relayer.embedding.runs import Runs
+from relayer.errors import RateLimited
+from relayer.events.streams import Streams
+from relayer.sealed.keys import Namespace
+from relayer.settings import Limits
+from relayer.shares import Shares, outside
+from tests.conftest import BenchMaker
+from tests.services import Bench
+
+ROOT = Path(__file__).parents[2]
+ONE, OTHER = b"one account", b"another one"
+COLLECTIONS = {"dict", "OrderedDict", "deque", "set", "list", "Counter", "defaultdict", "Queue"}
+
+
+# Places of one account
+
+
+class Desk:
+    """Requests that begin when they have a place and end when they are told to."""
+
+    def __init__(self, at_once: int = 2, waiting_max: int = 4) -> None:
+        self.shares = Shares(at_once=at_once, waiting_max=waiting_max)
+        self.begun: list[str] = []
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self._ends: dict[str, asyncio.Event] = {}
+
+    async def ask(self, name: str, account: bytes = ONE, *, abroad: bool = False) -> None:
+        """A request comes in."""
+        self._ends[name] = asyncio.Event()
+        self.tasks[name] = asyncio.create_task(self._work(name, account, abroad=abroad))
+        await settled()
+
+    async def _work(self, name: str, account: bytes, *, abroad: bool) -> None:
+        place = await self.shares.enter(account)
+        try:
+            self.begun.append(name)
+            if abroad:
+                async with outside():
+                    await self._ends[name].wait()
+                self.begun.append(f"{name} again")
+            else:
+                await self._ends[name].wait()
+        finally:
+            place.leave()
+            place.leave()
+
+    async def end(self, name: str) -> None:
+        """It is done."""
+        self._ends[name].set()
+        await settled()
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_one_account_waits_for_itself_only() -> None:
+    desk = Desk()
+    for name in ("a", "b", "c", "d"):
+        await desk.ask(name)
+    await desk.ask("quiet", OTHER)
+    assert desk.begun == ["a", "b", "quiet"]
+    await desk.end("b")
+    assert desk.begun == ["a", "b", "quiet", "c"]
+    for name in ("a", "c", "d", "quiet"):
+        await desk.end(name)
+    assert desk.begun == ["a", "b", "quiet", "c", "d"]
+    assert vars(desk.shares)["_lines"] == {}, "nothing is kept of accounts without requests"
+
+
+async def test_a_line_has_an_end() -> None:
+    desk = Desk()
+    for number in range(2 + 4):
+        await desk.ask(str(number))
+    with pytest.raises(RateLimited) as refused:
+        await desk.shares.enter(ONE)
+    assert (refused.value.code, refused.value.headers) == ("rate.at_once", {"retry-after": "1"})
+    await desk.ask("quiet", OTHER)
+    assert desk.begun[-1] == "quiet"
+    for number in range(2 + 4):
+        await desk.end(str(number))
+    await desk.end("quiet")
+
+
+async def test_who_gives_up_waiting_takes_nobodys_place() -> None:
+    desk = Desk(at_once=1)
+    for name in ("a", "b", "c"):
+        await desk.ask(name)
+    desk.tasks["b"].cancel()
+    await settled()
+    await desk.end("a")
+    assert desk.begun == ["a", "c"]
+    await desk.end("c")
+    assert vars(desk.shares)["_lines"] == {}
+
+
+async def test_who_gives_up_at_its_turn_passes_it_on() -> None:
+    desk = Desk(at_once=1)
+    first = await desk.shares.enter(ONE)
+    for name in ("b", "c"):
+        await desk.ask(name)
+    first.leave()
+    desk.tasks["b"].cancel()  # the place is its own by now, and it has not noticed
+    await settled()
+    assert desk.begun == ["c"]
+    await desk.end("c")
+    assert vars(desk.shares)["_lines"] == {}
+
+
+async def test_who_waits_for_a_model_holds_no_place() -> None:
+    desk = Desk(at_once=1)
+    await desk.ask("asks a model", abroad=True)
+    await desk.ask("b")
+    assert desk.begun == ["asks a model", "b"]
+    await desk.end("asks a model")
+    assert desk.begun == ["asks a model", "b"], "it waits for its place"
+    await desk.end("b")
+    assert desk.begun[2:] == ["asks a model again"]
+    assert vars(desk.shares)["_lines"] == {}
+
+
+async def test_one_that_is_stopped_outside_gives_nothing_twice() -> None:
+    desk = Desk(at_once=1)
+    await desk.ask("asks a model", abroad=True)
+    await desk.ask("b")
+    desk.tasks["asks a model"].cancel()
+    await settled()
+    await desk.ask("c")
+    assert desk.begun == ["asks a model", "b"], "b alone has the place"
+    for name in ("b", "c"):
+        await desk.end(name)
+    assert vars(desk.shares)["_lines"] == {}
+
+
+async def test_one_that_is_stopped_outside_waits_no_more() -> None:
+    desk = Desk(at_once=1)
+    await desk.ask("asks a model", abroad=True)
+    await desk.ask("b")
+    desk.tasks["asks a model"].cancel()
+    await settled()
+    assert desk.tasks["asks a model"].cancelled()
+    await desk.end("b")
+    assert vars(desk.shares)["_lines"] == {}
+
+
+async def test_a_failure_outside_comes_back_to_its_place() -> None:
+    shares = Shares(at_once=1, waiting_max=1)
+    place = await shares.enter(ONE)
+    with pytest.raises(ValueError, match="away"):
+        async with outside():
+            raise ValueError("away")
+    waiting = asyncio.create_task(shares.enter(ONE))
+    await settled()
+    assert not waiting.done(), "the first has its place again"
+    place.leave()
+    (await waiting).leave()
+    assert vars(shares)["_lines"] == {}
+
+
+# Runs of the model
+
+
+async def test_a_question_goes_before_batches_that_came_earlier() -> None:
+    runs, done, first = Runs(), [], threading.Event()
+
+    async def run(name: str, cost: int) -> None:
+        done.append(await runs.run(cost, lambda: (first.wait(), name)[1]))
+
+    tasks = [asyncio.create_task(run("batch 1", 120)), asyncio.create_task(run("batch 2", 120))]
+    await settled()
+    tasks += [asyncio.create_task(run("gives up", 2)), asyncio.create_task(run("question", 9))]
+    await settled()
+    tasks[2].cancel()
+    first.set()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    runs.close()
+    assert done == ["batch 1", "question", "batch 2"]
+
+
+async def test_a_run_that_fails_or_is_given_up_stops_no_other() -> None:
+    runs, first = Runs(), threading.Event()
+    given_up = asyncio.create_task(runs.run(1, first.wait))
+    await settled()
+    fails = asyncio.create_task(runs.run(1, int, "no number"))
+    works = asyncio.create_task(runs.run(1, int, "7"))
+    given_up.cancel()  # the thread goes on with it
+    await settled()
+    first.set()
+    with pytest.raises(ValueError, match="no number"):
+        await fails
+    assert await works == 7
+    runs.close()
+
+
+def test_what_is_stored_is_not_embedded_together_with_queries(embedder: Any) -> None:
+    queries = CachedEmbedder(
+        inner=CoalescingEmbedder(inner=embedder), entries_max=1, secret=bytes(32)
+    )
+    assert for_storing(queries) is embedder
+    assert for_storing(None) is None
+
+
+# The queue of jobs
+
+
+async def priorities(bench: Bench, caller: Any) -> list[int]:
+    account = f"%{caller.access.account.hex()}%"
+    rows = await bench.sql(
+        "SELECT priority FROM pgqueuer WHERE convert_from(payload, 'UTF8') LIKE $1 ORDER BY id",
+        account,
+    )
+    return [row["priority"] for row in rows]
+
+
+async def test_a_backlog_stands_behind_other_accounts(
+    make_bench: BenchMaker, embedder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No worker runs: the jobs stand in their order."""
+    monkeypatch.setattr(queue, "BACKLOG_STEP", 2)
+    bench = make_bench(embedder=embedder)
+    noisy, quiet = [await bench.caller(await bench.account()) for _ in range(2)]
+    for number in range(6):
+        await bench.remember(noisy, f"Cup {number}.")
+    await bench.remember(quiet, "Anna prefers tea.")
+    assert await priorities(bench, noisy) == [0, 0, -1, -1, -2, -2]
+    assert await priorities(bench, quiet) == [0]
+
+
+# Streams
+
+
+async def test_streams_of_all_accounts_are_counted_together(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Limits, "streams_max", 3)
+    streams = Streams(
+        database=bench.storage.database,
+        accounts=bench.storage.accounts,
+        relayers=bench.storage.relayers,
+        embeds=False,
+        stopping=asyncio.Event(),
+        clock=bench.clock,
+    )
+    accesses = [(await bench.caller(await bench.account())).access for _ in range(4)]
+    opened = [await streams.open(access, None) for access in accesses[:3]]
+    with pytest.raises(RateLimited):
+        await streams.open(accesses[3], None)
+    await opened[0].aclose()  # type: ignore[attr-defined]
+    assert await anext(await streams.open(accesses[3], None))
+
+
+# Caches
+
+
+async def many_accounts(bench: Bench) -> None:
+    for number in range(6):
+        founder = await bench.account("sealed")
+        caller = await bench.unlocked(founder, Namespace(f"n{number}"), hold_s=60)
+        await bench.remember(caller, "Anna prefers tea.", namespace=Namespace(f"n{number}"))
+        await bench.caller(await bench.account("managed"))
+
+
+CACHES: list[tuple[Any, str, Callable[[Bench], Any]]] = [
+    (accounts, "CHAINS_MAX", lambda b: vars(b.storage.accounts)["_chains"]),
+    (namespaces, "CACHED_MAX", lambda b: vars(b.storage.namespaces)["_known"]),
+    (custody, "UNLOCKS_MAX", lambda b: vars(b.storage.custody)["_opened"]),
+    (custody, "ROOTS_MAX", lambda b: vars(b.storage.custody)["_roots"]),
+    (ring, "ACCOUNTS_MAX", lambda b: vars(vars(b.storage.custody)["_ring"])["_accounts"]),
+]
+
+
+@pytest.mark.parametrize(("module", "name", "cache"), CACHES, ids=[c[1] for c in CACHES])
+async def test_a_cache_keeps_no_more_than_its_maximum(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    module: Any,
+    name: str,
+    cache: Callable[[Bench], Any],
+) -> None:
+    monkeypatch.setattr(module, name, 2)
+    await many_accounts(bench)
+    assert len(cache(bench)) == 2
+
+
+# What grows in an object that lives as long as the process → what ends it. Objects of one request,
+# answer, file or chain have its size.
+GROWS = {
+    "relayer/accounts.py Accounts._chains": "CHAINS_MAX",
+    "relayer/custody.py Custody._unlock_keys": "forgotten after their life of a day",
+    "relayer/custody.py Custody._opened": "UNLOCKS_MAX",
+    "relayer/custody.py Custody._roots": "ROOTS_MAX",
+    "relayer/embedding/bert.py _Graph._nodes": "one model",
+    "relayer/embedding/bert.py _Graph._tensors": "one model",
+    "relayer/embedding/cache.py CachedEmbedder._entries": "_entries_max",
+    "relayer/embedding/cache.py CoalescingEmbedder._waiting": "_waiting_max",
+    "relayer/embedding/cache.py CoalescingEmbedder._flights": "_flights_max",
+    "relayer/embedding/models.py Embedders._others": "models that the database has vectors of",
+    "relayer/embedding/models.py Embedders._away_until": "SLOW_MAX",
+    "relayer/embedding/runs.py Runs._waiting": "calls under way, one run of each",
+    "relayer/events/delivery.py Delivery._telling": "AT_ONCE_MAX",
+    "relayer/events/streams.py Streams._open": "open streams",
+    "relayer/events/streams.py _Watch.waiting": "WATCHED_MAX",
+    "relayer/jobs.py Worker._resting": "swept when their hour is over",
+    "relayer/jobs.py Worker._resuming": "RESUMING_MAX",
+    "relayer/namespaces.py Namespaces._known": "CACHED_MAX",
+    "relayer/postgres/embedded.py EmbeddedPostgres._passwords": "two roles",
+    "relayer/query/vectors.py QueryEmbedder._used": "KEPT_MAX",
+    "relayer/ring.py KeyRing._accounts": "ACCOUNTS_MAX",
+    "relayer/shares.py Shares._lines": "accounts with requests under way",
+    "relayer/shares.py _Line.waiting": "_waiting_max",
+    "client/memrelay/gateway/capture.py Captures._lines": "agents with keys",
+    "client/memrelay/gateway/debounce.py Debounce._turns": "_SESSIONS_MAX",
+    "client/memrelay/gateway/hooks.py Gateway._tasks": "each ends at its deadline",
+    "client/memrelay/gateway/outage.py Outages._failures": "_PLACES_MAX",
+    "client/memrelay/gateway/roster.py Roster._own": "files of keys",
+    "client/memrelay/gateway/roster.py Roster._replaced": "files of keys that were replaced",
+    "client/memrelay/gateway/roster.py Roster._told": "warnings, one of a kind and agent",
+    "client/memrelay/gateway/serve.py Server._connections": "CONNECTIONS_MAX",
+    "client/memrelay/gateway/sessions.py Sessions._began": "_sessions_max",
+    "client/memrelay/gateway/spool.py Spool._memory": "_bytes_max",
+    "client/memrelay/hermes/conversation.py Conversation._window": "a deque of fixed length",
+    "client/memrelay/hermes/conversation.py Conversation._captured": "one session's messages",
+    "client/memrelay/hermes/conversation.py Conversation._begun": "_TURNS_BEGUN",
+    "client/memrelay/hermes/mirror.py Mirror._pending": "each ends at its deadline",
+    "client/memrelay/openai.py _Memory._injections": "_TURNS_MAX",
+    "client/memrelay/session.py Session._headers": "_HEADERS_MAX",
+}
+SHORT_LIVED = (
+    "relayer/sealed/grants.py Chain.",
+    "client/memrelay/commands/files.py _Import.",
+    "client/memrelay/events.py EventReader.",
+    "client/memrelay/importing/",
+    "client/memrelay/sealed/ledger.py ",
+)
+
+
+def growing() -> set[str]:
+    """Every attribute that a constructor makes an empty collection."""
+    found = set()
+    for package in ("relayer", "client/memrelay"):
+        for path in (ROOT / package).rglob("*.py"):
+            for owner in ast.walk(ast.parse(path.read_text())):
+                if isinstance(owner, ast.ClassDef):
+                    place = f"{path.relative_to(ROOT)} {owner.name}."
+                    found |= {place + name for name in collections_of(owner)}
+    return {name for name in found if not name.startswith(SHORT_LIVED)}
+
+
+def collections_of(owner: ast.ClassDef) -> set[str]:
+    found = set()
+    for function in owner.body:
+        if isinstance(function, ast.FunctionDef) and function.name == "__init__":
+            for node in ast.walk(function):
+                target = node.target if isinstance(node, ast.AnnAssign) else None
+                if isinstance(node, ast.Assign):
+                    target = node.targets[0]  # type: ignore[assignment]
+                if isinstance(target, ast.Attribute) and is_empty(node.value):  # type: ignore[attr-defined]
+                    found.add(target.attr)
+    return found
+
+
+def is_empty(value: ast.expr | None) -> bool:
+    if isinstance(value, ast.Dict):
+        return not value.keys
+    if isinstance(value, ast.List):
+        return not value.elts
+    if not isinstance(value, ast.Call) or value.args:
+        return False
+    return ast.unparse(value.func).rpartition(".")[2] in COLLECTIONS
+
+
+def test_whatever_grows_is_known_to_end() -> None:
+    """A new cache or queue says here what bounds it."""
+    assert growing() == GROWS.keys()
+
+
+@pytest.mark.parametrize(
+    "place", [p for p, bound in GROWS.items() if bound.strip("_").isidentifier()]
+)
+def test_the_bound_is_looked_at_where_it_grows(place: str) -> None:
+    source = (ROOT / place.partition(" ")[0]).read_text()
+    assert source.count(GROWS[place]) >= 2, "defined or taken, and compared with"

@@ -1,0 +1,88 @@
+"""The bytes of an account: whatever stores them, and however many at once, they never exceed the
+quota by one."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relayer.errors import QuotaExceeded
+from relayer.opening import Caller
+from tests.conftest import BenchMaker
+from tests.services import TEAM, Bench
+
+USED = "SELECT storage_bytes FROM accounts"
+SIZES = """
+SELECT coalesce((SELECT sum(size_bytes) FROM memories), 0)
+     + coalesce((SELECT sum(size_bytes) FROM episodes WHERE state <> 'done'), 0)
+"""
+ENVELOPE_BYTES = 396  # of a short text
+ROOM = 4  # short memories that fit
+
+
+def cup() -> str:
+    """A short text that nobody has said."""
+    return f"Cup {os.urandom(3).hex()}."
+
+
+async def remembered(bench: Bench, caller: Caller) -> None:
+    await bench.remember(caller, cup())
+
+
+async def uploaded(bench: Bench, caller: Caller) -> None:
+    data = b"\2" + os.urandom(ENVELOPE_BYTES - 1)
+    await bench.services.manual.remember(caller, TEAM, data, np.ones(3, np.float32))
+
+
+Store = Callable[[Bench, Caller], Awaitable[None]]
+
+
+@pytest.mark.parametrize("store", [remembered, uploaded])
+async def test_writers_at_once_share_what_is_left(make_bench: BenchMaker, store: Store) -> None:
+    """Two replicas, twelve writers, room for four."""
+    bench = make_bench(storage_bytes_max=ROOM * ENVELOPE_BYTES + ENVELOPE_BYTES - 1)
+    other = bench.another()
+    caller = await bench.caller(await bench.account())
+    await bench.remember(caller, cup())  # the namespace exists
+    done = await asyncio.gather(
+        *(store(one, caller) for one in (bench, other) * 6), return_exceptions=True
+    )
+    assert sum(isinstance(one, QuotaExceeded) for one in done) == 12 - (ROOM - 1)
+    assert [one for one in done if one is not None and not isinstance(one, QuotaExceeded)] == []
+    assert await bench.value(USED) == await bench.value(SIZES) == ROOM * ENVELOPE_BYTES
+
+
+async def test_what_is_said_again_at_once_counts_once(make_bench: BenchMaker) -> None:
+    bench = make_bench(storage_bytes_max=2 * ENVELOPE_BYTES)
+    caller = await bench.caller(await bench.account())
+    same: list[Any] = await asyncio.gather(*(bench.remember(caller, "Tea.") for _ in range(8)))
+    assert len({stored.id for [stored] in same}) == 1
+    assert await bench.value(USED) == ENVELOPE_BYTES
+
+
+async def test_another_accounts_bytes_are_its_own(make_bench: BenchMaker) -> None:
+    bench = make_bench(storage_bytes_max=ENVELOPE_BYTES)
+    full = await bench.caller(await bench.account())
+    await bench.remember(full, cup())
+    with pytest.raises(QuotaExceeded):
+        await bench.remember(full, cup())
+    await bench.remember(await bench.caller(await bench.account()), cup())
+
+
+async def test_a_refused_write_leaves_nothing(make_bench: BenchMaker) -> None:
+    bench = make_bench(storage_bytes_max=ENVELOPE_BYTES)
+    caller = await bench.caller(await bench.account())
+    await bench.remember(caller, cup())
+    before = await leftovers(bench)
+    for store in (remembered, uploaded):
+        with pytest.raises(QuotaExceeded):
+            await store(bench, caller)
+    assert await leftovers(bench) == before
+
+
+async def leftovers(bench: Bench) -> list[int]:
+    tables = ("memories", "blobs", "postings", "vectors", "receipts", "idempotency", "pgqueuer")
+    return [await bench.value(f"SELECT count(*) FROM {table}") for table in tables]

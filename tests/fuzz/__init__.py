@@ -1,0 +1,1 @@
+"""A coverage-guided fuzzer of our own over everything that reads what others wrote."""

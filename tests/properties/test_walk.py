@@ -1,0 +1,36 @@
+"""A memory's whole life, at random: what is shown is what a plain dictionary says, after each step.
+
+Not here: what can happen (`walk.py`) and the dictionary (`dictionary.py`).
+`MEMRELAY_WALKS=200 MEMRELAY_WALK_STEPS=300` is a long run.
+"""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import BenchMaker
+from tests.properties.walk import Walk
+from tests.test_rebuild import Lose, lose
+from tests.test_rotation import Rotator
+
+__all__ = ["lose"]  # a fixture
+WALKS = int(os.environ.get("MEMRELAY_WALKS", "4"))
+STEPS = int(os.environ.get("MEMRELAY_WALK_STEPS", "60"))
+
+
+@pytest.mark.parametrize("seed", range(WALKS))
+async def test_a_life_is_as_a_dictionary_says(
+    make_bench: BenchMaker, lose: Lose, tmp_path: Path, seed: int
+) -> None:
+    bench = make_bench(blob_store=f"file:{tmp_path / 'blobs'}")
+    founder = await bench.account("sealed" if seed % 2 else "managed")
+    walk = Walk(bench, Rotator(bench, founder), lose, random.Random(seed))
+    try:
+        for _ in range(STEPS):
+            await walk.step()
+        await walk.holds()
+    except BaseException:
+        print(f"seed {seed}", *walk.done, sep="\n")
+        raise

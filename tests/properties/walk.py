@@ -1,0 +1,424 @@
+"""A random walk through all that can become of memories, beside a plain dictionary of them.
+
+Not here: the rules (`dictionary.py`), how many walks there are, and on what (`test_walk.py`).
+
+- Each move is made in the product and in the dictionary; then everything shown is compared.
+- Every choice comes from one seeded source: the same seed is the same walk, step by step.
+- The clock stands still within a step, and no two steps are at the same second.
+"""
+
+import random
+import unicodedata
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import pytest
+
+from relayer.check import check
+from relayer.database import accounts as account_rows
+from relayer.database import listing
+from relayer.errors import Conflict, NotFound
+from relayer.forgetting import Filter
+from relayer.opening import Caller
+from relayer.rebuild import REBUILT, rebuild_lost
+from relayer.recall import Query
+from relayer.record import new_id
+from relayer.revising import Edit
+from relayer.sealed.keys import Namespace
+from relayer.states import Change
+from tests.properties.dictionary import Dictionary, Kept, Revision, canonical
+from tests.services import OTHER, TEAM, Bench
+from tests.test_rotation import Rotator
+
+WHO = ("otter", "heron", "badger", "Zoë")
+WHAT = ("granite", "velvet", "cinnamon")
+TAGS = ("river", "attic")
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+ROTATIONS_MAX = 3  # each gives everybody all grants again
+Move = Callable[["Walk", Caller], Awaitable[str]]
+
+
+@dataclass
+class Walk:
+    """A relayer, an owner and the dictionary, and what was done so far."""
+
+    bench: Bench
+    rotator: Rotator
+    lose: Callable[[Bench], Awaitable[Bench]]
+    chance: random.Random
+    must: Dictionary = field(default_factory=Dictionary)
+    moments: list[datetime] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    between_epochs: bool = False
+    asked: bool = False  # to seal everything anew
+
+    async def step(self) -> None:
+        """One more thing happens, and everything is looked at."""
+        seconds = self.chance.choice([1, 5, MINUTE, MINUTE, HOUR, HOUR, DAY])
+        self.moments.append(self.bench.clock() + timedelta(milliseconds=500))
+        self.bench.clock.advance(seconds)
+        self.must.tick(self.bench.clock())
+        [(name, move)] = self.chance.choices(list(MOVES.items()), [w for _, w in WEIGHTS.items()])
+        self.done.append(f"{len(self.done)}: +{seconds} s, {name}")
+        self.done[-1] += f" {await move(self, await self.caller())}"
+        await self.look()
+
+    async def caller(self) -> Caller:
+        """The owner's next request, with the keys of every epoch."""
+        return await self.rotator.caller(None, TEAM, OTHER, bench=self.bench)
+
+    def one(self, *, living: bool = True) -> uuid.UUID | None:
+        """Any memory."""
+        ids = [i for i, kept in self.must.memories.items() if not (living and kept.over)]
+        return self.chance.choice(ids) if ids else None
+
+    def text(self) -> str:
+        """One of few things to say, in one of several spellings."""
+        said = f"The {self.chance.choice(WHO)} guards the {self.chance.choice(WHAT)}."
+        spelt = [said, said.replace(" ", "  "), unicodedata.normalize("NFD", said), f" {said}\n"]
+        return self.chance.choice([said, *spelt])
+
+    def tags(self) -> tuple[str, ...]:
+        return tuple(t for t in TAGS if self.chance.random() < 0.4)
+
+    def later(self) -> datetime | None:
+        """An end for a memory, or none."""
+        seconds = self.chance.choice([None, None, MINUTE, HOUR, 3 * DAY])
+        return None if seconds is None else self.bench.clock() + timedelta(seconds=seconds)
+
+    # What happens
+
+    async def remember(self, caller: Caller) -> str:
+        namespace = self.chance.choice([TEAM, TEAM, OTHER])
+        text, tags, end = self.text(), self.tags(), self.later()
+        [stored] = await self.bench.remember(
+            caller, text, namespace=namespace, tags=tags, expires_at=end
+        )
+        known = [i for i in self.must.equals(text, namespace) if not self.must.memories[i].over]
+        assert [stored.id] * stored.duplicate == known
+        if not known:
+            self.must.make_room(text, namespace)
+            said = Revision(text, tags, self.bench.clock())
+            self.must.memories[stored.id] = Kept(namespace, [said], end)
+            return f"{text!r} as {stored.id}"
+        kept = self.must.memories[stored.id]
+        kept.seen += 1
+        if kept.given_end is not None and (end is None or end > kept.given_end):
+            kept.given_end = end
+        return f"{text!r} again, {stored.id}"
+
+    async def edit(self, caller: Caller) -> str:
+        memory_id = self.one()
+        if memory_id is None:
+            return "nothing"
+        kept = self.must.memories[memory_id]
+        members = {"text": self.text(), "tags": self.tags(), "expires_at": self.later()}
+        changes = {k: v for k, v in members.items() if self.chance.random() < 0.6}
+        edit = Edit(changes=changes)
+        code = "memory.superseded" if kept.superseded_at is not None else None
+        after = {"text": kept.now.text, "tags": kept.now.tags, "expires_at": kept.given_end}
+        changed = after | changes != after
+        after |= changes
+        if code is None and changed:
+            text = str(after["text"])
+            alone = self.must.make_room(text, kept.namespace, but=memory_id)
+            code = None if alone else "memory.duplicate"
+        if code is not None:
+            with pytest.raises(Conflict) as refused:
+                await self.bench.services.reviser.edit(caller, memory_id, edit)
+            assert refused.value.code == code
+            return f"{memory_id} refused: {code}"
+        edited = await self.bench.services.reviser.edit(caller, memory_id, edit)
+        assert (edited.receipt is not None) == changed
+        if changed:
+            tags = changes.get("tags", kept.now.tags)
+            assert isinstance(tags, tuple)
+            now = self.bench.clock()
+            kept.revisions.append(Revision(str(after["text"]), tags, now))
+            kept.given_end = changes.get("expires_at", kept.given_end)  # type: ignore[assignment]
+        return f"{memory_id} {changes}"
+
+    async def pin(self, caller: Caller) -> str:
+        memory_id = self.one()
+        if memory_id is None or not self.comparable(memory_id):
+            return "nothing"
+        kept = self.must.memories[memory_id]
+        if kept.superseded_at is not None:
+            self.must.make_room(kept.now.text, kept.namespace)
+        kept.pinned = not kept.pinned
+        await self._set(caller, memory_id, Change(pinned=kept.pinned))
+        # Without its pin it may be older than its namespace keeps anything.
+        self.must.tick(self.bench.clock())
+        return f"{memory_id} {kept.pinned}"
+
+    def comparable(self, memory_id: uuid.UUID) -> bool:
+        """Whether nothing that says the same can be under another epoch: there, both stay."""
+        return not self.between_epochs or self.must.memories[memory_id].superseded_at is None
+
+    async def supersede(self, caller: Caller) -> str:
+        memory_id, by = self.one(), self.one()
+        if memory_id is None or by is None or not self.comparable(memory_id):
+            return "nothing"
+        kept, other = self.must.memories[memory_id], self.must.memories[by]
+        if kept.superseded_at is not None:
+            self.must.make_room(kept.now.text, kept.namespace)
+        taken = kept.superseded_by != by and kept.superseded_by in self.must.memories
+        refusal = None
+        if other.namespace != kept.namespace:
+            refusal = "not_found"
+        elif by == memory_id or not other.in_force or taken:
+            refusal = "memory.superseded"
+        if refusal is not None:
+            with pytest.raises((Conflict, NotFound)) as refused:
+                await self._set(caller, memory_id, Change(superseded_by=by))
+            assert refused.value.code == refusal
+            return f"{memory_id} by {by} refused: {refusal}"
+        await self._set(caller, memory_id, Change(superseded_by=by))
+        kept.superseded_at = kept.superseded_at or self.bench.clock()
+        kept.superseded_by = by
+        return f"{memory_id} by {by}"
+
+    async def bring_back(self, caller: Caller) -> str:
+        ids = [
+            i for i, k in self.must.memories.items() if not k.over and k.superseded_at is not None
+        ]
+        if not ids or self.between_epochs:
+            return "nothing"
+        memory_id = self.chance.choice(ids)
+        kept = self.must.memories[memory_id]
+        if not self.must.make_room(kept.now.text, kept.namespace):
+            with pytest.raises(Conflict) as refused:
+                await self._set(caller, memory_id, Change(superseded_by=None))
+            assert refused.value.code == "memory.duplicate"
+            return f"{memory_id} refused"
+        await self._set(caller, memory_id, Change(superseded_by=None))
+        kept.superseded_at = kept.superseded_by = None
+        return str(memory_id)
+
+    async def _set(self, caller: Caller, memory_id: uuid.UUID, change: Change) -> None:
+        await self.bench.services.reviser.set_state(caller.access, memory_id, change)
+
+    async def forget(self, caller: Caller) -> str:
+        ids = [i for i in (self.one(living=False), self.one()) if i is not None]
+        ids = list(dict.fromkeys([*ids, *sorted(self.must.erased)[:1], new_id()]))
+        done = await self.bench.services.forgetting.forget_ids(caller.access, ids)
+        assert done.fates == [
+            "matched" if i is None else "erased" if i in self.must.memories
+            else "already_erased" if i in self.must.erased else "not_found" for i in ids
+        ]  # fmt: skip
+        self.must.erase(*(i for i in ids if i in self.must.memories))
+        return f"{ids}"
+
+    async def forget_matching(self, caller: Caller) -> str:
+        tag = self.chance.choice([None, *TAGS])
+        pinned = self.chance.choice([None, False, True])
+        state = self.chance.choice(["active", "superseded", "all"])
+        before = self.chance.choice([None, *self.moments[-6:]])
+        chosen = Filter(
+            namespace=self.chance.choice([TEAM, OTHER]),
+            tags=() if tag is None else (tag,),
+            pinned=pinned,
+            state=state,  # type: ignore[arg-type]
+            before=before,
+        )
+        wanted = {
+            i
+            for i, k in self.must.memories.items()
+            if k.namespace == chosen.namespace
+            and (tag is None or tag in k.now.tags)
+            and (pinned is None or k.pinned == pinned)
+            and state in (k.state, "all")
+            and (before is None or k.revisions[0].since < before)
+        }
+        dry = await self.bench.services.forgetting.forget_matching(caller, chosen, dry_run=True)
+        assert (set(dry.ids), dry.erased) == (wanted, 0)
+        if len(wanted) > 4:
+            return f"{len(wanted)} would be, and stay"  # so that something is left to walk on
+        done = await self.bench.services.forgetting.forget_matching(caller, chosen)
+        assert set(done.ids) == wanted
+        self.must.erase(*wanted)
+        return f"{len(wanted)} of {chosen}"
+
+    async def forget_namespace(self, caller: Caller) -> str:
+        namespace = OTHER if self.chance.random() < 0.8 else TEAM
+        done = await self.bench.services.forgetting.forget_namespace(caller.access, namespace)
+        ids = {i for i, kept in self.must.memories.items() if kept.namespace == namespace}
+        assert set(done.ids) == ids
+        self.must.erase(*ids)
+        self.must.ttl_s.pop(namespace, None)
+        return str(namespace)
+
+    async def keep(self, caller: Caller) -> str:
+        """The namespace keeps what is in it for so long from now on."""
+        namespace = self.chance.choice([TEAM, OTHER])
+        ttl_s = self.chance.choice([None, HOUR, 2 * DAY, 30 * DAY, 30 * DAY])
+        if not any(kept.namespace == namespace for kept in self.must.memories.values()):
+            return "nothing"
+        await self.bench.services.expiry.keep(caller.access, namespace, ttl_s)
+        self.must.ttl_s.pop(namespace, None)
+        if ttl_s is not None:
+            self.must.ttl_s[namespace] = ttl_s
+        self.must.tick(self.bench.clock())
+        return f"{namespace} {ttl_s}"
+
+    async def house(self, _: Caller) -> str:
+        """What the background does once a minute."""
+        await self.bench.services.expiry.expire()
+        await self.bench.storage.outbox.publish()
+        await self.bench.services.collector.collect()
+        await self.bench.storage.outbox.empty()
+        over = [i for i, kept in self.must.memories.items() if kept.over]
+        self.must.erase(*over)
+        return f"{len(over)} were over"
+
+    async def rotate(self, caller: Caller) -> str:
+        if self.between_epochs or len(self.rotator.roots) > ROTATIONS_MAX:
+            return await self.reseal(caller)
+        await self.rotator.rotate(reseal="all")
+        self.between_epochs = self.asked = True
+        return f"to epoch {len(self.rotator.roots)}"
+
+    async def reseal(self, _: Caller) -> str:
+        if not self.asked:
+            await self.rotator.send([], [], "all")
+        assert await self.rotator.reseal(TEAM, OTHER)
+        newest = self.rotator.roots[-1].epoch
+        others = "SELECT count(*) FROM memories WHERE epoch <> $1"
+        assert await self.bench.value(others, newest) == 0
+        self.between_epochs = self.asked = False
+        return f"under epoch {newest}"
+
+    async def restart(self, _: Caller) -> str:
+        """Nothing is in memory any more."""
+        self._go_on(self.bench.another())
+        return ""
+
+    async def rebuild(self, caller: Caller) -> str:
+        """The database is gone; what only it knew is, too."""
+        await self.house(caller)
+        await self.holds()
+        lost = await self.lose(self.bench)
+        lost.root |= self.bench.root
+        self._go_on(lost)
+        assert [one.outcome for one in await rebuild_lost(lost.storage, lost.clock)] == [REBUILT]
+        account = self.rotator.owner.account
+        await self.rotator.caller(None, TEAM, OTHER, hold_s=300)
+        keys = await lost.storage.custody.job_keys(account)
+        assert keys is not None
+        await lost.services.restore.complete(account, keys)
+        self.asked = False
+        self.must.ttl_s.clear()
+        for kept in self.must.memories.values():
+            kept.seen = 1
+        return ""
+
+    def _go_on(self, bench: Bench) -> None:
+        self.bench = self.rotator.bench = bench
+
+    # What is seen
+
+    async def look(self) -> None:
+        """Everything is as the dictionary says."""
+        caller = await self.caller()
+        for namespace in (TEAM, OTHER):
+            await self._look_at_list(caller, namespace)
+            for as_of in (None, self.chance.choice(self.moments)):
+                await self._look_at_recall(caller, namespace, as_of)
+        await self._look_at_counts(caller)
+        for memory_id in self.must.memories:
+            await self._look_at_history(caller, memory_id)
+        for memory_id in self.chance.sample(
+            sorted(self.must.erased), min(3, len(self.must.erased))
+        ):
+            with pytest.raises(NotFound):
+                await self.bench.services.memory.get(caller, memory_id)
+
+    async def _look_at_list(self, caller: Caller, namespace: Namespace) -> None:
+        found = await self.bench.services.memory.newest(
+            caller, [namespace], limit=200, state=listing.ALL
+        )
+        assert {
+            m.id: (m.text, tuple(m.tags), m.revision, m.state.name, m.state.pinned,
+                   m.state.superseded_by, m.expires_at, m.seen_count)
+            for m in found
+        } == {
+            i: (k.now.text, k.now.tags, len(k.revisions), k.state, k.pinned,
+                k.superseded_by, self.must.end(k), k.seen)
+            for i, k in self.must.memories.items() if k.namespace == namespace and not k.over
+        }  # fmt: skip
+        assert len({m.id for m in found}) == len(found)
+        tag = self.chance.choice(TAGS)
+        tagged = await self.bench.services.memory.newest(
+            caller, [namespace], limit=200, tags=[tag], state="active"
+        )
+        assert {m.id for m in tagged} == {
+            i
+            for i, k in self.must.memories.items()
+            if k.namespace == namespace and k.in_force and tag in k.now.tags
+        }
+
+    async def _look_at_recall(
+        self, caller: Caller, namespace: Namespace, as_of: datetime | None
+    ) -> None:
+        word = self.chance.choice(WHO + WHAT)
+        query = Query(text=word, namespaces=[namespace], limit=50, mode="keyword", as_of=as_of)
+        recalled = await self.bench.services.recaller.recall(caller, query)
+        found = [(f.memory.id, f.memory.text) for f in recalled.found]
+        moment = as_of or self.bench.clock()
+        then = {
+            (i, said.text)
+            for i, kept in self.must.memories.items()
+            if kept.namespace == namespace and not kept.over
+            and (said := kept.at(moment)) is not None and word in canonical(said.text)
+        }  # fmt: skip
+        assert (set(found), len(found), recalled.dropped) == (then, len(then), 0)
+
+    async def _look_at_counts(self, caller: Caller) -> None:
+        """Counts are of rows: what is over counts until it is erased."""
+        account = caller.access.account
+        row = await account_rows.find_account(self.bench.storage.database, account)
+        aside = await listing.set_aside(self.bench.storage.database, account)
+        counted = sum(aside.values(), start=listing.SetAside())
+        kept = list(self.must.memories.values())
+        assert row is not None
+        assert (row["memory_count"], counted.revisions, counted.superseded) == (
+            len(kept),
+            sum(len(k.revisions) - 1 for k in kept),
+            sum(k.superseded_at is not None for k in kept),
+        )
+
+    async def _look_at_history(self, caller: Caller, memory_id: uuid.UUID) -> None:
+        kept = self.must.memories[memory_id]
+        if kept.over:
+            with pytest.raises(NotFound):
+                await self.bench.services.reviser.history(caller, memory_id)
+            return
+        history = await self.bench.services.reviser.history(caller, memory_id)
+        assert [(r.text, tuple(r.tags), r.stored_at) for r in history.revisions] == [
+            (said.text, said.tags, said.since) for said in reversed(kept.revisions)
+        ]
+
+    async def holds(self) -> None:
+        """`relayer check` finds nothing."""
+        assert (await check(self.bench.storage)).problems == []
+
+
+MOVES: dict[str, Move] = {
+    "remember": Walk.remember,
+    "edit": Walk.edit,
+    "pin": Walk.pin,
+    "supersede": Walk.supersede,
+    "bring back": Walk.bring_back,
+    "forget": Walk.forget,
+    "forget matching": Walk.forget_matching,
+    "forget namespace": Walk.forget_namespace,
+    "keep": Walk.keep,
+    "house": Walk.house,
+    "rotate": Walk.rotate,
+    "reseal": Walk.reseal,
+    "restart": Walk.restart,
+    "rebuild": Walk.rebuild,
+}
+WEIGHTS = dict(zip(MOVES, [30, 15, 10, 9, 6, 5, 3, 1, 6, 4, 2, 3, 3, 2], strict=True))

@@ -1,0 +1,71 @@
+"""A memory that ends every relayer which tries to embed it.
+
+Not here: other faults (`faults.py`). It needs a minute, since a dead worker's job is nobody's for
+ten seconds, and stands apart for that.
+"""
+
+import asyncio
+import signal
+import time
+
+import asyncpg
+
+from memrelay import MemoryClient
+from relayer.parking import TAKEN_MAX
+from tests.torture.ground import Ground
+
+WORD = "bitterroot"
+ENDED_S_MAX = 240.0
+_PARKED = """
+SELECT count(*) FROM pgqueuer
+WHERE entrypoint = 'embed' AND status = 'queued' AND execute_after > now() + interval '1 hour'
+"""
+_TRY_AGAIN = "UPDATE pgqueuer SET execute_after = now() WHERE status = 'queued'"
+
+
+async def poisoned(ground: Ground, client: MemoryClient) -> list[str]:
+    """Store one through the first relayer, the only one meanwhile; what did not hold."""
+    for relayer in ground.relayers[1:]:
+        relayer.signal(signal.SIGTERM)
+        await asyncio.to_thread(relayer.ended)
+    kills = ground.kills
+    ground.embedder.poison, ground.embedder.poisoned = WORD, lambda: _end(ground)
+    stored = await client.remember(f"The {WORD} is in the cellar.", namespace="probe")
+    deadline = time.monotonic() + ENDED_S_MAX
+    while not await _value(ground, _PARKED):
+        if time.monotonic() > deadline:
+            return ["a job that ends its workers was never parked"]
+        await ground.relayers[0].start()
+        await asyncio.sleep(0.5)
+    problems = await _others_go_on(ground, client, stored.id)
+    if ground.kills - kills > 2 * TAKEN_MAX:
+        problems.append("a job ended more workers than it may")
+    ground.embedder.poison = None
+    await ground.start_relayers()
+    await _value(ground, _TRY_AGAIN)
+    return problems
+
+
+async def _others_go_on(ground: Ground, client: MemoryClient, poisonous: str) -> list[str]:
+    await ground.relayers[0].start()
+    other = await client.remember("The cellar is dry.", namespace="probe")
+    [state] = await client.wait([other.id], timeout_s=60)
+    found = await client.recall(WORD, namespace="probe", mode="keyword")
+    problems = [] if state.status == "done" else [f"another memory is {state.status}"]
+    if poisonous not in {r.id for r in found.results}:
+        problems.append("a memory without a vector is not found by its words")
+    return problems
+
+
+def _end(ground: Ground) -> None:
+    if ground.relayers[0].alive:
+        ground.relayers[0].kill()
+        ground.kills += 1
+
+
+async def _value(ground: Ground, statement: str) -> int:
+    connection = await asyncpg.connect(await ground.database_url())
+    try:
+        return int(await connection.fetchval(statement) or 0)
+    finally:
+        await connection.close()
