@@ -23,7 +23,7 @@ from relayer.sealed.keys import AccountId, PublicKey
 from relayer.sealed.named import NamedKey, open_namespace
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Receipt, open_receipt
-from relayer.sealed.states import SignedState, open_own_state
+from relayer.sealed.states import SignedState, open_state
 from relayer.sealed.succession import open_next
 
 PAGE: Final = 500  # names that are looked up together
@@ -213,7 +213,7 @@ class Examiner:
 
     def _state(self, data: bytes, account: AccountId) -> SignedState | None:
         try:
-            said = open_own_state(data, *self._relayers)
+            said = open_state(data, *self._relayers)
         except CryptoError:
             return None
         return said if said.account == account else None

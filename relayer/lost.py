@@ -17,7 +17,7 @@ from relayer.record import decode
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, NamespaceKey, PublicKey
 from relayer.sealed.primitives import CryptoError, to_base64url
-from relayer.sealed.states import SignedState, open_own_state
+from relayer.sealed.states import SignedState, open_state
 
 PAGE: Final = 200
 READ_AT_ONCE: Final = 16  # blobs in memory; each may have a mebibyte
@@ -125,7 +125,7 @@ class Finder:
 
     def _note_state(self, account: AccountId, name: str, data: bytes, lost: Lost) -> None:
         try:
-            said = open_own_state(data, *self._relayers)
+            said = open_state(data, *self._relayers)
         except CryptoError:
             return
         before = lost.states.get(said.memory)

@@ -40,7 +40,7 @@ from relayer.sealed.receipts import (
     open_receipt,
     sign_receipt,
 )
-from relayer.sealed.states import open_own_state
+from relayer.sealed.states import open_state
 from relayer.sealed.succession import open_next
 from relayer.storage import Storage
 
@@ -176,7 +176,7 @@ class Rebuild:
         return receipt.account == account
 
     def _note_state(self, account: AccountId, data: bytes, journal: Journal) -> bool:
-        said = open_own_state(data, *self._relayers)
+        said = open_state(data, *self._relayers)
         if said.account == account:
             journal.seq = max(journal.seq, said.seq)
         return said.account == account

@@ -286,6 +286,20 @@ async def expired_key(storage: Storage, managed: NewKey) -> NewKey:
     )
 
 
+async def test_a_key_that_its_account_brought_along_is_known_by_its_first_request(
+    app: ASGIApp, storage: Storage, managed: NewKey
+) -> None:
+    """As after a move: its grant is here, but nobody has proven yet to hold the key."""
+    moved = await expired_key(storage, managed)
+    async with storage.database.connection() as connection:
+        await connection.execute(
+            "DELETE FROM key_owner WHERE public_key = $1", moved.identity.public_key
+        )
+    assert (await refusal(app, moved, account="")).status_code == 401, "it names no account"
+    assert (await refusal(app, moved)).status_code == 200
+    assert (await refusal(app, moved, account="")).status_code == 200
+
+
 async def test_every_refusal_has_one_body(
     app: ASGIApp, storage: Storage, managed: NewKey, sealed: NewKey
 ) -> None:

@@ -295,7 +295,8 @@ async def test_a_lost_connection_is_made_again(hybrid: Bench) -> None:
         await hybrid.sql(
             """
             SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-            WHERE datname = current_database() AND application_name <> 'memrelay'
+            WHERE datname = current_database() AND backend_type = 'client backend'
+                  AND application_name <> 'memrelay'
             """
         )
         await hybrid.remember(caller, "Ben sells cups.")

@@ -5,7 +5,7 @@ import json
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import pytest_asyncio
@@ -18,6 +18,9 @@ from relayer.llm import LanguageModel
 from relayer.opening import Caller
 from relayer.preferences import AccountSettings
 from relayer.record import State
+from relayer.sealed.keys import Identity
+from relayer.sealed.objects import sign_object
+from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import open_receipt
 from relayer.sealed.states import open_state
 from relayer.states import Change
@@ -27,9 +30,54 @@ from tests.services import OTHER, TEAM, Bench
 from tests.test_memory import assert_chain_holds
 from tests.test_revisions import CUSTODIES, edit, refused, writer
 
+RELAYER = Identity(bytes(range(32)))
 BERLIN, MUNICH = "The user lives in Berlin.", "The user lives in Munich now."
 OSLO = "The user lives in Oslo."
 AWAY = Step(status=401)
+
+
+class TestObject:
+    """What a `state` object has to hold; its envelope is the vectors' concern."""
+
+    STATE: Final = {
+        "pinned": True,
+        "review": None,
+        "stale": False,
+        "superseded_at": None,
+        "superseded_by": None,
+    }
+
+    def signed(self, state: object, by: Identity = RELAYER) -> bytes:
+        members = {"account": "0x" + "01" * 32, "memory": str(uuid.UUID(int=1)), "revision": 1}
+        members |= {"seq": 1, "time": 1, "expires_at": None}
+        return sign_object(by, "state", {"relayer": by.public_key.hex(), **members, "state": state})
+
+    def test_is_read_by_any_key_of_its_relayer(self) -> None:
+        other = Identity(bytes(32))
+        said = open_state(self.signed(self.STATE), other.public_key, RELAYER.public_key)
+        assert (said.pinned, said.stale, said.expires_ms) == (True, False, None)
+        with pytest.raises(CryptoError, match="another relayer"):
+            open_state(self.signed(self.STATE, other), RELAYER.public_key)
+
+    @pytest.mark.parametrize(
+        "state",
+        [
+            None,
+            [],
+            "pinned",
+            {},
+            {**STATE, "kind": "fact"},
+            {**STATE, "pinned": 1},
+            {**STATE, "stale": None},
+            {**STATE, "review": True},
+            {**STATE, "superseded_at": "1"},
+            {**STATE, "superseded_at": -1},
+            {**STATE, "superseded_by": "1"},
+        ],
+    )
+    def test_anything_else_is_refused(self, state: object) -> None:
+        with pytest.raises(CryptoError):
+            open_state(self.signed(state), RELAYER.public_key)
 
 
 @pytest.fixture

@@ -72,16 +72,16 @@ def sign_state(relayer: Identity, said: SignedState) -> bytes:
     return sign_object(relayer, "state", members)
 
 
-def open_state(signed: bytes, relayer: PublicKey) -> SignedState:
-    """What a `state` object of this relayer says.
+def open_state(signed: bytes, *relayers: PublicKey) -> SignedState:
+    """What a `state` object says that any key signed which the relayer has had.
 
     Raises:
-        CryptoError: bad signature or members.
+        CryptoError: bad signature or members, or another relayer's.
     """
-    m = open_object(signed, "state", relayer, _MEMBERS)
+    m = open_object(signed, "state", signer_among(signed, relayers), _MEMBERS)
     state: Any = m["state"]
-    if m["relayer"] != relayer.hex() or not isinstance(state, dict) or state.keys() != _STATE:
-        raise CryptoError("another relayer's object or a malformed state")
+    if not isinstance(state, dict) or state.keys() != _STATE:
+        raise CryptoError("a malformed state")
     if not isinstance(state["pinned"], bool) or not isinstance(state["stale"], bool):
         raise CryptoError("a member has the wrong type")
     review, at, by = state["review"], state["superseded_at"], state["superseded_by"]
@@ -99,12 +99,3 @@ def open_state(signed: bytes, relayer: PublicKey) -> SignedState:
         superseded_by=None if by is None else uuid_member(by),
         expires_ms=None if expires is None else integer_member(expires, low=0),
     )
-
-
-def open_own_state(signed: bytes, *relayers: PublicKey) -> SignedState:
-    """The same of an object that any key signed which this relayer has had.
-
-    Raises:
-        CryptoError: bad signature or members, or another relayer's.
-    """
-    return open_state(signed, signer_among(signed, relayers))
