@@ -4,7 +4,7 @@ Not here: finding and opening it (`lost.py`, `restore.py`), writing rows (`write
 """
 
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from relayer.clock import from_ms
 from relayer.database import memories as rows
@@ -32,9 +32,9 @@ class Found:
     header: envelope.Header
     key: NamespaceKey
     entry: NamespaceEntry
-    blob: bytes
-    record: bytes
-    draft: Draft
+    blob: bytes = field(repr=False)
+    record: bytes = field(repr=False)
+    draft: Draft = field(repr=False)
     writer: PublicKey
 
     @property

@@ -35,10 +35,7 @@ from relayer.found import Found, links_of, memory_of, turn_of
 from relayer.lost import PAGE, Blob, Finder, Lost
 from relayer.namespaces import Namespaces
 from relayer.opening import Caller
-from relayer.record import (
-    UnknownVersion,
-    decode,
-)
+from relayer.record import UnknownVersion, decode
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, PublicKey
 from relayer.sealed.primitives import CryptoError
