@@ -71,7 +71,7 @@ async def measure(url: str, stretch_s: float) -> Run:
     """Idle, noisy, idle, noisy …"""
     run = Run()
     async with await fresh_client(url) as quiet:
-        texts = [sentence(random.Random(n)) for n in range(QUIET_MEMORIES)]  # noqa: S311
+        texts = [sentence(random.Random(n)) for n in range(QUIET_MEMORIES)]  # noqa: S311  # as below
         stored = await quiet.remember_many([{"text": text} for text in texts])
         await quiet.wait(list(dict.fromkeys(one.id for one in stored)), timeout_s=300.0)
         for number in range(ROUNDS):
@@ -114,7 +114,7 @@ async def recalls(client: MemoryClient, times_ms: list[float], stretch_s: float)
     """One recall after the other, each with a question of its own."""
     until = time.perf_counter() + stretch_s
     while (began := time.perf_counter()) < until:
-        await client.recall(sentence(random.Random()), limit=10)  # noqa: S311
+        await client.recall(sentence(random.Random()), limit=10)  # noqa: S311  # as below
         times_ms.append(1000 * (time.perf_counter() - began))
 
 

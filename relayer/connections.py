@@ -80,6 +80,7 @@ class Connection(HttpToolsProtocol):
         self._oversized = False
         self.without_request_since: float | None = None  # None: a whole request is being answered
 
+    # uvicorn narrows asyncio's own signature in the same way: it serves streams only.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, perhaps in the place of another connection."""
         super().connection_made(transport)
