@@ -341,7 +341,8 @@ def memories_are_forgotten(life: Life, before: datetime) -> None:
     life.look("forget")
     assert len(blobs) == 2
     assert not blobs & set(life.here.objects())
-    last = [r for r in life.here.receipts() if r["op"] == "forget"][-1]  # time ends others meanwhile
+    # Beside it, time ends other memories.
+    *_, last = (r for r in life.here.receipts() if r["op"] == "forget")
     assert blobs == {blob for _, _, blob in last["items"]}
     summary_goes_with_its_source(life)
     [guests] = [i for i, f in life.facts.items() if f.namespace == GUEST]
