@@ -1,0 +1,217 @@
+"""What the suite runs against: PostgreSQL and relayer processes of its own, in a temporary folder.
+
+Not here: memories in it (`filling.py`), requests to it (`load.py`).
+
+- Relayers are started as a user starts them, with request limits off and nothing else changed. The
+  database is the embedded one with its own settings, shared by them and by this process.
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+from pgvector.asyncpg import register_vector
+
+from memrelay import MemoryClient
+from relayer import provision
+from relayer.clock import utc_now
+from relayer.database.pool import Connection
+from relayer.embedding import model
+from relayer.embedding.embedders import BuiltinEmbedder
+from relayer.sealed.grants import open_grant
+from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Root, account_text
+from relayer.settings import Settings
+from relayer.storage import Storage, opened
+
+MODEL_FOLDER: Final = Path(os.environ.get("RELAYER_MODEL_DIR") or model.default_folder())
+START_S_MAX: Final = 120.0
+
+
+_UNEMBEDDED: Final = """
+SELECT count(*) FROM memories WHERE account_id = $1 AND embedding_model IS NULL
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How much is measured.
+
+    Attributes:
+        rounds: of each measurement.
+        quick: everything tiny, to see that it works; such figures say nothing.
+        largest: memories of the largest namespace.
+        rows: memories of the large database; 0 leaves it out.
+    """
+
+    rounds: int
+    quick: bool
+    largest: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Account:
+    """A sealed account of which this process has the keys."""
+
+    id: AccountId
+    founder: Identity
+    root: Root
+
+    def key(self, namespace: str) -> NamespaceKey:
+        """The key of a namespace."""
+        key = self.root.namespace_key(self.id, Namespace(namespace))
+        assert isinstance(key, NamespaceKey)
+        return key
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of ours that says where it listens; `ready_s` is how long that took."""
+
+    url: str
+    pid: int
+    ready_s: float
+
+    @property
+    def resident_mb(self) -> float:
+        """Its resident memory now."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    @property
+    def processor_s(self) -> float:
+        """The processor time that it has used so far."""
+        times = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A folder with a database, and the means to fill it and to run relayers on it."""
+
+    folder: Path
+    storage: Storage
+    embedder: BuiltinEmbedder
+
+    async def new_account(self) -> Account:
+        """A fresh sealed account."""
+        made = await provision.create_account(
+            self.storage, label="benchmark", custody="sealed", clock=utc_now
+        )
+        chain = await self.storage.accounts.chain(made.account)
+        [grant] = chain.grants[made.identity.public_key]
+        [root] = open_grant(grant, made.identity)
+        assert isinstance(root, Root)
+        return Account(made.account, made.identity, root)
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A connection as relayers have them, but without their deadline for a statement."""
+        connection = await asyncpg.connect(
+            **self.storage.connect_args, server_settings={"plan_cache_mode": "force_custom_plan"}
+        )
+        try:
+            await register_vector(connection)
+            yield connection
+        finally:
+            await connection.close()
+
+    async def unembedded(self, account: Account) -> int:
+        """How many of an account's memories have no vector yet."""
+        row = await self.storage.database.fetchrow(_UNEMBEDDED, account.id)
+        assert row is not None
+        return int(row[0])
+
+    def client(self, process: Process, account: Account) -> MemoryClient:
+        """The real client of an account's founder."""
+        return MemoryClient(
+            url=process.url,
+            account_id=account_text(account.id),
+            private_key=account.founder.seed.hex(),
+            relayer_key=self.storage.identity.public_key.hex(),
+            custody="sealed",
+            timeout_s=120.0,
+            deadline_s=600.0,
+        )
+
+    @contextlib.asynccontextmanager
+    async def relayer(self) -> AsyncIterator[Process]:
+        """A relayer on this database."""
+        async with relayer_in(self.folder) as process:
+            yield process
+
+
+@contextlib.asynccontextmanager
+async def site() -> AsyncIterator[Site]:
+    """A new site, removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="memrelay-bench-") as name:
+        folder = Path(name)
+        settings = settings_in(folder)
+        embedder = BuiltinEmbedder(folder=MODEL_FOLDER)
+        try:
+            async with opened(settings) as storage:
+                yield Site(folder, storage, embedder)
+        finally:
+            embedder.close()
+
+
+def settings_in(folder: Path) -> Settings:
+    """The settings of whatever runs on this data folder."""
+    return Settings(
+        data_dir=folder, model_dir=str(MODEL_FOLDER), rate_limit="off", log_level="info"
+    )
+
+
+@contextlib.asynccontextmanager
+async def relayer_in(folder: Path) -> AsyncIterator[Process]:
+    """A relayer of this data folder."""
+    arguments = ["relayer", "serve", "--data-dir", str(folder), "--port", "0"]
+    async with listening(arguments, folder) as process:
+        yield process
+
+
+@contextlib.asynccontextmanager
+async def listening(arguments: list[str], folder: Path) -> AsyncIterator[Process]:
+    """A module run as a program that prints `ready at URL`, ended at the end.
+
+    Raises:
+        RuntimeError: it did not start; the message is what it logged last.
+    """
+    ours = {k: v for k, v in os.environ.items() if not k.startswith(("RELAYER_", "OPENAI_"))}
+    ours |= {"RELAYER_MODEL_DIR": str(MODEL_FOLDER), "RELAYER_RATE_LIMIT": "off"}
+    log = folder / f"{arguments[0]}.log"
+    began = time.perf_counter()
+    with log.open("ab") as errors:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            *arguments,
+            env=ours,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+        )
+    assert process.stdout is not None
+    try:
+        line = await asyncio.wait_for(process.stdout.readline(), START_S_MAX)
+        found = re.search(rb"ready at (\S+)", line)
+        if found is None:
+            raise RuntimeError(f"{arguments[0]} did not start: {_last_words(log)}")
+        yield Process(found[1].decode(), process.pid, time.perf_counter() - began)
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        await process.wait()
+
+
+def _last_words(log: Path) -> str:
+    return log.read_text()[-2000:]
