@@ -96,13 +96,16 @@ class Accounts:
         live = chain.live(self._identity.public_key, to_ms(self._clock()))
         return [g for g in live if g.role == "custodian"]
 
-    async def chain(self, account: AccountId) -> Chain:
-        """The account's verified chain, up to its current serial.
+    async def chain(self, account: AccountId, *, serial: int | None = None) -> Chain:
+        """The account's verified chain, up to its current serial, or to one that was just read.
 
         Raises:
             NotFound: no such account.
             Corrupted: the stored grants do not verify, or history went backwards.
         """
+        known = self._chains.get(account)
+        if known is not None and known.serial == serial:
+            return known
         return (await self._current(account))[0]
 
     async def _current(self, account: AccountId) -> tuple[Chain, Row]:

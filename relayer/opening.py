@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from relayer.access import Access
-from relayer.blobs import BlobStore
+from relayer.blobs import BlobStore, verified
 from relayer.custody import Keys
 from relayer.database import memories as rows
 from relayer.database import vectors as vector_rows
@@ -62,15 +62,23 @@ class Opener:
         Raises:
             NotAllowed: `unlock_required`.
         """
-        names = [to_base64url(row["blob_id"]) for row in found]
-        blobs = await self._blobs.get_many(caller.access.account, names)
-        opened = [
-            _opened(caller, row, blobs.get(name)) for row, name in zip(found, names, strict=True)
-        ]
+        blobs = await self._blobs_of(caller.access.account, found)
+        opened = [_opened(caller, row, blobs.get(row["blob_id"])) for row in found]
         if self._embeds:
             return opened
         # Without an embedder there is nothing further to wait for.
         return [m and replace(m, status="done") for m in opened]
+
+    async def _blobs_of(
+        self, account: AccountId, found: Sequence[Row]
+    ) -> dict[bytes, bytes | Corrupted]:
+        """Blob id → bytes of these rows; a row may bring them along as `blob`."""
+        names = {row["blob_id"]: to_base64url(row["blob_id"]) for row in found}
+        brought = {row["blob_id"]: row["blob"] for row in found if row.get("blob") is not None}
+        asked = [name for blob_id, name in names.items() if blob_id not in brought]
+        fetched = await self._blobs.get_many(account, asked) if asked else {}
+        blobs = {blob_id: verified(names[blob_id], data) for blob_id, data in brought.items()}
+        return blobs | {i: fetched[name] for i, name in names.items() if name in fetched}
 
     async def open_all(self, caller: Caller, found: Sequence[Row]) -> list[Memory]:
         """The memories behind rows, in their order; one that is lost or altered is shown as that,

@@ -701,7 +701,10 @@ class TestPlan:
     ROWS = 3_000
 
     async def fill(self, bench: Bench, embedder: Embedder) -> tuple[bytes, list[int]]:
-        """Rows of many accounts, as SQL can make them: their bytes do not matter to a plan."""
+        """Many accounts of several namespaces, as SQL can make them: bytes do not matter to a plan.
+
+        The one that is asked has 20 memories in the first, and many more in its others.
+        """
         caller = await bench.caller(await bench.account())
         await bench.embed(
             caller, await bench.remember(caller, *(f"tea number {n}" for n in range(20)))
@@ -717,7 +720,8 @@ class TestPlan:
         await bench.sql(
             """
             INSERT INTO namespaces (account_id, namespace_id, name, updated_at)
-            SELECT account_id, 1, 'x', now() FROM accounts WHERE account_id <> $1
+            SELECT account_id, n, n::text, now() FROM accounts, generate_series(1, 4) n
+            WHERE account_id <> $1 OR n > 1
             """,
             account,
         )
@@ -726,27 +730,29 @@ class TestPlan:
             INSERT INTO memories (account_id, memory_id, namespace_id, epoch, seq, revision, type,
                 format, kind, importance, confidence, writer, created_at, blob_id, size_bytes,
                 word_count, tokens, index_version, stored_at)
-            SELECT a.account_id, gen_random_uuid(), 1, 1, 1000 + n, 1, 1, 'sealed', 'fact',
-                'standard', 'high', '', now(), sha256(n::text::bytea), 400, 3,
+            SELECT a.account_id, gen_random_uuid(), ns.namespace_id, 1, 1000 + n, 1, 1, 'sealed',
+                'fact', 'standard', 'high', '', now(), sha256(n::text::bytea), 400, 3,
                 ARRAY[1, 2, 3, 1000 + n], 1, now()
-            FROM accounts a, generate_series(1, $2::int) n
-            WHERE a.account_id <> $1
+            FROM accounts a, generate_series(1, $2::int) n, namespaces ns
+            WHERE ns.account_id = a.account_id
+              AND ns.namespace_id = CASE WHEN a.account_id = $1 THEN 2 + n % 3 ELSE 1 + n % 4 END
             """,
             account, self.ROWS // 20,
         )  # fmt: skip
         await bench.sql(
             """
             INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
-            SELECT account_id, 1, t, memory_id, 1, 3 FROM memories, unnest(tokens) t
-            WHERE account_id <> $1
+            SELECT account_id, namespace_id, t, memory_id, 1, 3 FROM memories, unnest(tokens) t
+            WHERE account_id <> $1 OR namespace_id > 1
             """,
             account,
         )
         await bench.sql(
             """
             INSERT INTO vectors (account_id, memory_id, part, namespace_id, epoch, model, embedding)
-            SELECT m.account_id, m.memory_id, 0, 1, 1, $2, v.embedding
-            FROM memories m, (SELECT embedding FROM vectors LIMIT 1) v WHERE m.account_id <> $1
+            SELECT m.account_id, m.memory_id, 0, m.namespace_id, 1, $2, v.embedding
+            FROM memories m, (SELECT embedding FROM vectors LIMIT 1) v
+            WHERE m.account_id <> $1 OR m.namespace_id > 1
             """,
             account, embedder.model_id,
         )  # fmt: skip
@@ -754,7 +760,11 @@ class TestPlan:
         return account, [
             r[0]
             for r in await bench.sql(
-                "SELECT DISTINCT token FROM postings WHERE account_id = $1 LIMIT 2", account
+                """
+                SELECT DISTINCT token FROM postings
+                WHERE account_id = $1 AND namespace_id = 1 LIMIT 2
+                """,
+                account,
             )
         ]
 
@@ -785,6 +795,11 @@ class TestPlan:
         used = {n["Index Name"] for n in nodes if "Index Name" in n}
         assert {"postings_pkey", "vectors_scope"} <= used
         assert all("account_id" in n["Index Cond"] for n in nodes if "Index Name" in n)
+        [vectors] = [n for n in nodes if n.get("Index Name") == "vectors_scope"]
+        assert all(
+            f"{part} = s.{part}" in vectors["Index Cond"]
+            for part in ("namespace_id", "model", "epoch")
+        )
 
     async def test_cost_follows_the_namespace_not_the_table(
         self, hybrid: Bench, embedder: Embedder

@@ -56,12 +56,15 @@ WITH collection AS MATERIALIZED (
 ), near AS MATERIALIZED (
     -- A text of several passages is as near as its nearest, and a little as near as all of them.
     SELECT m.seq, min(d.distance) AS nearest, avg(d.distance) AS spread
-    FROM (SELECT v.memory_id, v.embedding <=> s.embedding AS distance
-          FROM unnest($2::int[], $3::int[], $4::text[], $5::halfvec[])
-              AS s (namespace_id, epoch, model, embedding)
-          JOIN vectors v ON v.account_id = $1 AND v.namespace_id = s.namespace_id
-                        AND v.epoch = s.epoch AND v.model = s.model
-          OFFSET 0) d  -- so that numbers are joined and sorted, not vectors
+    FROM unnest($2::int[], $3::int[], $4::text[], $5::halfvec[])
+        AS s (namespace_id, epoch, model, embedding)
+    CROSS JOIN LATERAL (
+        SELECT v.memory_id, v.embedding <=> s.embedding AS distance
+        FROM vectors v
+        WHERE v.account_id = $1 AND v.namespace_id = s.namespace_id
+          AND v.epoch = s.epoch AND v.model = s.model
+        -- So that each scope is looked up by the index, and numbers are joined, not vectors.
+        OFFSET 0) d
     JOIN memories m ON m.account_id = $1 AND m.memory_id = d.memory_id
     WHERE {_FOUND_AT_ALL}
     GROUP BY m.seq
@@ -153,10 +156,12 @@ SELECT * FROM (
 ) AS whole
 """
 
+# What was found, with its blob where blobs live in the database: one trip instead of two.
 _ROWS: Final = f"""
-SELECT {MEMORY_COLUMNS}
+SELECT {MEMORY_COLUMNS}, b.bytes AS blob
 FROM memories m
 JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = m.namespace_id
+LEFT JOIN blobs b ON b.account_id = $1 AND b.blob_id = m.blob_id
 WHERE m.account_id = $1 AND m.seq = ANY ($2)
 """
 
@@ -308,7 +313,7 @@ def evidence_query(
 
 
 async def rows_of(database: Database, *, account: AccountId, seqs: Sequence[int]) -> dict[int, Row]:
-    """Sequence number → row of those memories that still live."""
+    """Sequence number → row of those memories that still live, with what the database has of it."""
     return {r["seq"]: r for r in await database.fetch(_ROWS, account, seqs)}
 
 

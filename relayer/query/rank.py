@@ -95,8 +95,8 @@ def _words(text: str) -> frozenset[str]:
 
 def _are_copies(one: frozenset[str], other: frozenset[str]) -> bool:
     """Nearly the same words, and none that may tell two facts apart."""
-    if min(len(one), len(other)) < COPY_SHARE * max(len(one), len(other)):
+    if len(one & other) < COPY_SHARE * len(one | other):
         return False
-    if any(word in _DENIALS or not word.islower() or not word.isalpha() for word in one ^ other):
-        return False
-    return len(one & other) >= COPY_SHARE * len(one | other)
+    return not any(
+        word in _DENIALS or not word.islower() or not word.isalpha() for word in one ^ other
+    )
