@@ -16,7 +16,7 @@ from relayer.custody import Keys
 from relayer.database import memories as rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Database, UniqueViolation
-from relayer.errors import Unavailable
+from relayer.errors import QuotaExceeded, Unavailable
 from relayer.namespaces import Namespaces
 from relayer.recognition import (
     Known,
@@ -95,6 +95,12 @@ class Intake:
                 done = await self._store(access, prepared, memories, known, op, origin, marks)
             except UniqueViolation:
                 continue  # the same fact or key came in between: look again
+            except QuotaExceeded:
+                # Perhaps the same words took the last room: then there is less to store by now.
+                known = await self._recognise(access.account, prepared)
+                if len(first_of_each(prepared, known)) == len(fresh):
+                    raise
+                continue
             items = outcomes(prepared, memories, known, done.changes)
             return Remembered(items, done.receipts, done.others)
         raise Unavailable("Too many writers say the same thing at once.", code="write.contended")

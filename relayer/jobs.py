@@ -72,6 +72,10 @@ Chore = Callable[[], Awaitable[None]]
 KeysOf = Callable[[AccountId], Awaitable[Keys | None]]
 
 
+class _SliceOver(RetryRequested):
+    """An account had its time, and goes on after those that had less."""
+
+
 class Worker:
     """Runs queued jobs on a connection of its own until it is stopped."""
 
@@ -192,7 +196,7 @@ class Worker:
         """Work through what is due once; whether there may be more now.
 
         Raises:
-            RetryRequested: the account's time is over.
+            _SliceOver: the account's time is over.
         """
         numbers = await self._lent_numbers(account, keys)
         position, changed = vector_rows.START, False
@@ -203,7 +207,7 @@ class Worker:
             position, changed = page.after, changed or page.changed
             # A slice that changed nothing would begin the same pass again for ever.
             if changed and time.monotonic() >= until:
-                raise RetryRequested(timedelta(seconds=POLL_S), "more is left")
+                raise _SliceOver(timedelta(seconds=POLL_S), "more is left")
         if changed or await self._custody.job_keys(account) != keys:
             return True
         if position != vector_rows.START:
@@ -217,7 +221,7 @@ class Worker:
             # Keys that are lent during a pass have no other job.
             while keys is not None and keys != done:
                 if not await self._resealer.work(account, keys, lambda: time.monotonic() < until):
-                    raise RetryRequested(timedelta(seconds=POLL_S), "more is left")
+                    raise _SliceOver(timedelta(seconds=POLL_S), "more is left")
                 done, keys = keys, await self._custody.reseal_keys(account)
 
         await self._with_keys(job, work, self._custody.reseal_keys)
@@ -235,7 +239,7 @@ class Worker:
                 if not await self._consolidator.work(
                     account, keys, run_id, lambda: time.monotonic() < until
                 ):
-                    raise RetryRequested(timedelta(seconds=POLL_S), "more is left")
+                    raise _SliceOver(timedelta(seconds=POLL_S), "more is left")
 
         await self._with_keys(job, work)
 
@@ -277,6 +281,9 @@ class Worker:
             if keys is None:
                 raise NotAllowed("no key", code="unlock_required")
             await work(account, keys, ids)
+        except _SliceOver:
+            await queue.step_behind(self._database, job.id)
+            raise
         except RetryRequested:
             raise
         except NotAllowed:

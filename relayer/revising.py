@@ -344,7 +344,10 @@ class Reviser:
             if self._embeds:
                 # The archive's id comes first: a job of the revision before may still run.
                 ids = [archive_id, memory.memory_id]
-                await queue.enqueue(connection, queue.EMBED, account, ids)
+                place = await queue.behind_memories(
+                    connection, account, index_version=INDEX_VERSION
+                )
+                await queue.enqueue(connection, queue.EMBED, account, ids, priority=place)
         return receipt[1]
 
     async def history(

@@ -409,12 +409,13 @@ class Writer:
         return heads
 
     def check_room(self, heads: account_rows.Heads, new_bytes: int) -> None:
-        """Return when so many more bytes fit.
+        """Return when so many more bytes fit; none always do, also where less is allowed by now.
 
         Raises:
             QuotaExceeded: the account is full.
         """
-        if self._storage_bytes_max and heads.storage_bytes + new_bytes > self._storage_bytes_max:
+        used = heads.storage_bytes + new_bytes
+        if new_bytes and self._storage_bytes_max and used > self._storage_bytes_max:
             raise QuotaExceeded("The account's storage is used up.")
 
 

@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,6 +31,7 @@ from memrelay.private import write_private
 from memrelay.sealed.keys import Identity
 from relayer.logs import JsonFormatter
 from relayer.postgres.embedded import EmbeddedPostgres
+from tests.life import until
 from tests.marks import Search, marked
 from tests.openai_server import CHAT_MODEL, Step, openai_server
 from tests.processes import RunningRelayer, running_relayer
@@ -82,41 +83,49 @@ def test_no_marked_string_is_found_anywhere(tmp_path: Path, model_dir: Path, cus
     with (
         openai_server(api_key=secrets["api key"]) as model,
         hook() as (hook_url, posts),
-        running_relayer(
-            data,
-            model_dir,
-            TMPDIR=str(temporary),
-            PYTHONASYNCIODEBUG="1",
-            OPENAI_BASE_URL=model.base_url,
-            OPENAI_API_KEY=secrets["api key"],
-            RELAYER_LLM_MODEL=CHAT_MODEL,
-            RELAYER_LLM_TIMEOUT_S="2",
-            RELAYER_LOG_LEVEL="debug",
-            RELAYER_WEBHOOK_REACH="private",
-            **({"RELAYER_BLOB_STORE": f"file:{tmp_path / 'blobs'}"} if custody == "sealed" else {}),
-        ) as relayer,
     ):
-        account = create_account(relayer, custody)
+        environment = {
+            "TMPDIR": str(temporary),
+            "PYTHONASYNCIODEBUG": "1",
+            "OPENAI_BASE_URL": model.base_url,
+            "OPENAI_API_KEY": secrets["api key"],
+            "RELAYER_LLM_MODEL": CHAT_MODEL,
+            "RELAYER_LLM_TIMEOUT_S": "2",
+            "RELAYER_LOG_LEVEL": "debug",
+            "RELAYER_WEBHOOK_REACH": "private",
+        }
+        if custody == "sealed":
+            environment["RELAYER_BLOB_STORE"] = f"file:{tmp_path / 'blobs'}"
+        with running_relayer(data, model_dir, **environment) as relayer:
+            account = create_account(relayer, custody)
+            with client(account, relayer.url) as memory:
+                use_everything(memory, model, secrets, f"{hook_url}/{secrets['path']}")
+                left = leave_to_sweeps(memory, tmp_path / "blobs", secrets)
+        assert bool(left) == (custody == "sealed")
+        for path, erased in left.items():
+            path.write_bytes(erased)  # as a store that was set back has it again
         keys: dict[str, str | bytes] = {}
         if custody == "sealed":  # a managed account's founder's key is nowhere either
             keys = {"seed": bytes.fromhex(account["private_key"])}
         search = Search(secrets | keys)
-        with client(account, relayer.url) as memory:
-            use_everything(memory, model, secrets, f"{hook_url}/{secrets['path']}")
-            heard = [repr(event) for event in memory.events(after=0, follow=False)]
-            export_archive(memory, tmp_path / "all.archive", lambda *_: None)
-        keep_on_this_machine(tmp_path / "client", account, relayer.url, secrets)
-        ask_everything(relayer, account, secrets, search)
-        speak_nonsense(relayer, secrets, search)
-        metrics = httpx.get(f"{relayer.url}/metrics").text
-        assert len(heard) > 3
-        assert posts
-        elsewhere = "\n".join([metrics, *heard]).encode() + b"".join(posts)
-        assert not search.told(elsewhere.replace(f"/{secrets['path']}".encode(), b""))
-        assert account["account_id"][2:] not in metrics
-        profile = tmp_path / "client" / "profile.json"
-        assert not search.leaks(tmp_path, [profile]), "while it runs"
-        break_everything(relayer, account, secrets, search)
+        # What is done once a minute is done at once by a relayer that starts.
+        with running_relayer(data, model_dir, **environment) as relayer:
+            with client(account, relayer.url) as memory:
+                wait_for_sweeps(memory, posts, left)
+                heard = [repr(event) for event in memory.events(after=0, follow=False)]
+                export_archive(memory, tmp_path / "all.archive", lambda *_: None)
+            keep_on_this_machine(tmp_path / "client", account, relayer.url, secrets)
+            ask_everything(relayer, account, secrets, search)
+            speak_nonsense(relayer, secrets, search)
+            metrics = httpx.get(f"{relayer.url}/metrics").text
+            assert len(heard) > 3
+            assert posts
+            elsewhere = "\n".join([metrics, *heard]).encode() + b"".join(posts)
+            assert not search.told(elsewhere.replace(f"/{secrets['path']}".encode(), b""))
+            assert account["account_id"][2:] not in metrics
+            profile = tmp_path / "client" / "profile.json"
+            assert not search.leaks(tmp_path, [profile]), "while it runs"
+            break_everything(relayer, account, secrets, search)
     assert set(Path.cwd().glob("core*")) == before
     assert not list(tmp_path.rglob("core*"))
     assert not search.leaks(tmp_path, [profile]), "after it crashed"
@@ -161,7 +170,11 @@ def use_everything(memory: SyncMemoryClient, model: Any, s: Secrets, url: str) -
     memory.pin(kept.id)
     memory.list(limit=10, tags=[s["tag"]], source=s["source"])
     memory.review()
+    twins = [f"Anna's hint for {s['text']} is {what} tea." for what in ("green", "the green")]
+    memory.wait([memory.remember(text).id for text in twins])
     run = memory.consolidate()
+    under_way = {"queued", "running"}
+    until(lambda: memory.consolidation(run.id).state not in under_way, "the run has no end")
     memory.restore()
     doomed = memory.remember(f"Forget {s['text']} soon.")
     memory.supersede(doomed.id, by=kept.id)
@@ -169,6 +182,32 @@ def use_everything(memory: SyncMemoryClient, model: Any, s: Secrets, url: str) -
     memory.forget_matching(tags=[s["tag"]], source=s["goal"])
     memory.undo_consolidation(run.id)
     memory.rotate(reseal="all")
+
+
+def leave_to_sweeps(memory: SyncMemoryClient, blobs: Path, s: Secrets) -> dict[Path, bytes]:
+    """What is done in the background only: a memory that expires, and objects that were erased.
+
+    The objects are gone from the blob store, if it has files; they are returned by their paths.
+    """
+    soon = datetime.now(UTC) + timedelta(seconds=1)
+    memory.remember(f"Until then, {s['text']}.", tags=[s["tag"]], expires_at=soon)
+    left = memory.remember(f"Forget that {s['text']} was there.")
+    memory.wait([left.id])
+    name = str(memory.get(left.id).blob_id)
+    until(lambda: not blobs.is_dir() or any(blobs.rglob(name)), "nothing is published")
+    stored = {path: path.read_bytes() for path in blobs.rglob(name)}
+    memory.forget(left.id)
+    until(lambda: not any(path.exists() for path in stored), "what is erased stays")
+    return stored
+
+
+def wait_for_sweeps(
+    memory: SyncMemoryClient, posts: list[bytes], left: Mapping[Path, bytes]
+) -> None:
+    """Return when time ended a memory, its owner was told, and what nothing refers to is gone."""
+    until(lambda: any(b"memory.expired" in post for post in list(posts)), "nothing expired")
+    assert any(event.type == "memory.expired" for event in memory.events(after=0, follow=False))
+    until(lambda: not any(path.exists() for path in left), "what is erased stays")
 
 
 def keep_on_this_machine(folder: Path, account: dict[str, Any], url: str, s: Secrets) -> None:

@@ -1,11 +1,17 @@
 """How an answer's JSON becomes a frozen value, and back.
 
-It does not own the answers themselves (`models.py`). Members that this version does not know are
-ignored; a known one that is missing or of another type is an error.
+It does not own the answers themselves (`models.py`).
+
+- Whatever a relayer answers is read by an `Answer`: nothing else looks into its JSON.
+- Members that this version does not know are ignored; a known one that is missing, of another type
+  or out of range is an error.
 """
 
+import json
+import math
+import re
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache
@@ -14,6 +20,9 @@ from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 from memrelay.errors import ServerError
 
 ABSENT = "absent"  # marks a field that only some answers have
+JSON_DEPTH_MAX = 32
+INTEGER_MAX = 2**53 - 1
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def sometimes(*, secret: bool = False) -> Any:
@@ -34,6 +43,50 @@ def rfc3339(value: datetime | str) -> str:
     return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def read_json_object(data: bytes) -> dict[str, Any]:
+    """Return the object that is the JSON of an answer or an event.
+
+    Raises:
+        ServerError: `answer.malformed`, when it is none, or one that could not be written again:
+            with a number that is none, half a character, or nested too deeply.
+    """
+    try:
+        value = json.loads(data.decode(), parse_constant=_refuse, parse_float=_finite)
+        if _SURROGATE.search(data):
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict) or not _shallow(value, JSON_DEPTH_MAX):
+        raise ServerError("The relayer's answer is not JSON.", status=200, code="answer.malformed")
+    return value
+
+
+def _refuse(literal: str) -> float:
+    raise ValueError(literal)
+
+
+def _finite(literal: str) -> float:
+    return value if math.isfinite(value := float(literal)) else _refuse(literal)
+
+
+def _shallow(value: dict[str, Any] | list[Any], levels: int) -> bool:
+    parts = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(
+        _shallow(part, levels - 1) for part in parts if isinstance(part, dict | list)
+    )
+
+
+def onward(asked: str | None, following: str | None) -> str | None:
+    """Return the cursor of the page that follows the one that was asked for.
+
+    Raises:
+        ServerError: `answer.malformed`, when it leads to the same page again.
+    """
+    if following is not None and following == asked:
+        raise malformed("a cursor that leads nowhere")
+    return following
+
+
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     """The base of every answer: reads itself from JSON, checking types as it goes."""
@@ -46,16 +99,14 @@ class Answer:
             ServerError: `answer.malformed`, when a member is missing or of another type.
         """
         if not isinstance(value, dict):
-            raise _malformed(cls.__name__)
+            raise malformed(cls.__name__)
         this: Any = cls  # the type checker takes classes for unhashable
-        hints = _hints(this)
         known: dict[str, Any] = {}
-        for item in fields(cls):
-            if item.name in value:
-                name = f"{cls.__name__}.{item.name}"
-                known[item.name] = _convert(value[item.name], hints[item.name], name)
-            elif item.default is MISSING and item.default_factory is MISSING:
-                raise _malformed(f"{cls.__name__}.{item.name}")
+        for member in _members(this):
+            if member.name in value:
+                known[member.name] = member.read(value[member.name], member.place)
+            elif member.required:
+                raise malformed(member.place)
         return cls(**known)
 
     def to_json(self) -> dict[str, Any]:
@@ -67,37 +118,69 @@ class Answer:
         }
 
 
-def _malformed(what: str) -> ServerError:
+def malformed(what: str) -> ServerError:
+    """Return the error for an answer that does not hold what it has to."""
     message = f"The relayer's answer is malformed at {what}."
     return ServerError(message, status=200, code="answer.malformed")
 
 
+Read = Callable[[object, str], Any]  # a value and where it stands, as a field has it
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A member of an answer's JSON, and how it is read; worked out once for each class."""
+
+    name: str
+    place: str
+    required: bool
+    read: Read
+
+
 @cache
-def _hints(cls: Any) -> dict[str, Any]:
-    return get_type_hints(cls)
+def _members(cls: Any) -> tuple[_Member, ...]:
+    hints = get_type_hints(cls)
+    return tuple(
+        _Member(
+            item.name,
+            f"{cls.__name__}.{item.name}",
+            item.default is MISSING and item.default_factory is MISSING,
+            _reader(hints[item.name]),
+        )
+        for item in fields(cls)
+    )
 
 
-def _convert(value: object, hint: Any, name: str) -> Any:
+def _reader(hint: Any) -> Read:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in {Union, types.UnionType}:
-        return None if value is None else _convert(value, arguments[0], name)
+        given = _reader(arguments[0])
+        return lambda value, place: None if value is None else given(value, place)
     if origin is tuple:
-        if not isinstance(value, list):
-            raise _malformed(name)
-        return tuple(_convert(item, arguments[0], name) for item in value)
+        each = _reader(arguments[0])
+        return lambda value, place: tuple(each(item, place) for item in _list(value, place))
     if isinstance(hint, type) and issubclass(hint, Answer):
-        return hint.from_json(value)
+        return lambda value, _: hint.from_json(value)
     if hint is datetime:
-        return _time(value, name)
-    return _plain_value(value, dict if origin is Mapping else hint, name)
+        return _time
+    plain = dict if origin is Mapping else hint
+    return lambda value, place: _plain_value(value, plain, place)
 
 
-def _plain_value(value: object, hint: Any, name: str) -> Any:
+def _list(value: object, place: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise malformed(place)
+    return value
+
+
+def _plain_value(value: Any, hint: Any, name: str) -> Any:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return float(_plain_value(value, int, name))
     matches = hint is Any or isinstance(value, hint)
     if not matches or (hint is not Any and hint is not bool and isinstance(value, bool)):
-        raise _malformed(name)
+        raise malformed(name)
+    if hint is int and not -INTEGER_MAX <= value <= INTEGER_MAX:
+        raise malformed(name)
     return value
 
 
@@ -105,9 +188,10 @@ def _time(value: object, name: str) -> datetime:
     try:
         parsed = datetime.fromisoformat(value if isinstance(value, str) else "")
     except ValueError:
-        raise _malformed(name) from None
-    if parsed.utcoffset() is None:
-        raise _malformed(name)
+        raise malformed(name) from None
+    # In the first and the last year there is, not every moment has a place in another time zone.
+    if parsed.utcoffset() is None or not 1 < parsed.year < 9999:
+        raise malformed(name)
     return parsed
 
 

@@ -10,22 +10,23 @@ what people are told (`commands/files.py`).
 Source: SPEC.md §17.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from types import UnionType
+from typing import Any
 from uuid import UUID
 
-from memrelay.archiving import KINDS, Losses, named_blobs, names_of
+from memrelay.answers import Answer, read_json_object
+from memrelay.archiving import KINDS, Losses, check_record, named_blobs, names_of
 from memrelay.client import SyncMemoryClient
 from memrelay.errors import (
     ConfigError,
     Invalid,
     NotAuthenticated,
     NotGranted,
+    ServerError,
     UntrustedGrant,
     UntrustedRelayer,
 )
@@ -53,18 +54,6 @@ _PAGE_ITEMS_MAX = 100
 _PAGE_BYTES = 1_500_000  # of a request's 2 MiB; a larger row goes alone
 _ROW_BYTES_MAX = 7_500_000  # of the 8 MiB that an import takes
 _WHOLE_AT_ONCE = 20  # memories of which all revisions are in memory
-_Types = type | UnionType
-# What is looked at before a relayer judges the rest: a relayer wrote it, so it may be anything.
-_READ: Mapping[str, Mapping[str, _Types]] = {
-    "account": {"relayer": str, "succession": list, "receipt_seq": int, "label": str},
-    "grant": {"object": str, "succession": str | None},
-    "namespace": {"name": str},
-    "memory": {"id": str, "revision_of": str | None, "blob_id": str, "blob": str | None},
-    "episode": {"id": str, "blob_id": str, "blob": str | None},
-    "receipt": {"seq": int, "object": str},
-    "tombstone": {"id": str, "blob_ids": list},
-    "end": {"counts": dict},
-}
 
 
 @dataclass(frozen=True)
@@ -165,9 +154,7 @@ def _records(path: Path, chunks: ChunkKey) -> Iterator[Record]:
     with path.open("rb") as file:
         read_head(file)
         for record in read_records(opened_chunks(file, chunks)):
-            for name, types in _READ.get(record["record"], {}).items():
-                if not isinstance(record.get(name, ...), types):
-                    raise Invalid("record", f"A record of the archive has no good {name}.")
+            check_record(record)
             yield record
 
 
@@ -312,8 +299,10 @@ def _bring(client: SyncMemoryClient, batch: Sequence[Record]) -> dict[str, str]:
     rows: dict[str, list[Record]] = {"memories": [], "episodes": []}
     for record in batch:
         rows["memories" if record["record"] == "memory" else "episodes"].append(_bare(record))
-    answer = client.import_page(rows)
-    return {text_of(r["id"]): text_of(r["status"]) for r in list_of(answer["results"])}
+    outcomes = {row.id: row.status for row in client.import_page(rows).results}
+    if outcomes.keys() != {record["id"] for record in batch}:
+        raise UntrustedRelayer("results", "The relayer answered for other rows than it got.")
+    return outcomes
 
 
 def _memory_of(record: Record) -> str:
@@ -350,12 +339,27 @@ def opened_memories(archive: Archive, identity: Identity, at_ms: int) -> Iterato
 
     Raises:
         NotGranted: the key held nothing any more when the archive was made.
-        Invalid: a memory does not open.
+        Invalid: a memory does not open, or is none.
     """
     keyring = archive.ledger.keyring(identity, at_ms)
     for row in archive.rows():
-        if row["record"] == "memory" and _is_recalled(row, at_ms):
-            yield _opened(archive.header.account, keyring, row)
+        if row["record"] != "memory":
+            continue
+        try:
+            if _is_recalled(row, at_ms):
+                yield _opened(archive.header.account, keyring, row)
+        except (ServerError, ValueError) as error:
+            raise Invalid("record", "A memory of the archive is none.") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sealed(Answer):
+    """What of a memory was sealed."""
+
+    text: str
+    tags: tuple[str, ...]
+    source: str | None
+    metadata: Mapping[str, Any] | None
 
 
 def _is_recalled(row: Record, at_ms: int) -> bool:
@@ -370,11 +374,8 @@ def _opened(account: bytes, keyring: Keyring, row: Record) -> Memory:
     if row["epoch"] not in keys:
         raise NotGranted("This key does not hold an epoch that a memory was sealed in.")
     place = Place(row["type"], account, UUID(row["id"]), row["revision"])
-    sealed = open_envelope(place, keys[row["epoch"]], from_base64(row["blob"], "blob"))
-    record = json.loads(sealed)
+    data = open_envelope(place, keys[row["epoch"]], from_base64(row["blob"], "blob"))
+    sealed = _Sealed.from_json(read_json_object(data))
     shown = {"id", "namespace", "kind", "event_time", "importance", "confidence", "writer"}
-    shown |= {"created_at", "expires_at", "revision", "seq"}
-    return Memory.from_json(
-        {name: row[name] for name in shown}
-        | {name: record[name] for name in ("text", "tags", "source", "metadata")}
-    )
+    shown |= {"created_at", "expires_at", "revision", "seq"} & row.keys()
+    return Memory.from_json({**{name: row.get(name) for name in shown}, **sealed.to_json()})

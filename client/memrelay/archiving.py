@@ -11,15 +11,16 @@ what people are told (`commands/files.py`).
 Source: SPEC.md §17.
 """
 
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import UnionType
 from typing import Any, BinaryIO
 
+from memrelay.answers import malformed
 from memrelay.client import SyncMemoryClient
 from memrelay.errors import ConfigError, Invalid
 from memrelay.sealed.archive import (
@@ -34,10 +35,7 @@ from memrelay.sealed.archive import (
     write_record,
 )
 from memrelay.sealed.keys import account_bytes
-from memrelay.sealed.objects import (
-    SIGNATURE_BYTES,
-    from_base64,
-)
+from memrelay.sealed.objects import claimed_member, from_base64, list_of, text_of, uuid_text
 
 Progress = Callable[[int], None]
 
@@ -54,9 +52,48 @@ KINDS = {
 # at the very end.
 _PAGED, _AT_THE_END = ("account", "memories", "episodes", "receipts"), tuple(KINDS)[4:]
 _AGAIN = "again"
+_Types = type | UnionType
+# What is looked at before a relayer judges the rest: a relayer wrote it, so it may be anything.
+_READ: Mapping[str, Mapping[str, _Types]] = {
+    "account": {"relayer": str, "succession": list, "receipt_seq": int, "label": str},
+    "grant": {"object": str, "succession": str | None},
+    "namespace": {"name": str},
+    "memory": {
+        "id": str,
+        "revision_of": str | None,
+        "type": int,
+        "format": str,
+        "namespace": str,
+        "epoch": int,
+        "revision": int,
+        "superseded_at": str | None,
+        "review": str | None,
+        "expires_at": str | None,
+        "blob_id": str,
+        "blob": str | None,
+    },
+    "episode": {"id": str, "blob_id": str, "blob": str | None},
+    "receipt": {"seq": int, "object": str},
+    "tombstone": {"id": str, "blob_ids": list},
+    "mark": {"part": str, "cursor": str},
+    "end": {"counts": dict},
+}
 _UNCHANGING = frozenset({"remember", "analyze", "grant", "revoke", "forget", "expire", "close"})
 _IDS_AT_ONCE = 10
 _VERSION_AT = 14  # in the text of a UUID
+
+
+def check_record(record: Mapping[str, Any]) -> None:
+    """Return if a record of an archive has what it is read by.
+
+    Raises:
+        Invalid: `record`, when a member is missing or of another type; `uuid`, when its id is none.
+    """
+    for name, types in _READ.get(record["record"], {}).items():
+        if not isinstance(record.get(name, ...), types):
+            raise Invalid("record", f"A record of the archive has no good {name}.")
+    if "id" in record:
+        uuid_text(record["id"])
 
 
 @dataclass
@@ -110,7 +147,12 @@ class Standing:
     losses: Losses = field(default_factory=Losses)
 
     def take(self, record: Mapping[str, Any]) -> None:
-        """Note a record that is in the file."""
+        """Note a record that is in the file.
+
+        Raises:
+            Invalid: it is none.
+        """
+        check_record(record)
         kind = record["record"]
         if kind == "mark":
             self.part, self.cursor = record["part"], record["cursor"]
@@ -127,8 +169,11 @@ class Standing:
 
 def _changed_by(record: Mapping[str, Any]) -> list[str]:
     """The memories that a receipt says were changed; who reads the archive verifies it."""
-    receipt = json.loads(from_base64(record["object"], "receipt")[:-SIGNATURE_BYTES])
-    return [] if receipt["op"] in _UNCHANGING else [item[0] for item in receipt["items"]]
+    receipt = from_base64(record["object"], "receipt")
+    if text_of(claimed_member(receipt, "op")) in _UNCHANGING:
+        return []
+    items = [list_of(item) for item in list_of(claimed_member(receipt, "items"))]
+    return [uuid_text(item[0]) for item in items if item]
 
 
 class _Writer:
@@ -199,8 +244,13 @@ def _export_into(
     def put(part: str, records: Sequence[Mapping[str, Any]], **more: Any) -> None:
         for record in records:
             entry = {"record": KINDS[part], **record, **more}
+            try:
+                if "record" in record or "again" in record:
+                    raise Invalid("record", "A record says by itself what it is.")
+                standing.take(entry)
+            except Invalid as error:
+                raise malformed(f"a record of {part}") from error
             writer.put(entry)
-            standing.take(entry)
         progress(standing.counts["memory"])
 
     while standing.part != _AGAIN:
@@ -236,7 +286,7 @@ def _read_again(client: SyncMemoryClient, standing: Standing, put: Callable[...,
 
 def _all_pages(
     client: SyncMemoryClient, part: str, *, cursor: str | None = "", ids: Sequence[str] = ()
-) -> Iterator[list[dict[str, Any]]]:
+) -> Iterator[Sequence[Mapping[str, Any]]]:
     while cursor is not None:
         records, cursor = client.export_page(part, cursor=cursor, ids=ids)
         yield records

@@ -16,10 +16,11 @@ from typing import Any, Concatenate, NotRequired, ParamSpec, Self, TypedDict, Ty
 import httpx
 
 from memrelay import consolidating, moving, webhooks
+from memrelay.answers import onward
 from memrelay.config import Settings, check_url, is_loopback
-from memrelay.errors import MemrelayError, TransportError, server_error
+from memrelay.errors import MemrelayError, TransportError
 from memrelay.events import Event, EventReader
-from memrelay.exchange import Each, Operation, Send, Sleep, Step
+from memrelay.exchange import Each, Incoming, Operation, Send, Sleep, Step, refusal
 from memrelay.keyholders import Keyholders
 from memrelay.listing import Filters
 from memrelay.models import Memory, NewAccount
@@ -102,7 +103,7 @@ class _Client:
 
     def _request(self, step: Send) -> httpx.Request:
         origin = f"{self._url.scheme}://{self._url.netloc.decode('ascii')}"
-        headers = {"accept": "application/json", **step.headers}
+        headers = {"accept": "application/json", "accept-encoding": "identity", **step.headers}
         if step.body:
             headers["content-type"] = "application/json"
         timeout = httpx.Timeout(step.timeout_s, connect=min(_CONNECT_TIMEOUT_S, step.timeout_s))
@@ -114,20 +115,16 @@ class _Client:
             extensions={"timeout": timeout.as_dict()},
         )
 
+    def _incoming(self, response: httpx.Response, step: Send) -> Incoming:
+        until_s = self._session.monotonic() + step.timeout_s
+        return Incoming(response, left_s=lambda: until_s - self._session.monotonic())
+
     def _auth(self, step: Send) -> httpx.Auth | None:
         return self._signer if step.signed else None
 
     def _proxied(self) -> bool:
         # A proxy from the environment has no business between two ends of one machine.
         return not is_loopback(self._url.host)
-
-
-def _refusal(response: httpx.Response) -> MemrelayError:
-    try:
-        body = response.json()
-    except ValueError:
-        body = None
-    return server_error(response.status_code, body, response.headers)
 
 
 def _explained(error: httpx.HTTPError | MemrelayError) -> Exception:
@@ -274,7 +271,7 @@ class MemoryClient(_Client):
             page = await self.list(namespace=namespace, limit=_PAGE_LIMIT, cursor=cursor, **filters)
             for memory in page.memories:
                 yield memory
-            cursor = page.next_cursor
+            cursor = onward(cursor, page.next_cursor)
             if cursor is None:
                 return
 
@@ -297,12 +294,15 @@ class MemoryClient(_Client):
                     self._request(request), auth=self._auth(request), stream=True
                 )
                 async with contextlib.aclosing(response):
+                    incoming = self._incoming(response, request)
+                    async for piece in response.aiter_bytes():
+                        if response.is_success:
+                            for event in reader.read(piece):
+                                yield event
+                        else:
+                            incoming.take(piece)
                     if not response.is_success:
-                        await response.aread()
-                        raise _refusal(response)
-                    async for line in response.aiter_lines():
-                        if (event := reader.take(line)) is not None:
-                            yield event
+                        raise refusal(incoming.whole())
                 if not follow:
                     return
             except (httpx.HTTPError, MemrelayError) as error:
@@ -352,7 +352,14 @@ class MemoryClient(_Client):
         try:
             # httpx counts its timeouts per read; this one bounds the whole exchange.
             async with asyncio.timeout(step.timeout_s):
-                return await self._http.send(self._request(step), auth=self._auth(step))
+                response = await self._http.send(
+                    self._request(step), auth=self._auth(step), stream=True
+                )
+                async with contextlib.aclosing(response):
+                    incoming = self._incoming(response, step)
+                    async for piece in response.aiter_bytes():
+                        incoming.take(piece)
+                    return incoming.whole()
         except TimeoutError as error:
             raise httpx.ReadTimeout("no complete answer in time") from error
 
@@ -482,7 +489,7 @@ class SyncMemoryClient(_Client):
         while True:
             page = self.list(namespace=namespace, limit=_PAGE_LIMIT, cursor=cursor, **filters)
             yield from page.memories
-            cursor = page.next_cursor
+            cursor = onward(cursor, page.next_cursor)
             if cursor is None:
                 return
 
@@ -503,12 +510,14 @@ class SyncMemoryClient(_Client):
                     self._request(request), auth=self._auth(request), stream=True
                 )
                 with contextlib.closing(response):
+                    incoming = self._incoming(response, request)
+                    for piece in response.iter_bytes():
+                        if response.is_success:
+                            yield from reader.read(piece)
+                        else:
+                            incoming.take(piece)
                     if not response.is_success:
-                        response.read()
-                        raise _refusal(response)
-                    for line in response.iter_lines():
-                        if (event := reader.take(line)) is not None:
-                            yield event
+                        raise refusal(incoming.whole())
                 if not follow:
                     return
             except (httpx.HTTPError, MemrelayError) as error:
@@ -555,4 +564,9 @@ class SyncMemoryClient(_Client):
             return time.sleep(step.seconds)
         if isinstance(step, Each):
             return [self._run(operation) for operation in step.operations]
-        return self._http.send(self._request(step), auth=self._auth(step))
+        response = self._http.send(self._request(step), auth=self._auth(step), stream=True)
+        with contextlib.closing(response):
+            incoming = self._incoming(response, step)
+            for piece in response.iter_bytes():
+                incoming.take(piece)
+            return incoming.whole()

@@ -12,7 +12,7 @@ Source: SPEC.md §19.
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from memrelay.answers import Answer, sometimes
+from memrelay.answers import Answer, malformed, onward, sometimes
 from memrelay.exchange import Operation
 from memrelay.keyholders import Keyholders
 from memrelay.reading import given, segment
@@ -140,7 +140,7 @@ def consolidation(operations: Keyholders, run_id: str) -> Operation[Consolidatio
         )
         found = Consolidation.from_json((yield from operations.session.call(call)))
         actions += found.actions or ()
-        cursor = found.next_cursor
+        cursor = onward(cursor, found.next_cursor)
         if cursor is None:
             return replace(found, actions=tuple(actions))
 
@@ -162,5 +162,7 @@ def undo_consolidation(operations: Keyholders, run_id: str) -> Operation[Consoli
             yield from operations.session.note_receipt(receipt, op=_UNDOING)
         undone, skipped = undone + found.undone, skipped + found.skipped
         receipts += found.receipts
+        if found.more and not found.undone + found.skipped:
+            raise malformed("a part that did nothing")
         if not found.more:
             return replace(found, undone=undone, skipped=skipped, receipts=tuple(receipts))

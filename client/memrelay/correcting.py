@@ -10,12 +10,13 @@ Source: SPEC.md §13.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from memrelay.answers import rfc3339
+from memrelay.answers import Answer, rfc3339
 from memrelay.errors import UntrustedRelayer
-from memrelay.exchange import Operation, member
+from memrelay.exchange import Operation
 from memrelay.models import Analysis
 from memrelay.outcomes import AccountSettings, Edited, StateChanged
 from memrelay.reading import Moment, given, listed, segment
@@ -24,6 +25,13 @@ from memrelay.writing import Writing
 
 CLEARABLE = ("tags", "source", "event_time", "metadata", "expires_at")
 _EMPTY: Mapping[str, Any] = {"tags": [], "metadata": {}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen(Answer):
+    """What an account has chosen."""
+
+    settings: AccountSettings
 
 
 class Correcting(Writing):
@@ -78,7 +86,7 @@ class Correcting(Writing):
         answer = yield from self._change("PATCH", path, body, unlock=names)
         result = Edited.from_json(answer)
         if not result.unchanged:
-            receipt = yield from self.session.note_receipt(member(answer, "receipt"), op="edit")
+            receipt = yield from self.session.note_receipt(result.receipt, op="edit")
             if (result.id, result.revision) not in {item[:2] for item in receipt.items}:
                 raise UntrustedRelayer("receipt", "A receipt is for another revision.")
         return result
@@ -153,8 +161,7 @@ class Correcting(Writing):
     def account_settings(self) -> Operation[AccountSettings]:
         """Return what the account has chosen."""
         call = Call(method="GET", path="/v1/settings", repeatable=True)
-        answer = yield from self.session.call(call)
-        return AccountSettings.from_json(member(answer, "settings"))
+        return Chosen.from_json((yield from self.session.call(call))).settings
 
     def change_settings(
         self,
@@ -175,8 +182,9 @@ class Correcting(Writing):
                 "consolidate_every_h": consolidate_every_h,
             }
         )
-        answer = yield from self._change("PATCH", "/v1/settings", changes)
-        return AccountSettings.from_json(member(answer, "settings"))
+        return Chosen.from_json(
+            (yield from self._change("PATCH", "/v1/settings", changes))
+        ).settings
 
     def _change(
         self,

@@ -160,22 +160,25 @@ _MESSAGE_CHARS_MAX = 300
 def server_error(status: int, body: object, headers: Mapping[str, str]) -> ServerError:
     """Return the error for an answer: `body` is its parsed JSON, or anything when it had none."""
     known = body if isinstance(body, dict) else {}
-    message = known.get("message") or known.get("error") or f"The relayer answered {status}."
+    message = _told(known, "message") or _told(known, "error") or f"The relayer answered {status}."
     if headers.get("x-auth-error") == "ERR_TIMESTAMP_OUT_OF_BOUNDS":
         message = f"{message} This machine's clock differs from the relayer's by more than 300 s."
     return _BY_STATUS.get(status, ServerError)(
-        _one_line(str(message)),
+        message,
         status=status,
-        code=_one_line(str(known.get("code") or f"http.{status}")),
-        request_id=_one_line(str(known["request_id"])) if known.get("request_id") else None,
+        code=_told(known, "code") or f"http.{status}",
+        request_id=_told(known, "request_id") or None,
         retry_after_s=_retry_after_s(headers.get("retry-after")),
     )
 
 
-def _one_line(text: str) -> str:
-    # A terminal must not obey what a relayer sends.
-    printable = "".join(char if char.isprintable() else " " for char in text)
-    return printable[:_MESSAGE_CHARS_MAX].strip()
+def _told(known: Mapping[str, object], name: str) -> str:
+    """One line of text, empty where there is none: a terminal must not obey what is sent."""
+    text = known.get(name)
+    if not isinstance(text, str):
+        return ""
+    cut = text[:_MESSAGE_CHARS_MAX]
+    return "".join(char if char.isprintable() else " " for char in cut).strip()
 
 
 def _retry_after_s(value: str | None) -> float | None:

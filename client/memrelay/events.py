@@ -4,21 +4,23 @@ It does not own the connection (`client.py`).
 
 - Whoever loses the stream goes on after the last event that was complete: none is missed, and the
   last one may come twice.
+- An event is of bounded length, and a stream that ends at once is not asked for again at once.
 
 Source: SPEC.md §18.
 """
 
-import json
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from memrelay.answers import Answer
+from memrelay.answers import INTEGER_MAX, Answer, malformed, read_json_object
 from memrelay.errors import RateLimited, ServerError, Unavailable
 from memrelay.exchange import Send
 
 READ_S = 45.0  # three signs of life
-PAUSE_S_MAX = 30.0
+PAUSE_S_MIN, PAUSE_S_MAX = 0.25, 30.0
+EVENT_BYTES_MAX = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,16 +47,35 @@ class EventReader:
         self._follow = follow
         self._failures = 0
         self._data: list[str] = []
+        self._held = 0  # bytes of the event that is not complete yet
+        self._line = bytearray()
         self._last_id: int | None = None
 
     def request(self) -> Send:
         """Return the request that goes on where this stopped."""
         query = f"?follow={str(self._follow).lower()}"
         query += "" if self.place is None else f"&after={self.place}"
-        self._data, self._last_id = [], None
+        self._data, self._held, self._last_id = [], 0, None
+        self._line.clear()
         return Send(
             "GET", f"/v1/events{query}", headers={"accept": "text/event-stream"}, timeout_s=READ_S
         )
+
+    def read(self, piece: bytes) -> Iterator[Event]:
+        """Yield the events that a piece of the stream completes.
+
+        Raises:
+            ServerError: `answer.malformed`, when one is none, or has no end.
+        """
+        first, *others = piece.split(b"\n")
+        self._line += first
+        for following in others:
+            line = self._line.removesuffix(b"\r").decode(errors="replace")
+            self._line = bytearray(following)
+            if (event := self.take(line)) is not None:
+                yield event
+        if self._held + len(self._line) > EVENT_BYTES_MAX:
+            raise malformed("an event that has no end")
 
     def take(self, line: str) -> Event | None:
         """Return the event that a line completes, if it does."""
@@ -63,12 +84,13 @@ class EventReader:
         if line:
             if name == "data":
                 self._data.append(value)
-            elif name == "id" and value.isascii() and value.isdigit():
+                self._held += len(line)
+            elif name == "id" and _is_place(value):
                 self._last_id = int(value)
             return None
         self._failures = 0
-        data, self._data = "\n".join(self._data), []
-        event = Event.from_json(_parsed(data)) if data else None
+        data, self._data, self._held = "\n".join(self._data), [], 0
+        event = Event.from_json(read_json_object(data.encode())) if data else None
         if self._last_id is not None:
             self.place, self._last_id = self._last_id, None
         return event
@@ -89,15 +111,10 @@ class EventReader:
     def pause_s(self) -> float:
         """Return how long to wait before asking again, ever longer while nothing comes."""
         if not self._failures:
-            return 0.0
+            return PAUSE_S_MIN
         longest = min(PAUSE_S_MAX, 0.5 * 2.0 ** min(self._failures, 10))
         return longest * secrets.SystemRandom().uniform(0.5, 1.0)
 
 
-def _parsed(data: str) -> object:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        raise ServerError(
-            "The stream holds what is no event.", status=200, code="answer.malformed"
-        ) from None
+def _is_place(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= len(str(INTEGER_MAX))

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import httpx
 
+from memrelay.answers import read_json_object
 from memrelay.errors import (
     RateLimited,
     ServerError,
@@ -25,6 +26,7 @@ from memrelay.errors import (
 )
 
 ATTEMPTS_MAX = 5
+ANSWER_BYTES_MAX = 256 * 2**20  # a page of 200 memories, each of the greatest length
 
 T = TypeVar("T")
 
@@ -58,6 +60,39 @@ class Each:
 
 Step = Send | Sleep | Each
 Operation = Generator[Step, Any, T]
+
+
+class Incoming:
+    """An answer as it comes in: only so much of it, and only so long."""
+
+    def __init__(self, response: httpx.Response, *, left_s: Callable[[], float]) -> None:
+        self._response = response
+        self._left_s = left_s
+        self._data = bytearray()
+        if response.headers.get("content-encoding", "identity") != "identity":
+            # Nobody asked for it, and what is small may grow without end.
+            raise httpx.DecodingError("The answer is compressed.")
+
+    def take(self, piece: bytes) -> None:
+        """Keep a piece of the body.
+
+        Raises:
+            httpx.HTTPError: the body is too long, or takes too long.
+        """
+        self._data += piece
+        if len(self._data) > ANSWER_BYTES_MAX:
+            raise httpx.RemoteProtocolError("The answer has no end.")
+        if self._left_s() <= 0:
+            raise httpx.ReadTimeout("no complete answer in time")
+
+    def whole(self) -> httpx.Response:
+        """Return the answer with all of its body."""
+        return httpx.Response(
+            self._response.status_code,
+            headers=self._response.headers,
+            content=bytes(self._data),
+            request=self._response.request,
+        )
 
 
 class Exchange:
@@ -110,19 +145,18 @@ def _reply(send: Send) -> Operation[httpx.Response]:
 
 
 def _parsed(response: httpx.Response) -> Any:
-    try:
-        body = response.json() if response.content else None
-    except ValueError:
-        body = None
     if not response.is_success:
-        raise server_error(response.status_code, body, response.headers)
-    if not isinstance(body, dict):
-        raise ServerError(
-            "The relayer's answer is not JSON.",
-            status=response.status_code,
-            code="answer.malformed",
-        )
-    return body
+        raise refusal(response)
+    return read_json_object(response.content)
+
+
+def refusal(response: httpx.Response) -> ServerError:
+    """Return the error that an answer tells."""
+    try:
+        body = read_json_object(response.content)
+    except ServerError:
+        body = {}
+    return server_error(response.status_code, body, response.headers)
 
 
 def _pause_s(error: Exception, attempt: int, repeatable: bool) -> float | None:
@@ -133,12 +167,3 @@ def _pause_s(error: Exception, attempt: int, repeatable: bool) -> float | None:
     backoff_s: float = min(8.0, 0.25 * 2**attempt) * secrets.SystemRandom().uniform(0.5, 1.0)
     asked_s = error.retry_after_s if isinstance(error, ServerError) else None
     return max(backoff_s, asked_s or 0.0)
-
-
-def member(answer: Mapping[str, Any], name: str) -> Any:
-    """Return a member that an answer must have."""
-    if name not in answer:
-        raise ServerError(
-            f"The relayer's answer lacks {name}.", status=200, code="answer.malformed"
-        )
-    return answer[name]

@@ -10,10 +10,11 @@ Source: SPEC.md §14.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Unpack
 from urllib.parse import quote
 
+from memrelay.answers import malformed
 from memrelay.correcting import Correcting
 from memrelay.errors import ConfigError, UntrustedRelayer
 from memrelay.exchange import Operation
@@ -29,6 +30,18 @@ IDS_TOLD_MAX = 100
 _READ_TO_MATCH = frozenset({"tags", "source"})  # found by keyed hashes
 
 Erased = Callable[[int], None]  # is told how many were erased so far
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptNamespace(NamespaceInfo):
+    """A namespace whose memories keep another time; with `more`, only so many do by now."""
+
+    changed: int = 0
+    more: bool = False
+
+    def info(self) -> NamespaceInfo:
+        """The namespace itself."""
+        return NamespaceInfo(**{one.name: getattr(self, one.name) for one in fields(NamespaceInfo)})
 
 
 class Forgetting(Correcting):
@@ -127,6 +140,8 @@ class Forgetting(Correcting):
         recorded = yield from self._recorded(result.receipts)
         told = {one.id for one in result.results or () if one.status == "erased"}
         erased = set() if dry_run else told or set(result.ids)
+        if result.more and not result.erased and not dry_run:
+            raise malformed("a part that erased nothing")
         if not recorded.issuperset(erased) or (len(recorded) < result.erased and not dry_run):
             raise UntrustedRelayer("receipt", "A receipt leaves out what was erased.")
 
@@ -163,9 +178,11 @@ class Forgetting(Correcting):
             method="PUT", path=path, body={"ttl_s": ttl_s}, names_relayer=True, repeatable=True
         )
         while True:
-            answer = yield from self.session.call(call)
-            if not answer.get("more"):
-                return NamespaceInfo.from_json(answer)
+            kept = KeptNamespace.from_json((yield from self.session.call(call)))
+            if not kept.more:
+                return kept.info()
+            if not kept.changed:
+                raise malformed("a part that changed nothing")
 
     def close_account(self) -> Operation[AccountClosed]:
         """Erase the account: memories, grants, keys and history; nobody can found it again.

@@ -10,11 +10,13 @@ Source: SPEC.md §4.1, §4.2, §11.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from memrelay.answers import Answer
 from memrelay.errors import ConfigError, Conflict, NotGranted, UntrustedRelayer
-from memrelay.exchange import Operation, member
+from memrelay.exchange import Operation
 from memrelay.models import NewAccount, NewKey, Revoked
 from memrelay.proving import Proving
 from memrelay.sealed.grants import GrantedKey, issue_grant, read_grant
@@ -31,6 +33,14 @@ from memrelay.sealed.objects import sign_join, to_base64
 from memrelay.session import Call
 
 _SERIAL_ATTEMPTS_MAX = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipted(Answer):
+    """What was done, by its receipt or several."""
+
+    receipt: str | None = None
+    receipts: tuple[str, ...] | None = None
 
 
 class Keyholders(Proving):
@@ -60,7 +70,7 @@ class Keyholders(Proving):
         expected = (account_text(session.account), custody, relayer.hex())
         if (account.account_id, account.custody, account.relayer_key) != expected:
             raise UntrustedRelayer("account", "The relayer founded another account than asked.")
-        for receipt in answer.get("receipts") or ():
+        for receipt in Receipted.from_json(answer).receipts or ():
             yield from session.note_receipt(receipt, op="grant")
         return account
 
@@ -195,7 +205,8 @@ class Keyholders(Proving):
         raise AssertionError("the last attempt returns or raises")
 
     def _confirm(self, answer: Any, *, op: str, ids: Iterable[str] = ()) -> Operation[None]:
-        yield from self.session.note_receipt(member(answer, "receipt"), op=op, ids=ids)
+        receipt = Receipted.from_json(answer).receipt
+        yield from self.session.note_receipt(receipt, op=op, ids=ids)
 
     def _expires_ms(self, expires: datetime | timedelta | None) -> int | None:
         if expires is None:

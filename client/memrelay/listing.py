@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
-from memrelay.answers import rfc3339
+from memrelay.answers import onward, rfc3339
 from memrelay.errors import NotGranted
 from memrelay.exchange import Operation
 from memrelay.models import Memory, Page
 from memrelay.outcomes import Episode, EpisodePage, History, ReviewPage
 from memrelay.reading import Moment, Reading, given, listed, segment
 from memrelay.sealed.keys import normalise_namespace
-from memrelay.session import Call
+from memrelay.session import Call, told_namespace
 
 UNLOCK_NAMES_MAX = 16  # surely fit into one header
 
@@ -99,7 +99,7 @@ class Listing(Reading):
             answer = yield from self._one(path, namespace, given({"cursor": cursor}))
             found = History.from_json(answer)
             revisions += found.revisions
-            cursor = found.next_cursor
+            cursor = onward(cursor, found.next_cursor)
             if cursor is None:
                 return replace(found, revisions=tuple(revisions))
 
@@ -124,7 +124,7 @@ class Listing(Reading):
         names = keyring.names
         if keyring.whole_account:
             infos = yield from self.namespaces()
-            names = tuple(dict.fromkeys((*names, *(info.name for info in infos))))
+            names = tuple(dict.fromkeys((*names, *(told_namespace(info.name) for info in infos))))
         ordered = sorted(names, key=lambda name: name != default)[:UNLOCK_NAMES_MAX]
         if not ordered:
             raise NotGranted("This key holds no namespace yet.")

@@ -7,22 +7,55 @@ It does not own the archive in between (`archiving.py`, `sealed/archive.py`).
 Source: SPEC.md §17.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
+from memrelay.answers import Answer, onward
 from memrelay.errors import Conflict, NotGranted, UntrustedRelayer
-from memrelay.exchange import Operation, member
-from memrelay.keyholders import Keyholders
+from memrelay.exchange import Operation
+from memrelay.keyholders import Keyholders, Receipted
 from memrelay.sealed.archive import ChunkKey, new_header
 from memrelay.sealed.grants import issue_grant
 from memrelay.sealed.keys import Root
-from memrelay.sealed.objects import list_of, to_base64
+from memrelay.sealed.objects import to_base64
 from memrelay.sealed.receipts import read_receipt
-from memrelay.session import Call
+from memrelay.session import Call, told_bytes
 
 _OPERATIONS = frozenset({"import", "state", "forget", "grant", "revoke"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportPage(Answer):
+    """Records of an account as they lie there; `next` leads to the next page."""
+
+    records: tuple[Mapping[str, Any], ...]
+    next: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Founded(Answer):
+    """The account that was founded."""
+
+    account_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOutcome(Answer):
+    """What became of one row that was brought."""
+
+    id: str
+    status: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported(Answer):
+    """What became of a page that was brought to a relayer, and the receipts for it."""
+
+    grants: int = 0
+    results: tuple[RowOutcome, ...] = ()
+    receipts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -61,7 +94,7 @@ def new_archive(operations: Keyholders) -> Operation[NewArchive]:
 
 def export_page(
     operations: Keyholders, part: str, *, cursor: str = "", ids: Iterable[str] = ()
-) -> Operation[tuple[list[dict[str, Any]], str | None]]:
+) -> Operation[tuple[Sequence[Mapping[str, Any]], str | None]]:
     """Return the records of a page of the account, and the cursor of the next one."""
     query: dict[str, Any] = {"part": part}
     query |= {"cursor": cursor} if cursor else {}
@@ -69,7 +102,8 @@ def export_page(
     answer = yield from operations.session.call(
         Call(method="GET", path="/v1/export", query=query, repeatable=True)
     )
-    return list_of(member(answer, "records")), member(answer, "next")
+    page = ExportPage.from_json(answer)
+    return page.records, onward(cursor, page.next)
 
 
 def found_again(
@@ -90,13 +124,13 @@ def found_again(
         if error.code != "account.exists":
             raise
         return False
-    if member(answer, "account_id") != session.settings.account_id:
+    if Founded.from_json(answer).account_id != session.settings.account_id:
         raise UntrustedRelayer("account", "The relayer founded another account than asked.")
-    yield from _note(operations, answer)
+    yield from _note(operations, Receipted.from_json(answer).receipts or ())
     return True
 
 
-def import_page(operations: Keyholders, page: Mapping[str, Any]) -> Operation[Mapping[str, Any]]:
+def import_page(operations: Keyholders, page: Mapping[str, Any]) -> Operation[Imported]:
     """Return what the relayer says became of a page of what is brought to it."""
     answer = yield from operations.session.call(
         Call(
@@ -107,18 +141,18 @@ def import_page(operations: Keyholders, page: Mapping[str, Any]) -> Operation[Ma
             repeatable=True,
         )
     )
-    yield from _note(operations, answer)
+    imported = Imported.from_json(answer)
+    yield from _note(operations, imported.receipts)
     if page.get("grants"):
         operations.session.forget_grants()
-    checked: Mapping[str, Any] = answer
-    return checked
+    return imported
 
 
-def _note(operations: Keyholders, answer: Any) -> Operation[None]:
+def _note(operations: Keyholders, receipts: Iterable[str]) -> Operation[None]:
     session = operations.session
     relayer = yield from session.relayer_key()
-    for text in list_of(member(answer, "receipts")):
-        data = session.receipt_bytes(text)
+    for text in receipts:
+        data = told_bytes(text, "receipt")
         receipt = read_receipt(data, relayer=relayer, account=session.account)
         if receipt.op not in _OPERATIONS:
             raise UntrustedRelayer("receipt", "A receipt is for something else.")
@@ -148,5 +182,5 @@ def give_custody(operations: Keyholders) -> Operation[None]:
     body = {"grant": to_base64(grant), "join": ""}
     call = Call(method="POST", path="/v1/grants", body=body, names_relayer=True)
     answer = yield from session.call(call)
-    yield from session.note_receipt(member(answer, "receipt"), op="grant")
+    yield from session.note_receipt(Receipted.from_json(answer).receipt, op="grant")
     session.forget_grants()

@@ -8,12 +8,12 @@ It does not own what must hold (`verifying.py`) or the formats (`sealed/`).
 Source: SPEC.md §15.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from memrelay.answers import Answer, onward, read_json_object
 from memrelay.errors import (
     Invalid,
     NotAllowed,
@@ -22,14 +22,14 @@ from memrelay.errors import (
     UntrustedGrant,
     UntrustedRelayer,
 )
-from memrelay.exchange import Operation, member
+from memrelay.exchange import Operation
 from memrelay.forgetting import Forgetting
 from memrelay.sealed.envelope import Place, blob_id, open_envelope
 from memrelay.sealed.keys import account_text, normalise_namespace
 from memrelay.sealed.ledger import Keyring
-from memrelay.sealed.objects import from_base64, read_object
+from memrelay.sealed.objects import read_object
 from memrelay.sealed.receipts import Checkpoint, History, read_checkpoint, signer_of
-from memrelay.session import Call
+from memrelay.session import Call, Grants, told_bytes
 from memrelay.verifying import (
     TYPES,
     Finding,
@@ -78,13 +78,51 @@ class _Examination:
     followed: bool = True  # whether the chain is sound as far as it goes
 
 
+@dataclass(frozen=True, kw_only=True)
+class SignedCheckpoint(Answer):
+    """Where an account's history stands, in base64."""
+
+    checkpoint: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inventory(Answer):
+    """What is stored, by name; `next_cursor` leads to the next page."""
+
+    items: tuple[Item, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blob(Answer):
+    """Stored bytes in base64, or why there are none."""
+
+    blob_id: str
+    data: str | None
+    problem: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sealed(Answer):
+    """What a sealed record says of itself: the namespace that it was sealed for."""
+
+    ns: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blobs(Answer):
+    """Some of the bytes that were asked for."""
+
+    blobs: tuple[Blob, ...]
+
+
 class Proving(Forgetting):
     """The operations that check a relayer, and all others on memories."""
 
     def checkpoint(self) -> Operation[Checkpoint]:
         """Return where the account's history stands, verified, to keep and to compare."""
-        answer = yield from self._get("/v1/checkpoint")
-        data = self.session.receipt_bytes(member(answer, "checkpoint"))
+        answer = SignedCheckpoint.from_json((yield from self._get("/v1/checkpoint")))
+        data = told_bytes(answer.checkpoint, "checkpoint")
         relayers = yield from self.session.relayers()
         return read_checkpoint(data, relayers=relayers, account=self.session.account)
 
@@ -192,15 +230,13 @@ class Proving(Forgetting):
     def _follow(self, exam: _Examination) -> Operation[None]:
         """Follow the chain to its present end."""
         while exam.followed:
-            query = {"after": exam.history.seq, "limit": PAGE}
-            answer = yield from self._get("/v1/receipts", query)
-            objects = [self.session.receipt_bytes(text) for text in member(answer, "receipts")]
-            for data in objects:
+            page = yield from self.receipt_page(exam.history.seq, PAGE)
+            for data in page.signed:
                 if not self._take(exam, data):
                     return
             exam.progress("receipts", exam.receipts)
-            if not objects:
-                said = (member(answer, "seq"), member(answer, "head"))
+            if not page.receipts:
+                said = (page.seq, page.head)
                 found = (exam.history.seq, exam.history.head.hex())
                 if said != found:
                     exam.findings.append(
@@ -239,11 +275,8 @@ class Proving(Forgetting):
         """Grants and revocations, which lead to the founder, are those that the receipts name."""
         if not exam.keyring.roles:
             return  # they were not to be had
-        answer = yield from self._get("/v1/grants")
-        objects = {
-            entry["serial"]: from_base64(entry["object"], "grant")
-            for entry in member(answer, "grants")
-        }
+        answer = Grants.from_json((yield from self._get("/v1/grants")))
+        objects = {entry.serial: entry.signed for entry in answer.grants}
         exam.grants = len(objects)
         if exam.followed and "owner" in exam.keyring.roles:  # others see what concerns them
             names = {serial: blob_id(data) for serial, data in objects.items()}
@@ -298,13 +331,11 @@ class Proving(Forgetting):
 
     def _inventory(
         self, names: Sequence[str] | None, cursor: str
-    ) -> Operation[tuple[list[Item], str | None]]:
+    ) -> Operation[tuple[Sequence[Item], str | None]]:
         query: dict[str, Any] = {"cursor": cursor, "limit": PAGE}
         query |= {} if names is None else {"namespaces": list(names)}
-        answer = yield from self._get("/v1/inventory", query)
-        items = [Item.from_json(entry) for entry in member(answer, "items")]
-        following = member(answer, "next_cursor")
-        return items, None if following is None else str(following)
+        page = Inventory.from_json((yield from self._get("/v1/inventory", query)))
+        return page.items, onward(cursor, page.next_cursor)
 
     def _judge_blobs(
         self, exam: _Examination, items: Sequence[Item], *, counts: bool
@@ -332,15 +363,15 @@ class Proving(Forgetting):
         while left:
             body = {"blob_ids": left[:BLOBS_AT_ONCE]}
             call = Call(method="POST", path="/v1/blobs", body=body, repeatable=True)
-            answer = yield from self.session.call(call)
-            before = len(blobs)
-            for entry in member(answer, "blobs"):
-                text = entry["data"]
-                data = None if text is None else from_base64(text, "blob")
-                blobs[entry["blob_id"]] = (data, str(entry["problem"]))
-            if len(blobs) == before:
-                break  # what it withholds is missing
+            answer = Blobs.from_json((yield from self.session.call(call)))
+            asked, before = set(left), len(left)
+            for blob in answer.blobs:
+                if blob.blob_id in asked:
+                    data = None if blob.data is None else told_bytes(blob.data, "blob")
+                    blobs[blob.blob_id] = (data, str(blob.problem))
             left = [name for name in left if name not in blobs]
+            if len(left) == before:
+                break  # what it withholds is missing
         return blobs
 
     def _open(
@@ -355,11 +386,11 @@ class Proving(Forgetting):
             key = next((key for key in keys if key.epoch == item.epoch), None)
             if key is None:
                 raise Invalid("epoch", f"This key holds nothing of epoch {item.epoch}.")
-            record = json.loads(open_envelope(place, key, data))
-            if record["ns"] != item.namespace:
-                raise Invalid("namespace", f"It was sealed for {record['ns']!r}.")
+            namespace = Sealed.from_json(read_json_object(open_envelope(place, key, data))).ns
+            if namespace != item.namespace:
+                raise Invalid("namespace", f"It was sealed for {namespace!r}.")
             exam.opened += counts
-        except (Invalid, NotGranted, ValueError, KeyError, TypeError) as error:
+        except (Invalid, NotGranted, ServerError, KeyError) as error:
             reason = str(error) if isinstance(error, Invalid | NotGranted) else "no record inside"
             yield Finding(what="sealed", id=item.id, expected="a record", found=reason)
 

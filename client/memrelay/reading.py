@@ -7,13 +7,14 @@ Source: SPEC.md §11.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from memrelay.answers import rfc3339
+from memrelay.answers import Answer, rfc3339
 from memrelay.config import ALIASES_MAX
 from memrelay.errors import UntrustedRelayer
-from memrelay.exchange import Operation, member
+from memrelay.exchange import Operation
 from memrelay.models import (
     Account,
     KeyInfo,
@@ -27,11 +28,50 @@ from memrelay.models import (
 from memrelay.sealed.keys import normalise_namespace
 from memrelay.sealed.receipts import NO_HEAD, Receipt, follow_receipts
 from memrelay.sealed.statement import Statement
-from memrelay.session import Call, Session
+from memrelay.session import Call, Session, told_bytes
 
 RECEIPTS_PAGE = 100
 MIN_RELEVANCE = 0.3
 Moment = datetime | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statuses(Answer):
+    """How far some memories got."""
+
+    results: tuple[MemoryStatus, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamespaceList(Answer):
+    """The namespaces that a key may see."""
+
+    namespaces: tuple[NamespaceInfo, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyList(Answer):
+    """The keys of an account."""
+
+    keys: tuple[KeyInfo, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReceiptPage(Answer):
+    """Receipts in base64, and where the chain ends for now: number and hash of the last one."""
+
+    receipts: tuple[str, ...]
+    seq: int
+    head: str
+
+    @property
+    def signed(self) -> list[bytes]:
+        """The receipts' bytes.
+
+        Raises:
+            UntrustedRelayer: they are not in base64.
+        """
+        return [told_bytes(text, "receipt") for text in self.receipts]
 
 
 class Reading:
@@ -45,8 +85,7 @@ class Reading:
         call = Call(
             method="POST", path="/v1/memories/status", body={"ids": list(ids)}, repeatable=True
         )
-        answer = yield from self.session.call(call)
-        return tuple(MemoryStatus.from_json(entry) for entry in member(answer, "results"))
+        return Statuses.from_json((yield from self.session.call(call))).results
 
     def recall(
         self,
@@ -142,8 +181,7 @@ class Reading:
 
     def namespaces(self) -> Operation[tuple[NamespaceInfo, ...]]:
         """Return the namespaces that this key may see."""
-        answer = yield from self._get("/v1/namespaces")
-        return tuple(NamespaceInfo.from_json(entry) for entry in member(answer, "namespaces"))
+        return NamespaceList.from_json((yield from self._get("/v1/namespaces"))).namespaces
 
     def granted(self) -> Operation[tuple[str, ...] | None]:
         """Return the namespaces whose keys this client holds; None means the whole account."""
@@ -152,8 +190,7 @@ class Reading:
 
     def keys(self) -> Operation[tuple[KeyInfo, ...]]:
         """Return the keys of the account."""
-        answer = yield from self._get("/v1/keys")
-        return tuple(KeyInfo.from_json(entry) for entry in member(answer, "keys"))
+        return KeyList.from_json((yield from self._get("/v1/keys"))).keys
 
     def account(self) -> Operation[Account]:
         """Return the account as the relayer describes it."""
@@ -187,10 +224,9 @@ class Reading:
         head = bytes.fromhex(seen.checked_head) if seq else NO_HEAD
         followed: list[Receipt] = []
         while True:
-            answer = yield from self._get("/v1/receipts", {"after": seq, "limit": RECEIPTS_PAGE})
-            objects = [self.session.receipt_bytes(text) for text in member(answer, "receipts")]
+            page = yield from self.receipt_page(seq, RECEIPTS_PAGE)
             found = follow_receipts(
-                objects, relayers=relayers, account=self.session.account, seq=seq, head=head
+                page.signed, relayers=relayers, account=self.session.account, seq=seq, head=head
             )
             if any(receipt.seq == newest[0] and receipt.digest != newest[1] for receipt in found):
                 raise UntrustedRelayer("fork", "The relayer rewrote a receipt it had given.")
@@ -198,10 +234,15 @@ class Reading:
                 break
             followed += found
             seq, head = found[-1].seq, found[-1].digest
-        if seq < newest[0] or seq < member(answer, "seq"):
+        if seq < newest[0] or seq < page.seq:
             raise UntrustedRelayer("rollback", "The relayer withholds receipts.")
         self.session.note_checked(seq, head)
         return tuple(followed)
+
+    def receipt_page(self, after: int, limit: int) -> Operation[ReceiptPage]:
+        """Return the receipts that follow one, as the relayer gives them."""
+        answer = yield from self._get("/v1/receipts", {"after": after, "limit": limit})
+        return ReceiptPage.from_json(answer)
 
     def _get(self, path: str, query: Mapping[str, Any] | None = None) -> Operation[Any]:
         call = Call(method="GET", path=path, query=query or {}, repeatable=True)

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from memrelay.errors import ConfigError, Conflict, NotGranted, UntrustedRelayer
-from memrelay.exchange import Operation, member
-from memrelay.keyholders import Keyholders
+from memrelay.exchange import Operation
+from memrelay.keyholders import Keyholders, Receipted
 from memrelay.models import NamespaceRotation, Rotated, Rotation
 from memrelay.sealed.keys import Root, public_key_bytes
 from memrelay.sealed.ledger import Keyring, Ledger
-from memrelay.sealed.objects import list_of, to_base64
+from memrelay.sealed.objects import to_base64
 from memrelay.sealed.reissue import Reissue, reissue
-from memrelay.session import Call
+from memrelay.session import Call, told_namespace
 
 EPOCHS_MAX = 8  # alive at once: the keys of a namespace have to fit into one unlock header
 RESEALS = ("revoked", "all", "none")
@@ -137,7 +137,7 @@ class Rotating(Keyholders):
             "reseal": reseal,
         }
         answer = yield from self.session.call(_call(body))
-        receipts = list_of(member(answer, "receipts"))
+        receipts = Receipted.from_json(answer).receipts or ()
         ids = [None] * len(sent.revocations) + list(sent.grant_ids)
         if len(receipts) != len(ids):
             raise UntrustedRelayer("receipt", "A rotation came without all of its receipts.")
@@ -181,5 +181,5 @@ def _lendable(namespaces: Iterable[NamespaceRotation], epochs: int) -> list[str]
     for entry in sorted(namespaces, key=lambda entry: not entry.waiting_for_keys):
         room -= epochs * (_KEY_BYTES + len(json.dumps(entry.name, ensure_ascii=False).encode()))
         if entry.remaining and (room >= 0 or not names):
-            names.append(entry.name)
+            names.append(told_namespace(entry.name))
     return names

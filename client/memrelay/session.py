@@ -13,11 +13,12 @@ Source: SPEC.md §4, §5, §6.
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
+from memrelay.answers import Answer
 from memrelay.config import Settings
 from memrelay.errors import (
     BadRequest,
@@ -27,14 +28,13 @@ from memrelay.errors import (
     NotAllowed,
     NotGranted,
     ServerError,
-    UntrustedGrant,
     UntrustedRelayer,
 )
-from memrelay.exchange import ATTEMPTS_MAX, Exchange, Operation, Send, member
+from memrelay.exchange import ATTEMPTS_MAX, Exchange, Operation, Send
 from memrelay.models import Account
 from memrelay.sealed.keys import account_bytes, normalise_namespace, public_key_bytes
 from memrelay.sealed.ledger import Keyring, Ledger
-from memrelay.sealed.objects import from_base64, integer, list_of, to_base64
+from memrelay.sealed.objects import from_base64, to_base64
 from memrelay.sealed.receipts import Receipt, read_receipt
 from memrelay.sealed.statement import (
     Statement,
@@ -71,6 +71,65 @@ class Call:
     unlock: Iterable[str] | None = None
     names_relayer: bool = False
     signed: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignedGrant(Answer):
+    """A grant or a revocation, as it was signed."""
+
+    kind: str
+    serial: int
+    object: str
+
+    @property
+    def signed(self) -> bytes:
+        """Its bytes.
+
+        Raises:
+            UntrustedRelayer: they are not in base64.
+        """
+        return told_bytes(self.object, "grant")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grants(Answer):
+    """All grants that a key may see, and the account's highest serial."""
+
+    grants: tuple[SignedGrant, ...]
+    grant_serial: int
+    succession: tuple[str, ...] | None = None  # an older relayer has none
+
+
+@dataclass(frozen=True, kw_only=True)
+class Introduction(Answer):
+    """What a relayer says about itself, and the `relayer-next` objects that led to its key."""
+
+    statement: str
+    succession: tuple[str, ...] | None = None
+
+
+def told_bytes(text: str | None, what: str) -> bytes:
+    """Return bytes that an answer holds in base64.
+
+    Raises:
+        UntrustedRelayer: `base64`, when it holds something else.
+    """
+    try:
+        return from_base64(text, what)
+    except Invalid as error:
+        raise UntrustedRelayer(error.code, str(error)) from error
+
+
+def told_namespace(name: str) -> str:
+    """Return a namespace that an answer names.
+
+    Raises:
+        UntrustedRelayer: `namespace`, when nothing can have this name.
+    """
+    try:
+        return normalise_namespace(name)
+    except Invalid as error:
+        raise UntrustedRelayer(error.code, f"The relayer: {error}") from error
 
 
 class Session:
@@ -219,12 +278,10 @@ class Session:
             UntrustedRelayer: it is another relayer's, stale or false.
         """
         if self._statement is None or not self._statement.fresh(self.now_ms()):
-            answer = yield from self._exchange.run(Send("GET", "/v1/relayer", signed=False), True)
-            try:
-                data = from_base64(member(answer, "statement"), "statement")
-                succession = _succession(answer)
-            except Invalid as error:
-                raise UntrustedRelayer(error.code, str(error)) from error
+            send = Send("GET", "/v1/relayer", signed=False)
+            answer = Introduction.from_json((yield from self._exchange.run(send, True)))
+            data = told_bytes(answer.statement, "statement")
+            succession = _succession(answer)
             pinned, named = self.pinned(), read_signer(data)
             keys = read_succession(succession, last=named)
             expected = named if pinned in keys else pinned
@@ -252,11 +309,13 @@ class Session:
         """
         if self._keyring is None or self.now_ms() - self._loaded_ms > GRANTS_AGE_MS_MAX:
             known = self._seen.value
-            answer = yield from self._exchange.run(Send("GET", "/v1/grants"), True)
-            serial = _serial(answer)
-            ledger = Ledger.of(self.account, _grant_objects(answer), _succession(answer))
+            send = Send("GET", "/v1/grants")
+            answer = Grants.from_json((yield from self._exchange.run(send, True)))
+            objects = [(entry.kind, entry.signed) for entry in answer.grants]
+            ledger = Ledger.of(self.account, objects, _succession(answer))
             keyring = ledger.keyring(self.identity, self.now_ms())
-            withheld = "owner" in keyring.roles and (not ledger.complete or ledger.serial != serial)
+            serial, owner = answer.grant_serial, "owner" in keyring.roles
+            withheld = owner and (not ledger.complete or ledger.serial != serial)
             if withheld or serial < max(known.grant_serial, ledger.serial):
                 raise UntrustedRelayer("rollback", "The relayer withholds grants or revocations.")
             if 0 < keyring.epoch < known.epoch:
@@ -348,7 +407,7 @@ class Session:
     # Remembering what was seen
 
     def note_receipt(
-        self, text: str, *, op: str | frozenset[str], ids: Iterable[str] = ()
+        self, text: str | None, *, op: str | frozenset[str], ids: Iterable[str] = ()
     ) -> Operation[Receipt]:
         """Return a receipt that came with an answer, verified, and keep it if it is the newest.
 
@@ -358,7 +417,7 @@ class Session:
             UntrustedRelayer: it is false, or not for this operation and these ids.
         """
         relayer = yield from self.relayer_key()
-        data = self.receipt_bytes(text)
+        data = told_bytes(text, "receipt")
         receipt = read_receipt(data, relayer=relayer, account=self.account)
         recorded = {item[0] for item in receipt.items}
         ops = {op} if isinstance(op, str) else op
@@ -372,13 +431,6 @@ class Session:
             grant_serial=receipt.serial,
         )
         return receipt
-
-    def receipt_bytes(self, text: object) -> bytes:
-        """Return the signed bytes of a receipt from base64."""
-        try:
-            return from_base64(text, "receipt")
-        except Invalid as error:
-            raise UntrustedRelayer(error.code, str(error)) from error
 
     def note_checked(self, seq: int, head: bytes) -> None:
         """Keep how far the chain of receipts was followed."""
@@ -433,21 +485,5 @@ def _explained(error: ServerError, unlocked: bool) -> ServerError:
     return error
 
 
-def _serial(answer: Mapping[str, Any]) -> int:
-    try:
-        return integer(member(answer, "grant_serial"))
-    except Invalid as error:
-        raise UntrustedGrant("serial", "The relayer's highest serial is malformed.") from error
-
-
-def _succession(answer: Mapping[str, Any]) -> tuple[bytes, ...]:
-    """The `relayer-next` objects of an answer; one of an older relayer has none."""
-    return tuple(from_base64(t, "successor") for t in list_of(answer.get("succession") or []))
-
-
-def _grant_objects(answer: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
-    try:
-        for entry in member(answer, "grants"):
-            yield entry["kind"], from_base64(entry["object"], "grant")
-    except (Invalid, KeyError, TypeError) as error:
-        raise UntrustedGrant("malformed", "The relayer's list of grants is malformed.") from error
+def _succession(answer: Grants | Introduction) -> tuple[bytes, ...]:
+    return tuple(told_bytes(text, "successor") for text in answer.succession or ())

@@ -13,12 +13,13 @@ Source: SPEC.md §15.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from uuid import UUID
 
-from memrelay.answers import Answer
+from memrelay.answers import Answer, malformed
 from memrelay.errors import Invalid
 from memrelay.sealed.envelope import EPISODE, MEMORY, SUMMARY, blob_id, read_header
+from memrelay.sealed.objects import integer, uuid_text
 from memrelay.sealed.receipts import Checkpoint, Receipt
 
 TYPES = {"memory": MEMORY, "episode": EPISODE, "summary": SUMMARY}
@@ -70,6 +71,21 @@ class Item(Answer):
     stale: bool
     superseded_at: datetime | None
     superseded_by: str | None
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        """Return the item in a JSON object.
+
+        Raises:
+            ServerError: `answer.malformed`, also when its id or its size is none.
+        """
+        item = super().from_json(value)
+        try:
+            uuid_text(item.id)
+            integer(item.size)
+        except Invalid:
+            raise malformed(cls.__name__) from None
+        return item
 
     @property
     def place(self) -> tuple[bytes, int]:

@@ -12,21 +12,19 @@ import base64
 import binascii
 import hashlib
 import hmac
-import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import uuid4
 
-from memrelay.answers import Answer, sometimes
+from memrelay.answers import Answer, read_json_object, sometimes
 from memrelay.errors import ConfigError, Invalid, ServerError
 from memrelay.events import Event
-from memrelay.exchange import Operation, member
+from memrelay.exchange import Operation
 from memrelay.keyholders import Keyholders
 from memrelay.reading import segment
 from memrelay.sealed.keys import normalise_namespace
-from memrelay.sealed.objects import list_of
 from memrelay.session import Call
 
 TOLERANCE_S = 300
@@ -57,6 +55,13 @@ class Webhook(Answer):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WebhookList(Answer):
+    """The webhooks of an account, oldest first."""
+
+    webhooks: tuple[Webhook, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trial(Answer):
     """What became of a test: whether it was taken, else why not."""
 
@@ -77,8 +82,7 @@ class Removed(Answer):
 def list_webhooks(operations: Keyholders) -> Operation[tuple[Webhook, ...]]:
     """Return the account's webhooks, oldest first."""
     call = Call(method="GET", path="/v1/webhooks", repeatable=True)
-    answer = yield from operations.session.call(call)
-    return tuple(map(Webhook.from_json, list_of(member(answer, "webhooks"))))
+    return WebhookList.from_json((yield from operations.session.call(call))).webhooks
 
 
 def put_webhook(
@@ -163,8 +167,8 @@ def verify(
 
 def _event(body: bytes) -> Event:
     try:
-        return Event.from_json(json.loads(body))
-    except (ValueError, RecursionError, ServerError):
+        return Event.from_json(read_json_object(body))
+    except ServerError:
         raise Invalid("webhook.body", "The webhook's body is no event.") from None
 
 

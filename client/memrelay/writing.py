@@ -11,14 +11,14 @@ Source: SPEC.md §11.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
-from memrelay.answers import rfc3339
+from memrelay.answers import Answer, rfc3339
 from memrelay.errors import TimedOut, UntrustedRelayer
-from memrelay.exchange import Each, Operation, Sleep, member
+from memrelay.exchange import Each, Operation, Sleep
 from memrelay.listing import Listing
 from memrelay.models import (
     STATES_FINAL,
@@ -28,7 +28,6 @@ from memrelay.models import (
     Remembered,
     Restored,
 )
-from memrelay.sealed.objects import list_of
 from memrelay.session import Call
 
 BULK_ITEMS_MAX = 20
@@ -40,6 +39,21 @@ REJECTED = "rejected"
 
 Progress = Callable[[int, int | None], None]
 Item = str | Draft | Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManyRemembered(Answer):
+    """What became of many memories, in their order; receipts are for all that are new."""
+
+    results: tuple[Mapping[str, Any], ...]
+    receipts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside(Answer):
+    """The receipts of what a write did beside storing: of states and erasures."""
+
+    other_receipts: tuple[str, ...] | None = None
 
 
 class Writing(Listing):
@@ -141,11 +155,11 @@ class Writing(Listing):
                 names_relayer=True,
             )
         )
-        entries = list_of(member(answer, "results"))
-        if len(entries) != len(bodies):
+        stored = ManyRemembered.from_json(answer)
+        if len(stored.results) != len(bodies):
             raise UntrustedRelayer("results", "The relayer answered for other items than it got.")
-        results = tuple(map(_one_of_many, entries, bodies))
-        yield from self._check_receipts(answer.get("receipts") or (), results)
+        results = tuple(map(_one_of_many, stored.results, bodies))
+        yield from self._check_receipts(stored.receipts, results)
         yield from self.note_others(answer)
         return results
 
@@ -179,7 +193,8 @@ class Writing(Listing):
             open_ids = [one for one in order if one not in known or known[one].status not in final]
             for start in range(0, len(open_ids), STATUS_IDS_MAX):
                 for status in (yield from self.status(open_ids[start : start + STATUS_IDS_MAX])):
-                    known[status.id] = status
+                    if status.id in open_ids:
+                        known[status.id] = status
             if all(one in known and known[one].status in final for one in order):
                 return tuple(known[one] for one in order)
             if self.session.monotonic() + pause_s > until_s:
@@ -215,7 +230,7 @@ class Writing(Listing):
 
     def note_others(self, answer: Mapping[str, Any]) -> Operation[None]:
         """Verify the receipts of what a write did beside storing: of states and erasures."""
-        for text in answer.get("other_receipts") or ():
+        for text in Beside.from_json(answer).other_receipts or ():
             yield from self.session.note_receipt(text, op=_BESIDE)
 
     def restore(
@@ -236,9 +251,9 @@ class Writing(Listing):
         return named.body()
 
 
-def _one_of_many(entry: Any, body: Mapping[str, Any]) -> Remembered:
+def _one_of_many(entry: Mapping[str, Any], body: Mapping[str, Any]) -> Remembered:
     """Return what became of an item; one that was refused has no id."""
-    if isinstance(entry, dict) and entry.get("status") == REJECTED:
+    if entry.get("status") == REJECTED:
         entry = {**entry, "id": "", "namespace": body["namespace"]}
     return Remembered.from_json(entry)
 

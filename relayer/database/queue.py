@@ -4,7 +4,8 @@ Not here: what a job does (`relayer.jobs`). The statements that put in and take 
 
 - A payload names an account and ids, nothing else.
 - Jobs run in the order of their priority, then of their age. Whoever has much waiting comes behind
-  others, so that a backlog of one account keeps nobody else's memories from being indexed.
+  others, so that a backlog of one account keeps nobody else's memories from being indexed; and so
+  does a long job, one step for each slice that it had.
 - Failed jobs, and the lines of the queue's log, are forgotten in time; pgqueuer keeps both.
 """
 
@@ -41,6 +42,10 @@ WHERE job_id = $1 AND status = 'picked'
 _PUT_OFF: Final = """
 SELECT payload FROM pgqueuer
 WHERE entrypoint = $1 AND status = 'queued' AND execute_after > now() + $2::interval
+"""
+# One step behind others that wait.
+_STEP_BEHIND: Final = """
+UPDATE pgqueuer SET priority = priority - 1 WHERE id = $1
 """
 # Which of these jobs failed, and are not forgotten yet.
 _FAILED: Final = """
@@ -137,6 +142,11 @@ async def behind_turns(connection: Connection, account: AccountId) -> int:
 def _place(waiting: int) -> int:
     """What is written just now is counted, too, and does not wait for itself."""
     return -(max(0, waiting - 1) // BACKLOG_STEP)
+
+
+async def step_behind(database: Database, job_id: int) -> None:
+    """Let a job that is put back come after those which had as much time as it, or less."""
+    await database.execute(_STEP_BEHIND, job_id)
 
 
 async def waiting(

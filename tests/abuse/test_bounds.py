@@ -3,11 +3,15 @@
 import ast
 import asyncio
 import threading
+import uuid
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pgqueuer import AsyncpgDriver, Queries
+from pgqueuer.ports.repository import EntrypointExecutionParameter
 
 from relayer import accounts, custody, namespaces, ring
 from relayer.database import queue
@@ -16,6 +20,7 @@ from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
 from relayer.embedding.runs import Runs
 from relayer.errors import RateLimited
 from relayer.events.streams import Streams
+from relayer.revising import Edit
 from relayer.sealed.keys import Namespace
 from relayer.settings import Limits
 from relayer.shares import Shares, outside
@@ -242,6 +247,45 @@ async def test_a_backlog_stands_behind_other_accounts(
     assert await priorities(bench, quiet) == [0]
 
 
+async def test_edits_stand_behind_other_accounts_as_well(
+    make_bench: BenchMaker, embedder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "BACKLOG_STEP", 2)
+    bench = make_bench(embedder=embedder)
+    caller = await bench.caller(await bench.account())
+    for number in range(6):
+        [stored] = await bench.remember(caller, f"Cup {number}.")
+    await bench.services.reviser.edit(caller, stored.id, Edit(changes={"text": "A cup of tea."}))
+    *_, edited = await priorities(bench, caller)
+    assert edited <= -2
+
+
+async def taken(bench: Bench) -> str:
+    """Whose job is taken next; its worker puts it back after a slice that was not enough."""
+    async with bench.storage.database.connection() as connection:
+        queries = Queries(AsyncpgDriver(connection))
+        [job] = await queries.dequeue(
+            1,
+            {queue.RESEAL: EntrypointExecutionParameter(concurrency_limit=1)},
+            uuid.uuid4(),
+            None,
+            timedelta(seconds=30),
+        )
+        await queue.step_behind(bench.storage.database, job.id)
+        await queries.retry_job(job, timedelta(0), None)
+    return queue.decode_payload(job.payload)[0].hex()
+
+
+async def test_long_jobs_take_turns(bench: Bench) -> None:
+    """By age alone, the two oldest would take turns for ever, and the others wait for them."""
+    accounts = [(await bench.account()).account for _ in range(4)]
+    async with bench.storage.database.connection() as connection:
+        for account in accounts:
+            await queue.enqueue(connection, queue.RESEAL, account)
+    turns = [await taken(bench) for _ in range(3 * len(accounts))]
+    assert turns == 3 * [account.hex() for account in accounts]
+
+
 # Streams
 
 
@@ -301,8 +345,10 @@ async def test_a_cache_keeps_no_more_than_its_maximum(
 # What grows in an object that lives as long as the process → what ends it. Objects of one request,
 # answer, file or chain have its size.
 GROWS = {
+    "relayer/accepting.py Door._entering": "connections that were accepted a moment ago",
     "relayer/accounts.py Accounts._chains": "CHAINS_MAX",
-    "relayer/custody.py Custody._unlock_keys": "forgotten after their life of a day",
+    "relayer/announcing.py Announcements._believed": "READ_MAX",
+    "relayer/blob_cache.py CachedStore._kept": "_bytes_max",
     "relayer/custody.py Custody._opened": "UNLOCKS_MAX",
     "relayer/custody.py Custody._roots": "ROOTS_MAX",
     "relayer/embedding/bert.py _Graph._nodes": "one model",
@@ -322,8 +368,12 @@ GROWS = {
     "relayer/postgres/embedded.py EmbeddedPostgres._passwords": "two roles",
     "relayer/query/vectors.py QueryEmbedder._used": "KEPT_MAX",
     "relayer/ring.py KeyRing._accounts": "ACCOUNTS_MAX",
+    "relayer/serve.py _Server._doors": "addresses of the host",
     "relayer/shares.py Shares._lines": "accounts with requests under way",
     "relayer/shares.py _Line.waiting": "_waiting_max",
+    "relayer/unlocking.py MadeKeys._keys": "forgotten after their life of a day",
+    "relayer/workers/supervisor.py Crew._alive": "places, those that begin and those that leave",
+    "relayer/workers/supervisor.py Crew._workers": "places",
     "client/memrelay/gateway/capture.py Captures._lines": "agents with keys",
     "client/memrelay/gateway/debounce.py Debounce._turns": "_SESSIONS_MAX",
     "client/memrelay/gateway/hooks.py Gateway._tasks": "each ends at its deadline",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from relayer.database.accounts import lock_account
 from relayer.errors import QuotaExceeded
 from relayer.opening import Caller
 from tests.conftest import BenchMaker
@@ -18,6 +19,10 @@ USED = "SELECT storage_bytes FROM accounts"
 SIZES = """
 SELECT coalesce((SELECT sum(size_bytes) FROM memories), 0)
      + coalesce((SELECT sum(size_bytes) FROM episodes WHERE state <> 'done'), 0)
+"""
+WAITING = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock'
 """
 ENVELOPE_BYTES = 396  # of a short text
 ROOM = 4  # short memories that fit
@@ -61,6 +66,35 @@ async def test_what_is_said_again_at_once_counts_once(make_bench: BenchMaker) ->
     same: list[Any] = await asyncio.gather(*(bench.remember(caller, "Tea.") for _ in range(8)))
     assert len({stored.id for [stored] in same}) == 1
     assert await bench.value(USED) == ENVELOPE_BYTES
+
+
+async def test_what_is_said_twice_takes_the_last_room_once(make_bench: BenchMaker) -> None:
+    """Two writers of the same words, and room for one: the other is told that it is known."""
+    bench = make_bench(storage_bytes_max=2 * ENVELOPE_BYTES)
+    caller = await bench.caller(await bench.account())
+    await bench.remember(caller, cup())  # the namespace exists
+    async with bench.storage.database.transaction() as connection:
+        await lock_account(connection, caller.access.account)
+        both = [asyncio.create_task(bench.remember(caller, "Tea.")) for _ in range(2)]
+        await bench.until(WAITING, 2)  # each has looked, and found nothing like it
+    [one], [other] = await asyncio.gather(*both)
+    assert one.id == other.id
+    assert {one.duplicate, other.duplicate} == {True, False}
+    assert await bench.value(USED) == 2 * ENVELOPE_BYTES
+
+
+async def test_what_is_known_needs_no_room(make_bench: BenchMaker) -> None:
+    """Also once less is allowed than is used."""
+    bench = make_bench(storage_bytes_max=4 * ENVELOPE_BYTES)
+    caller = await bench.caller(await bench.account())
+    [first] = await bench.remember(caller, "Tea.")
+    await bench.remember(caller, cup())
+    smaller = make_bench(storage_bytes_max=ENVELOPE_BYTES)
+    assert smaller is not bench
+    [again] = await smaller.remember(caller, "Tea.", idempotency_key="a new key")
+    assert (again.id, again.duplicate) == (first.id, True)
+    with pytest.raises(QuotaExceeded):
+        await smaller.remember(caller, cup())
 
 
 async def test_another_accounts_bytes_are_its_own(make_bench: BenchMaker) -> None:

@@ -86,7 +86,7 @@ async def main(rounds: int, seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder, openai_server() as model:
         server = EmbeddedPostgres(data_dir=Path(folder) / "postgres")
         async with server:
-            await migrate(server.connect_args, server.sqlalchemy_url)
+            await migrate(server.connect_args)
             template = str(server.connect_args["database"])
             async with (
                 database_copy(server, template) as copy,

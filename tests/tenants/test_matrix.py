@@ -5,7 +5,9 @@ Not here: which ids there are (`places.py`), the requests (`scene.py`), time (`_
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,12 +15,13 @@ import pytest_asyncio
 
 from relayer import provision
 from relayer.checks import FOUNDING
-from relayer.clock import utc_now
+from relayer.clock import to_ms, utc_now
 from relayer.postgres.embedded import EmbeddedPostgres
-from relayer.sealed.keys import Identity, account_id, account_text
+from relayer.sealed.keys import AccountId, Identity, NamespaceKey, account_id, account_text
 from tests.conftest import database_copy
 from tests.openai_server import openai_server
-from tests.signing import Signer, client_of
+from tests.signing import Signer, client_of, signer_of
+from tests.tenants.lending import UNLOCK, header, key_of
 from tests.tenants.pairs import scene_on
 from tests.tenants.places import Place, Route, Unknown, routes
 from tests.tenants.scene import (
@@ -32,9 +35,11 @@ from tests.tenants.scene import (
     handlers,
     hence,
 )
+from tests.test_sui import session
 
 # MemWal's routes that only read; every other one of them, and each that names its relayer, changes.
 MEMWAL_READS = {"recall", "recall/manual", "ask", "embed", "stats", "remember/bulk/status"}
+CLOSING_ROUTE = "/v1/accounts/{account_id}"  # also tells of it
 FOUNDING_ROUTE = "/v1/accounts"  # signed by a key that has no account: nothing to be foreign to
 
 
@@ -56,6 +61,11 @@ def every_place(scene: Scene) -> list[tuple[Route, Place]]:
 
 async def rows_of_victim(scene: Scene, *, shared: bool = True) -> dict[str, list[str]]:
     """Everything stored of the victim's; without `shared`, what lies in its namespace alone."""
+    return await rows_of(scene, scene.victim.key.account, shared=shared)
+
+
+async def rows_of(scene: Scene, account: AccountId, *, shared: bool = True) -> dict[str, list[str]]:
+    """Everything stored of an account."""
     column = "account_id" if shared else "namespace_id"
     found = await scene.storage.database.fetch(
         "SELECT table_name FROM information_schema.columns WHERE table_schema = 'public'"
@@ -67,7 +77,6 @@ async def rows_of_victim(scene: Scene, *, shared: bool = True) -> dict[str, list
         where += " AND namespace_id = (SELECT namespace_id FROM namespaces WHERE account_id = $1"
         where += f" AND name = '{THEIRS}')"
     statement = "SELECT to_jsonb(t)::text AS row FROM {} t WHERE {} ORDER BY 1"
-    account = scene.victim.key.account
     return {
         name: [
             r["row"]
@@ -225,6 +234,97 @@ async def test_keys_that_open_nothing_are_told_one_thing(scene: Scene) -> None:
     [(status, body, _)] = answers
     assert (status, json.loads(body)["code"]) == (401, "auth.rejected")
     assert await rows_of_victim(scene) == before
+
+
+# Sealed accounts
+
+
+async def sealed(scene: Scene, says: str, namespace: str) -> Asker:
+    """A sealed account's founder, who lends the key of one namespace and owns things there."""
+    key = await provision.create_account(
+        scene.storage,
+        label=LABEL if says == VICTIM else "somebody",
+        custody="sealed",
+        clock=utc_now,
+    )
+    asker = Asker(key, client_of(scene.app, signer_of(key)), namespace)
+    lend(scene, asker, [await key_of(scene.storage, asker, namespace)])
+    await scene.furnish(asker, says)
+    return asker
+
+
+def lend(
+    scene: Scene, asker: Asker, keys: Sequence[NamespaceKey], account: AccountId | None = None
+) -> None:
+    """Send these keys along from now on, as if they were of this account, or one's own."""
+    whose = account or asker.key.account
+    asker.client.headers[UNLOCK] = header(scene.storage, asker.key.identity, whose, keys)
+
+
+async def test_keys_that_a_stranger_lends_open_nothing_of_others(scene: Scene) -> None:
+    """capability 0.33: not even a namespace's right key opens it to who has no grant for it.
+
+    Two sealed strangers with the same history: one names what is a sealed victim's and lends its
+    key, the other what is nobody's, with a key that is nobody's.
+    """
+    victim = await sealed(scene, VICTIM, THEIRS)
+    one, other = [await sealed(scene, "I", "default") for _ in range(2)]
+    stolen = await key_of(scene.storage, victim, THEIRS)
+    lend(scene, one, [await key_of(scene.storage, one, "default"), stolen])
+    made_up = NamespaceKey(stolen.namespace, stolen.epoch, os.urandom(32))
+    lend(scene, other, [await key_of(scene.storage, other, "default"), made_up])
+    before = await rows_of(scene, victim.key.account)
+    differing, told, compared = [], [], set()
+    for route, place in every_place(scene):
+        if place.kind not in ("memory", "episode", "run", "webhook", "blob", "namespace"):
+            continue
+        foreign = await scene.ask(one, route, place, victim.own[place.kind])
+        # A namespace is named alike: what differs is whose key is lent for it.
+        nobodys = THEIRS if place.kind == "namespace" else scene.pairs[place.kind][0].absent
+        absent = await scene.ask(other, route, place, nobodys)
+        compared.add(foreign.status)
+        # Whoever lends a key lets work go on in the background, whose statements are heard, too.
+        if replace(foreign, statements=()) != replace(absent, statements=()):
+            differing.append((str(place), foreign, absent))
+        if VICTIM in foreign.body or LABEL in foreign.body:
+            told.append((str(place), foreign))
+    assert not differing, explained(differing)
+    assert not told
+    assert compared >= {200, 404}
+    assert await rows_of(scene, victim.key.account) == before
+
+
+async def test_a_header_for_somebody_elses_account_is_nobodys(scene: Scene) -> None:
+    """Lent in the victim's name, or in that of an account that there is not: the same refusal."""
+    victim = await sealed(scene, VICTIM, THEIRS)
+    keys = [await key_of(scene.storage, victim, THEIRS)]
+    answers = []
+    for account in (victim.key.account, account_id(Identity(os.urandom(32)).public_key)):
+        stranger = await sealed(scene, "I", "default")
+        lend(scene, stranger, keys, account)
+        heard = [
+            await scene.ask(stranger, route)
+            for route in scene.routes
+            if route.path not in (FOUNDING_ROUTE, CLOSING_ROUTE)
+        ]
+        answers.append([(h.status, h.body, h.headers) for h in heard])
+    assert answers[0] == answers[1]
+    assert sum("unlock_rejected" in body for _, body, _ in answers[0]) > 10
+
+
+async def test_a_session_of_somebody_else_is_refused_everywhere(scene: Scene) -> None:
+    """A well signed request with MemWal's session header of another key: 401, and no more."""
+    one, other = await scene.account(), await sealed(scene, "I", "default")
+    answers = set()
+    for stranger, whose in ((one, scene.victim.key.identity), (other, one.key.identity)):
+        sent = session(whose, creationTimeMs=to_ms(utc_now()))
+        stranger.client.headers["x-seal-session"] = sent
+        for route in scene.routes:
+            if route.path != FOUNDING_ROUTE:
+                heard = await scene.ask(stranger, route)
+                answers.add((heard.status, heard.body, tuple(heard.headers)))
+    [(status, body, _)] = answers
+    assert (status, json.loads(body)["code"]) == (401, "auth.rejected")
 
 
 async def test_what_is_named_is_real(scene: Scene) -> None:

@@ -6,6 +6,7 @@ It does not own the checks (`relayer.py`, `key.py`).
   what else it accepts: the same key without an account, the owner's key, the same key before.
 """
 
+import contextlib
 import shlex
 import socket
 import ssl
@@ -16,16 +17,17 @@ from typing import NamedTuple
 
 import httpx
 
-from memrelay.answers import rfc3339
+from memrelay.answers import read_json_object, rfc3339
 from memrelay.client import SyncMemoryClient
 from memrelay.config import Settings, check_url, is_loopback
 from memrelay.doctor.findings import Verdict, problem
 from memrelay.errors import MemrelayError, NotAuthenticated
+from memrelay.exchange import Incoming
 from memrelay.models import KeyInfo
 from memrelay.sealed.grants import read_grant
 from memrelay.sealed.keys import account_id_of, account_text
-from memrelay.sealed.objects import from_base64
 from memrelay.seen import Seen
+from memrelay.session import Grants
 from memrelay.signing import RequestSigner
 
 SIGNED_PATH = "/v1/grants"  # every key may ask for it
@@ -41,6 +43,7 @@ class Inquiry:
         self._clock = clock
         self.url = check_url(settings.url, allow_insecure=settings.allow_insecure)
         self._prefix = self.url.raw_path.decode("ascii").rstrip("/")
+        self._timeout_s = timeout_s
         self._http = httpx.Client(timeout=timeout_s, trust_env=not is_loopback(self.url.host))
 
     def get(self, path: str) -> httpx.Response:
@@ -49,7 +52,7 @@ class Inquiry:
         Raises:
             httpx.HTTPError: there was none.
         """
-        return self._http.get(self._target(path))
+        return self._get(path, None)
 
     def get_signed(self, path: str, account_id: str) -> httpx.Response:
         """Return the answer to a request signed for an account; empty: whichever the key is in.
@@ -60,14 +63,22 @@ class Inquiry:
         signer = RequestSigner(
             self._identity, account_id=account_id, path_prefix=self._prefix, clock=self._clock
         )
-        return self._http.get(self._target(path), auth=signer)
+        return self._get(path, signer)
 
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
 
-    def _target(self, path: str) -> httpx.URL:
-        return self.url.copy_with(path=self._prefix + path)
+    def _get(self, path: str, auth: httpx.Auth | None) -> httpx.Response:
+        url = self.url.copy_with(path=self._prefix + path)
+        request = self._http.build_request("GET", url, headers={"accept-encoding": "identity"})
+        until_s = time.monotonic() + self._timeout_s
+        response = self._http.send(request, auth=auth, stream=True)
+        with contextlib.closing(response):
+            incoming = Incoming(response, left_s=lambda: until_s - time.monotonic())
+            for piece in response.iter_bytes():
+                incoming.take(piece)
+            return incoming.whole()
 
 
 def unreached(error: httpx.HTTPError, url: httpx.URL) -> Verdict:
@@ -154,8 +165,9 @@ def refusal(
 
 def _account_of(response: httpx.Response) -> str:
     try:
-        return read_grant(from_base64(response.json()["grants"][0]["object"], "grant")).account
-    except (ValueError, LookupError, TypeError, MemrelayError):
+        listed = Grants.from_json(read_json_object(response.content)).grants
+        return read_grant(listed[0].signed).account
+    except (IndexError, MemrelayError):
         return "of another founder"
 
 

@@ -4,13 +4,15 @@ It does not own why it is not reached (`refusals.py`) or what it makes of the ke
 """
 
 import shlex
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
 import httpx
 
+from memrelay.answers import Answer, read_json_object
 from memrelay.doctor.case import Case
 from memrelay.doctor.findings import Verdict, ok, problem, warning
-from memrelay.errors import UntrustedRelayer
+from memrelay.errors import ServerError, UntrustedRelayer
 from memrelay.sealed.keys import masked
 
 CLOCK_SKEW_S_MAX = 300  # beyond it, the relayer refuses every signature
@@ -18,13 +20,20 @@ CLOCK_SKEW_S_WARN = 60
 API_MAJOR = "1"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Health(Answer):
+    """How a relayer says it is."""
+
+    status: str
+
+
 def check_relayer(case: Case) -> Verdict:
     """Tell whether a relayer answers."""
     url = case.inquiry.url
     response = case.health
     try:
-        status = str(response.raise_for_status().json()["status"])
-    except (httpx.HTTPStatusError, ValueError, LookupError, TypeError):
+        status = Health.from_json(read_json_object(response.raise_for_status().content)).status
+    except (httpx.HTTPStatusError, ServerError):
         detail = f"Something else than a relayer answers at {url} ({response.status_code})."
         return problem(detail, f"curl -i {shlex.quote(str(url))}")
     return ok(f"{url} answers: {status}")
@@ -44,9 +53,9 @@ def check_clock(case: Case) -> Verdict:
     """Tell how far this machine's clock is from the relayer's."""
     try:
         told = parsedate_to_datetime(case.health.headers.get("date", ""))
-    except ValueError:
+        skew_s = round(abs((case.now() - told).total_seconds()))
+    except (ValueError, TypeError):  # a time without a zone is none either
         return ok("the relayer does not tell its time")
-    skew_s = round(abs((case.now() - told).total_seconds()))
     detail = f"This machine's clock is {skew_s} s off the relayer's"
     if skew_s > CLOCK_SKEW_S_MAX:
         return problem(f"{detail}; {CLOCK_SKEW_S_MAX} are allowed.", case.set_clock())

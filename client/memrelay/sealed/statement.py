@@ -102,10 +102,13 @@ def read_succession(objects: Iterable[bytes], *, last: bytes) -> tuple[bytes, ..
     Raises:
         UntrustedRelayer: `succession`, when they do not lead to `last`; otherwise the failed check.
     """
-    pairs = [read_named(data) for data in objects]
+    named = list(objects)
+    if len(named) > SUCCESSIONS_MAX:
+        raise UntrustedRelayer("succession", "The relayer's earlier keys are too many.")
+    pairs = [read_named(data) for data in named]
     keys = (*(key for key, _ in pairs), last)
     linked = all(named == key for (_, named), key in zip(pairs, keys[1:], strict=True))
-    if not linked or len(set(keys)) != len(keys) or len(pairs) > SUCCESSIONS_MAX:
+    if not linked or len(set(keys)) != len(keys):
         raise UntrustedRelayer("succession", "The relayer's earlier keys do not lead to its own.")
     return keys
 

@@ -8,7 +8,17 @@ Not here: the loop (`loop.py` of the package above).
 from collections.abc import Mapping
 
 from tests.fuzz.loop import Parser
-from tests.fuzz.parsers import archives, bodies, headers, importing, sealed, texts, urls
+from tests.fuzz.parsers import (
+    answers,
+    archives,
+    bodies,
+    chains,
+    headers,
+    importing,
+    sealed,
+    texts,
+    urls,
+)
 
 PARSERS: Mapping[str, Parser] = {
     "headers": headers.PARSER,
@@ -26,4 +36,7 @@ PARSERS: Mapping[str, Parser] = {
     "words": texts.WORDS,
     "conversation": texts.CONVERSATION,
     "webhook-url": urls.PARSER,
+    "answers": answers.PARSER,
+    "events": answers.STREAM,
+    "chains": chains.PARSER,
 }
