@@ -5,17 +5,20 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --root-user-action ignore --no-warn-script-location
 REQUIREMENTS := deploy/requirements
-WORKERS ?= 2
+WORKERS ?= 3
 
-.PHONY: help setup demo serve test test-hermes test-openclaw torture fuzz check format vectors capabilities requirements clean
+.PHONY: help setup demo serve test test-hermes test-openclaw test-pgbouncer torture fuzz bench bench-others check format vectors capabilities requirements clean
 
 help:
 	@echo "make demo    remember, recall and a proof of isolation, in a temporary folder"
 	@echo "make test    everything CI runs"
 	@echo "make test-hermes   its last part: the memory provider in a real Hermes Agent"
 	@echo "make test-openclaw   turns of a real OpenClaw; installs Node and OpenClaw into ./.openclaw (1 GB)"
+	@echo "make test-pgbouncer   a relayer behind a PgBouncer of transactions; needs that program"
 	@echo "make torture   200 kills, broken disks, clocks and endpoints, and a proof; TORTURE=\"--kills 20\" is shorter"
 	@echo "make fuzz    10 minutes for each reader of foreign bytes; FUZZ=\"unlock --minutes 1\" is shorter"
+	@echo "make bench   measures speed against baselines of the same run; BENCH=\"recall --quick\" is less"
+	@echo "make bench-others   ... against mem0 and memsearch, installed into ./.venv-bench (500 MB)"
 	@echo "make serve   a relayer in the foreground, data in ./data"
 	@echo "make setup   only the set-up: .venv/bin/relayer and .venv/bin/memrelay"
 
@@ -27,7 +30,12 @@ demo: setup
 serve: setup
 	@exec $(BIN)/relayer serve --data-dir data
 
-test: .venv/.dev .venv/.model
+# The tests that reach every branch of the request checks and the cryptography: measuring makes
+# them half as slow again, so the others are not measured.
+COVERING := $(patsubst %,tests/test_%.py, checks sealed sui vectors announcing collection \
+	hidden_keys moving_epochs proof rebuild_states registration rotation states webhooks)
+
+test: .venv/.dev .venv/.model .venv-swift/.ready
 	@echo "[1/6] format"
 	@$(BIN)/ruff format --check --quiet .
 	@echo "[2/6] lint"
@@ -42,9 +50,10 @@ test: .venv/.dev .venv/.model
 	@$(BIN)/python -m tests.generate_capabilities --check
 	@echo "[6/6] tests"
 	@rm -f .coverage .coverage.*
-	@$(BIN)/python -m pytest -n $(WORKERS) --cov=relayer --cov-branch --cov-report=
+	@$(BIN)/python -m pytest -n $(WORKERS) --cov=relayer --cov-branch --cov-report= $(COVERING)
 	@echo "branch coverage of the request checks and the cryptography must be complete:"
 	@$(BIN)/coverage report --include='relayer/checks.py,relayer/sui.py,relayer/sealed/*' --fail-under=100
+	@$(BIN)/python -m pytest -n $(WORKERS) $(addprefix --ignore=,$(COVERING))
 	@$(MAKE) --no-print-directory test-hermes
 
 # OpenClaw refuses to be installed by another Node than it runs on: one of its own comes first.
@@ -63,6 +72,12 @@ test-openclaw: .venv/.dev .venv/.model .openclaw/.installed
 	@PATH=$(OPENCLAW_PROGRAMS):$$PATH $(NPM_INSTALL) --prefix $(OPENCLAW) openclaw@2026.9.6
 	@touch $@
 
+# PgBouncer is no Python package; the system's package manager has it.
+test-pgbouncer: .venv/.dev .venv/.model
+	@command -v pgbouncer >/dev/null || test -x /usr/sbin/pgbouncer || \
+		{ echo "test-pgbouncer needs the program pgbouncer"; exit 1; }
+	@$(BIN)/python -m pytest -q tests/pooler/pgbouncer.py
+
 torture: .venv/.dev
 	@$(BIN)/python -m tests.torture $(TORTURE)
 
@@ -70,6 +85,15 @@ FUZZ ?= --minutes 10
 
 fuzz: .venv/.dev
 	@$(BIN)/python -m tests.fuzz $(FUZZ)
+
+BENCH_OUT := --json build/bench.json --svg build/bench.svg
+
+bench: .venv/.model
+	@mkdir -p build
+	@$(BIN)/python -m bench $(BENCH_OUT) $(BENCH)
+
+bench-others: .venv/.model .venv-bench/.ready
+	@$(BIN)/python -m bench others $(BENCH)
 
 test-hermes: .venv/.dev .venv/.model .venv-hermes/.ready
 	@echo "the memory provider in a real Hermes Agent:"
@@ -94,6 +118,8 @@ requirements: .venv/.dev
 	$(COMPILE) -o $(REQUIREMENTS)/runtime.txt $(REQUIREMENTS)/runtime.in pyproject.toml client/pyproject.toml
 	$(COMPILE) -o $(REQUIREMENTS)/dev.txt $(REQUIREMENTS)/dev.in
 	$(COMPILE) -o $(REQUIREMENTS)/hermes.txt $(REQUIREMENTS)/hermes.in client/pyproject.toml
+	$(COMPILE) -o $(REQUIREMENTS)/swift.txt $(REQUIREMENTS)/swift.in
+	$(COMPILE) -o $(REQUIREMENTS)/bench.txt $(REQUIREMENTS)/bench.in
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -127,5 +153,19 @@ requirements: .venv/.dev
 		--root-user-action ignore --no-build-isolation -e client
 	@touch $@
 
+.venv-swift/.ready: $(REQUIREMENTS)/swift.txt
+	@echo "set-up: installing OpenStack Swift into .venv-swift"
+	@$(PYTHON) -m venv --clear .venv-swift
+	@.venv-swift/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes \
+		--root-user-action ignore --no-warn-script-location -r $(REQUIREMENTS)/swift.txt
+	@touch $@
+
+.venv-bench/.ready: $(REQUIREMENTS)/bench.txt
+	@echo "set-up: installing mem0 and memsearch into .venv-bench"
+	@$(PYTHON) -m venv --clear .venv-bench
+	@.venv-bench/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes \
+		--root-user-action ignore --no-warn-script-location -r $(REQUIREMENTS)/bench.txt
+	@touch $@
+
 clean:
-	rm -rf .venv .venv-hermes .openclaw build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-hermes .venv-bench .venv-swift .openclaw build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,7 +1,7 @@
 """Runs the revisions on one asyncpg connection, one transaction each.
 
-Not here: where the database is and who may migrate it now (`relayer.database.migrate` hands in a
-URL and holds the lock).
+Not here: where the database is and who may migrate it now (`relayer.database.migrate` hands in
+asyncpg's arguments and holds the lock).
 """
 
 import asyncio
@@ -18,9 +18,11 @@ def _run(connection: Connection) -> None:
 
 
 async def _main() -> None:
-    url = context.config.attributes["url"]
-    connect_args = context.config.attributes.get("connect_args", {})
-    engine = create_async_engine(url, poolclass=pool.NullPool, connect_args=connect_args)
+    # A URL would have to say asyncpg's options, those of TLS among them, in SQLAlchemy's words.
+    connect_args = context.config.attributes["connect_args"]
+    engine = create_async_engine(
+        "postgresql+asyncpg://", poolclass=pool.NullPool, connect_args=connect_args
+    )
     try:
         async with engine.connect() as connection:
             await connection.run_sync(_run)

@@ -8,7 +8,7 @@ Exit codes: 0 done; 1 it failed, or what was checked does not hold; 2 the call n
 import click
 
 from relayer import __version__
-from relayer.commands import accounts, installation, upkeep
+from relayer.commands import accounts, blobs, installation, upkeep
 from relayer.process import forbid_core_files
 
 
@@ -25,6 +25,7 @@ for _command in (
     accounts.key,
     installation.identity_group,
     installation.model_group,
+    blobs.blobs_group,
     upkeep.check_command,
     upkeep.rebuild_command,
     upkeep.reindex_command,

@@ -77,6 +77,7 @@ def build_app(
         "asking": services.asking,
         "accounts": storage.accounts,
         "custody": storage.custody,
+        "announcements": storage.announcements,
         "database": storage.database,
         "identity": storage.identity,
         "proof": Proof(
@@ -168,6 +169,7 @@ def _lifespan(storage: Storage, services: Services, clock: Clock) -> Any:
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
         await rebuild_lost(storage, clock, only_if_empty=True)
+        await storage.announcements.announce()
         tasks = [
             asyncio.create_task(services.worker.run()),
             asyncio.create_task(services.delivery.run()),

@@ -1,6 +1,7 @@
 """Where sealed bytes live: in PostgreSQL beside their rows, or in a local folder.
 
-Not here: what the bytes mean (`sealed.envelope`) and who may read them (`memory.py`).
+Not here: buckets (`buckets.py`), what the bytes mean (`sealed.envelope`) and who may read them
+(`memory.py`).
 
 - Objects are named by the hash of their bytes, per account, written once and never changed.
 - Every read checks the name, so a store that alters a byte is noticed, not believed.
@@ -25,8 +26,8 @@ from relayer.sealed.primitives import CryptoError
 
 LIST_PAGE: Final = 500
 _TEMPORARY: Final = ".new-"
-_NEWEST: Final = "newest"
-_ACCOUNT: Final = re.compile("[0-9a-f]{64}")
+NEWEST: Final = "newest"
+ACCOUNT: Final = re.compile("[0-9a-f]{64}")
 
 
 class BlobStore(Protocol):
@@ -203,27 +204,27 @@ class FolderStore:
 
     def _accounts(self) -> list[AccountId]:
         names = sorted(path.name for path in self._folder.iterdir() if path.is_dir())
-        return [AccountId(bytes.fromhex(name)) for name in names if _ACCOUNT.fullmatch(name)]
+        return [AccountId(bytes.fromhex(name)) for name in names if ACCOUNT.fullmatch(name)]
 
     def _mark(self, account: AccountId, seq: int) -> None:
         if seq > self._marked(account):
-            path = self._folder / account.hex() / _NEWEST
+            path = self._folder / account.hex() / NEWEST
             path.parent.mkdir(mode=0o700, exist_ok=True)
             _replace(path, str(seq).encode())
 
     def _marked(self, account: AccountId) -> int:
         with suppress(FileNotFoundError, ValueError):  # a damaged mark is none
-            return int((self._folder / account.hex() / _NEWEST).read_bytes())
+            return int((self._folder / account.hex() / NEWEST).read_bytes())
         return 0
 
 
 def _names_in(folder: Path) -> list[str]:
     with suppress(FileNotFoundError):
-        return sorted(f.name for f in folder.iterdir() if _is_name(f.name))
+        return sorted(f.name for f in folder.iterdir() if is_name(f.name))
     return []
 
 
-def _is_name(name: str) -> bool:
+def is_name(name: str) -> bool:
     """Whether a file is a blob rather than a leftover of a crash or a stranger's."""
     try:
         blob_hash(name)

@@ -4,7 +4,7 @@ Not here: who may act where (`accounts.py`), formats (`sealed.unlock`, `sealed.g
 
 - A request uses only keys of its own unlock header or of the custodian grant; the ring serves
   background work alone.
-- Unlock keys and the ring live in this process's memory, are bounded, and forget on time.
+- The ring lives in this process's memory, is bounded, and forgets on time.
 """
 
 import hashlib
@@ -23,14 +23,9 @@ from relayer.sealed.grants import Chain, ScopeEntry, oldest_epoch, open_grant
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Root
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import sign_statement
-from relayer.sealed.unlock import (
-    UnknownUnlockKey,
-    Unlock,
-    UnlockKey,
-    generate_unlock_key,
-    open_unlock,
-)
+from relayer.sealed.unlock import UnknownUnlockKey, Unlock, open_unlock
 from relayer.settings import Limits
+from relayer.unlocking import MadeKeys, UnlockKeys
 
 UNLOCKS_MAX: Final = 10_000
 ROOTS_MAX: Final = 10_000
@@ -94,21 +89,27 @@ class Custody:
     """Opens custodian grants and unlock headers, and keeps lent keys for background work."""
 
     def __init__(
-        self, *, accounts: Accounts, namespaces: Namespaces, identity: Identity, clock: Clock
+        self,
+        *,
+        accounts: Accounts,
+        namespaces: Namespaces,
+        identity: Identity,
+        clock: Clock,
+        unlock_keys: UnlockKeys | None = None,
     ) -> None:
         self._accounts = accounts
         self._namespaces = namespaces
         self._identity = identity
         self._clock = clock
-        self._unlock_keys: dict[bytes, UnlockKey] = {}
+        self._unlock_keys = unlock_keys or MadeKeys()
         self._opened: OrderedDict[bytes, Unlock] = OrderedDict()
         self._ring = KeyRing()
         self._roots: OrderedDict[bytes, RootKeys] = OrderedDict()
 
     def statement(self) -> bytes:
-        """The signed `relayer` statement with the unlock keys that live now."""
+        """The signed `relayer` statement with this process's own unlock keys that live now."""
         now_ms = to_ms(self._clock())
-        keys = self._live_unlock_keys(now_ms)
+        keys = self._unlock_keys.live(now_ms)
         return sign_statement(
             self._identity,
             issued_ms=now_ms,
@@ -122,7 +123,7 @@ class Custody:
             NotAllowed: `unlock_rejected`.
             Misdirected: the header is for keys this process does not hold.
         """
-        chain = await self._accounts.chain(access.account)
+        chain = await self._accounts.chain(access.account, serial=access.serial)
         if (roots := self._root_keys(chain)) is not None:
             return roots, False
         if header is None:
@@ -188,16 +189,6 @@ class Custody:
                 self._roots.popitem(last=False)
         return self._roots[cached]
 
-    def _live_unlock_keys(self, now_ms: int) -> dict[bytes, UnlockKey]:
-        """The unlock keys by kid; a new one is made in time for the old one's overlap."""
-        live = {k: v for k, v in self._unlock_keys.items() if v.not_after_ms > now_ms}
-        overlap_ms = Limits.unlock_key_overlap_s * 1000
-        if all(key.not_after_ms - now_ms <= overlap_ms for key in live.values()):
-            fresh = generate_unlock_key(not_after_ms=now_ms + Limits.unlock_key_life_s * 1000)
-            live[fresh.kid] = fresh
-        self._unlock_keys = live
-        return live
-
     def _open(self, access: Access, header: str) -> Unlock:
         """The opened header; reused within its life, since clients send one for many requests."""
         now_ms = to_ms(self._clock())
@@ -208,7 +199,7 @@ class Custody:
         if unlock is None or abs(now_ms - unlock.issued_ms) > Limits.clock_skew_s_max * 1000:
             unlock = open_unlock(
                 header,
-                unlock_keys=self._live_unlock_keys(now_ms),
+                unlock_keys=self._unlock_keys.live(now_ms),
                 relayer=self._identity.public_key,
                 account=access.account,
                 sender=access.key,

@@ -19,8 +19,8 @@ from relayer.embedding import building, model
 from relayer.errors import RelayerError, Unavailable
 from relayer.identity import IdentityError
 from relayer.postgres.embedded import PostgresError
-from relayer.running import running_url
-from relayer.sealed.keys import account_text
+from relayer.running import running_url, running_workers
+from relayer.sealed.keys import AccountId, account_text
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import open_receipt
 from relayer.settings import Settings, SettingsError
@@ -79,6 +79,7 @@ async def _storage(settings: Settings, key: str, clock: Clock) -> list[Finding]:
             found = [
                 _finding("database", True, f"schema {head()}, answering"),
                 await _clock(storage, clock),
+                await _blobs(storage, settings),
                 await _identity(storage),
                 await _index(storage, settings),
             ]
@@ -97,6 +98,16 @@ async def _clock(storage: Storage, clock: Clock) -> Finding:
     skew_s = abs((now - told).total_seconds())
     detail = f"{rfc3339(now)}, {skew_s:.0f} s off the database's"
     return _finding("clock", skew_s <= CLOCK_SKEW_S_MAX, detail, "sudo timedatectl set-ntp true")
+
+
+async def _blobs(storage: Storage, settings: Settings) -> Finding:
+    """Whether the blob store answers."""
+    do = "look at RELAYER_BLOB_STORE, what it names, and the RELAYER_S3_ variables of a bucket"
+    try:
+        await storage.blobs.marked(AccountId(bytes(32)))
+    except Unavailable as error:
+        return _finding("blobs", False, f"{settings.blob_store}: {error.message}", do)
+    return _finding("blobs", True, f"{settings.blob_store}, answering")
 
 
 async def _identity(storage: Storage) -> Finding:
@@ -164,8 +175,9 @@ def _embedder(settings: Settings) -> Finding:
 
 
 def _server(settings: Settings) -> Finding:
-    url = running_url(settings.data_dir)
-    return _finding("server", url is not None, url or "not running", "relayer serve")
+    url, workers = running_url(settings.data_dir), running_workers(settings.data_dir)
+    detail = f"{url}, {workers} workers" if workers > 1 else url or "not running"
+    return _finding("server", url is not None, detail, "relayer serve")
 
 
 def as_text(findings: list[Finding]) -> str:

@@ -10,6 +10,7 @@ nothing of this.
   store is told how far the account's history has come by then.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -30,6 +31,7 @@ log = logging.getLogger("relayer.outbox")
 GRACE: Final = timedelta(minutes=10)  # far beyond the deadline of the request that put a blob
 PAGE: Final = 100
 RESISTING_MAX: Final = 1_000  # a store that is away refuses all
+RESISTING_S: Final = 60.0  # and may take its time for each
 
 
 class Outbox:
@@ -94,6 +96,7 @@ class Outbox:
         """
         refused: Unavailable | None = None
         resisting = 0
+        until = asyncio.get_running_loop().time() + RESISTING_S
         while True:
             # Longest due first: those that resist come first again, and are stepped over.
             due = await outbox_rows.due_deletions(
@@ -104,6 +107,8 @@ class Outbox:
                     await self._delete(account, blob_id)
                 except Unavailable as error:
                     refused, resisting = error, resisting + 1
+                    if asyncio.get_running_loop().time() > until:
+                        raise
             if len(due) < PAGE or resisting >= RESISTING_MAX:
                 break
         if refused is not None:

@@ -1,75 +1,215 @@
 """The serving process: settings in, one ready line out, a clean end on SIGINT and SIGTERM.
 
-Not here: the application (`app.py`) and the command line (`__main__.py`).
+Not here: the application (`app.py`), the command line (`__main__.py`), several of it (`workers`).
+
+- A process that leaves answers what still arrives by its connections, and tells each of them so:
+  a client that hears it connects anew, to whoever listens by then, and no request is lost.
 """
 
 import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Iterator
-from typing import Final
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import uvicorn
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from relayer.accepting import Door
 from relayer.app import build_app
 from relayer.connections import Bounds, bounded
 from relayer.process import forbid_core_files
 from relayer.running import announced
-from relayer.settings import Limits, Settings
-from relayer.storage import opened
+from relayer.settings import Limits, Settings, SettingsError
+from relayer.storage import Storage, opened
 
 log = logging.getLogger("relayer")
 
 KEEP_ALIVE_S: Final = 75
 GRACE_S: Final = 10
+LEAVE_S: Final = 10  # until a connection that nobody uses is closed all the same
+_POLL_S: Final = 0.05
+
+
+@dataclass
+class Ending:
+    """How a process is asked to end: at once, or when its connections have been told."""
+
+    now: asyncio.Event = field(default_factory=asyncio.Event)
+    leaving: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def end(self) -> None:
+        """Answer what is under way, and nothing more."""
+        self.leaving.set()
+        self.now.set()
+
+    def leave(self) -> None:
+        """Take no new connections, and end when those there are were told."""
+        self.leaving.set()
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handling, which would end the process before the database."""
+    """uvicorn without its signal handling, which would end the process before the database.
+
+    With `shared` sockets it takes its share of the connections only.
+    """
+
+    def __init__(self, config: uvicorn.Config, *, shared: bool) -> None:
+        super().__init__(config)
+        self._shared = shared
+        self._doors: list[Door] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin, and let connections in."""
+        await super().startup([] if self._shared else sockets)
+        if self._shared:
+            self._doors = [
+                Door(one, protocol=self._connection, inside=lambda: len(self._connections))
+                for one in sockets or []
+            ]
+
+    @property
+    def _connections(self) -> set[Any]:
+        return self.server_state.connections
+
+    def _connection(self) -> asyncio.Protocol:
+        made: Any = self.config.http_protocol_class
+        protocol: asyncio.Protocol = made(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to `serve`."""
         yield
 
+    async def part(self, now: asyncio.Event) -> None:
+        """Take no new connections; return when the others are gone, or have had their time."""
+        for server in self.servers:
+            server.close()
+        for door in self._doors:
+            await door.close()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + LEAVE_S
+        while self._connections and loop.time() < deadline:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(now.wait(), _POLL_S)
+                return
+
+
+class _Parting:
+    """ASGI middleware: every answer of a process that leaves closes its connection."""
+
+    def __init__(self, app: ASGIApp, *, leaving: asyncio.Event) -> None:
+        self._app = app
+        self._leaving = leaving
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, and close behind the answer."""
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start" and self._leaving.is_set():
+                message["headers"] = [*message["headers"], (b"connection", b"close")]
+            await send(message)
+
+        await self._app(scope, receive, sent)
+
 
 async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; calls `ready` with the URL once requests are accepted."""
+    """Serve until SIGINT or SIGTERM; calls `ready` with the URL once requests are accepted.
+
+    Raises:
+        SettingsError: nobody can listen there.
+    """
     forbid_core_files()
-    stop = asyncio.Event()
+    ending = Ending()
+    end_on_signals(ending.end)
+    with bound(settings) as sockets:
+        url = url_of(settings, sockets)
+        async with opened(settings) as storage:
+            with contextlib.ExitStack() as told:
+
+                def begun() -> None:
+                    told.enter_context(announced(settings.data_dir, url))
+                    ready(url)
+
+                await attend(storage, settings, sockets, ending, begun)
+
+
+async def attend(
+    storage: Storage,
+    settings: Settings,
+    sockets: Sequence[socket.socket],
+    ending: Ending,
+    ready: Callable[[], None],
+    *,
+    shared: bool = False,
+) -> None:
+    """Answer what comes in by these sockets until asked to end; calls `ready` when it does.
+
+    With `shared` other processes listen by them as well.
+    """
+    server = _Server(_config(storage, settings, ending), shared=shared)
+    serving = asyncio.create_task(server.serve(sockets=list(sockets)))
+    asked = asyncio.create_task(ending.leaving.wait())
+    try:
+        await _until_started(server, serving)
+        ready()
+        await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if not serving.done():
+            await server.part(ending.now)
+    finally:
+        server.should_exit = True
+        asked.cancel()
+        await serving
+
+
+def end_on_signals(end: Callable[[], None]) -> None:
+    """Call this on SIGINT and SIGTERM."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    async with opened(settings) as storage:
-        server = _Server(
-            uvicorn.Config(
-                build_app(storage, settings, stopping=stop),
-                host=settings.host,
-                port=settings.port,
-                http=bounded(bounds_of(settings)),
-                ws="none",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                timeout_keep_alive=KEEP_ALIVE_S,
-                timeout_graceful_shutdown=GRACE_S,
-                lifespan="on",
-            )
-        )
-        task = asyncio.create_task(server.serve())
-        ended = asyncio.create_task(stop.wait())
+        loop.add_signal_handler(number, end)
+
+
+@contextlib.contextmanager
+def bound(settings: Settings) -> Iterator[list[socket.socket]]:
+    """Sockets of every address of the host, on one port; nobody is heard by them yet.
+
+    Raises:
+        SettingsError: an address is not this machine's, or taken.
+    """
+    port = settings.port
+    with contextlib.ExitStack() as held:
+        sockets = []
         try:
-            await _until_started(server, task)
-            url = _url(settings.host, server)
-            with announced(settings.data_dir, url):
-                ready(url)
-                await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            server.should_exit = True
-            ended.cancel()
-            await task
+            for family, kind, protocol, _, address in socket.getaddrinfo(
+                settings.host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            ):
+                one = held.enter_context(socket.socket(family, kind, protocol))
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                one.bind((address[0], port, *address[2:]))
+                port = one.getsockname()[1]
+                sockets.append(one)
+        except OSError as error:
+            where = f"{settings.host or 'any address'}, port {port}"
+            reason = error.strerror or type(error).__name__
+            raise SettingsError(
+                f"RELAYER_HOST and RELAYER_PORT: cannot listen at {where}: {reason}"
+            ) from None
+        yield sockets
+
+
+def url_of(settings: Settings, sockets: Sequence[socket.socket]) -> str:
+    """Where clients on this machine, or of its network, find it."""
+    port = sockets[0].getsockname()[1]
+    shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{shown}:{port}"
 
 
 def bounds_of(settings: Settings) -> Bounds:
@@ -82,15 +222,25 @@ def bounds_of(settings: Settings) -> Bounds:
     )
 
 
+def _config(storage: Storage, settings: Settings, ending: Ending) -> uvicorn.Config:
+    app: Any = build_app(storage, settings, stopping=ending.leaving)
+    return uvicorn.Config(
+        _Parting(app, leaving=ending.leaving),
+        http=bounded(bounds_of(settings)),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+        lifespan="on",
+    )
+
+
 async def _until_started(server: uvicorn.Server, task: "asyncio.Task[None]") -> None:
     while not server.started:
         if task.done():
             task.result()
             raise SystemExit(1)
         await asyncio.sleep(0.01)
-
-
-def _url(host: str, server: uvicorn.Server) -> str:
-    port = server.servers[0].sockets[0].getsockname()[1]
-    shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{port}"

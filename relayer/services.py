@@ -251,7 +251,12 @@ def build_services(
         custody=storage.custody,
         namespaces=storage.namespaces,
         outbox=storage.outbox,
-        chores=(expiry.expire, closing.purge, collector.collect),
+        chores=(
+            storage.announcements.announce,
+            expiry.expire,
+            closing.purge,
+            collector.collect,
+        ),
         clock=clock,
     )
     manual = Manual(

@@ -5,9 +5,12 @@ variables and `deploy/env.example`. It reads neither the environment nor files: 
 hands the values in.
 """
 
+import re
 from dataclasses import dataclass, field, fields
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
 REGISTRATION_TOKEN_CHARACTERS_MIN: Final = 16  # what request limits keep from being guessed
 
@@ -28,12 +31,29 @@ class Settings:
     data_dir: Path = setting(Path("data"), "folder of the embedded database, keys and model")
     host: str = setting("127.0.0.1", "address to listen on")
     port: int = setting(8000, "port to listen on; 0 picks a free one", low=0)
+    workers: int = setting(1, "serving processes; SIGHUP replaces several one by one", low=1)
     public_url: str = setting("", "URL clients reach this relayer by; its path is not signed")
     trusted_proxies: str = setting("", "comma-separated addresses whose X-Forwarded-* count")
     database_url: str = setting("", "PostgreSQL to use instead of the embedded one")
-    database_connections: int = setting(10, "size of the connection pool", low=2)
+    database_direct_url: str = setting(
+        "", "the same database past a pooler; set: RELAYER_DATABASE_URL is one of transactions"
+    )
+    database_connections: int = setting(10, "connections of one process", low=2)
+    database_timeout_s: float = setting(10.0, "deadline of one statement", unit="s", low=0.1)
     key_file: str = setting("", "file of the relayer's identity; empty: <data-dir>/relayer.key")
-    blob_store: str = setting("postgres", "where blobs live: postgres, or file:PATH")
+    blob_store: str = setting(
+        "postgres", "where blobs live: postgres, file:PATH, or s3://BUCKET/PREFIX"
+    )
+    blob_cache_bytes: int = setting(
+        32 * 2**20, "sealed bytes of a bucket kept in memory by one process", unit="bytes", low=0
+    )
+    s3_endpoint: str = setting("", "URL of the store that has the bucket; empty: Amazon's")
+    s3_region: str = setting("us-east-1", "region of the bucket")
+    s3_access_key_id: str = setting("", "name of the key that opens the bucket")
+    s3_secret_access_key: str = setting("", "that key")
+    s3_plain_http: Literal["loopback", "anywhere"] = setting(
+        "loopback", "where the endpoint may be without TLS"
+    )
     registration: Literal["auto", "open", "token", "closed"] = setting(
         "auto", "who may create accounts over HTTP; auto: open on loopback only, else token"
     )
@@ -82,8 +102,12 @@ class Settings:
                 raise SettingsError(f"{variable(item.name)} must be at least {low}")
         if self.port > 65535:
             raise SettingsError("RELAYER_PORT must be at most 65535")
-        if not (self.blob_store == "postgres" or self.blob_store.startswith("file:")):
-            raise SettingsError("RELAYER_BLOB_STORE is postgres or file:PATH")
+        if self.blob_store.startswith("s3:"):
+            _ = self.bucket
+        elif not (self.blob_store == "postgres" or self.blob_store.startswith("file:")):
+            raise SettingsError("RELAYER_BLOB_STORE is postgres, file:PATH or s3://BUCKET/PREFIX")
+        if self.database_direct_url and not self.database_url:
+            raise SettingsError("RELAYER_DATABASE_DIRECT_URL needs RELAYER_DATABASE_URL")
         if self.registration == "token" and not self.registration_token:
             raise SettingsError("RELAYER_REGISTRATION=token needs RELAYER_REGISTRATION_TOKEN")
         if 0 < len(self.registration_token) < REGISTRATION_TOKEN_CHARACTERS_MIN:
@@ -95,12 +119,93 @@ class Settings:
         if self.embedding_dim > Limits.embedding_dim_max:
             raise SettingsError(f"RELAYER_EMBEDDING_DIM must be at most {Limits.embedding_dim_max}")
 
+    @property
+    def bucket(self) -> "Bucket":
+        """The bucket that `blob_store` names.
+
+        Raises:
+            SettingsError: it names none, or one that cannot be reached safely.
+        """
+        named = _BUCKET.fullmatch(self.blob_store)
+        prefix = (named and named["prefix"]) or ""
+        if named is None or {".", ".."} & set(prefix.split("/")):
+            raise SettingsError("RELAYER_BLOB_STORE names no bucket: s3://BUCKET/PREFIX")
+        if not (self.s3_access_key_id and self.s3_secret_access_key):
+            raise SettingsError(
+                "a bucket needs RELAYER_S3_ACCESS_KEY_ID and RELAYER_S3_SECRET_ACCESS_KEY"
+            )
+        if _REGION.fullmatch(self.s3_region) is None:
+            raise SettingsError("RELAYER_S3_REGION is letters, digits and hyphens")
+        endpoint = self.s3_endpoint or f"https://s3.{self.s3_region}.amazonaws.com"
+        _check_endpoint(endpoint, plain_anywhere=self.s3_plain_http == "anywhere")
+        return Bucket(
+            name=named["name"],
+            prefix=prefix,
+            endpoint=endpoint.rstrip("/"),
+            region=self.s3_region,
+            access_key_id=self.s3_access_key_id,
+            secret_access_key=self.s3_secret_access_key,
+        )
+
     def __repr__(self) -> str:
         shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in SECRET}
         return f"Settings({shown})"
 
 
-SECRET: Final = frozenset({"registration_token", "metrics_token", "openai_api_key", "database_url"})
+SECRET: Final = frozenset(
+    {
+        "registration_token",
+        "metrics_token",
+        "openai_api_key",
+        "database_url",
+        "database_direct_url",
+        "s3_secret_access_key",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """Where a bucket is, and the key that opens it."""
+
+    name: str
+    prefix: str
+    endpoint: str
+    region: str
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+
+
+_BUCKET: Final = re.compile(
+    r"s3://(?P<name>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[\w.-]+(?:/[\w.-]+)*)?/?)?",
+    re.ASCII,
+)
+_REGION: Final = re.compile("[a-zA-Z0-9-]{1,64}")
+
+
+def _check_endpoint(url: str, *, plain_anywhere: bool) -> None:
+    """Refuse what is no plain URL of a server, and one without TLS that is far away."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
+        raise SettingsError("RELAYER_S3_ENDPOINT is no URL of a server")
+    if parts.username is not None or parts.password is not None:
+        raise SettingsError("RELAYER_S3_ENDPOINT holds a key, which has settings of its own")
+    if parts.scheme == "http" and not plain_anywhere and not _is_loopback(host):
+        raise SettingsError(
+            "RELAYER_S3_ENDPOINT is without TLS and not on this machine;"
+            " RELAYER_S3_PLAIN_HTTP=anywhere lets it be"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def variable(name: str) -> str:

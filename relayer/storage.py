@@ -10,14 +10,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from relayer.accounts import Accounts
+from relayer.announcing import Announcements
+from relayer.blob_cache import CachedStore
 from relayer.blobs import BlobStore, FolderStore, PostgresStore
+from relayer.buckets import BucketStore
 from relayer.clock import Clock, utc_now
 from relayer.closing import Closing
 from relayer.custody import Custody
-from relayer.database.migrate import head, migrate, revision
+from relayer.database.migrate import head, migrate, refuse_pooler, revision
 from relayer.database.pool import Database
 from relayer.eraser import Eraser
 from relayer.identity import load_identity, load_succession, refuse_interrupted
@@ -28,13 +31,16 @@ from relayer.replay import Replay
 from relayer.sealed.keys import Identity, PublicKey
 from relayer.sealed.succession import keys_of
 from relayer.settings import Settings
+from relayer.unlocking import UnlockKeys
+
+STORE_SHARE: Final = 0.6  # of a request's time that one use of a bucket may take
 
 
 @dataclass(frozen=True)
 class Storage:
     """What the server and the command line share: database, blobs, identity, accounts."""
 
-    connect_args: dict[str, Any]
+    connect_args: dict[str, Any]  # asyncpg's, to a session of one's own
     database: Database
     blobs: BlobStore
     outbox: Outbox
@@ -43,6 +49,7 @@ class Storage:
     accounts: Accounts
     namespaces: Namespaces
     custody: Custody
+    announcements: Announcements
 
     @property
     def relayers(self) -> tuple[PublicKey, ...]:
@@ -60,11 +67,16 @@ class NotInstalled(Exception):
 
 @asynccontextmanager
 async def opened(
-    settings: Settings, clock: Clock = utc_now, *, rotating: bool = False
+    settings: Settings,
+    clock: Clock = utc_now,
+    *,
+    rotating: bool = False,
+    unlock_keys: UnlockKeys | None = None,
 ) -> AsyncIterator[Storage]:
     """Storage on a migrated database; the embedded server is started and stopped with it.
 
-    What a database that was set back has forgotten is repeated first.
+    What a database that was set back has forgotten is repeated first. Without `unlock_keys` the
+    process makes its own.
 
     Raises:
         Unavailable: the blob store is away.
@@ -76,9 +88,11 @@ async def opened(
     if not rotating:
         refuse_interrupted(key_path(settings))
     identity = load_identity(key_path(settings))
-    async with _connect_args(settings) as (connect_args, url):
-        await migrate(connect_args, url)
-        async with _connected(settings, connect_args, identity, clock) as storage:
+    async with _connect_args(settings) as connect_args:
+        if settings.database_url and not settings.database_direct_url:
+            await refuse_pooler(connect_args)
+        await migrate(connect_args)
+        async with _connected(settings, connect_args, identity, clock, unlock_keys) as storage:
             await replay_on(storage, clock).catch_up()
             yield storage
 
@@ -99,7 +113,7 @@ async def as_found(settings: Settings, clock: Clock = utc_now) -> AsyncIterator[
             )
     refuse_interrupted(key_path(settings))
     identity = load_identity(key_path(settings))
-    async with _connect_args(settings) as (connect_args, _):
+    async with _connect_args(settings) as connect_args:
         present, needed = await revision(connect_args), head()
         if present != needed:
             newer = present is not None and present > needed
@@ -118,28 +132,36 @@ def key_path(settings: Settings) -> Path:
 
 @asynccontextmanager
 async def _connected(
-    settings: Settings, connect_args: dict[str, Any], identity: Identity, clock: Clock
+    settings: Settings,
+    connect_args: dict[str, Any],
+    identity: Identity,
+    clock: Clock,
+    unlock_keys: UnlockKeys | None = None,
 ) -> AsyncIterator[Storage]:
-    database = await Database.connect(connect_args, connections=settings.database_connections)
+    pooled = bool(settings.database_direct_url)
+    database = await Database.connect(
+        {"dsn": settings.database_url} if pooled else connect_args,
+        connections=settings.database_connections,
+        timeout_s=settings.database_timeout_s,
+        pooled=pooled,
+    )
     try:
         succession = load_succession(key_path(settings))
-        yield storage_on(settings, connect_args, database, identity, clock, succession)
+        yield storage_on(settings, connect_args, database, identity, clock, succession, unlock_keys)
     finally:
         await database.close()
 
 
 @asynccontextmanager
-async def _connect_args(settings: Settings) -> AsyncIterator[tuple[dict[str, Any], str]]:
-    """asyncpg's arguments and SQLAlchemy's URL of the database."""
+async def _connect_args(settings: Settings) -> AsyncIterator[dict[str, Any]]:
+    """asyncpg's arguments of the database's server itself."""
     if settings.database_url:
-        scheme, _, rest = settings.database_url.partition("://")
-        del scheme
-        yield {"dsn": settings.database_url}, f"postgresql+asyncpg://{rest}"
+        yield {"dsn": settings.database_direct_url or settings.database_url}
         return
     async with EmbeddedPostgres(data_dir=settings.data_dir) as server:
         watch = asyncio.create_task(server.keep_up())
         try:
-            yield server.connect_args, server.sqlalchemy_url
+            yield server.connect_args
         finally:
             watch.cancel()
             await asyncio.wait({watch})
@@ -173,6 +195,18 @@ def replay_on(storage: Storage, clock: Clock) -> Replay:
     )
 
 
+def blobs_on(settings: Settings, database: Database) -> BlobStore:
+    """The blob store that the settings name."""
+    kind, _, place = settings.blob_store.partition(":")
+    if kind == "file":
+        return FolderStore(folder=Path(place))
+    if kind == "s3":
+        deadline_s = STORE_SHARE * settings.request_timeout_s
+        bucket = BucketStore(bucket=settings.bucket, deadline_s=deadline_s)
+        return CachedStore(store=bucket, bytes_max=settings.blob_cache_bytes)
+    return PostgresStore(database=database)
+
+
 def storage_on(
     settings: Settings,
     connect_args: dict[str, Any],
@@ -180,15 +214,20 @@ def storage_on(
     identity: Identity,
     clock: Clock,
     succession: tuple[bytes, ...] = (),
+    unlock_keys: UnlockKeys | None = None,
 ) -> Storage:
     """Storage on a database that is connected and migrated."""
-    blobs: BlobStore = PostgresStore(database=database)
-    if settings.blob_store.startswith("file:"):
-        blobs = FolderStore(folder=Path(settings.blob_store.removeprefix("file:")))
+    blobs = blobs_on(settings, database)
     outbox = Outbox(database=database, blobs=blobs, clock=clock)
     accounts = Accounts(database=database, outbox=outbox, identity=identity, clock=clock)
     namespaces = Namespaces(database=database, outbox=outbox, identity=identity, clock=clock)
-    custody = Custody(accounts=accounts, namespaces=namespaces, identity=identity, clock=clock)
+    custody = Custody(
+        accounts=accounts,
+        namespaces=namespaces,
+        identity=identity,
+        clock=clock,
+        unlock_keys=unlock_keys,
+    )
     return Storage(
         connect_args=connect_args,
         database=database,
@@ -199,4 +238,7 @@ def storage_on(
         accounts=accounts,
         namespaces=namespaces,
         custody=custody,
+        announcements=Announcements(
+            database=database, custody=custody, identity=identity, clock=clock
+        ),
     )

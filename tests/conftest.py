@@ -4,6 +4,7 @@ A template database is migrated once; each test gets a copy of it.
 """
 
 import os
+import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -29,6 +30,22 @@ from relayer.storage import Storage, storage_on
 from tests.model_fixture import model_folder
 from tests.processes import RunningRelayer, running_relayer
 from tests.services import Bench, bench_on
+from tests.swift import Swift, running_swift
+
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES_MIN = 4 * 2**30
+
+
+def pytest_configure() -> None:
+    """Put the folders of tests into memory: a copy of a database is hundreds of files."""
+    if not MEMORY.is_dir() or not os.access(MEMORY, os.W_OK):
+        return
+    found = os.statvfs(MEMORY)
+    [available_kib] = re.findall(r"MemAvailable: +(\d+)", Path("/proc/meminfo").read_text())
+    room = min(int(available_kib) * 1024, found.f_bavail * found.f_frsize)
+    runs_programs = not found.f_flag & os.ST_NOEXEC  # some tests write one and run it
+    if runs_programs and room >= MEMORY_BYTES_MIN:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +70,7 @@ async def postgres(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Em
 @pytest_asyncio.fixture(scope="session")
 async def template(postgres: EmbeddedPostgres) -> str:
     """Name of a migrated database to copy."""
-    await migrate(postgres.connect_args, postgres.sqlalchemy_url)
+    await migrate(postgres.connect_args)
     return str(postgres.connect_args["database"])
 
 
@@ -137,6 +154,13 @@ async def database(fresh_database: TestDatabase) -> AsyncIterator[Database]:
     database = await Database.connect(fresh_database.connect_args, connections=5)
     yield database
     await database.close()
+
+
+@pytest.fixture(scope="session")
+def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swift]:
+    """A real store behind S3's protocol, of this test process."""
+    with running_swift(tmp_path_factory.mktemp("swift")) as running:
+        yield running
 
 
 BenchMaker = Callable[..., Bench]

@@ -5,6 +5,7 @@ It owns no connection (`openai_server.py`).
 
 import json
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,6 +68,7 @@ class Step:
     body: bytes | None = None  # sent instead of a completion
     cut: int | None = None  # close the connection after so many bytes, or events of a stream
     hang: bool = False  # never answer; with `cut`, never go on from there
+    held: threading.Event | None = None  # answer when a test has set it
     drop: bool = False  # close the connection without an answer
 
 

@@ -2,18 +2,30 @@
 
 import json
 import os
+import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 START_S_MAX = 60
+LASTING_PORTS = range(10_000, 32_000)  # below those that systems hand out
+
+
+def lasting_port() -> int:
+    """A free port that no other connection is given while its server is away."""
+    for port in random.sample(LASTING_PORTS, 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("every port is taken")
 
 
 @dataclass

@@ -211,7 +211,7 @@ class Bench:
 
     async def until(self, statement: str, wanted: Any, *arguments: Any) -> None:
         """Wait until a statement's value is the wanted one."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while (found := await self.value(statement, *arguments)) != wanted:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert found == wanted

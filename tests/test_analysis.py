@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -37,7 +39,6 @@ from tests.services import OTHER, TEAM, Bench
 from tests.test_memory import COUNT, assert_chain_holds
 
 AWAY = Step(status=401)  # a failure that is not worth another attempt
-BUSY = Step(status=503, headers={"retry-after": "0.5"})  # the next attempt follows after a while
 TALK = "1. I prefer window seats on trains.\n\n2. We decided to move the launch to May."
 
 
@@ -50,7 +51,7 @@ def server() -> Iterator[OpenAIServer]:
 @pytest_asyncio.fixture
 async def model(server: OpenAIServer) -> AsyncIterator[LanguageModel]:
     language_model = LanguageModel(
-        base_url=server.base_url, api_key=API_KEY, model=CHAT_MODEL, timeout_s=5
+        base_url=server.base_url, api_key=API_KEY, model=CHAT_MODEL, timeout_s=60
     )
     yield language_model
     await language_model.close()
@@ -343,10 +344,10 @@ class TestPending:
             await thinking.services.memory.forget(caller.access, memory.id)
         await assert_chain_holds(thinking, caller.access.account)
 
-    async def busy(
+    async def late(
         self, bench: Bench, caller: Caller, server: OpenAIServer, episode: Any
     ) -> "asyncio.Task[None]":
-        """An extraction whose model has answered once that it is busy."""
+        """An extraction whose model was asked, and has not answered."""
         asked = len(server.received)
         task = asyncio.create_task(
             bench.services.analysis.extract_episode(caller.access.account, caller.keys, episode)
@@ -360,9 +361,12 @@ class TestPending:
         episode = await self.wait_for(thinking, caller, server)
         extract = thinking.services.analysis.extract_episode
         account, keys = caller.access.account, caller.keys
-        server.script(BUSY, facts("The launch moved to May."), facts("The launch is in May."))
-        late = await self.busy(thinking, caller, server, episode)
+        answered = threading.Event()
+        held = replace(facts("The launch is in May."), held=answered)
+        server.script(held, facts("The launch moved to May."))
+        late = await self.late(thinking, caller, server, episode)
         await extract(account, keys, episode)
+        answered.set()
         with pytest.raises(NotFound):
             await late
         await extract(account, keys, episode)
@@ -372,13 +376,15 @@ class TestPending:
         for by_namespace in (False, True):
             caller = await thinking.caller(await thinking.account())
             episode = await self.wait_for(thinking, caller, server)
-            server.script(BUSY, facts("The launch moved to May."))
-            late = await self.busy(thinking, caller, server, episode)
+            answered = threading.Event()
+            server.script(replace(facts("The launch moved to May."), held=answered))
+            late = await self.late(thinking, caller, server, episode)
             memory = thinking.services.memory
             if by_namespace:
                 assert await memory.forget_namespace(caller.access, TEAM) == 1
             else:
                 await memory.forget(caller.access, episode)
+            answered.set()
             with pytest.raises(NotFound):
                 await late
             assert server.scripted_left == 0

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import obstore
 import pytest
 
 from relayer.blobs import BlobStore, FolderStore, PostgresStore
+from relayer.buckets import BucketStore
 from relayer.database.pool import Database
 from relayer.errors import Corrupted, NotFound, QuotaExceeded, Unavailable
 from relayer.outbox import GRACE
@@ -18,6 +20,7 @@ from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import CryptoError
 from tests.conftest import BenchMaker
 from tests.services import TEAM, Bench
+from tests.swift import LISTED_MAX, bucket_store
 from tests.test_memory import COUNT, assert_chain_holds
 
 ONE, TWO = AccountId(bytes(32)), AccountId(bytes([1]) * 32)
@@ -26,15 +29,20 @@ NAMES = [blob_id(data) for data in DATA]
 Spoil = Callable[[str, bytes | None], object]
 
 
-@pytest.fixture(params=["postgres", "folder"])
+@pytest.fixture(params=["postgres", "folder", "bucket"])
 def store(request: pytest.FixtureRequest, database: Database, tmp_path: Path) -> BlobStore:
     if request.param == "postgres":
         return PostgresStore(database=database)
-    return FolderStore(folder=tmp_path / "blobs")
+    if request.param == "folder":
+        return FolderStore(folder=tmp_path / "blobs")
+    return bucket_store(request.getfixturevalue("swift"))
 
 
 async def spoil(store: BlobStore, database: Database, name: str, data: bytes) -> None:
     """Put other bytes under a name, as a broken disk would."""
+    if isinstance(store, BucketStore):
+        await obstore.put_async(store._objects, f"{ONE.hex()}/{name[:2]}/{name}", data)
+        return
     if isinstance(store, PostgresStore):
         change = "UPDATE blobs SET bytes = $1 WHERE blob_id = $2"
         await database.execute(change, data, blob_hash(name))
@@ -117,9 +125,26 @@ class TestEveryStore:
             await store.delete(ONE, name)
 
     async def test_many_names_in_pages(self, store: BlobStore) -> None:
-        blobs = {blob_id(data): data for data in (b"%d" % n for n in range(501))}
+        number = 2 * LISTED_MAX + 1 if isinstance(store, BucketStore) else 501
+        blobs = {blob_id(data): data for data in (b"%d" % n for n in range(number))}
         await store.put_many(ONE, blobs)
-        assert sorted(await names(store, ONE)) == sorted(blobs)
+        listed = await names(store, ONE)
+        assert sorted(listed) == sorted(blobs)
+        for at in (0, number // 2, number - 1):
+            assert [name async for name in store.names(ONE, after=listed[at])] == listed[at + 1 :]
+
+    async def test_its_accounts(self, store: BlobStore) -> None:
+        assert await store.accounts() == []
+        for account in (TWO, ONE):
+            await store.put_many(account, {NAMES[0]: DATA[0]})
+        assert sorted(await store.accounts()) == [ONE, TWO]
+
+    async def test_a_mark_goes_forward_only(self, store: BlobStore) -> None:
+        for account, seq in ((ONE, 7), (ONE, 5), (TWO, 1)):
+            await store.mark(account, seq)
+        marks = [await store.marked(ONE), await store.marked(TWO)]
+        assert marks == ([0, 0] if store.transactional else [7, 1])
+        assert await names(store, ONE) == []
 
 
 class TestFolder:

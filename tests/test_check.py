@@ -154,7 +154,7 @@ async def busy(busy_maker: BenchMaker) -> Any:
     with openai_server() as server:
         server.script(AWAY)
         model = LanguageModel(
-            base_url=server.base_url, api_key=API_KEY, model=CHAT_MODEL, timeout_s=5
+            base_url=server.base_url, api_key=API_KEY, model=CHAT_MODEL, timeout_s=60
         )
         bench = busy_maker(language_model=model)
         await fill(bench)

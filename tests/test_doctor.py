@@ -17,6 +17,7 @@ from relayer.sealed.keys import account_text, parse_namespace
 from relayer.settings import Settings
 from relayer.storage import Storage, opened
 from tests.conftest import TestDatabase
+from tests.swift import KEY, Swift
 
 ADD = "memrelay keys add --namespace NAME"
 
@@ -241,3 +242,23 @@ async def test_a_database_that_is_away_hides_the_rest(settings: Settings) -> Non
     found = {f["check"]: f for f in await doctor.examine(away, "ab" * 32)}
     assert not found["database"]["ok"]
     assert not {"clock", "identity", "key"} & set(found)
+
+
+async def test_a_blob_store_that_answers(settings: Settings, storage: Storage) -> None:
+    assert await finding(settings, "blobs") == {
+        "check": "blobs",
+        "ok": True,
+        "detail": "postgres, answering",
+        "do": "",
+    }
+
+
+async def test_a_bucket_that_is_not_there_is_told_without_its_key(
+    settings: Settings, storage: Storage, swift: Swift
+) -> None:
+    settings = replace(settings, request_timeout_s=500.0, **swift.settings("nowhere/here"))
+    found = await finding(settings, "blobs")
+    assert not found["ok"]
+    assert found["detail"] == "s3://nowhere/here: The blob store has no such bucket."
+    assert "RELAYER_BLOB_STORE" in found["do"]
+    assert KEY not in str(found)

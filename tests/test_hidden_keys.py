@@ -30,7 +30,7 @@ CANARY: Final = b"zq-this-is-a-canary-of-32-bytes!"
 # Names of members that hold a secret: bytes, or text of them.
 SECRET: Final = frozenset(
     """seed key secret private_key token api_key openai_api_key registration_token database_url
-    _seed _signing exchange_secret""".split()
+    database_direct_url _seed _signing exchange_secret""".split()
 )
 # Members of these names that are no secrets: whose they are is public.
 PUBLIC: Final = {

@@ -671,5 +671,5 @@ def openai_embedder(server: EmbeddingsServer) -> OpenAIEmbedder:
         endpoints=[Endpoint(server.url, embeddings_server.KEY)],
         model=embeddings_server.MODEL,
         dim=embeddings_server.DIM,
-        timeout_s=2,
+        timeout_s=20,
     )

@@ -5,7 +5,6 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -33,16 +32,16 @@ WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped ORDER BY
 
 @asynccontextmanager
 async def database_at(postgres: EmbeddedPostgres, revision: str) -> AsyncIterator[dict[str, Any]]:
-    """How to reach a database of an earlier release, and its `url`."""
+    """How to reach a database of an earlier release."""
     name = f"test_{uuid.uuid4().hex}"
     admin = await asyncpg.connect(**{**postgres.admin_args, "database": "postgres"})
     owner = postgres.connect_args["user"]
     await admin.execute(f'CREATE DATABASE "{name}" OWNER "{owner}"')
-    url = urlsplit(postgres.sqlalchemy_url)._replace(path=f"/{name}").geturl()
+    connect_args = {**postgres.connect_args, "database": name}
     config = migrate._config()
-    config.attributes["url"] = url
+    config.attributes["connect_args"] = connect_args
     await asyncio.to_thread(command.upgrade, config, revision)
-    yield {"connect_args": {**postgres.connect_args, "database": name}, "url": url}
+    yield {"connect_args": connect_args}
     await admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
     await admin.close()
 

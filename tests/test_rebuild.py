@@ -25,7 +25,6 @@ from relayer.revising import Edit
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.grants import issue_grant
 from relayer.sealed.receipts import REBUILD, open_receipt, sign_receipt
-from relayer.settings import Settings
 from relayer.states import Change
 from tests.conftest import BenchMaker, database_copy
 from tests.openai_server import OpenAIServer
@@ -51,9 +50,7 @@ def bench(make_bench: BenchMaker, embedder: Embedder, tmp_path: Path) -> Bench:
 
 
 @pytest_asyncio.fixture
-async def lose(
-    settings: Settings, postgres: EmbeddedPostgres, template: str
-) -> AsyncIterator[Lose]:
+async def lose(postgres: EmbeddedPostgres, template: str) -> AsyncIterator[Lose]:
     """Makes the same relayer with its key and its blobs on an empty database."""
     async with AsyncExitStack() as stack:
 
@@ -62,13 +59,12 @@ async def lose(
             database = await Database.connect(copy.connect_args, connections=5)
             stack.push_async_callback(database.close)
             return bench_on(
-                settings,
+                bench.settings,
                 copy.connect_args,
                 database,
                 embedder=bench.services.embedder,
                 identity=bench.storage.identity,
                 clock=bench.clock,
-                blob_store=bench.settings.blob_store,
             )
 
         yield on_another

@@ -44,7 +44,7 @@ async def watched(make_bench: BenchMaker, server: OpenAIServer) -> AsyncIterator
         model=EMBEDDING_MODEL,
         dim=server.embedding_dim,
     )
-    model = LanguageModel(base_url=server.base_url, api_key=API_KEY, model=CHAT_MODEL, timeout_s=5)
+    model = LanguageModel(base_url=server.base_url, api_key=API_KEY, model=CHAT_MODEL, timeout_s=60)
     yield make_bench(embedder=embedder, language_model=model)
     await embedder.close()
     await model.close()

@@ -35,6 +35,7 @@ from relayer.database import (
     revisions,
     runs,
     states,
+    unlock_keys,
     vectors,
     webhooks,
 )
@@ -66,6 +67,7 @@ MODULES = (
     revisions,
     runs,
     states,
+    unlock_keys,
     vectors,
     webhooks,
 )
@@ -78,7 +80,7 @@ STATEMENTS = {
 
 # Tables by something else than the account: a request names a key before an account is known.
 BY_KEY = {"key_owner", "nonces", "nonces_ahead", "nonce_floor"}
-OTHERS = {"alembic_version"}
+OTHERS = {"alembic_version", "unlock_keys"}
 TENANT = """
 SELECT c.oid, c.relname FROM pg_class c
 WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace
@@ -93,11 +95,15 @@ HOUSEKEEPING = {
     "accounts._DELETE_EXPIRED_NONCES_AHEAD",
     "accounts._DELETE_OLD_WINDOWS",
     "check._CLOCK",
+    "check._CONNECTIONS_MAX",
     "closing._CLOSED",
     "closing._UNPURGED",
     "expiry._ACCOUNTS_EXPIRED",
     "memories._DELETE_EXPIRED_MARKS",
     "replay._NEWEST",
+    "unlock_keys._ANNOUNCE",
+    "unlock_keys._ANNOUNCED",
+    "unlock_keys._FORGET_SILENT",
 }
 # Those that name the account without being bound to one.
 OVER_ALL = {
@@ -224,8 +230,7 @@ class TestTables:
     ) -> None:
         tables = "SELECT relname, relfilenode FROM pg_class WHERE relkind = 'r' ORDER BY 1"
         before = await database.fetch(tables)
-        url = fresh_database.url.replace("postgresql://", "postgresql+asyncpg://", 1)
-        await asyncio.gather(*(migrate.migrate(fresh_database.connect_args, url) for _ in range(3)))
+        await asyncio.gather(*(migrate.migrate(fresh_database.connect_args) for _ in range(3)))
         assert await database.fetch(tables) == before
 
 

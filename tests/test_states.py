@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import threading
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -89,7 +91,7 @@ def server() -> Iterator[OpenAIServer]:
 @pytest_asyncio.fixture
 async def model(server: OpenAIServer) -> AsyncIterator[LanguageModel]:
     language_model = LanguageModel(
-        base_url=server.base_url, api_key=API_KEY, model=CHAT_MODEL, timeout_s=5
+        base_url=server.base_url, api_key=API_KEY, model=CHAT_MODEL, timeout_s=60
     )
     yield language_model
     await language_model.close()
@@ -462,13 +464,14 @@ class TestContradictions:
     ) -> None:
         caller = await writer(thinking)
         [old] = await thinking.remember(caller, BERLIN)
-        busy = Step(status=503, headers={"retry-after": "0.5"})
-        server.script(busy, facts(MUNICH, contradicts=1))
+        answered = threading.Event()
+        server.script(replace(facts(MUNICH, contradicts=1), held=answered))
         asked = len(server.received)
         task = asyncio.create_task(analyze(thinking, caller, "1. user: I moved to Munich."))
         while len(server.received) == asked:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await thinking.services.memory.forget(caller.access, old.id)
+        answered.set()
         [fact] = (await task).facts
         assert (fact.review, list(fact.superseded)) == (None, [])
         assert await thinking.texts(caller, "user lives") == [MUNICH]

@@ -278,7 +278,7 @@ def server() -> Any:
 @pytest.fixture
 async def model(server: OpenAIServer) -> AsyncIterator[LanguageModel]:
     language_model = LanguageModel(
-        base_url=server.base_url, api_key="test-key", model="test-chat", timeout_s=5
+        base_url=server.base_url, api_key="test-key", model="test-chat", timeout_s=60
     )
     yield language_model
     await language_model.close()

@@ -3,8 +3,10 @@ else of the account holds it."""
 
 import asyncio
 import base64
+import threading
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +22,6 @@ from relayer.sealing import fingerprint_of
 from tests.conftest import BenchMaker
 from tests.openai_server import OpenAIServer
 from tests.services import TEAM, Bench
-from tests.test_analysis import BUSY
 from tests.test_erasure import keep_turn, link
 from tests.test_memory import assert_chain_holds, chain_of
 from tests.test_rotation import rotator
@@ -206,12 +207,14 @@ class TestErased:
         server.script(facts(FACT))
         kept = await analyze(thinking, caller, TALK)
         assert kept.kept is not None
-        server.script(BUSY, facts("The user rides trains."))
+        answered = threading.Event()
+        server.script(replace(facts("The user rides trains."), held=answered))
         asked = len(server.received)
         late = asyncio.create_task(thinking.services.analysis.again(caller, kept.kept))
         while len(server.received) == asked:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await thinking.services.forgetting.forget(caller.access, kept.kept)
+        answered.set()
         with pytest.raises(NotFound):
             await late
         assert server.scripted_left == 0

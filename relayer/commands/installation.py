@@ -33,12 +33,15 @@ from relayer.storage import key_path
 def serve_command(**values: Any) -> None:
     """Migrate, then serve in the foreground; prints one line with "ready" and the URL."""
     from relayer.serve import serve  # noqa: PLC0415  # other commands need no model
+    from relayer.workers.supervisor import supervise  # noqa: PLC0415  # as above
 
     settings = settings_of(values)
     configure(settings.log_level)
     if settings.rate_limit == "off":
         click.echo("WARNING: request limits are OFF. Benchmarks only.", err=True)
-    run(serve(settings, lambda url: click.echo(f"relayer {__version__} ready at {url}")))
+    several = f" ({settings.workers} workers)" if settings.workers > 1 else ""
+    work = supervise if settings.workers > 1 else serve
+    run(work(settings, lambda url: click.echo(f"relayer {__version__} ready at {url}{several}")))
 
 
 @click.group("identity")

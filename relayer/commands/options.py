@@ -3,7 +3,6 @@
 Not here: the commands.
 """
 
-import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from dataclasses import fields
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import click
+import uvloop
 
 from relayer.errors import NotAllowed, RelayerError
 from relayer.identity import IdentityError
@@ -54,7 +54,19 @@ def _click_type(annotation: Any) -> Any:
     return click.Path(path_type=Path, file_okay=False) if annotation is Path else annotation
 
 
-STORAGE: Final = ("data_dir", "database_url", "key_file", "blob_store")
+STORAGE: Final = (
+    "data_dir",
+    "database_url",
+    "database_direct_url",
+    "key_file",
+    "blob_store",
+    "s3_endpoint",
+    "s3_region",
+    "s3_access_key_id",
+    "s3_secret_access_key",
+    "s3_plain_http",
+    "request_timeout_s",
+)
 storage_options = settings_options(*STORAGE)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 account_option = click.option("--account", "account_text_", required=True, metavar="ID")
@@ -80,7 +92,7 @@ def show(data: Any, as_json: bool, text: Callable[[], str]) -> None:
 def run(work: "Coroutine[Any, Any, T]") -> T:
     """Run a command's work; its expected failures become one line and an exit code."""
     try:
-        return asyncio.run(work)
+        return uvloop.run(work)
     except NotAllowed as error:
         raise Exit(2, f"{error.message}{_way_out(error)}") from None
     except RelayerError as error:

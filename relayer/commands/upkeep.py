@@ -84,7 +84,7 @@ def reindex_command(
 
     settings = settings_of(values)
     account = None if account_text_ is None else account_of(account_text_)
-    progress = _Progress()
+    progress = Progress()
     try:
         if status_only:
             report = run(reindex.status(settings, account=account))
@@ -101,13 +101,14 @@ def reindex_command(
     sys.exit(0 if report.ok else 1)
 
 
-class _Progress:
+class Progress:
     """Prints a report on standard error: over itself on a terminal, else a line a change."""
 
     def __init__(self) -> None:
         self._shown = ""
 
     def __call__(self, report: Any) -> None:
+        """Show how far it is."""
         line = report.as_text()
         if sys.stderr.isatty():
             click.echo(f"\r\x1b[K{line}", err=True, nl=False)

@@ -40,6 +40,10 @@ _NAMESPACE_OBJECTS: Final = """
 SELECT object FROM namespace_keys WHERE account_id = $1 AND object IS NOT NULL
 """
 _CLOCK: Final = "SELECT clock_timestamp() AS now"
+_CONNECTIONS_MAX: Final = """
+SELECT current_setting('max_connections')::int
+       - current_setting('superuser_reserved_connections')::int AS there
+"""
 _OWNERS: Final = "SELECT public_key, account_id FROM key_owner WHERE public_key = ANY ($1)"
 
 _NAMESPACE_IDS: Final = """
@@ -139,6 +143,13 @@ async def database_clock(database: Database) -> datetime:
     assert row is not None
     now: datetime = row["now"]
     return now
+
+
+async def connections_max(database: Database) -> int:
+    """How many connections the database's server gives to all its users."""
+    row = await database.fetchrow(_CONNECTIONS_MAX)
+    assert row is not None
+    return int(row["there"])
 
 
 async def memories_after(database: Database, account: AccountId, seq: int, limit: int) -> list[Row]:

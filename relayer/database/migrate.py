@@ -4,6 +4,7 @@ Not here: the revisions (`migrations/`).
 """
 
 import asyncio
+import ssl
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,22 +21,66 @@ from relayer.postgres.embedded import PostgresError, check_server
 LOCK: Final = 7236411
 
 
-async def migrate(connect_args: dict[str, Any], url: str) -> None:
+_BACKEND: Final = "SELECT pg_backend_pid()"
+
+
+async def migrate(connect_args: dict[str, Any]) -> None:
     """Apply what is missing; processes that start together take turns.
 
     Raises:
         Unavailable: nobody answers.
+        PostgresError: it does not let us in, or is not fit for memrelay.
     """
-    with translated():
-        connection = await asyncpg.connect(**connect_args)
+    connection = await _connected(connect_args)
     try:
         await check_server(connection)
         await connection.execute("SELECT pg_advisory_lock($1)", LOCK)
         # Alembic's environment runs its own event loop, so it needs a thread of its own.
-        await asyncio.to_thread(_upgrade, url)
+        await asyncio.to_thread(_upgrade, connect_args)
         await queue.install(connection)
     finally:
         await connection.close()
+
+
+async def refuse_pooler(connect_args: dict[str, Any]) -> None:
+    """Return if these arguments lead to the server itself.
+
+    A pooler gives each transaction another connection: who waits for notices by it, or holds a
+    lock of a session, does so by chance.
+
+    Raises:
+        Unavailable: nobody answers.
+        PostgresError: it does not let us in, or is a pooler.
+    """
+    connection = await _connected(connect_args)
+    try:
+        if await connection.fetchval(_BACKEND) != connection.get_server_pid():
+            raise PostgresError(
+                "RELAYER_DATABASE_URL leads to a connection pooler: name the server itself, or a "
+                "pooler of whole sessions, in RELAYER_DATABASE_DIRECT_URL as well"
+            )
+    finally:
+        await connection.close()
+
+
+async def _connected(connect_args: dict[str, Any]) -> asyncpg.Connection:
+    """A connection of one's own.
+
+    Raises:
+        Unavailable: nobody answers.
+        PostgresError: waiting will not help: its certificate does not hold, or it lets this user
+            in nowhere, or not into that database.
+    """
+    with translated():
+        try:
+            return await asyncpg.connect(**connect_args)
+        except ssl.CertificateError as error:
+            raise PostgresError(f"the database's certificate: {error.verify_message}") from None
+        except (
+            asyncpg.InvalidAuthorizationSpecificationError,
+            asyncpg.InvalidCatalogNameError,
+        ) as error:
+            raise PostgresError(f"the database refuses us: {type(error).__name__}") from None
 
 
 async def revision(connect_args: dict[str, Any]) -> str | None:
@@ -43,16 +88,9 @@ async def revision(connect_args: dict[str, Any]) -> str | None:
 
     Raises:
         Unavailable: nobody answers.
-        PostgresError: it lets this user in nowhere, or not into that database.
+        PostgresError: it does not let us in.
     """
-    try:
-        with translated():
-            connection = await asyncpg.connect(**connect_args)
-    except (
-        asyncpg.InvalidAuthorizationSpecificationError,
-        asyncpg.InvalidCatalogNameError,
-    ) as error:
-        raise PostgresError(f"the database refuses us: {type(error).__name__}") from None
+    connection = await _connected(connect_args)
     try:
         if await connection.fetchval("SELECT to_regclass('alembic_version')") is None:
             return None
@@ -69,9 +107,9 @@ def head() -> str:
     return newest
 
 
-def _upgrade(url: str) -> None:
+def _upgrade(connect_args: dict[str, Any]) -> None:
     config = _config()
-    config.attributes["url"] = url
+    config.attributes["connect_args"] = connect_args
     command.upgrade(config, "head")
 
 

@@ -35,6 +35,8 @@ _AWAY: Final = (
     OSError,
     TimeoutError,
 )
+# A generic plan cannot know how long an array is: recall took twice as long.
+_CUSTOM_PLANS: Final = {"plan_cache_mode": "force_custom_plan"}
 
 
 def halfvec(vector: npt.NDArray[np.float16] | None) -> HalfVector | None:
@@ -67,12 +69,23 @@ class Database:
         self._pool = pool
 
     @classmethod
-    async def connect(cls, arguments: Mapping[str, Any], *, connections: int) -> "Database":
+    async def connect(
+        cls,
+        arguments: Mapping[str, Any],
+        *,
+        connections: int,
+        timeout_s: float = STATEMENT_TIMEOUT_S,
+        pooled: bool = False,
+    ) -> "Database":
         """A pool on a migrated database; `arguments` are asyncpg's own.
+
+        With `pooled` another pool stands between, which gives each transaction another session:
+        nothing is left in one, no prepared statement either (so every plan is custom anyway).
 
         Raises:
             Unavailable: nobody answers.
         """
+        options = {} if pooled else _CUSTOM_PLANS
         with translated():
             pool = await asyncpg.create_pool(
                 **arguments,
@@ -80,12 +93,9 @@ class Database:
                 max_size=connections,
                 init=register_vector,
                 reset=_keep,
-                command_timeout=STATEMENT_TIMEOUT_S,
-                server_settings={
-                    "application_name": "memrelay",
-                    # A generic plan cannot know how long an array is: recall took twice as long.
-                    "plan_cache_mode": "force_custom_plan",
-                },
+                command_timeout=timeout_s,
+                server_settings={"application_name": "memrelay"} | options,
+                **({"statement_cache_size": 0} if pooled else {}),
             )
         return cls(pool)
 

@@ -115,12 +115,10 @@ class EmbeddedPostgres:
     @property
     def dsn(self) -> str:
         """A connection string for asyncpg and pgqueuer. It holds the password."""
-        return self._url("postgresql")
-
-    @property
-    def sqlalchemy_url(self) -> str:
-        """A connection string for SQLAlchemy and Alembic with asyncpg. It holds the password."""
-        return self._url("postgresql+asyncpg")
+        arguments = self.connect_args
+        host = quote(arguments["host"], safe="")
+        login = f"{arguments['user']}:{arguments['password']}"
+        return f"postgresql://{login}@/{DATABASE}?host={host}&port={arguments['port']}"
 
     @property
     def log_path(self) -> Path:
@@ -300,12 +298,6 @@ class EmbeddedPostgres:
             "database": DATABASE,
             "ssl": False,  # PGSSLMODE in the environment may ask for what a socket cannot do
         }
-
-    def _url(self, scheme: str) -> str:
-        arguments = self.connect_args
-        host = quote(arguments["host"], safe="")
-        login = f"{arguments['user']}:{arguments['password']}"
-        return f"{scheme}://{login}@/{DATABASE}?host={host}&port={arguments['port']}"
 
     def _lock_path(self, name: str) -> Path:
         return self._cluster.home / f"{name}.lock"

@@ -4,6 +4,8 @@ Not here: what is counted (the framework's middleware, put up in `app.py`).
 
 - With a token set, whoever sends it; else only a request from this machine to a relayer that
   listens to nobody else, as for founding accounts (`registration.py`).
+- Of several workers the one that is asked gives the sums of all (their supervisor names the folder
+  by which they know); figures of a process, such as its memory, are left out then.
 """
 
 import hmac

@@ -13,9 +13,9 @@ from msgspec import Meta
 
 from relayer import bodies
 from relayer.access import Access
+from relayer.announcing import Announcements
 from relayer.checks import PUBLIC, WEIGHT
 from relayer.clock import rfc3339_ms, to_ms
-from relayer.custody import Custody
 from relayer.database import accounts as account_rows
 from relayer.database.pool import Database, Row
 from relayer.errors import BadRequest, Corrupted, NotFound
@@ -44,11 +44,11 @@ class BlobsBody(bodies.Strict):
 
 @get("/relayer", opt={PUBLIC: True})
 async def relayer_statement(
-    custody: NamedDependency[Custody], proof: NamedDependency[Proof]
+    announcements: NamedDependency[Announcements], proof: NamedDependency[Proof]
 ) -> Answer:
     """The relayer's signed statement, and how it came to have the key that signs it."""
     return {
-        "statement": to_base64(custody.statement()),
+        "statement": to_base64(await announcements.statement()),
         "succession": [to_base64(signed) for signed in proof.succession],
     }
 

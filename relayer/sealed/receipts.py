@@ -10,7 +10,7 @@ Not here: when a receipt is due (`writer.py`, `eraser.py`, `accounts.py`) and it
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from relayer.sealed.keys import (
     EPOCH_MAX,
@@ -43,6 +43,16 @@ _CHECKPOINT: Final = frozenset("relayer account seq head grant_serial time".spli
 _RECEIPT: Final = frozenset(
     "relayer account seq prev time op actor namespace epoch items serial".split()
 )
+_STATEMENT: Final = frozenset("relayer issued unlock_keys".split())
+_LISTED_KEY: Final = frozenset("kid key not_after".split())
+
+
+class ListedKey(NamedTuple):
+    """An unlock key as a statement lists it: its X25519 public key and its end."""
+
+    kid: bytes
+    key: bytes
+    not_after_ms: int
 
 
 @dataclass(frozen=True)
@@ -247,3 +257,25 @@ def sign_statement(
     ]
     members = {"relayer": relayer.public_key.hex(), "issued": issued_ms, "unlock_keys": keys}
     return sign_object(relayer, "relayer", members)
+
+
+def open_statement(signed: bytes, relayer: PublicKey) -> list[ListedKey]:
+    """The unlock keys that a `relayer` statement lists, in its order.
+
+    Raises:
+        CryptoError: bad signature or members, or another relayer's.
+    """
+    m = open_object(signed, "relayer", relayer, _STATEMENT)
+    if m["relayer"] != relayer.hex() or not isinstance(m["unlock_keys"], list):
+        raise CryptoError("another relayer's statement, or a malformed one")
+    return [_parse_listed(entry) for entry in m["unlock_keys"]]
+
+
+def _parse_listed(entry: Any) -> ListedKey:
+    if not isinstance(entry, dict) or entry.keys() != _LISTED_KEY:
+        raise CryptoError("bad unlock key")
+    key = parse_public_key(text_member(entry["key"]))
+    kid = blake2b_256(key)[:8]
+    if entry["kid"] != kid.hex():
+        raise CryptoError("bad unlock key")
+    return ListedKey(kid, key, integer_member(entry["not_after"], low=0))

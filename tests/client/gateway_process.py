@@ -17,14 +17,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import pytest
-
 from memrelay import Settings, SyncMemoryClient
 from memrelay.gateway.endpoint import Endpoint
 from tests.client.gateway_scene import write_profile
 from tests.processes import RunningRelayer
 
 PATIENT = {"recallDeadlineS": 15}
+WAIT_S_MAX = 60.0
 
 
 @dataclass
@@ -86,13 +85,12 @@ class RunningGateway:
 
     def logged(self, words: str) -> bool:
         """Whether the log holds some words by now, or soon."""
-        with self.log.open() as file:
-            for _ in range(200):
-                if words in file.read():
-                    return True
-                file.seek(0)
-                time.sleep(0.05)
-        return False
+        until = time.monotonic() + WAIT_S_MAX
+        while words not in self.log.read_text():
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.05)
+        return True
 
 
 @contextmanager
@@ -190,8 +188,7 @@ def stranger(gateway: RunningGateway) -> Iterator[Line]:
 
 def wait_for(machine: Machine, agent: str, text: str) -> None:
     """Wait until an agent remembers a text."""
-    for _ in range(200):
-        if text in machine.texts(agent):
-            return
+    until = time.monotonic() + WAIT_S_MAX
+    while text not in machine.texts(agent):
+        assert time.monotonic() < until, f"{agent} does not remember it"
         time.sleep(0.05)
-    pytest.fail(f"{agent} does not remember it")

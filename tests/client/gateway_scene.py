@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from memrelay import MemoryClient, Settings, SyncMemoryClient
 from memrelay.gateway import Context, GatewaySettings
+from tests.processes import lasting_port
 
 TEA = "I prefer green tea over coffee in the morning."
 PATIENT = GatewaySettings(recall_deadline_s=15, capture_retry_s=0.05)
@@ -49,7 +50,7 @@ class Network:
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.port = 0
+        self.port = lasting_port()  # the same after an outage
         self.silent = False
         self.breaks = 0  # so many connections are broken at their first byte
         self.answer = b""  # what every request gets instead of the relayer's answer
@@ -61,7 +62,6 @@ class Network:
 
     async def up(self) -> None:
         self._server = await asyncio.start_server(self._pass_on, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def down(self) -> None:
         assert self._server is not None
@@ -134,7 +134,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait until something holds."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 

@@ -16,8 +16,8 @@ import pytest
 import pytest_asyncio
 
 from memrelay import SyncMemoryClient
-from memrelay.archived import _READ, Archive, import_archive, open_archive, opened_memories
-from memrelay.archiving import Losses, export_archive
+from memrelay.archived import Archive, import_archive, open_archive, opened_memories
+from memrelay.archiving import _READ, Losses, export_archive
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
 from memrelay.config import Settings
 from memrelay.errors import ConfigError, Invalid, NotAuthenticated, NotGranted
@@ -38,7 +38,7 @@ from tests.conftest import database_copy
 from tests.processes import RunningRelayer, running_relayer
 
 ROW = {"record": "memory", "id": "a", "revision_of": "b", "blob_id": "n", "blob": None}
-MAY_BE_NULL = {"succession", "revision_of", "blob"}
+MAY_BE_NULL = {"succession", "revision_of", "blob", "superseded_at", "review", "expires_at"}
 STONE = "01234567-89ab-7def-8123-456789abcdef"
 FORMER = {  # a turn's id from before they were random; its tombstone has another
     "record": "episode", "id": "01234567-89ab-8def-8123-456789abcdef", "blob_id": "t", "blob": None,

@@ -480,19 +480,26 @@ def test_a_revoked_key_has_nothing_to_send(scene):
     fails(NotGranted, None, scene, scene.client.recall("x"), *listed(scene, answer), again)
 
 
+def one_grant(**members):
+    return {"grants": [{"kind": "grant", "serial": 1, **members}], "grant_serial": 2}
+
+
 @pytest.mark.parametrize(
-    "answer",
+    ("kind", "answer"),
     [
-        {"grants": 5, "grant_serial": 2},
-        {"grants": [5], "grant_serial": 2},
-        {"grants": [{"kind": "grant"}], "grant_serial": 2},
-        {"grants": [{"kind": "gift", "object": ""}], "grant_serial": 2},
-        {"grants": [{"kind": "grant", "object": "AAAA"}], "grant_serial": 2},
-        {"grants": [], "grant_serial": "2"},
+        (ServerError, {"grants": 5, "grant_serial": 2}),
+        (ServerError, {"grants": [5], "grant_serial": 2}),
+        (ServerError, one_grant()),
+        (ServerError, one_grant(object="AAAA", serial="1")),
+        (ServerError, {"grants": [], "grant_serial": "2"}),
+        (ServerError, {"grants": [], "grant_serial": 2**64}),
+        (UntrustedRelayer, one_grant(object="A")),
+        (UntrustedGrant, one_grant(object="AAAA")),
+        (UntrustedGrant, one_grant(object="", kind="gift")),
     ],
 )
-def test_a_malformed_list_of_grants_is_refused(scene, answer):
-    fails(UntrustedGrant, None, scene, scene.client.recall("x"), *listed(scene, answer))
+def test_a_malformed_list_of_grants_is_refused(scene, kind, answer):
+    fails(kind, None, scene, scene.client.recall("x"), *listed(scene, answer))
 
 
 # Receipts

@@ -16,7 +16,7 @@ import pytest
 
 from memrelay import ConfigError, Invalid, NotAllowed, RateLimited, TransportError
 from memrelay.cli import main
-from memrelay.events import EventReader
+from memrelay.events import PAUSE_S_MIN, EventReader
 from memrelay.webhooks import EVENTS, verify
 from relayer.events.event import TYPES
 from tests.conftest import TestDatabase
@@ -128,13 +128,13 @@ class TestReader:
 
     def test_it_waits_ever_longer_until_something_comes(self) -> None:
         reader, _ = self.lines()
-        assert reader.pause_s() == 0
+        assert reader.pause_s() == PAUSE_S_MIN
         for _ in range(20):
             reader.lost(TransportError("gone"))
         assert 15 <= reader.pause_s() <= 30
         reader.lost(RateLimited("busy", status=429))
         reader.take("")
-        assert reader.pause_s() == 0
+        assert reader.pause_s() == PAUSE_S_MIN
 
     def test_a_refusal_is_final(self) -> None:
         with pytest.raises(NotAllowed):

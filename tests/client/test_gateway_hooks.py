@@ -230,7 +230,7 @@ class TestOutage:
         self, shared_relayer: RunningRelayer, caplog: pytest.LogCaptureFixture
     ) -> None:
         now_s = [0.0]
-        settings = replace(PATIENT, recall_deadline_s=0.3, outage_pause_s=10)
+        settings = replace(PATIENT, recall_deadline_s=1.0, outage_pause_s=10)
         async with Network(shared_relayer.url) as network:
             network.silent = True
             owner = replace(await founded(shared_relayer.url), url=network.url)
@@ -502,7 +502,7 @@ class TestDebounce:
         async with Gateway(Roster.single(owner), settings) as gateway:
             await gateway.llm_input(ASKS, CTX)
             await gateway.llm_output(ANSWERS, CTX)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while len(await texts_of(owner)) < 2:  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
             await gateway.agent_end(end, {**CTX, "runId": "r1"})

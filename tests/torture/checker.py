@@ -13,6 +13,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from memrelay import MemoryClient
@@ -65,7 +66,8 @@ def _unfinished(looks: Sequence[Outside]) -> list[str]:
 
 async def proven(ground: Ground, account: dict[str, Any], ledgers: Sequence[Ledger]) -> list[str]:
     """What does not hold of an account; nothing, if all is well."""
-    look = await _outside(ground, account)
+    far = await ground.far.fetched(ground.folder / account["account_id"]) if ground.far else None
+    look = await _outside(ground, account, far)
     problems = await asyncio.to_thread(_compared, look, account, ledgers)
     async with MemoryClient(
         url=ground.relayers[0].url,
@@ -76,13 +78,13 @@ async def proven(ground: Ground, account: dict[str, Any], ledgers: Sequence[Ledg
     return problems + [f"verify: {what} unchecked" for what in verified.unchecked]
 
 
-async def _outside(ground: Ground, account: dict[str, Any]) -> Outside:
+async def _outside(ground: Ground, account: dict[str, Any], blobs: Path | None = None) -> Outside:
     return Outside(
         await ground.database_url(),
         bytes.fromhex(account["relayer_key"]),
         account["account_id"],
         ground.relayers[0].data_dir,
-        ground.blobs,
+        blobs or ground.blobs,
     )
 
 

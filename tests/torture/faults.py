@@ -22,9 +22,12 @@ import asyncpg
 
 from tests.openai_server import Step
 from tests.reference import b64url
+from tests.torture.far import Wire
 from tests.torture.ground import Ground
 
 CLOCK_S = 600
+LAG_S = (0.1, 4.0)  # each way; a relayer waits for 3 s
+PASSES_BYTES_MAX = 6_000  # into the head, the body or what comes after
 HELD_S_MAX = 10.0  # how long a worker may take to ask for a vector
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
@@ -258,6 +261,47 @@ BLOBS = [
 FULL = Fault("disk full", _fill_disk, _free_disk)
 
 
+# The wire to a bucket
+
+
+def _wire(name: str, happen: Callable[[Wire, random.Random], None]) -> Fault:
+    async def inflict(ground: Ground, rng: random.Random) -> None:
+        assert ground.far is not None
+        happen(ground.far.wire, rng)
+
+    async def heal(ground: Ground, _: random.Random) -> None:
+        assert ground.far is not None
+        ground.far.wire.heal()
+
+    return Fault(f"object store: {name}", inflict, heal, (2.0, 8.0))
+
+
+def _lag(wire: Wire, rng: random.Random) -> None:
+    wire.lag_s = rng.uniform(*LAG_S)
+
+
+def _silence(wire: Wire, _: random.Random) -> None:
+    wire.silent = True
+
+
+def _cut_short(wire: Wire, rng: random.Random) -> None:
+    wire.passes = rng.randrange(PASSES_BYTES_MAX)
+    wire.cut()
+
+
+def _leave(wire: Wire, _: random.Random) -> None:
+    wire.away = True
+    wire.cut()
+
+
+BUCKET = [
+    _wire("lags", _lag),
+    _wire("silent", _silence),
+    _wire("cut", _cut_short),
+    _wire("away", _leave),
+]
+
+
 # Clock
 
 
@@ -280,4 +324,6 @@ def companions(ground: Ground) -> Sequence[Fault]:
     """Everything but kills that can be done to it."""
     if ground.postgres is None:
         return [*ENDPOINTS, *CLOCKS]
+    if ground.far is not None:  # what the folder's relayers are put through is not repeated
+        return [*BUCKET, *DATABASE[-1:], *CLOCKS]
     return [*ENDPOINTS, *DATABASE, FROZEN, *BLOBS, FULL, *CLOCKS]

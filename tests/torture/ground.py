@@ -1,4 +1,4 @@
-"""What is tortured: a database, relayers, a blob folder, and the endpoints that they ask.
+"""What is tortured: a database, relayers, a blob store, and the endpoints that they ask.
 
 Not here: what is done to it (`faults.py`), who uses it meanwhile (`work.py`).
 
@@ -26,6 +26,7 @@ from tests.embeddings_server import EmbeddingsServer
 from tests.openai_server import OpenAIServer, openai_server
 from tests.processes import RunningRelayer
 from tests.torture import clocked
+from tests.torture.far import FarStore, far_store
 
 START_S_MAX = 90.0
 REQUEST_S = 10  # a relayer's deadline of one request
@@ -140,6 +141,7 @@ class Ground:
     model: OpenAIServer
     postgres: EmbeddedPostgres | None
     disk: Path | None  # a small one of its own, where mounting is allowed
+    far: FarStore | None = None  # in place of a blob folder
     altered: set[str] = field(default_factory=set)  # ids of memories whose blobs are
     frozen: list[int] = field(default_factory=list)
     kills: int = 0
@@ -150,8 +152,10 @@ class Ground:
 
     @property
     def blobs(self) -> Path | None:
-        """The blob folder; None where blobs are in the database."""
-        return self.folder / "disk" / "blobs" if self.postgres is not None else None
+        """The blob folder; None where blobs are elsewhere."""
+        if self.postgres is None or self.far is not None:
+            return None
+        return self.folder / "disk" / "blobs"
 
     @property
     def cluster(self) -> Path:
@@ -213,8 +217,10 @@ class Ground:
 
 
 @asynccontextmanager
-async def ground_on(folder: Path, *, embedded: bool = False) -> AsyncIterator[Ground]:
-    """Two relayers on one database and one blob folder, or one that does everything itself."""
+async def ground_on(
+    folder: Path, *, embedded: bool = False, bucket: bool = False
+) -> AsyncIterator[Ground]:
+    """Two relayers on one database and one blob folder or bucket, or one that is all by itself."""
     folder.mkdir(mode=0o711, parents=True, exist_ok=True)  # the database server drops root
     with contextlib.ExitStack() as stack:
         disk = None if embedded else stack.enter_context(_small_disk(folder / "disk"))
@@ -225,7 +231,8 @@ async def ground_on(folder: Path, *, embedded: bool = False) -> AsyncIterator[Gr
             if not embedded:
                 postgres = EmbeddedPostgres(data_dir=folder / "disk")
                 await waiting.enter_async_context(postgres)
-            ground = Ground(folder, [], embedder, model, postgres, disk)
+            far = await waiting.enter_async_context(far_store(folder / "far")) if bucket else None
+            ground = Ground(folder, [], embedder, model, postgres, disk, far)
             ground.relayers += [_relayer(ground, n) for n in range(1 if embedded else 2)]
             try:
                 # One after the other: the first one makes the key and the tables.
@@ -247,7 +254,7 @@ def _relayer(ground: Ground, number: int) -> Relayer:
     own = {
         "RELAYER_KEY_FILE": str(ground.folder / "relayer-0" / "relayer.key"),
         "RELAYER_DATABASE_URL": ground.postgres.dsn if ground.postgres is not None else "",
-        "RELAYER_BLOB_STORE": f"file:{ground.blobs}" if ground.blobs is not None else "postgres",
+        **_blob_store(ground),
         "RELAYER_EMBEDDER": "openai",
         "RELAYER_EMBEDDING_MODEL": embeddings_server.MODEL,
         "RELAYER_EMBEDDING_DIM": str(embeddings_server.DIM),
@@ -262,6 +269,12 @@ def _relayer(ground: Ground, number: int) -> Relayer:
     }
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("RELAYER_", "OPENAI_"))}
     return Relayer(_free_port(), data_dir, inherited | own)
+
+
+def _blob_store(ground: Ground) -> dict[str, str]:
+    if ground.far is not None:
+        return ground.far.environment()
+    return {"RELAYER_BLOB_STORE": f"file:{ground.blobs}" if ground.blobs else "postgres"}
 
 
 @contextmanager

@@ -1,0 +1,77 @@
+"""Accepting connections by a socket that several processes listen by.
+
+Not here: what a connection may take (`connections.py`), who makes the socket (`workers`).
+
+- Connections live long. Whoever woke first would take all that wait, and with them all of their
+  requests: so a process takes one at a time, and waits the longer the more it has already.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from typing import Final
+
+BACKLOG: Final = 2048
+STEP_S: Final = 0.0005  # for each connection that it has
+WAIT_S_MAX: Final = 0.01  # nobody may be there who has fewer
+FULL_S: Final = 0.5  # until files may be had again
+
+
+class Door:
+    """Lets connections in by one shared socket, until it is closed."""
+
+    def __init__(
+        self,
+        shared: socket.socket,
+        *,
+        protocol: Callable[[], asyncio.Protocol],
+        inside: Callable[[], int],
+    ) -> None:
+        self._shared = shared
+        self._protocol = protocol
+        self._inside = inside
+        self._loop = asyncio.get_running_loop()
+        self._waiting: asyncio.TimerHandle | None = None
+        self._entering: set[asyncio.Task[None]] = set()
+        shared.setblocking(False)
+        shared.listen(BACKLOG)
+        self._watch()
+
+    async def close(self) -> None:
+        """Let nobody in any more; return when those at the door are inside."""
+        self._loop.remove_reader(self._shared.fileno())
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if self._entering:
+            await asyncio.wait(self._entering)
+
+    def _watch(self) -> None:
+        self._loop.add_reader(self._shared.fileno(), self._knocked)
+
+    def _knocked(self) -> None:
+        self._loop.remove_reader(self._shared.fileno())
+        wait_s = min(self._inside() * STEP_S, WAIT_S_MAX)
+        self._waiting = self._loop.call_later(wait_s, self._take)
+
+    def _take(self) -> None:
+        try:
+            connection, _ = self._shared.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            pass  # another process has it, or it is gone
+        except OSError:
+            self._waiting = self._loop.call_later(FULL_S, self._take)
+            return
+        else:
+            task = self._loop.create_task(self._enter(connection))
+            self._entering.add(task)
+            task.add_done_callback(self._entering.discard)
+        self._watch()
+
+    async def _enter(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # it is gone
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._loop.connect_accepted_socket(self._protocol, connection)
+            return
+        connection.close()

@@ -1,0 +1,62 @@
+"""`relayer blobs`: bringing every blob into another store.
+
+Not here: how (`transfer.py`).
+"""
+
+import sys
+from typing import Any
+
+import click
+
+from relayer import transfer
+from relayer.commands.options import Exit, json_option, run, settings_of, show, storage_options
+from relayer.commands.upkeep import Progress
+
+_to_option = click.option(
+    "--to", required=True, metavar="STORE", help="postgres, file:PATH, or s3://BUCKET/PREFIX."
+)
+
+
+@click.group("blobs")
+def blobs_group() -> None:
+    """Where the sealed bytes live."""
+
+
+@blobs_group.command("copy")
+@_to_option
+@storage_options
+@json_option
+def blobs_copy(to: str, as_json: bool, **values: Any) -> None:
+    """Copy every blob into another store, beside a running relayer too.
+
+    Each is read back and compared with its name. A second call brings what has come since, so that
+    the relayer has to be stopped for the last of it only. Exit code 1: something could not be
+    copied.
+    """
+    _transfer(to, as_json, values, move=False)
+
+
+@blobs_group.command("move")
+@_to_option
+@storage_options
+@json_option
+def blobs_move(to: str, as_json: bool, **values: Any) -> None:
+    """Move every blob into another store; stop every relayer on this database first.
+
+    Nothing is removed before everything is there and was read back. Interrupted, run it again.
+    Afterwards, start the relayer with RELAYER_BLOB_STORE set to the new store. Exit code 1:
+    something could not be moved.
+    """
+    _transfer(to, as_json, values, move=True)
+
+
+def _transfer(to: str, as_json: bool, values: dict[str, Any], *, move: bool) -> None:
+    settings, progress = settings_of(values), Progress()
+    try:
+        report = run(transfer.transfer(settings, to, move=move, tell=progress))
+    except KeyboardInterrupt:
+        raise Exit(1, "Stopped here. Run it again; it goes on where it was.") from None
+    finally:
+        progress.end()
+    show(report.as_json(), as_json, report.as_text)
+    sys.exit(0 if report.ok else 1)

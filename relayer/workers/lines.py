@@ -1,0 +1,55 @@
+"""What a supervisor and its workers say to one another: lines by a socket that only they hold.
+
+Not here: who says what when (`supervisor.py`, `worker.py`).
+
+- The unlock keys go this way because nobody else sees it: it is memory of the system, no disk, no
+  environment, no command line. Settings go with them, since some are secrets, too.
+"""
+
+import json
+import socket
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Final
+
+from relayer.sealed.unlock import UnlockKey
+from relayer.settings import Settings
+
+READY: Final = b"ready\n"  # a worker: it answers requests
+LEAVE: Final = b"leave\n"  # its supervisor: another has taken its place
+_READ_BYTES: Final = 2**16
+
+
+def heard(line: socket.socket) -> Iterator[bytes]:
+    """The whole lines that come in, until the other end is gone or this one is shut."""
+    rest = b""
+    while more := line.recv(_READ_BYTES):
+        *whole, rest = (rest + more).split(b"\n")
+        yield from (one + b"\n" for one in whole)
+
+
+def settings_line(settings: Settings) -> bytes:
+    """All settings."""
+    values = {item.name: getattr(settings, item.name) for item in fields(settings)}
+    return json.dumps(values, default=str).encode() + b"\n"
+
+
+def read_settings(line: bytes) -> Settings:
+    """The settings of a line."""
+    values = json.loads(line)
+    return Settings(**values | {"data_dir": Path(values["data_dir"])})
+
+
+def keys_line(keys: Iterable[UnlockKey]) -> bytes:
+    """The unlock keys of now, the oldest first."""
+    values = [(key.private_key.hex(), key.public_key.hex(), key.not_after_ms) for key in keys]
+    return json.dumps(values).encode() + b"\n"
+
+
+def read_keys(line: bytes) -> list[UnlockKey]:
+    """The unlock keys of a line."""
+    return [
+        UnlockKey(bytes.fromhex(private), bytes.fromhex(public), not_after_ms)
+        for private, public, not_after_ms in json.loads(line)
+    ]

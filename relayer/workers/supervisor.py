@@ -1,0 +1,295 @@
+"""The process that several serving ones come from: `relayer serve --workers N`.
+
+Not here: what each of them does (`worker.py`), what is said between them (`lines.py`).
+
+- It binds the sockets, and all workers listen by them: what a worker that dies has not accepted
+  another one does, and while none is there clients wait instead of being refused.
+- It makes the unlock keys, and hands them to its workers in memory: a client of a sealed account
+  may reach another worker with every request.
+- It is a user of the embedded database itself, so that no end of a worker ends that.
+- On SIGHUP workers are replaced one by one, each leaving only when its successor answers: a
+  release that does not start takes nothing away.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from prometheus_client import multiprocess
+
+from relayer.clock import to_ms, utc_now
+from relayer.database.check import connections_max
+from relayer.errors import Unavailable
+from relayer.process import forbid_core_files
+from relayer.rebuild import rebuild_lost
+from relayer.running import announced
+from relayer.serve import GRACE_S, LEAVE_S, bound, end_on_signals, url_of
+from relayer.settings import Settings, SettingsError
+from relayer.storage import Storage, opened
+from relayer.unlocking import MadeKeys
+from relayer.workers.lines import LEAVE, READY, keys_line, settings_line
+
+log = logging.getLogger("relayer.workers")
+
+PAUSE_S: Final = 0.5  # before a worker that ended has a successor; twice as long each time
+PAUSE_S_MAX: Final = 30.0
+STEADY_S: Final = 60.0  # a worker that lived for so long did not end over its start
+KEYS_S: Final = 60.0  # unlock keys overlap by ten times as much
+END_S: Final = LEAVE_S + GRACE_S + 10.0  # a worker that has not ended by then is killed
+SPARE_CONNECTIONS: Final = 12  # for the supervisor and commands beside it
+
+
+class NotReady(Unavailable):
+    """A worker ended before it answered requests; it said why."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Worker:
+    process: asyncio.subprocess.Process
+    line: asyncio.StreamWriter
+    began_s: float
+
+    def tell(self, line: bytes) -> None:
+        """Say something, if it is still there to hear it."""
+        if not self.line.is_closing():
+            self.line.write(line)
+
+    async def ended(self, *, within_s: float) -> None:
+        """Return when it has ended; it is killed when that takes longer."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self.process.wait()
+        except TimeoutError:
+            self.process.kill()
+            await self.process.wait()
+        self.line.close()
+
+
+async def supervise(settings: Settings, ready: Callable[[str], None]) -> None:
+    """Keep `settings.workers` processes serving until SIGINT or SIGTERM; SIGHUP replaces them.
+
+    Calls `ready` with the URL once all of them accept requests.
+
+    Raises:
+        SettingsError: nobody can listen there, or the database has too few connections.
+        NotReady: a worker did not start.
+    """
+    forbid_core_files()
+    stop = asyncio.Event()
+    end_on_signals(stop.set)
+    with bound(settings) as sockets:
+        crew = Crew(settings, sockets)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, crew.renew)
+        async with opened(settings) as storage:
+            await refuse_too_many(storage, settings)
+            await rebuild_lost(storage, utc_now, only_if_empty=True)
+            try:
+                await _serve_until(stop, crew, settings, lambda: ready(url_of(settings, sockets)))
+            finally:
+                for one in sockets:
+                    one.close()
+                await crew.end()
+
+
+async def _serve_until(
+    stop: asyncio.Event, crew: "Crew", settings: Settings, ready: Callable[[], None]
+) -> None:
+    """Have the crew at work until stopped; its failures are this process's."""
+    url = url_of(settings, crew.sockets)
+    stopped = asyncio.create_task(stop.wait())
+    working = asyncio.create_task(crew.begin())
+    try:
+        await asyncio.wait({stopped, working}, return_when=asyncio.FIRST_COMPLETED)
+        if stopped.done():
+            return
+        working.result()
+        with announced(settings.data_dir, url, workers=settings.workers):
+            ready()
+            working = asyncio.create_task(crew.work())
+            await asyncio.wait({stopped, working}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+    finally:
+        stopped.cancel()
+        working.cancel()
+        await asyncio.wait({working})
+
+
+async def refuse_too_many(storage: Storage, settings: Settings) -> None:
+    """Return if the database has connections for all workers, and one more that replaces another.
+
+    Raises:
+        SettingsError: it has not.
+    """
+    # Each listens for jobs by one besides its pool.
+    each = 1 if settings.database_direct_url else settings.database_connections + 1
+    needed = (settings.workers + 1) * each + SPARE_CONNECTIONS
+    there = await connections_max(storage.database)
+    if needed > there:
+        raise SettingsError(
+            f"RELAYER_WORKERS and RELAYER_DATABASE_CONNECTIONS: {settings.workers} workers may "
+            f"take {needed} connections, the database has {there}"
+        )
+
+
+class Crew:
+    """The workers: as many as there shall be, each in a place that is filled again."""
+
+    def __init__(self, settings: Settings, sockets: Sequence[socket.socket]) -> None:
+        self.sockets = sockets
+        self._settings = settings
+        self._keys = MadeKeys()
+        self._told = b""
+        self._workers: list[_Worker] = []
+        self._alive: set[_Worker] = set()  # also those that begin, and those that leave
+        self._locks = [asyncio.Lock() for _ in range(settings.workers)]
+        self._renewing = asyncio.Event()
+
+    def renew(self) -> None:
+        """Replace every worker, one after the other; asked meanwhile, it is done once more."""
+        self._renewing.set()
+
+    async def begin(self) -> None:
+        """Fill every place for the first time.
+
+        Raises:
+            NotReady: a worker did not start.
+        """
+        _empty(self._metrics)
+        beginning = [asyncio.create_task(self._new_worker()) for _ in self._locks]
+        try:
+            self._workers = list(await asyncio.gather(*beginning))
+        finally:
+            for task in beginning:
+                task.cancel()
+            await asyncio.wait(beginning)
+
+    async def work(self) -> None:
+        """Keep every place filled until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._hand_keys())
+            group.create_task(self._renew())
+            for place in range(len(self._workers)):
+                group.create_task(self._keep(place))
+
+    async def end(self) -> None:
+        """End every worker; what they are answering they still answer."""
+        for worker in self._alive:
+            with contextlib.suppress(ProcessLookupError):
+                worker.process.terminate()
+        await asyncio.gather(*map(self._gone, self._alive))
+
+    @property
+    def _metrics(self) -> Path:
+        return self._settings.data_dir / "metrics"
+
+    async def _keep(self, place: int) -> None:
+        """Give a worker that ended a successor, ever later when those end at once."""
+        pause_s = PAUSE_S
+        while True:
+            worker = self._workers[place]
+            await worker.process.wait()
+            if self._workers[place] is not worker:
+                continue
+            await self._gone(worker)
+            code = worker.process.returncode
+            log.warning("a worker ended", extra={"event": "workers.ended", "status": code})
+            steady = time.monotonic() - worker.began_s > STEADY_S
+            pause_s = PAUSE_S if steady else min(2 * pause_s, PAUSE_S_MAX)
+            await asyncio.sleep(pause_s)
+            with contextlib.suppress(NotReady):
+                await self._replace(place, worker)
+
+    async def _renew(self) -> None:
+        while True:
+            await self._renewing.wait()
+            self._renewing.clear()
+            try:
+                for place, worker in enumerate(self._workers):
+                    await self._replace(place, worker)
+                    worker.tell(LEAVE)
+                    await self._gone(worker)
+            except NotReady:
+                log.error("the old workers stay", extra={"event": "workers.not_renewed"})
+            else:
+                log.info("all workers are new", extra={"event": "workers.renewed"})
+
+    async def _replace(self, place: int, worker: _Worker) -> None:
+        """Fill a place anew, unless somebody else has meanwhile."""
+        async with self._locks[place]:
+            if self._workers[place] is worker:
+                self._workers[place] = await self._new_worker()
+
+    async def _new_worker(self) -> _Worker:
+        """A worker that answers requests.
+
+        Raises:
+            NotReady: it ended first.
+        """
+        try:
+            reader, worker = await self._start()
+        except OSError:  # no process, or no file, can be had
+            raise NotReady("A worker did not start.") from None
+        self._alive.add(worker)
+        worker.tell(settings_line(self._settings) + self._keys_line())
+        with contextlib.suppress(OSError):
+            if await reader.readline() == READY:
+                log.info("a worker began", extra={"event": "workers.began"})
+                return worker
+        await self._gone(worker)
+        raise NotReady("A worker did not start.")
+
+    async def _gone(self, worker: _Worker) -> None:
+        """Return when a worker that is to end has ended."""
+        await worker.ended(within_s=END_S)
+        self._alive.discard(worker)
+        # Else what it was answering would be under way for ever.
+        forget: Any = multiprocess.mark_process_dead  # it has no annotations
+        forget(worker.process.pid, str(self._metrics))
+
+    async def _start(self) -> tuple[asyncio.StreamReader, _Worker]:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            numbers = [theirs.fileno(), *(one.fileno() for one in self.sockets)]
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *(f"-W{option}" for option in sys.warnoptions),
+                *("-P", "-m", "relayer.workers.worker"),
+                *map(str, numbers),
+                pass_fds=numbers,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # a terminal's Ctrl-C reaches the supervisor alone
+                env=os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(self._metrics)},
+            )
+        reader, line = await asyncio.open_unix_connection(sock=ours)
+        return reader, _Worker(process, line, time.monotonic())
+
+    async def _hand_keys(self) -> None:
+        """Tell every worker of a new unlock key before the old one ends."""
+        while True:
+            await asyncio.sleep(KEYS_S)
+            before = self._told
+            if (line := self._keys_line()) != before:
+                for worker in self._alive:
+                    worker.tell(line)
+
+    def _keys_line(self) -> bytes:
+        self._told = keys_line(self._keys.live(to_ms(utc_now())).values())
+        return self._told
+
+
+def _empty(folder: Path) -> None:
+    """Make an empty folder for the counts of all workers."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)

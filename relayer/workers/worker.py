@@ -1,0 +1,111 @@
+"""One of several serving processes: `python -m relayer.workers.worker LINE SOCKET…`, by number.
+
+Not here: who starts it (`supervisor.py`).
+
+- It ends when its supervisor does, however that one ends: the kernel closes the line between them.
+  A thread of its own hears that, so a process whose loop is stuck ends as well.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+import uvloop
+
+from relayer.errors import RelayerError
+from relayer.identity import IdentityError
+from relayer.logs import configure
+from relayer.postgres.embedded import PostgresError
+from relayer.process import forbid_core_files
+from relayer.serve import GRACE_S, Ending, attend, end_on_signals
+from relayer.settings import Settings, SettingsError
+from relayer.storage import opened
+from relayer.unlocking import HandedKeys
+from relayer.workers.lines import LEAVE, READY, heard, read_keys, read_settings
+
+END_S: Final = 2 * GRACE_S  # a process that has not ended by then will not by itself
+
+
+def main() -> None:
+    """Serve until told to leave, to end, or left alone."""
+    forbid_core_files()
+    with contextlib.ExitStack() as held:
+        line, *sockets = (
+            held.enter_context(socket.socket(fileno=int(number))) for number in sys.argv[1:]
+        )
+        told = heard(line)
+        settings = read_settings(next(told))
+        keys = HandedKeys(read_keys(next(told)))
+        configure(settings.log_level)
+        listener = _Listener(line, told, keys)
+        held.callback(listener.end)
+        try:
+            uvloop.run(_work(settings, keys, sockets, listener))
+        except (RelayerError, SettingsError, IdentityError, PostgresError) as error:
+            raise SystemExit(f"worker: {error}") from None
+
+
+async def _work(
+    settings: Settings, keys: HandedKeys, sockets: Sequence[socket.socket], listener: "_Listener"
+) -> None:
+    ending = Ending()
+    end_on_signals(ending.end)
+    listener.begin(ending)
+    async with opened(settings, unlock_keys=keys) as storage:
+        await attend(storage, settings, sockets, ending, listener.ready, shared=True)
+
+
+class _Listener:
+    """Hears the supervisor, on a thread of its own."""
+
+    def __init__(self, line: socket.socket, told: Iterator[bytes], keys: HandedKeys) -> None:
+        self._line = line
+        self._told = told
+        self._keys = keys
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, ending: Ending) -> None:
+        """Hear from now on."""
+        loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._hear, args=(loop, ending), daemon=True)
+        self._thread.start()
+
+    def ready(self) -> None:
+        """Say that requests are answered."""
+        with contextlib.suppress(OSError):  # it has gone; the thread hears that as well
+            self._line.sendall(READY)
+
+    def end(self) -> None:
+        """Hear nothing more."""
+        self._over.set()
+        with contextlib.suppress(OSError):
+            self._line.shutdown(socket.SHUT_RDWR)
+        if self._thread is not None:
+            self._thread.join()
+
+    def _hear(self, loop: asyncio.AbstractEventLoop, ending: Ending) -> None:
+        with contextlib.suppress(OSError):  # it was killed with something unread
+            for line in self._told:
+                if line == LEAVE:
+                    _soon(loop, ending.leave)
+                else:
+                    _soon(loop, partial(self._keys.take, read_keys(line)))
+        _soon(loop, ending.end)
+        if not self._over.wait(END_S):
+            os._exit(1)
+
+
+def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(call)
+
+
+if __name__ == "__main__":
+    main()

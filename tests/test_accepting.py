@@ -1,0 +1,113 @@
+"""A socket that several processes listen by: each connection enters once, by whoever is there."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from relayer.accepting import Door
+
+GREETING = b"come in"
+Guests = list[asyncio.Transport]
+
+
+@dataclass
+class Shared:
+    """A socket, and the descriptors that others have of it."""
+
+    own: socket.socket
+    held: ExitStack
+
+    def getsockname(self) -> tuple[str, int]:
+        host, port = self.own.getsockname()
+        return host, port
+
+    def dup(self) -> socket.socket:
+        return self.held.enter_context(self.own.dup())
+
+
+@pytest.fixture
+def shared() -> Iterator[Shared]:
+    with ExitStack() as held, socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        yield Shared(one, held)
+
+
+class Host(asyncio.Protocol):
+    """Greets, and remembers who came."""
+
+    def __init__(self, guests: Guests) -> None:
+        self._guests = guests
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(GREETING)
+        transport.close()
+        self._guests.append(transport)
+
+
+def door(shared: Shared, guests: Guests, *, waits: bool = False) -> Door:
+    """One as another process would have it, by a descriptor of its own."""
+    return Door(shared.dup(), protocol=lambda: Host(guests), inside=lambda: 1000 * waits)
+
+
+async def visit(shared: Shared) -> bytes:
+    reader, writer = await asyncio.open_connection(*shared.getsockname())
+    said = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return said
+
+
+async def visits(shared: Shared, times: int) -> None:
+    said = await asyncio.wait_for(asyncio.gather(*(visit(shared) for _ in range(times))), 60)
+    assert said == [GREETING] * times
+
+
+async def test_each_enters_once(shared: Shared) -> None:
+    one: Guests = []
+    other: Guests = []
+    doors = [door(shared, one), door(shared, other, waits=True)]
+    await visits(shared, 30)
+    assert len(one) + len(other) == 30
+    for each in doors:
+        await each.close()
+
+
+async def test_a_closed_door_leaves_them_to_the_other(shared: Shared) -> None:
+    one: Guests = []
+    other: Guests = []
+    closed, opened = door(shared, one), door(shared, other, waits=True)
+    await closed.close()
+    await visits(shared, 10)
+    assert (len(one), len(other)) == (0, 10)
+    await opened.close()
+
+
+async def test_they_wait_while_nobody_is_there(shared: Shared) -> None:
+    first: Guests = []
+    successor: Guests = []
+    before = door(shared, first)
+    await visits(shared, 1)
+    await before.close()
+    early = asyncio.create_task(visits(shared, 5))
+    await asyncio.sleep(0)
+    after = door(shared, successor)
+    await early
+    assert (len(first), len(successor)) == (1, 5)
+    await after.close()
+
+
+async def test_whoever_went_away_at_the_door_is_no_harm(shared: Shared) -> None:
+    guests: Guests = []
+    for _ in range(3):
+        gone = socket.create_connection(shared.getsockname())
+        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        gone.close()  # with a reset
+    opened = door(shared, guests)
+    await visits(shared, 2)
+    await opened.close()
