@@ -19,13 +19,21 @@ START_S_MAX = 60
 LASTING_PORTS = range(10_000, 32_000)  # below those that systems hand out
 
 
-def lasting_port() -> int:
-    """A free port that no other connection is given while its server is away."""
-    for port in random.sample(LASTING_PORTS, 100):
+def lasting_ports(number: int) -> list[int]:
+    """Free ports that no other connection is given while their server is away."""
+    found = []
+    for port in random.SystemRandom().sample(LASTING_PORTS, 100 + number):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            return port
+            found.append(port)
+            if len(found) == number:
+                return found
     raise AssertionError("every port is taken")
+
+
+def lasting_port() -> int:
+    """One such port."""
+    return lasting_ports(1)[0]
 
 
 @dataclass

@@ -10,14 +10,12 @@ Not here: installing it (`make .venv-swift/.ready`).
 
 import os
 import pwd
-import random
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +25,7 @@ from obstore.store import S3Store
 
 from relayer.buckets import BucketStore
 from relayer.settings import Settings
+from tests.processes import lasting_ports
 
 PROGRAMS = Path(__file__).parent.parent / ".venv-swift" / "bin"
 KEY_ID, KEY = "test:tester", "testing-swift-key"
@@ -156,7 +155,7 @@ def running_swift(folder: Path) -> Iterator[Swift]:
     (folder / "devices" / "one").mkdir(parents=True)
     _check_attributes(folder)
     (folder / "swift.conf").write_text(_SWIFT)
-    ports = {kind: _free_port() for kind in KINDS}
+    ports = dict(zip(KINDS, lasting_ports(len(KINDS)), strict=True))
     _make_rings(folder, {kind: ports[kind] for kind in STORAGE})
     with ExitStack() as stack:
         started = {
@@ -236,12 +235,3 @@ def _wait_until_it_answers(process: "subprocess.Popen[bytes]", port: int, log: P
             assert process.poll() is None, log.read_text()[-2000:]
             assert time.monotonic() < deadline, f"no answer; {log.read_text()[-2000:]}"
             time.sleep(0.1)
-
-
-def _free_port() -> int:
-    """One that nobody gets who asks for any port, as most of the tests beside us do."""
-    while True:
-        port = random.randrange(10_000, 30_000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port

@@ -19,7 +19,7 @@ import pytest
 from memrelay import MemrelayError, SyncMemoryClient
 from memrelay.errors import TransportError, Unavailable
 from relayer.settings import SECRET, Settings, variable
-from tests.processes import RunningRelayer, running_relayer
+from tests.processes import RunningRelayer, lasting_port, running_relayer
 
 ROOT = Path(__file__).parent.parent
 WRITERS = 3
@@ -89,7 +89,7 @@ def test_kill_9_during_writes_loses_and_doubles_nothing(tmp_path: Path, model_di
     acknowledged: set[str] = set()
     account: dict[str, Any] = {}
     stopping = threading.Event()
-    port = str(_free_port())
+    port = str(lasting_port())
 
     def write(writer: int) -> None:
         number = 0
@@ -132,14 +132,6 @@ def _until(condition: Any, timeout_s: float = 60.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "nothing happens"
         time.sleep(0.01)
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _all_texts(memory: SyncMemoryClient) -> list[str]:

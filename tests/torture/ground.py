@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ from relayer.postgres.embedded import EmbeddedPostgres
 from tests import embeddings_server
 from tests.embeddings_server import EmbeddingsServer
 from tests.openai_server import OpenAIServer, openai_server
-from tests.processes import RunningRelayer
+from tests.processes import RunningRelayer, lasting_port
 from tests.torture import clocked
 from tests.torture.far import FarStore, far_store
 
@@ -268,7 +267,7 @@ def _relayer(ground: Ground, number: int) -> Relayer:
         clocked.FILE: str(ground.clock_file),
     }
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("RELAYER_", "OPENAI_"))}
-    return Relayer(_free_port(), data_dir, inherited | own)
+    return Relayer(lasting_port(), data_dir, inherited | own)
 
 
 def _blob_store(ground: Ground) -> dict[str, str]:
@@ -292,9 +291,3 @@ def _small_disk(folder: Path) -> Iterator[Path | None]:
     finally:
         if mounted:
             subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
