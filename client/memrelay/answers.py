@@ -189,8 +189,11 @@ def _time(value: object, name: str) -> datetime:
         parsed = datetime.fromisoformat(value if isinstance(value, str) else "")
     except ValueError:
         raise malformed(name) from None
-    # In the first and the last year there is, not every moment has a place in another time zone.
-    if parsed.utcoffset() is None or not 1 < parsed.year < 9999:
+    try:
+        parsed.astimezone(UTC)
+    except OverflowError:  # in the first and the last year there is
+        raise malformed(name) from None
+    if parsed.utcoffset() is None:
         raise malformed(name)
     return parsed
 

@@ -26,6 +26,7 @@ from memrelay.errors import (
 )
 
 ATTEMPTS_MAX = 5
+SLOWEST_BYTES_S = 64 * 2**10  # a slower line carries no long answers
 ANSWER_BYTES_MAX = 256 * 2**20  # a page of 200 memories, each of the greatest length
 
 T = TypeVar("T")
@@ -63,13 +64,17 @@ Operation = Generator[Step, Any, T]
 
 
 class Incoming:
-    """An answer as it comes in: only so much of it, and only so long."""
+    """An answer as it comes in: only so much of it, and only so long.
+
+    A long one, such as a page of an archive, may take a second more for each `SLOWEST_BYTES_S`.
+    """
 
     def __init__(self, response: httpx.Response, *, left_s: Callable[[], float]) -> None:
         self._response = response
         self._left_s = left_s
         self._data = bytearray()
-        if response.headers.get("content-encoding", "identity") != "identity":
+        encoding = response.headers.get("content-encoding", "").strip().lower()
+        if encoding not in ("", "identity"):
             # Nobody asked for it, and what is small may grow without end.
             raise httpx.DecodingError("The answer is compressed.")
 
@@ -82,7 +87,7 @@ class Incoming:
         self._data += piece
         if len(self._data) > ANSWER_BYTES_MAX:
             raise httpx.RemoteProtocolError("The answer has no end.")
-        if self._left_s() <= 0:
+        if self._left_s() + len(self._data) / SLOWEST_BYTES_S <= 0:
             raise httpx.ReadTimeout("no complete answer in time")
 
     def whole(self) -> httpx.Response:

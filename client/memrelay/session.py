@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from memrelay.answers import Answer
+from memrelay.answers import Answer, malformed
 from memrelay.config import Settings
 from memrelay.errors import (
     BadRequest,
@@ -112,8 +112,11 @@ def told_bytes(text: str | None, what: str) -> bytes:
     """Return bytes that an answer holds in base64.
 
     Raises:
+        ServerError: `answer.malformed`, when it is not there.
         UntrustedRelayer: `base64`, when it holds something else.
     """
+    if text is None:
+        raise malformed(what)
     try:
         return from_base64(text, what)
     except Invalid as error:

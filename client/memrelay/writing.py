@@ -46,7 +46,7 @@ class ManyRemembered(Answer):
     """What became of many memories, in their order; receipts are for all that are new."""
 
     results: tuple[Mapping[str, Any], ...]
-    receipts: tuple[str, ...] = ()
+    receipts: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +159,7 @@ class Writing(Listing):
         if len(stored.results) != len(bodies):
             raise UntrustedRelayer("results", "The relayer answered for other items than it got.")
         results = tuple(map(_one_of_many, stored.results, bodies))
-        yield from self._check_receipts(stored.receipts, results)
+        yield from self._check_receipts(stored.receipts or (), results)
         yield from self.note_others(answer)
         return results
 
@@ -191,9 +191,10 @@ class Writing(Listing):
         pause_s = 0.1
         while True:
             open_ids = [one for one in order if one not in known or known[one].status not in final]
+            asked = set(open_ids)
             for start in range(0, len(open_ids), STATUS_IDS_MAX):
                 for status in (yield from self.status(open_ids[start : start + STATUS_IDS_MAX])):
-                    if status.id in open_ids:
+                    if status.id in asked:
                         known[status.id] = status
             if all(one in known and known[one].status in final for one in order):
                 return tuple(known[one] for one in order)

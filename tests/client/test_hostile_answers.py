@@ -97,6 +97,12 @@ class TestJson:
         with pytest.raises(ServerError):
             Memory.from_json({"id": ID, "namespace": "a", "text": "b", "created_at": moment})
 
+    def test_the_last_day_there_is_is_read(self) -> None:
+        """Whoever wants a key for ever says so."""
+        moment = "9999-12-31T00:00:00Z"
+        read = Memory.from_json({"id": ID, "namespace": "a", "text": "b", "created_at": moment})
+        assert read.to_json()["created_at"] == "9999-12-31T00:00:00.000Z"
+
     @pytest.mark.parametrize("said", [[[["x"]]], {"a": 1}, 5, True, None, "", "\x1b[2J" * 10_000])
     def test_errors_hold_a_line_of_text_whatever_is_said(self, said: object) -> None:
         body = {"message": said, "code": said, "request_id": said, "error": said}
@@ -326,8 +332,11 @@ class TestIncoming:
             incoming.take(b"x")
 
     def test_one_that_takes_too_long_is_refused(self) -> None:
+        incoming = self.incoming(left_s=-1.0)
+        incoming.take(b"x" * (exchange.SLOWEST_BYTES_S + 1))  # a long one may take longer
+        late = self.incoming(left_s=-1.0)
         with pytest.raises(httpx.ReadTimeout):
-            self.incoming(left_s=0.0).take(b"x")
+            late.take(b"x" * (exchange.SLOWEST_BYTES_S - 1))
 
     @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "identity, gzip", "x"])
     def test_one_that_is_compressed_is_refused(self, coding: str) -> None:

@@ -67,7 +67,11 @@ def events(shell: Shell) -> None:
 
 def _line(event: Event) -> str:
     where = event.namespace or "-"
-    moment = event.time.astimezone().isoformat(sep=" ", timespec="seconds")
+    try:
+        here = event.time.astimezone()
+    except OverflowError:  # the last day there is may not be one here
+        here = event.time
+    moment = here.isoformat(sep=" ", timespec="seconds")
     return f"{moment}  {event.type}  {where}  {' '.join(event.ids)}"
 
 
