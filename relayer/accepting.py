@@ -39,8 +39,12 @@ class Door:
         self._watch()
 
     async def close(self) -> None:
-        """Let nobody in any more; return when those at the door are inside."""
+        """Let nobody in any more; return when those at the door are inside.
+
+        The descriptor goes at once: the last one of a socket keeps its port taken.
+        """
         self._loop.remove_reader(self._shared.fileno())
+        self._shared.close()
         if self._waiting is not None:
             self._waiting.cancel()
         if self._entering:

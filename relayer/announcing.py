@@ -8,6 +8,8 @@ Not here: making keys (`unlocking.py`), opening headers (`custody.py`).
   database, and nothing else, cannot have the relayer name a key of his own.
 """
 
+import asyncio
+import logging
 from datetime import timedelta
 from typing import Final
 
@@ -21,7 +23,10 @@ from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import ListedKey, open_statement, sign_statement
 from relayer.sealed.unlock import BOXES_MAX
 
-SEEN: Final = timedelta(minutes=3)  # three rounds of housekeeping
+log = logging.getLogger("relayer.announcing")
+
+ROUND_S: Final = 60.0
+SEEN: Final = timedelta(minutes=3)  # three rounds
 SILENT: Final = timedelta(days=1)  # longer than any key lives
 READ_MAX: Final = 64
 
@@ -38,6 +43,19 @@ class Announcements:
         self._clock = clock
         self._told = b""
         self._believed: dict[bytes, list[ListedKey]] = {}  # anybody may ask; verifying takes time
+
+    async def run(self) -> None:
+        """Announce every minute from now on until cancelled, whatever fails.
+
+        A task of its own: others would drop the keys of a process whose housekeeping takes long.
+        """
+        while True:
+            await asyncio.sleep(ROUND_S)
+            try:
+                await self.announce()
+            except Exception as error:
+                cause = type(error).__name__
+                log.warning("announcing waits", extra={"event": "announcing.wait", "cause": cause})
 
     async def announce(self) -> None:
         """Say that this process is there, and forget those that have long been gone.

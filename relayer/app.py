@@ -173,6 +173,7 @@ def _lifespan(storage: Storage, services: Services, clock: Clock) -> Any:
         tasks = [
             asyncio.create_task(services.worker.run()),
             asyncio.create_task(services.delivery.run()),
+            asyncio.create_task(storage.announcements.run()),
         ]
         try:
             yield

@@ -4,9 +4,11 @@ Not here: the stores (`blobs.py`, `buckets.py`).
 
 - Only bytes that match their names are kept, as sealed as they came; at most `bytes_max` of them.
 - What is deleted here is gone at once, also if a reading was under way. Another process does not
-  hear of it: what it keeps, it answers with for `LIFE_S` at most, and only where a row still asks.
+  hear of it: what it keeps, it keeps for `LIFE_S` at most, and answers with only where a row asks.
+  Where a client names blobs itself (`proof.py`), the store `beneath` is read.
 """
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -20,28 +22,41 @@ LIFE_S: Final = 300.0
 _ENTRY_BYTES: Final = 256  # what an entry takes beside its bytes, roughly
 
 
+def beneath(store: BlobStore) -> BlobStore:
+    """The store itself, past what is kept of it."""
+    return store.store if isinstance(store, CachedStore) else store
+
+
 class CachedStore:
     """A store whose last readings are answered from memory."""
 
     def __init__(
-        self, *, store: BlobStore, bytes_max: int, now: Callable[[], float] = time.monotonic
+        self,
+        *,
+        store: BlobStore,
+        bytes_max: int,
+        life_s: float = LIFE_S,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store = store
+        self.store = store
         self._bytes_max = bytes_max
+        self._life_s = life_s
         self._now = now
+        # The oldest first: what is asked for again does not become younger.
         self._kept: OrderedDict[tuple[AccountId, str], tuple[float, bytes]] = OrderedDict()
         self._bytes = 0
         self._deletions = 0
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def transactional(self) -> bool:
         """Whether blobs commit and vanish together with the rows that refer to them."""
-        return self._store.transactional
+        return self.store.transactional
 
     async def put_many(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
         """Store blobs durably; storing one again changes nothing."""
         deletions = self._deletions
-        await self._store.put_many(account, blobs)
+        await self.store.put_many(account, blobs)
         self._keep(account, blobs, deletions)
 
     async def get_many(
@@ -54,7 +69,7 @@ class CachedStore:
                 found[name] = data
         if missing := [name for name in names if name not in found]:
             deletions = self._deletions
-            read = await self._store.get_many(account, missing)
+            read = await self.store.get_many(account, missing)
             self._keep(
                 account, {n: data for n, data in read.items() if isinstance(data, bytes)}, deletions
             )
@@ -65,37 +80,31 @@ class CachedStore:
         """Remove one blob; a missing one is no error."""
         self._forget((account, name))
         try:
-            await self._store.delete(account, name)
+            await self.store.delete(account, name)
         finally:
             # A reading that began meanwhile may have come first, and have been kept.
             self._forget((account, name))
 
     def names(self, account: AccountId, *, after: str = "") -> AsyncIterator[str]:
         """Every name of the account, or those behind one, in the store's own order."""
-        return self._store.names(account, after=after)
+        return self.store.names(account, after=after)
 
     async def accounts(self) -> list[AccountId]:
         """Every account that has objects here."""
-        return await self._store.accounts()
+        return await self.store.accounts()
 
     async def mark(self, account: AccountId, seq: int) -> None:
         """Remember that the account's history had come as far as this receipt."""
-        await self._store.mark(account, seq)
+        await self.store.mark(account, seq)
 
     async def marked(self, account: AccountId) -> int:
         """The highest receipt number that was marked."""
-        return await self._store.marked(account)
+        return await self.store.marked(account)
 
     def _fresh(self, account: AccountId, name: str) -> bytes | None:
+        self._drop_old()
         entry = self._kept.get((account, name))
-        if entry is None:
-            return None
-        since, data = entry
-        if self._now() - since > LIFE_S:
-            self._drop((account, name))
-            return None
-        self._kept.move_to_end((account, name))
-        return data
+        return None if entry is None else entry[1]
 
     def _keep(self, account: AccountId, blobs: Mapping[str, bytes], deletions: int) -> None:
         """Keep blobs that were there when so much was deleted; if more is by now, keep none."""
@@ -107,6 +116,25 @@ class CachedStore:
             self._bytes += len(data) + _ENTRY_BYTES
         while self._bytes > self._bytes_max:
             self._drop(next(iter(self._kept)))
+        if self._kept and self._timer is None:
+            self._age()
+
+    def _age(self) -> None:
+        """Drop what is too old, now and from then on, also if nobody asks for anything."""
+        self._drop_old()
+        self._timer = None
+        if self._kept:
+            since, _ = next(iter(self._kept.values()))
+            left_s = self._life_s - (self._now() - since)
+            self._timer = asyncio.get_running_loop().call_later(left_s, self._age)
+
+    def _drop_old(self) -> None:
+        now = self._now()
+        while self._kept:
+            entry, (since, _) = next(iter(self._kept.items()))
+            if now - since < self._life_s:
+                return
+            self._drop(entry)
 
     def _forget(self, entry: tuple[AccountId, str]) -> None:
         self._deletions += 1

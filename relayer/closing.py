@@ -9,6 +9,7 @@ Not here: forgetting memories of an account that lives on (`forgetting.py`).
 - Kept are the account's id, with the last receipt here and in the journal.
 """
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from typing import Final
@@ -29,6 +30,7 @@ log = logging.getLogger("relayer.closing")
 
 CLOSE: Final = "close"
 PAGE: Final = 500
+DELETED_AT_ONCE: Final = 16  # objects of a store that may be far away
 ROUNDS_AT_ONCE: Final = 4  # in the request that closes
 ROUNDS_MAX: Final = 100  # of one account before the next has its turn
 
@@ -136,12 +138,14 @@ class Closing:
 
     async def _empty_store(self, account: AccountId, kept: str) -> int:
         """Delete some of an outside store's objects; how many."""
-        deleted = 0
+        doomed: list[str] = []
         if self._outbox.outside:
             async for name in self._blobs.names(account):
-                if deleted == PAGE:
+                if len(doomed) == PAGE:
                     break
                 if name != kept:
-                    await self._blobs.delete(account, name)
-                    deleted += 1
-        return deleted
+                    doomed.append(name)
+        for at in range(0, len(doomed), DELETED_AT_ONCE):
+            some = doomed[at : at + DELETED_AT_ONCE]
+            await asyncio.gather(*(self._blobs.delete(account, name) for name in some))
+        return len(doomed)

@@ -66,7 +66,8 @@ RECONNECT_S: Final = 1.0
 HEARTBEAT_S: Final = 10
 POLL_S: Final = 1  # how late a job that was put back is noticed; new ones announce themselves
 PUT_BACK_S: Final = 0.5
-BACKOFF_S_MAX: Final = 60
+PUT_BACK_S_MAX: Final = 3.0  # or the process that holds the keys hardly ever is the one that asks
+BACKOFF_S_MAX: Final = 60.0
 Work = Callable[[AccountId, Keys, Sequence[Any]], Awaitable[None]]
 Chore = Callable[[], Awaitable[None]]
 KeysOf = Callable[[AccountId], Awaitable[Keys | None]]
@@ -289,7 +290,8 @@ class Worker:
         except NotAllowed:
             age_s = (datetime.now(UTC) - job.created).total_seconds()
             if age_s < HOLD_S_MAX:
-                raise RetryRequested(_backoff(job, PUT_BACK_S), "no key here") from None
+                wait = _backoff(job, PUT_BACK_S, PUT_BACK_S_MAX)
+                raise RetryRequested(wait, "no key here") from None
         except QuotaExceeded as error:
             raise RetryRequested(timedelta(hours=1), error.code) from None
         except Unavailable as error:
@@ -411,9 +413,9 @@ class Worker:
                 await queue.enqueue(connection, entrypoint, account, ids, priority=place)
 
 
-def _backoff(job: Job, first_s: float) -> timedelta:
-    """How long to wait before a job is tried again: twice as long each time, a minute at most."""
-    return timedelta(seconds=min(first_s * 2.0 ** min(job.attempts, 10), BACKOFF_S_MAX))
+def _backoff(job: Job, first_s: float, longest_s: float = BACKOFF_S_MAX) -> timedelta:
+    """How long to wait before a job is tried again: twice as long each time, up to a bound."""
+    return timedelta(seconds=min(first_s * 2.0 ** min(job.attempts, 10), longest_s))
 
 
 def _note(message: str, event: str, error: Exception) -> None:

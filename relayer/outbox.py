@@ -31,16 +31,20 @@ log = logging.getLogger("relayer.outbox")
 GRACE: Final = timedelta(minutes=10)  # far beyond the deadline of the request that put a blob
 PAGE: Final = 100
 RESISTING_MAX: Final = 1_000  # a store that is away refuses all
-RESISTING_S: Final = 60.0  # and may take its time for each
+TURN_S: Final = 60.0  # of deleting, whether it resists or is only far away; others wait for it
+MARKS_MAX: Final = 2  # of one object; a history may grow faster than it is marked
 
 
 class Outbox:
     """Notes, publishes and deletes on behalf of a store outside the database."""
 
-    def __init__(self, *, database: Database, blobs: BlobStore, clock: Clock) -> None:
+    def __init__(
+        self, *, database: Database, blobs: BlobStore, clock: Clock, soon_s: float
+    ) -> None:
         self._database = database
         self._blobs = blobs
         self._clock = clock
+        self._soon_s = soon_s
 
     @property
     def outside(self) -> bool:
@@ -77,27 +81,44 @@ class Outbox:
         while page := await staged.first(self._database, limit=PAGE):
             for account, name, data in page:
                 await self._blobs.put_many(account, {name: data})
-                seq = await outbox_rows.newest_receipt(self._database, account)
-                await self._blobs.mark(account, seq)
+                await self._mark(account)
                 await staged.delete(self._database, account, name)
 
+    async def _mark(self, account: AccountId) -> None:
+        # Another process may mark a newer receipt meanwhile, and this one's mark replace it.
+        marked = 0
+        for _ in range(MARKS_MAX):
+            newest = await outbox_rows.newest_receipt(self._database, account)
+            if newest == marked:
+                return
+            await self._blobs.mark(account, newest)
+            marked = newest
+
     async def publish_soon(self) -> None:
-        """Publish now if the store is there; what was committed is not undone by its absence."""
+        """Publish now what the store takes within `soon_s`; the rest waits for its next round.
+
+        Everybody's backlog may lie before what a request has just committed, and neither it nor a
+        store that is away undoes that.
+        """
         try:
-            await self.publish()
-        except Unavailable as error:
-            log.warning("journal waits", extra={"event": "outbox.wait", "code": error.code})
+            async with asyncio.timeout(self._soon_s):
+                await self.publish()
+        except (Unavailable, TimeoutError) as error:
+            code = error.code if isinstance(error, Unavailable) else "outbox.slow"
+            log.warning("journal waits", extra={"event": "outbox.wait", "code": code})
 
     async def empty(self) -> None:
-        """Delete what is due; one blob that resists does not keep the others.
+        """Delete what is due, for `TURN_S`; one blob that resists does not keep the others.
 
         Raises:
             Unavailable: some deletion has to be tried again.
         """
         refused: Unavailable | None = None
         resisting = 0
-        until = asyncio.get_running_loop().time() + RESISTING_S
-        while True:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + TURN_S
+        over = False
+        while not over:
             # Longest due first: those that resist come first again, and are stepped over.
             due = await outbox_rows.due_deletions(
                 self._database, now=self._clock(), after=resisting, limit=PAGE
@@ -107,10 +128,9 @@ class Outbox:
                     await self._delete(account, blob_id)
                 except Unavailable as error:
                     refused, resisting = error, resisting + 1
-                    if asyncio.get_running_loop().time() > until:
-                        raise
-            if len(due) < PAGE or resisting >= RESISTING_MAX:
-                break
+                if over := loop.time() > until:
+                    break
+            over = over or len(due) < PAGE or resisting >= RESISTING_MAX
         if refused is not None:
             raise refused
 

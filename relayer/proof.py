@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from relayer.access import Access
+from relayer.blob_cache import beneath
 from relayer.blobs import BlobStore
 from relayer.clock import Clock, to_ms
 from relayer.database import accounts as account_rows
@@ -57,7 +58,8 @@ class Proof:
         clock: Clock,
     ) -> None:
         self._database = database
-        self._blobs = blobs
+        # A client that names blobs itself must not be given what another process has erased.
+        self._blobs = beneath(blobs)
         self._identity = identity
         self._clock = clock
         self.succession = succession

@@ -87,18 +87,27 @@ class _Server(uvicorn.Server):
         """Leave signals to `serve`."""
         yield
 
-    async def part(self, now: asyncio.Event) -> None:
-        """Take no new connections; return when the others are gone, or have had their time."""
+    async def part(self, now: asyncio.Event, *, request_s: float) -> None:
+        """Take no new connections; return when the others are gone, or have had their time.
+
+        Requests have as long as they have at any time, `request_s` at most.
+        """
         for server in self.servers:
             server.close()
         for door in self._doors:
             await door.close()
+        await self._emptied(now, within_s=LEAVE_S)
+        for connection in list(self._connections):
+            connection.shutdown()  # at once, or behind the answer
+        await self._emptied(now, within_s=request_s)
+
+    async def _emptied(self, now: asyncio.Event, *, within_s: float) -> None:
+        """Return when there are no connections, or when asked to end."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + LEAVE_S
-        while self._connections and loop.time() < deadline:
+        deadline = loop.time() + within_s
+        while self._connections and not now.is_set() and loop.time() < deadline:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(now.wait(), _POLL_S)
-                return
 
 
 class _Parting:
@@ -161,7 +170,7 @@ async def attend(
         ready()
         await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
         if not serving.done():
-            await server.part(ending.now)
+            await server.part(ending.now, request_s=settings.request_timeout_s)
     finally:
         server.should_exit = True
         asked.cancel()

@@ -252,7 +252,6 @@ def build_services(
         namespaces=storage.namespaces,
         outbox=storage.outbox,
         chores=(
-            storage.announcements.announce,
             expiry.expire,
             closing.purge,
             collector.collect,

@@ -34,6 +34,7 @@ from relayer.settings import Settings
 from relayer.unlocking import UnlockKeys
 
 STORE_SHARE: Final = 0.6  # of a request's time that one use of a bucket may take
+SOON_SHARE: Final = 0.2  # and that publishing what it committed may take
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ async def as_found(settings: Settings, clock: Clock = utc_now) -> AsyncIterator[
                 f"no installation here: there is no {path}",
                 "name the right --data-dir and --key-file; relayer serve makes a new installation",
             )
+    _require_folder(settings)
     refuse_interrupted(key_path(settings))
     identity = load_identity(key_path(settings))
     async with _connect_args(settings) as connect_args:
@@ -123,6 +125,15 @@ async def as_found(settings: Settings, clock: Clock = utc_now) -> AsyncIterator[
             )
         async with _connected(settings, connect_args, identity, clock) as storage:
             yield storage
+
+
+def _require_folder(settings: Settings) -> None:
+    kind, _, folder = settings.blob_store.partition(":")
+    if kind == "file" and not Path(folder).is_dir():
+        raise NotInstalled(
+            f"there is no folder {folder}, which RELAYER_BLOB_STORE names",
+            "name the right one; relayer serve makes it on a new installation",
+        )
 
 
 def key_path(settings: Settings) -> Path:
@@ -218,7 +229,8 @@ def storage_on(
 ) -> Storage:
     """Storage on a database that is connected and migrated."""
     blobs = blobs_on(settings, database)
-    outbox = Outbox(database=database, blobs=blobs, clock=clock)
+    soon_s = SOON_SHARE * settings.request_timeout_s
+    outbox = Outbox(database=database, blobs=blobs, clock=clock, soon_s=soon_s)
     accounts = Accounts(database=database, outbox=outbox, identity=identity, clock=clock)
     namespaces = Namespaces(database=database, outbox=outbox, identity=identity, clock=clock)
     custody = Custody(

@@ -7,18 +7,26 @@ Not here: the stores (`blobs.py`, `buckets.py`), what is erased or astray (`coll
 - Until all of them are there, the old store stays as it is. Then an object is removed from it only
   if the new one has just given it back.
 - What does not match its name is told and stays where it is.
+- Two names may lead to one store. Before anything else, what is put by the new name must not be
+  found by the old one: all that is removed as "moved" would be lost.
+- An account may have been erased since it was copied: what the new store still has of it goes once
+  more.
 """
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 from relayer.blobs import BlobStore
+from relayer.database import closing as closing_rows
 from relayer.database import outbox as outbox_rows
 from relayer.database import rebuild as rebuild_rows
 from relayer.errors import Conflict, Corrupted
 from relayer.running import running_url
+from relayer.sealed.envelope import blob_id
 from relayer.sealed.keys import AccountId, account_text
 from relayer.settings import Settings
 from relayer.storage import Storage, blobs_on, opened
@@ -84,6 +92,8 @@ async def transfer(
         strangers = set(await new.accounts()) - await rebuild_rows.known_accounts(storage.database)
         if strangers:
             raise _conflict(f"{to} holds accounts that this relayer does not know.")
+        if await leads_to(storage.blobs, new):
+            raise _already_in(to)
         if move:
             await storage.outbox.publish()
             await storage.outbox.empty()
@@ -95,12 +105,37 @@ async def transfer(
 
 
 def _check(settings: Settings, wanted: Settings, *, move: bool) -> None:
-    if wanted.blob_store == settings.blob_store:
-        raise _conflict(f"The blobs are in {wanted.blob_store} already.")
+    if _place(wanted) == _place(settings):
+        raise _already_in(wanted.blob_store)
     if move and running_url(settings.data_dir) is not None:
         raise _conflict("Stop the relayer first; relayer blobs copy brings most of it before that.")
     if not move and wanted.blob_store == "postgres":
         raise _conflict("A relayer would publish them again: stop it, then relayer blobs move.")
+
+
+def _place(settings: Settings) -> object:
+    """Where the name of a store leads, as far as a name tells."""
+    kind, _, path = settings.blob_store.partition(":")
+    if kind == "file":
+        return Path(path).resolve()
+    return settings.bucket if kind == "s3" else kind
+
+
+async def leads_to(old: BlobStore, new: BlobStore) -> bool:
+    """Whether what is put into one store is found in the other; nothing stays of it."""
+    probe = b"probe " + secrets.token_bytes(32)
+    name = blob_id(probe)
+    for account in (await old.accounts())[:1]:  # an empty store has nothing to lose
+        try:
+            await new.put_many(account, {name: probe})
+            return bool(await old.get_many(account, [name]))
+        finally:
+            await new.delete(account, name)
+    return False
+
+
+def _already_in(place: str) -> Conflict:
+    return _conflict(f"The blobs are in {place} already.")
 
 
 def _conflict(message: str) -> Conflict:
@@ -126,6 +161,7 @@ class Transfer:
                 self._progress(len(page))
             newest = await outbox_rows.newest_receipt(self._storage.database, account)
             await self._new.mark(account, max(newest, await self._old.marked(account)))
+        await self._empty_again()
 
     async def remove_all(self) -> None:
         """Take out of the old store what the new one gives back."""
@@ -138,6 +174,22 @@ class Transfer:
                 await asyncio.gather(*(self._old.delete(account, name) for name in safe))
                 self.report.removed += len(safe)
                 self._progress(len(page))
+
+    async def _empty_again(self) -> None:
+        """Let the relayer empty accounts that were closed after they had been copied."""
+        copied = set(await self._new.accounts())
+        for account in await closing_rows.closed(self._storage.database):
+            if account in copied and not await self._is_emptied(account):
+                await closing_rows.set_unpurged(self._storage.database, account)
+
+    async def _is_emptied(self, account: AccountId) -> bool:
+        """Whether the new store has at most the last receipt of a closed account."""
+        receipt = await closing_rows.last_receipt(self._storage.database, account)
+        kept = receipt and blob_id(receipt)
+        async for name in self._new.names(account):
+            if name != kept:
+                return False
+        return True
 
     async def _copy(self, account: AccountId, page: list[str]) -> None:
         missing = await self._missing(account, page)

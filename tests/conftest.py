@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,7 +34,7 @@ from tests.services import Bench, bench_on
 from tests.swift import Swift, running_swift
 
 MEMORY = Path("/dev/shm")
-MEMORY_BYTES_MIN = 4 * 2**30
+MEMORY_BYTES_MIN = 8 * 2**30
 
 
 def pytest_configure() -> None:
@@ -44,8 +45,18 @@ def pytest_configure() -> None:
     [available_kib] = re.findall(r"MemAvailable: +(\d+)", Path("/proc/meminfo").read_text())
     room = min(int(available_kib) * 1024, found.f_bavail * found.f_frsize)
     runs_programs = not found.f_flag & os.ST_NOEXEC  # some tests write one and run it
-    if runs_programs and room >= MEMORY_BYTES_MIN:
+    if runs_programs and room >= MEMORY_BYTES_MIN and _has_attributes(MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+def _has_attributes(folder: Path) -> bool:
+    """Whether files there may have attributes of their own, which Swift needs."""
+    with NamedTemporaryFile(dir=folder) as file:
+        try:
+            os.setxattr(file.name, "user.memrelay", b"")
+        except OSError:
+            return False
+    return True
 
 
 @pytest.fixture(scope="session")

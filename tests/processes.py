@@ -78,7 +78,8 @@ def running_relayer(
     data_dir: Path, model_dir: Path, *arguments: str, database_url: str = "", **environment: str
 ) -> Iterator[RunningRelayer]:
     """Start a relayer on a free port and stop it at the end, however the test ended."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("RELAYER_", "OPENAI_"))}
+    others = ("RELAYER_", "OPENAI_", "PYTEST_")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(others)}
     env |= {"RELAYER_MODEL_DIR": str(model_dir), "RELAYER_DATABASE_URL": database_url} | environment
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     log = data_dir / f"stderr-{time.monotonic_ns()}.log"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from relayer.accepting import Door
+from tests.processes import lasting_port
 
 GREETING = b"come in"
 Guests = list[asyncio.Transport]
@@ -86,6 +87,19 @@ async def test_a_closed_door_leaves_them_to_the_other(shared: Shared) -> None:
     await visits(shared, 10)
     assert (len(one), len(other)) == (0, 10)
     await opened.close()
+
+
+async def test_a_port_is_free_once_the_last_door_is_closed() -> None:
+    """However long those inside stay: whoever begins anew finds it so."""
+    with socket.create_server(("127.0.0.1", lasting_port())) as one:
+        shared = Shared(one, ExitStack())
+        doors = [door(shared, []), door(shared, [])]
+        host, port = shared.getsockname()
+    with socket.create_connection((host, port)):
+        for each in doors:
+            await each.close()
+        with socket.create_server((host, port)):
+            pass
 
 
 async def test_they_wait_while_nobody_is_there(shared: Shared) -> None:

@@ -1,10 +1,13 @@
 """Unlock keys of several processes on one database: a header opens wherever it arrives."""
 
+import asyncio
 import os
 from typing import Any
 
+import asyncpg
 import pytest
 
+from relayer import announcing
 from relayer.announcing import SEEN, Announcements
 from relayer.database import unlock_keys as rows
 from relayer.errors import Misdirected
@@ -13,11 +16,15 @@ from relayer.sealed.objects import sign_object
 from relayer.sealed.primitives import CryptoError, blake2b_256
 from relayer.sealed.receipts import ListedKey, open_statement, sign_statement
 from relayer.sealed.unlock import BOXES_MAX, generate_unlock_key
+from relayer.serve import Ending, attend, bound
 from relayer.settings import Limits
 from relayer.unlocking import HandedKeys, MadeKeys
+from tests.conftest import TestDatabase
+from tests.life import WAIT_S_MAX
 from tests.services import TEAM, Bench
 
 ALIVE = 2_000_000_000_000
+PROCESSES = "SELECT count(*) FROM unlock_keys"
 
 
 def announcements(bench: Bench) -> Announcements:
@@ -89,6 +96,47 @@ class TestTwoProcesses:
         found = listed(bench, await announcements(bench).statement())
         assert len(found) == len(set(found)) == BOXES_MAX
         assert found[:1] == own(bench)
+
+
+class TestEveryMinute:
+    """A process is listed as long as it serves, whatever its housekeeping does meanwhile."""
+
+    async def test_it_is_said_again_whatever_failed_before(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(announcing, "ROUND_S", 0.01)
+        await bench.sql("ALTER TABLE unlock_keys RENAME TO elsewhere")
+        announced = asyncio.create_task(announcements(bench).run())
+        async with asyncio.timeout(WAIT_S_MAX):
+            while "announcing waits" not in caplog.messages:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await bench.sql("ALTER TABLE elsewhere RENAME TO unlock_keys")
+        for _ in range(2):
+            await bench.until(PROCESSES, 1)
+            await bench.sql("DELETE FROM unlock_keys")
+        announced.cancel()
+        await asyncio.wait({announced})
+
+    async def test_a_process_says_so_while_its_housekeeping_is_stuck(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, fresh_database: TestDatabase
+    ) -> None:
+        monkeypatch.setattr(announcing, "ROUND_S", 0.01)
+        ending, ready = Ending(), asyncio.Event()
+        blocker = await asyncpg.connect(**fresh_database.connect_args)
+        with bound(bench.settings) as sockets:
+            async with blocker.transaction():
+                await blocker.execute("LOCK TABLE nonces IN ACCESS EXCLUSIVE MODE")
+                serving = asyncio.create_task(
+                    attend(bench.storage, bench.settings, sockets, ending, ready.set)
+                )
+                async with asyncio.timeout(WAIT_S_MAX):
+                    await ready.wait()
+                for _ in range(2):
+                    await bench.sql("DELETE FROM unlock_keys")
+                    await bench.until(PROCESSES, 1)
+            ending.end()
+            await serving
+        await blocker.close()
 
 
 class TestWhoeverWritesToTheDatabase:

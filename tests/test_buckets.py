@@ -5,6 +5,10 @@ Not here: what every store does (`test_blobs.py`).
 
 import asyncio
 import logging
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +16,7 @@ from pathlib import Path
 import obstore
 import pytest
 
-from relayer.blob_cache import LIFE_S, CachedStore
+from relayer.blob_cache import LIFE_S, CachedStore, beneath
 from relayer.blobs import BlobStore, FolderStore
 from relayer.buckets import AT_ONCE, BucketStore
 from relayer.check import check
@@ -175,11 +179,11 @@ class TestRefusals:
 
     @pytest.mark.parametrize("use", USES)
     async def test_nobody_is_there(self, use: str) -> None:
-        async with answering("200 OK") as (hook, store):
-            pass
-        with pytest.raises(Unavailable):
-            await USES[use](store)
-        assert hook.posts == []
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))  # so that nobody else listens there
+            store = store_at(f"http://127.0.0.1:{silent.getsockname()[1]}")
+            with pytest.raises(Unavailable):
+                await USES[use](store)
 
     @pytest.mark.parametrize("use", USES)
     async def test_a_store_that_hangs(self, use: str) -> None:
@@ -251,6 +255,36 @@ async def test_others_variables_lead_nowhere(swift: Swift, monkeypatch: pytest.M
     store = bucket_store(swift, bucket=bucket)
     await store.put_many(ONE, {NAMES[0]: DATA[0]})
     assert await store.get_many(ONE, NAMES) == {NAMES[0]: DATA[0]}
+
+
+PROXIES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+GETS = """
+import asyncio, sys
+from tests.test_buckets import NAMES, ONE, store_at
+from relayer.errors import Unavailable
+for endpoint in sys.argv[1:]:
+    try:
+        asyncio.run(store_at(endpoint).get_many(ONE, NAMES))
+    except Unavailable:
+        print("away")
+"""
+
+
+async def test_no_proxy_is_asked() -> None:
+    hosts = ("127.0.0.1", "localhost", "[::1]")
+    async with listening() as proxy:
+        named = dict.fromkeys(PROXIES, f"http://127.0.0.1:{proxy.port}")
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))  # so that nobody listens there
+            port = silent.getsockname()[1]
+            process = await asyncio.create_subprocess_exec(  # a library may look at them once
+                *(sys.executable, "-c", GETS),
+                *(f"{scheme}://{host}:{port}" for scheme in ("http", "https") for host in hosts),
+                env={**os.environ, **named, "NO_PROXY": "", "no_proxy": ""},
+                stdout=subprocess.PIPE,
+            )
+            told, _ = await process.communicate()
+    assert (told, proxy.posts) == (6 * b"away\n", [])
 
 
 async def test_few_requests_at_once() -> None:
@@ -358,10 +392,23 @@ class TestCache:
         times = [0.0]
         store = await self.cached(folder, now=lambda: times[0])
         await folder.delete(ONE, NAMES[0])
-        times[0] = LIFE_S
+        times[0] = LIFE_S - 1
         assert len(await store.get_many(ONE, NAMES)) == 2  # and reading does not lengthen it
-        times[0] = LIFE_S + 1
+        times[0] = LIFE_S
         assert await store.get_many(ONE, NAMES) == {NAMES[1]: DATA[1]}
+
+    async def test_it_ends_though_nobody_asks(self, folder: Interrupted) -> None:
+        store = await self.cached(folder, life_s=0.01)
+        async with asyncio.timeout(60):
+            while store._kept:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert store._bytes == 0
+
+    async def test_beneath_it_nothing_is_kept(self, folder: Interrupted) -> None:
+        store = await self.cached(folder)
+        await folder.delete(ONE, NAMES[0])  # by another process
+        assert await beneath(store).get_many(ONE, NAMES) == {NAMES[1]: DATA[1]}
+        assert beneath(folder) is folder
 
     @pytest.mark.parametrize(
         ("bytes_max", "kept"), [(0, 0), (495, 0), (496, 1), (951, 1), (952, 2)]

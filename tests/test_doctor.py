@@ -98,6 +98,18 @@ async def test_an_expired_key_is_told_with_its_end(
     assert found["detail"].startswith("expired: reader of team until 2")
 
 
+async def test_a_folder_of_blobs_that_is_not_there_is_told_and_not_made(
+    settings: Settings, storage: Storage, tmp_path: Path
+) -> None:
+    mistyped = tmp_path / "blosb"
+    found = await finding(replace(settings, blob_store=f"file:{mistyped}"), "database")
+    assert not found["ok"]
+    assert found["detail"] == f"there is no folder {mistyped}, which RELAYER_BLOB_STORE names"
+    assert not mistyped.exists()
+    mistyped.mkdir()
+    assert (await finding(replace(settings, blob_store=f"file:{mistyped}"), "blobs"))["ok"]
+
+
 @pytest.mark.parametrize("key", ["ab" * 32, "0badc0de", "no hex at all", "%", "_"])
 async def test_an_unknown_key_is_told(
     settings: Settings, managed: provision.NewKey, key: str

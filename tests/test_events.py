@@ -278,9 +278,9 @@ async def test_a_stream_outlives_what_a_request_may_take(
     storage: Storage, settings: Settings, managed: NewKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends by itself, whole: what a deadline ends is cut."""
-    monkeypatch.setattr(Limits, "stream_life_s", 5)
+    monkeypatch.setattr(Limits, "stream_life_s", 12)
     monkeypatch.setattr(module, "BEAT_S", 0.5)
-    short = replace(settings, embedder="none", request_timeout_s=2.0)
+    short = replace(settings, embedder="none", request_timeout_s=5.0)
     async with client_of_app(build_app(storage, short), signer_of(managed)) as client:
         answer = await client.get("/v1/events")
     assert answer.status_code == 200

@@ -12,7 +12,7 @@ import pytest
 from relayer.database import queue
 from relayer.embedding.embedders import Embedder
 from relayer.errors import NotAllowed
-from relayer.jobs import HELD, Worker
+from relayer.jobs import HELD, PUT_BACK_S_MAX, Worker
 from relayer.llm import LanguageModel
 from relayer.parking import TAKEN_MAX
 from relayer.record import Draft
@@ -80,6 +80,16 @@ async def test_job_of_a_sealed_account_waits_for_its_keys(
         await hybrid.unlocked(founder, TEAM, hold_s=60)
         await hybrid.until(VECTORS, 1)
         await hybrid.until(JOBS, 0)
+
+
+async def test_who_has_no_key_puts_back_for_seconds_only(hybrid: Bench) -> None:
+    """Several processes take such a job by chance, and keys are lent for minutes."""
+    await hybrid.remember(await hybrid.unlocked(await hybrid.account("sealed"), TEAM), "one apple")
+    await hybrid.sql("UPDATE pgqueuer SET attempts = 9")
+    async with hybrid.working():
+        await hybrid.until("SELECT count(*) FROM pgqueuer WHERE attempts > 9", 1)
+    late = "SELECT count(*) FROM pgqueuer WHERE execute_after > now() + $1::interval"
+    assert await hybrid.value(late, timedelta(seconds=PUT_BACK_S_MAX)) == 0
 
 
 async def test_what_nobody_unlocked_in_time_is_left_and_resumed(hybrid: Bench) -> None:

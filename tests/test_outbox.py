@@ -1,14 +1,18 @@
 """An outside store and the database stay in step, whatever ends between them."""
 
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from relayer.blobs import BlobStore, FolderStore
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
-from relayer.outbox import GRACE, PAGE
+from relayer.outbox import GRACE, PAGE, Outbox
 from relayer.sealed.envelope import blob_hash, blob_id
+from relayer.sealed.keys import AccountId
 from tests.conftest import BenchMaker
 from tests.services import TEAM, Bench
 from tests.test_memory import assert_chain_holds
@@ -90,6 +94,82 @@ async def test_the_journal_waits_for_its_store(bench: Bench, folder: Path) -> No
     assert {blob_id(o) for o in [*objects, receipt]} == stored(folder)
     assert await bench.value("SELECT count(*) FROM blobs") == 0
     await assert_chain_holds(bench, founder.account)
+
+
+class Hanging(FolderStore):
+    """A store that never takes anything."""
+
+    async def put_many(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
+        """Nothing, ever."""
+        await asyncio.Event().wait()
+
+
+class Overtaken(FolderStore):
+    """A store in which something happens between reading a mark and writing the next."""
+
+    happens: Callable[[], Awaitable[object]] | None = None
+
+    async def mark(self, account: AccountId, seq: int) -> None:
+        """What a bucket does: the mark that is written last stays."""
+        if (happens := self.happens) is not None:
+            self.happens = None
+            await happens()
+            (self._folder / account.hex() / "newest").unlink()
+        await super().mark(account, seq)
+
+
+def outbox_on(bench: Bench, blobs: BlobStore, *, soon_s: float) -> Outbox:
+    return Outbox(database=bench.storage.database, blobs=blobs, clock=bench.clock, soon_s=soon_s)
+
+
+async def staged(bench: Bench) -> list[bytes]:
+    """Journal objects that wait, put back as if nothing had been published yet."""
+    await bench.sql(
+        "INSERT INTO blobs (account_id, blob_id, bytes, created_at)"
+        " SELECT account_id, $1, $2, now() FROM accounts",
+        blob_hash(blob_id(b"{waits}")),
+        b"{waits}",
+    )
+    return [r["bytes"] for r in await bench.sql("SELECT bytes FROM blobs")]
+
+
+async def test_a_slow_store_holds_no_request(bench: Bench, folder: Path) -> None:
+    await bench.account()
+    waiting = await staged(bench)
+    outbox = outbox_on(bench, Hanging(folder=folder), soon_s=0.05)
+    async with asyncio.timeout(60):
+        await outbox.publish_soon()
+    assert [r["bytes"] for r in await bench.sql("SELECT bytes FROM blobs")] == waiting
+    await bench.storage.outbox.publish()
+    assert blob_id(b"{waits}") in stored(folder)
+
+
+async def test_a_slow_process_takes_no_mark_back(bench: Bench, folder: Path) -> None:
+    caller = await bench.caller(await bench.account())
+    await bench.remember(caller, "Anna prefers tea.")
+    await staged(bench)
+    store = Overtaken(folder=folder)
+    store.happens = lambda: bench.remember(caller, "Ben sells cups.")
+    await outbox_on(bench, store, soon_s=60).publish()
+    newest = await bench.value("SELECT receipt_seq FROM accounts")
+    assert await store.marked(caller.access.account) == newest
+
+
+async def test_deletions_take_turns_with_other_work(
+    bench: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = await bench.caller(await bench.account())
+    await bench.sql(
+        "INSERT INTO blob_outbox (account_id, blob_id, due_at)"
+        " SELECT $1, b, $3 FROM unnest($2::bytea[]) AS n (b)",
+        caller.access.account,
+        [blob_hash(blob_id(bytes([n]))) for n in range(3)],
+        bench.clock(),
+    )
+    monkeypatch.setattr("relayer.outbox.TURN_S", -1.0)
+    for left in (2, 1, 0, 0):
+        await bench.storage.outbox.empty()
+        assert await bench.value("SELECT count(*) FROM blob_outbox") == left
 
 
 async def test_what_is_uploaded_again_is_not_deleted(bench: Bench, folder: Path) -> None:

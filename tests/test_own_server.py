@@ -85,7 +85,7 @@ async def test_a_pooler_is_noticed_and_wants_the_server_named(
 
 
 async def test_a_statement_that_takes_too_long_is_given_up(server: OwnServer) -> None:
-    database = await Database.connect({"dsn": server.url()}, connections=2, timeout_s=3.0)
+    database = await Database.connect({"dsn": server.url()}, connections=2, timeout_s=8.0)
     try:
         with pytest.raises(Unavailable):
             await database.execute("SELECT pg_sleep(300)")

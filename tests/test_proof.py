@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from memrelay.private import write_private
 from memrelay.sealed.envelope import blob_id
 from relayer import check, provision, succession
 from relayer.accounts import Accounts
+from relayer.blob_cache import CachedStore
 from relayer.clock import utc_now
 from relayer.errors import BadRequest, Conflict, NotAllowed
 from relayer.identity import (
@@ -60,6 +62,18 @@ async def names(bench: Bench, caller: Any, limit: int = 2) -> list[dict[str, Any
         found += [dict(row) for row in (*page.revisions, *page.turns)]
         cursor = page.cursor
     return found
+
+
+async def test_what_another_process_erased_is_not_shown(bench: Bench) -> None:
+    caller = await bench.caller(await bench.account())
+    await bench.remember(caller, "Anna prefers tea.")
+    account, store = caller.access.account, bench.storage.blobs
+    [name] = [to_base64url(row["blob_id"]) for row in await names(bench, caller)]
+    kept = CachedStore(store=store, bytes_max=2**20)
+    assert len(await kept.get_many(account, [name])) == 1
+    await store.delete(account, name)
+    proof = proof_of(replace(bench, storage=replace(bench.storage, blobs=kept)))
+    assert (await proof.blobs(caller.access, [name])).found == {name: None}
 
 
 async def test_the_inventory_names_everything_once(bench: Bench) -> None:

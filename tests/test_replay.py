@@ -1,5 +1,6 @@
 """A database of yesterday beside the blobs of today: what was decided since holds again."""
 
+import asyncio
 import shutil
 import uuid
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from relayer.blobs import FolderStore
 from relayer.clock import from_ms
 from relayer.database.pool import Database
 from relayer.errors import Corrupted, NotFound
@@ -67,6 +69,27 @@ async def put_back(database: Database, saved: dict[str, list[Any]]) -> None:
             f'INSERT INTO "{table}" SELECT (t::"{table}").* FROM unnest($1::text[]) t',
             [r[0] for r in rows],
         )
+
+
+class Together(FolderStore):
+    """A store that tells no mark before it is asked for three."""
+
+    def __init__(self, *, folder: Path) -> None:
+        super().__init__(folder=folder)
+        self._asked = asyncio.Barrier(3)
+
+    async def marked(self, account: AccountId) -> int:
+        """The highest receipt number that was marked."""
+        await self._asked.wait()
+        return await super().marked(account)
+
+
+async def test_marks_are_read_some_at_a_time(bench: Bench, folder: Path) -> None:
+    for _ in range(3):
+        await bench.account()
+    storage = replace(bench.storage, blobs=Together(folder=folder))
+    async with asyncio.timeout(60):
+        await replay_on(storage, bench.clock).catch_up()
 
 
 async def test_what_was_erased_since_is_erased_again(bench: Bench, database: Database) -> None:

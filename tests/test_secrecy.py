@@ -70,13 +70,16 @@ def hook() -> Iterator[tuple[str, list[bytes]]]:
 
 
 @pytest.mark.parametrize("custody", ["managed", "sealed"])
-def test_no_marked_string_is_found_anywhere(tmp_path: Path, model_dir: Path, custody: str) -> None:
+def test_no_marked_string_is_found_anywhere(
+    tmp_path_factory: pytest.TempPathFactory, model_dir: Path, custody: str
+) -> None:
     """capability 0.41: every route and job, a bug, the database's end, a crash; then every file.
 
     Files are the database with its log ahead, the blob store, logs at level debug with Python's own
     debug switched on, temporary files, an archive and the client's files.
     """
     secrets = {name: marked(name) for name in NAMES} | {"api key": marked("api")}
+    tmp_path = tmp_path_factory.mktemp("s")  # the database's socket has to fit into its name
     data, temporary = tmp_path / "data", tmp_path / "tmp"
     temporary.mkdir()
     before = set(Path.cwd().glob("core*"))
@@ -149,7 +152,7 @@ def use_everything(memory: SyncMemoryClient, model: Any, s: Secrets, url: str) -
         expires_at=datetime.now(UTC) + timedelta(days=30),
         idempotency_key=s["key"],
     )
-    memory.wait([kept.id])
+    memory.wait([kept.id], timeout_s=240.0)
     assert memory.recall(f"hint {s['text']} {s['query']}").results[0].id == kept.id
     assert memory.recall(s["text"], tags=[s["tag"]], source=s["source"], explain=True).results
     aliases = {s["query"]: [s["alias"], "hint"]}
@@ -171,7 +174,7 @@ def use_everything(memory: SyncMemoryClient, model: Any, s: Secrets, url: str) -
     memory.list(limit=10, tags=[s["tag"]], source=s["source"])
     memory.review()
     twins = [f"Anna's hint for {s['text']} is {what} tea." for what in ("green", "the green")]
-    memory.wait([memory.remember(text).id for text in twins])
+    memory.wait([memory.remember(text).id for text in twins], timeout_s=240.0)
     run = memory.consolidate()
     under_way = {"queued", "running"}
     until(lambda: memory.consolidation(run.id).state not in under_way, "the run has no end")
@@ -192,7 +195,7 @@ def leave_to_sweeps(memory: SyncMemoryClient, blobs: Path, s: Secrets) -> dict[P
     soon = datetime.now(UTC) + timedelta(seconds=1)
     memory.remember(f"Until then, {s['text']}.", tags=[s["tag"]], expires_at=soon)
     left = memory.remember(f"Forget that {s['text']} was there.")
-    memory.wait([left.id])
+    memory.wait([left.id], timeout_s=240.0)
     name = str(memory.get(left.id).blob_id)
     until(lambda: not blobs.is_dir() or any(blobs.rglob(name)), "nothing is published")
     stored = {path: path.read_bytes() for path in blobs.rglob(name)}

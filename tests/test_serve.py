@@ -1,5 +1,6 @@
 """The serving process as its users meet it: the contract of the command line, signals, crashes."""
 
+import asyncio
 import concurrent.futures
 import os
 import re
@@ -9,7 +10,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,11 @@ import pytest
 
 from memrelay import MemrelayError, SyncMemoryClient
 from memrelay.errors import TransportError, Unavailable
+from relayer import serve
+from relayer.serve import Ending, attend, bound
 from relayer.settings import SECRET, Settings, variable
+from relayer.storage import Storage
+from tests.life import WAIT_S_MAX
 from tests.processes import RunningRelayer, lasting_port, running_relayer
 
 ROOT = Path(__file__).parent.parent
@@ -268,3 +273,43 @@ def test_settings_hide_secrets() -> None:
         *("registration_token", "metrics_token", "openai_api_key"),
         *("database_url", "database_direct_url", "s3_secret_access_key"),
     } == SECRET
+
+
+async def test_who_leaves_lets_a_request_take_its_time(
+    storage: Storage, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However little time the process itself takes."""
+    monkeypatch.setattr(serve, "LEAVE_S", 0.1)
+    monkeypatch.setattr(serve, "GRACE_S", 0)
+    patient = replace(settings, embedder="none", request_timeout_s=2 * WAIT_S_MAX)
+    ending, ready = Ending(), asyncio.Event()
+    with bound(patient) as sockets:
+        serving = asyncio.create_task(attend(storage, patient, sockets, ending, ready.set))
+        async with asyncio.timeout(WAIT_S_MAX):
+            await ready.wait()
+            where = sockets[0].getsockname()
+            idle, busy = [await asyncio.open_connection(*where) for _ in range(2)]
+            idle[1].write(b"GET /health HTTP/1.1\r\nHost: relayer\r\n\r\n")
+            assert b" 200 " in await idle[0].readline()
+            busy[1].write(HALF)
+            assert b" 100 " in await busy[0].readline(), "the body is waited for"
+            ending.leave()
+            await idle[0].read()  # until it is closed
+            ended, _ = await asyncio.wait({serving}, timeout=1)
+            assert not ended, "it would be at once, if it were over"
+            busy[1].write(b"}")
+            answer = await busy[0].read()
+            await serving
+    assert b"HTTP/1.1 426 " in answer, "it is no client of ours"
+    assert b"connection: close" in answer
+    for _, writer in (idle, busy):
+        writer.close()
+
+
+HALF = b"""POST /v1/remember HTTP/1.1\r
+Host: relayer\r
+Expect: 100-continue\r
+Content-Type: application/json\r
+Content-Length: 2\r
+\r
+{"""

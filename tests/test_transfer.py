@@ -22,7 +22,7 @@ from relayer.sealed.envelope import blob_id
 from relayer.sealed.keys import AccountId
 from relayer.settings import SettingsError, variable
 from relayer.storage import blobs_on
-from relayer.transfer import Report, Transfer, transfer
+from relayer.transfer import Report, Transfer, leads_to, transfer
 from tests.conftest import BenchMaker
 from tests.services import TEAM, Bench
 from tests.swift import Swift
@@ -118,6 +118,37 @@ async def test_a_second_copy_brings_what_has_come_since(relayer: MakeRelayer, fo
     assert (await check(moved.storage)).problems == []
 
 
+async def test_an_account_erased_since_it_was_copied_goes_there_too(
+    relayer: MakeRelayer, folder: Path
+) -> None:
+    bench = relayer()
+    caller, other = await busy(bench), await busy(bench)
+    account = caller.access.account
+    await bring(bench, f"file:{folder}")
+    closed = await bench.services.closing.close(caller.access)
+    await bench.services.closing.purge()
+    assert (await bring(bench, f"file:{folder}", move=True)).problems == []
+    moved = on(bench, f"file:{folder}")
+    assert len(await contents(moved.storage.blobs, account)) > 1
+    kept = await contents(moved.storage.blobs, other.access.account)
+    await moved.services.closing.purge()
+    left = await contents(moved.storage.blobs, account)
+    assert left == {blob_id(closed.receipt): closed.receipt}
+    assert await contents(moved.storage.blobs, other.access.account) == kept
+    assert (await check(moved.storage)).problems == []
+
+
+async def test_an_account_that_is_empty_there_stays_done_with(
+    relayer: MakeRelayer, folder: Path
+) -> None:
+    bench = relayer()
+    caller = await busy(bench)
+    await bench.services.closing.close(caller.access)
+    await bench.services.closing.purge()
+    await bring(bench, f"file:{folder}", move=True)
+    assert await bench.value("SELECT count(*) FROM accounts WHERE purged_at IS NOT NULL") == 1
+
+
 async def memories(bench: Bench) -> list[object]:
     return [r["memory_id"] for r in await bench.sql("SELECT memory_id FROM memories")]
 
@@ -197,6 +228,53 @@ class TestRefusals:
     async def test_the_same_store(self, relayer: MakeRelayer) -> None:
         with pytest.raises(Conflict, match="already"):
             await bring(relayer(), "postgres", move=True)
+
+    @pytest.mark.parametrize("move", [False, True])
+    @pytest.mark.parametrize("name", ["{0}/", "{0}/.", "{0}/../blobs", "{1}/link"])
+    async def test_the_same_folder_by_another_name(
+        self, relayer: MakeRelayer, folder: Path, name: str, move: bool
+    ) -> None:
+        bench = relayer(blob_store=f"file:{folder}")
+        account = (await busy(bench)).access.account
+        before = await contents(bench.storage.blobs, account)
+        (folder.parent / "link").symlink_to(folder)
+        with pytest.raises(Conflict, match="already"):
+            await bring(bench, f"file:{name.format(folder, folder.parent)}", move=move)
+        assert await contents(bench.storage.blobs, account) == before
+
+    async def test_the_same_bucket_by_another_name(self, relayer: MakeRelayer) -> None:
+        place = "s3://blobs/relayer"
+        given = {"blob_store": place, "s3_endpoint": "http://127.0.0.1:9"}
+        bench = relayer(**given, s3_access_key_id="the-key", s3_secret_access_key="hush")
+        with pytest.raises(Conflict, match="already"):
+            await bring(bench, f"{place}/", move=True)
+
+    @pytest.mark.parametrize("move", [False, True])
+    async def test_another_folder_that_leads_back(
+        self, relayer: MakeRelayer, folder: Path, tmp_path: Path, move: bool
+    ) -> None:
+        bench = relayer(blob_store=f"file:{folder}")
+        account = (await busy(bench)).access.account
+        before = await contents(bench.storage.blobs, account)
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other" / account.hex()).symlink_to(folder / account.hex())
+        with pytest.raises(Conflict, match="already"):
+            await bring(bench, f"file:{tmp_path}/other", move=move)
+        assert await contents(bench.storage.blobs, account) == before
+
+    async def test_what_is_put_by_one_name_is_found_by_the_other(
+        self, relayer: MakeRelayer, folder: Path, tmp_path: Path
+    ) -> None:
+        bench = relayer()
+        account = (await busy(bench)).access.account
+        await bring(bench, f"file:{folder}")
+        one, same = store_at(bench, f"file:{folder}"), store_at(bench, f"file:{folder}")
+        other = store_at(bench, f"file:{tmp_path}/other")
+        before = await contents(one, account)
+        assert await leads_to(one, same)
+        assert not await leads_to(one, other)
+        assert not await leads_to(other, store_at(bench, f"file:{tmp_path}/third"))
+        assert (await contents(one, account), await contents(other, account)) == (before, {})
 
     async def test_a_move_beside_a_relayer(self, relayer: MakeRelayer, folder: Path) -> None:
         bench = relayer()

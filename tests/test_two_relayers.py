@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.conftest import TestDatabase
 from tests.life import until
 from tests.loopback_proxy import loopback_proxy
-from tests.processes import RunningRelayer, running_relayer
+from tests.processes import RunningRelayer, lasting_port, running_relayer
 from tests.test_serve import create_account
 from tests.traffic import lost_or_doubled, traffic
 
@@ -22,8 +22,11 @@ def test_one_is_killed_and_comes_back(
     }
 
     def started(name: str) -> RunningRelayer:
+        # Nobody else may listen where one was killed: the proxy goes on asking there.
+        place = ("--port", str(lasting_port()))
+        url = fresh_database.url
         return running.enter_context(
-            running_relayer(tmp_path / name, model_dir, database_url=fresh_database.url, **quiet)
+            running_relayer(tmp_path / name, model_dir, *place, database_url=url, **quiet)
         )
 
     with ExitStack() as running:

@@ -61,8 +61,8 @@ def crew(tmp_path_factory: pytest.TempPathFactory, model_dir: Path) -> Iterator[
     with running_relayer(folder, model_dir, "--workers", "2", **QUIET) as relayer:
         yield relayer
         workers = workers_of(relayer)
-    assert not any(map(is_there, workers)), "they end with their supervisor"
-    assert postgres_of(folder) is None
+    until(lambda: not any(map(is_there, workers)), "they end with their supervisor")
+    until(lambda: postgres_of(folder) is None, "and the database with them")
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ class TestRestarts:
             crew.process.send_signal(signal.SIGHUP)
             until(lambda: "workers.not_renewed" in crew.log.read_text(), "it is told")
             assert workers_of(crew) == before
-            assert httpx.get(f"{crew.url}/health").status_code == 200
+            assert httpx.get(f"{crew.url}/health", timeout=60).status_code == 200
         finally:
             key.write_text(held)
 
@@ -132,7 +132,9 @@ class TestOneRelayer:
     """Whoever is asked speaks for all."""
 
     def test_every_worker_lists_the_same_unlock_keys(self, crew: RunningRelayer) -> None:
-        told = [httpx.get(f"{crew.url}/v1/relayer").json()["statement"] for _ in range(12)]
+        told = [
+            httpx.get(f"{crew.url}/v1/relayer", timeout=60).json()["statement"] for _ in range(12)
+        ]
         assert len(told) == 12
         listed = {_kids(statement) for statement in told}
         assert len(listed) == 1
@@ -141,7 +143,7 @@ class TestOneRelayer:
     def test_counts_are_of_all_workers(self, crew: RunningRelayer) -> None:
         before = max(_counted(crew.url) for _ in range(6))
         for _ in range(20):
-            assert httpx.get(f"{crew.url}/health").status_code == 200
+            assert httpx.get(f"{crew.url}/health", timeout=60).status_code == 200
         assert min(_counted(crew.url) for _ in range(6)) >= before + 20
 
     def test_doctor_tells_how_many(self, crew: RunningRelayer) -> None:
@@ -164,7 +166,7 @@ def _kids(statement: str) -> frozenset[str]:
 
 def _counted(url: str) -> float:
     """How many requests were answered, as whichever worker takes this connection says."""
-    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    lines = httpx.get(f"{url}/metrics", timeout=60).text.splitlines()
     counts = [line for line in lines if line.startswith("memrelay_requests_total{")]
     return sum(float(line.rpartition(" ")[2]) for line in counts)
 

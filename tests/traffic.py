@@ -58,7 +58,7 @@ class Traffic:
 
     def ask(self, url: str) -> None:
         """Ask for the health over and over by one connection as long as it lives; never twice."""
-        with httpx.Client() as plain:
+        with httpx.Client(timeout=DEADLINE_S) as plain:
             while not self.stopping.is_set():
                 try:
                     assert plain.get(f"{url}/health").status_code == 200
@@ -83,7 +83,7 @@ def traffic(url: str, accounts: dict[str, dict[str, Any]], *, askers: int = 0) -
         finally:
             going.stopping.set()
             for future in futures:
-                future.result(timeout=120)
+                future.result(timeout=DEADLINE_S + 60)
     assert going.failures == []
 
 

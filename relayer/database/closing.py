@@ -78,6 +78,7 @@ _PAGED: Final = (
     _EMPTY_NAMESPACES,
 )  # fmt: skip
 _PURGED: Final = "UPDATE accounts SET purged_at = $2 WHERE account_id = $1"
+_UNSET_PURGED: Final = "UPDATE accounts SET purged_at = NULL WHERE account_id = $1"
 _UNPURGED: Final = """
 SELECT account_id FROM accounts WHERE closed_at IS NOT NULL AND purged_at IS NULL
 """
@@ -146,6 +147,11 @@ async def outbox_waits(database: Database, account: AccountId) -> bool:
 async def set_purged(database: Database, *, account: AccountId, now: datetime) -> None:
     """Note that nothing is left of a closed account."""
     await database.execute(_PURGED, account, now)
+
+
+async def set_unpurged(database: Database, account: AccountId) -> None:
+    """Note that something may be left of a closed account."""
+    await database.execute(_UNSET_PURGED, account)
 
 
 async def unpurged(database: Database) -> list[AccountId]:

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from prometheus_client import multiprocess
 
-from relayer.clock import to_ms, utc_now
+from relayer.clock import Clock, to_ms, utc_now
 from relayer.database.check import connections_max
 from relayer.errors import Unavailable
 from relayer.process import forbid_core_files
@@ -42,16 +42,18 @@ from relayer.workers.lines import LEAVE, READY, keys_line, settings_line
 
 log = logging.getLogger("relayer.workers")
 
+PROGRAM: Final = ("-P", "-m", "relayer.workers.worker")  # a worker's, as Python's arguments
 PAUSE_S: Final = 0.5  # before a worker that ended has a successor; twice as long each time
 PAUSE_S_MAX: Final = 30.0
 STEADY_S: Final = 60.0  # a worker that lived for so long did not end over its start
+START_S: Final = 900.0  # one that has not begun by then hangs; a new release may migrate first
 KEYS_S: Final = 60.0  # unlock keys overlap by ten times as much
 END_S: Final = LEAVE_S + GRACE_S + 10.0  # a worker that has not ended by then is killed
 SPARE_CONNECTIONS: Final = 12  # for the supervisor and commands beside it
 
 
 class NotReady(Unavailable):
-    """A worker ended before it answered requests; it said why."""
+    """A worker ended before it answered requests, and said why, or took too long."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +66,19 @@ class _Worker:
         """Say something, if it is still there to hear it."""
         if not self.line.is_closing():
             self.line.write(line)
+
+    async def began(self, reader: asyncio.StreamReader) -> bool:
+        """Whether it answers requests; it is killed when that takes too long."""
+        try:
+            async with asyncio.timeout(START_S):
+                return await reader.readline() == READY
+        except TimeoutError:
+            log.error("a worker hangs", extra={"event": "workers.hangs"})
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+        except OSError:
+            pass  # it is gone
+        return False
 
     async def ended(self, *, within_s: float) -> None:
         """Return when it has ended; it is killed when that takes longer."""
@@ -89,7 +104,7 @@ async def supervise(settings: Settings, ready: Callable[[str], None]) -> None:
     stop = asyncio.Event()
     end_on_signals(stop.set)
     with bound(settings) as sockets:
-        crew = Crew(settings, sockets)
+        crew = Crew(settings, sockets, utc_now)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, crew.renew)
         async with opened(settings) as storage:
             await refuse_too_many(storage, settings)
@@ -146,18 +161,20 @@ async def refuse_too_many(storage: Storage, settings: Settings) -> None:
 class Crew:
     """The workers: as many as there shall be, each in a place that is filled again."""
 
-    def __init__(self, settings: Settings, sockets: Sequence[socket.socket]) -> None:
+    def __init__(self, settings: Settings, sockets: Sequence[socket.socket], clock: Clock) -> None:
         self.sockets = sockets
         self._settings = settings
+        self._clock = clock
         self._keys = MadeKeys()
-        self._told = b""
         self._workers: list[_Worker] = []
         self._alive: set[_Worker] = set()  # also those that begin, and those that leave
         self._locks = [asyncio.Lock() for _ in range(settings.workers)]
         self._renewing = asyncio.Event()
+        self._asked_s = 0.0
 
     def renew(self) -> None:
         """Replace every worker, one after the other; asked meanwhile, it is done once more."""
+        self._asked_s = time.monotonic()
         self._renewing.set()
 
     async def begin(self) -> None:
@@ -195,7 +212,7 @@ class Crew:
         return self._settings.data_dir / "metrics"
 
     async def _keep(self, place: int) -> None:
-        """Give a worker that ended a successor, ever later when those end at once."""
+        """Give a worker that ended a successor, ever later while those end at once or fail."""
         pause_s = PAUSE_S
         while True:
             worker = self._workers[place]
@@ -206,36 +223,54 @@ class Crew:
             code = worker.process.returncode
             log.warning("a worker ended", extra={"event": "workers.ended", "status": code})
             steady = time.monotonic() - worker.began_s > STEADY_S
-            pause_s = PAUSE_S if steady else min(2 * pause_s, PAUSE_S_MAX)
-            await asyncio.sleep(pause_s)
-            with contextlib.suppress(NotReady):
-                await self._replace(place, worker)
+            pause_s = PAUSE_S if steady else _longer(pause_s)
+            while not await self._succeeded(place, worker, pause_s):
+                pause_s = _longer(pause_s)
+
+    async def _succeeded(self, place: int, worker: _Worker, pause_s: float) -> bool:
+        """Whether a worker that ended has a successor, for which this pauses and tries once."""
+        log.info("a worker is begun soon", extra={"event": "workers.pause", "pause_s": pause_s})
+        await asyncio.sleep(pause_s)
+        try:
+            async with self._locks[place]:
+                if self._workers[place] is worker:  # else somebody else was faster
+                    self._workers[place] = await self._new_worker()
+        except NotReady:
+            return False
+        return True
 
     async def _renew(self) -> None:
         while True:
             await self._renewing.wait()
             self._renewing.clear()
+            asked_s = self._asked_s
             try:
-                for place, worker in enumerate(self._workers):
-                    await self._replace(place, worker)
-                    worker.tell(LEAVE)
-                    await self._gone(worker)
+                for place in range(len(self._workers)):
+                    await self._renew_one(place, asked_s)
             except NotReady:
                 log.error("the old workers stay", extra={"event": "workers.not_renewed"})
             else:
                 log.info("all workers are new", extra={"event": "workers.renewed"})
 
-    async def _replace(self, place: int, worker: _Worker) -> None:
-        """Fill a place anew, unless somebody else has meanwhile."""
+    async def _renew_one(self, place: int, asked_s: float) -> None:
+        """Have a place filled by a worker that began after it was asked for.
+
+        Raises:
+            NotReady: there is none; the old one stays.
+        """
         async with self._locks[place]:
-            if self._workers[place] is worker:
-                self._workers[place] = await self._new_worker()
+            worker = self._workers[place]
+            if worker.began_s > asked_s:
+                return
+            self._workers[place] = await self._new_worker()
+        worker.tell(LEAVE)
+        await self._gone(worker, within_s=END_S + self._settings.request_timeout_s)
 
     async def _new_worker(self) -> _Worker:
         """A worker that answers requests.
 
         Raises:
-            NotReady: it ended first.
+            NotReady: it ended first, or took too long.
         """
         try:
             reader, worker = await self._start()
@@ -243,29 +278,29 @@ class Crew:
             raise NotReady("A worker did not start.") from None
         self._alive.add(worker)
         worker.tell(settings_line(self._settings) + self._keys_line())
-        with contextlib.suppress(OSError):
-            if await reader.readline() == READY:
-                log.info("a worker began", extra={"event": "workers.began"})
-                return worker
+        if await worker.began(reader):
+            log.info("a worker began", extra={"event": "workers.began"})
+            return worker
         await self._gone(worker)
         raise NotReady("A worker did not start.")
 
-    async def _gone(self, worker: _Worker) -> None:
+    async def _gone(self, worker: _Worker, *, within_s: float = END_S) -> None:
         """Return when a worker that is to end has ended."""
-        await worker.ended(within_s=END_S)
+        await worker.ended(within_s=within_s)
         self._alive.discard(worker)
         # Else what it was answering would be under way for ever.
         forget: Any = multiprocess.mark_process_dead  # it has no annotations
         forget(worker.process.pid, str(self._metrics))
 
     async def _start(self) -> tuple[asyncio.StreamReader, _Worker]:
+        began_s = time.monotonic()  # what it is made of is as old as that at most
         ours, theirs = socket.socketpair()
         with theirs:
             numbers = [theirs.fileno(), *(one.fileno() for one in self.sockets)]
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *(f"-W{option}" for option in sys.warnoptions),
-                *("-P", "-m", "relayer.workers.worker"),
+                *PROGRAM,
                 *map(str, numbers),
                 pass_fds=numbers,
                 stdin=subprocess.DEVNULL,
@@ -273,20 +308,25 @@ class Crew:
                 env=os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(self._metrics)},
             )
         reader, line = await asyncio.open_unix_connection(sock=ours)
-        return reader, _Worker(process, line, time.monotonic())
+        return reader, _Worker(process, line, began_s)
 
     async def _hand_keys(self) -> None:
-        """Tell every worker of a new unlock key before the old one ends."""
+        """Tell every worker of a new unlock key before the old one ends.
+
+        They are told anew each time: a key may have been made for a worker that began in between.
+        """
         while True:
             await asyncio.sleep(KEYS_S)
-            before = self._told
-            if (line := self._keys_line()) != before:
-                for worker in self._alive:
-                    worker.tell(line)
+            line = self._keys_line()
+            for worker in self._alive:
+                worker.tell(line)
 
     def _keys_line(self) -> bytes:
-        self._told = keys_line(self._keys.live(to_ms(utc_now())).values())
-        return self._told
+        return keys_line(self._keys.live(to_ms(self._clock())).values())
+
+
+def _longer(pause_s: float) -> float:
+    return min(2 * pause_s, PAUSE_S_MAX)
 
 
 def _empty(folder: Path) -> None:

@@ -24,7 +24,7 @@ from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
 from tests.conftest import database_copy
 from tests.life import until
 from tests.own_server import HOST, OwnServer, own_server
-from tests.processes import RunningRelayer, running_relayer
+from tests.processes import RunningRelayer, lasting_port, running_relayer
 from tests.test_serve import client, create_account
 from tests.traffic import lost_or_doubled, traffic
 
@@ -50,9 +50,7 @@ def pgbouncer(folder: Path, server: OwnServer) -> Iterator[str]:
     """Its address, with no options: PgBouncer is on this machine."""
     program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
     assert program, "install the package pgbouncer"
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port = probe.getsockname()[1]
+    port = lasting_port()
     settings, authority = folder / "pgbouncer.ini", folder / "authority.crt"
     authority.write_bytes(server.authority.read_bytes())
     reached = {"host": HOST, "port": port, "server_port": server.port}
