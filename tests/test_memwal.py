@@ -271,11 +271,33 @@ async def test_weights_bring_a_score(desk: Desk) -> None:
     async with desk.client() as client:
         await client.remember("Anna prefers green tea.")
         plain = await client.recall(RecallParams(query="tea"))
-        weighted = await client.recall(
-            RecallParams(query="tea", scoring_weights=ScoringWeights(recency=0.5), sort="newest")
+        weights = ScoringWeights(recency=0.5)
+        weighted = await client.recall(RecallParams(query="tea", scoring_weights=weights))
+        sorted_by_it = await client.recall(
+            RecallParams(query="tea", scoring_weights=weights, sort="relevance")
         )
     assert plain.results[0].score is None
     assert weighted.results[0].score is not None
+    assert sorted_by_it.results[0].score is None
+
+
+async def test_the_newest_of_those_that_answer_best(desk: Desk) -> None:
+    """Five times as many as are asked for are looked at, so that age does not beat relevance."""
+    teas = [f"Anna's tea number {n} is green." for n in range(6)]
+    async with desk.client() as client:
+        for text in (teas[0], "The invoice is due on Friday.", *teas[1:]):
+            await client.remember_and_wait(text, poll_interval_ms=100)
+        for n in range(10):
+            await client.remember_and_wait(f"Train {n} to Oslo is late.", poll_interval_ms=100)
+        question = "Which green tea does Anna drink?"
+        one = await client.recall(RecallParams(query=question, limit=1, sort="recent"))
+        two = await client.recall(RecallParams(query=question, limit=2, sort="recent"))
+        with pytest.raises(Exception, match="sort"):
+            await client.recall(RecallParams(query=question, sort="newest"))
+    assert one.results[0].text in teas
+    first, second = (memory.created_at or "" for memory in two.results)
+    assert two.total == 2
+    assert first > second
 
 
 async def test_stats_and_forget(desk: Desk) -> None:

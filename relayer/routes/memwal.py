@@ -6,8 +6,9 @@ are tolerated, as MemWal's own relayer does.
 """
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 from litestar import get, post
@@ -37,6 +38,8 @@ from relayer.sealed.keys import account_text
 from relayer.settings import Limits
 
 NAMESPACES_PAGE_MAX: Final = 500  # larger limits mean this one, as with MemWal's own relayer
+CANDIDATES_PER_RESULT: Final = 5  # among which a recall that is sorted by time chooses the newest
+CANDIDATES_MAX: Final = 50
 _CURSOR: Final = re.compile(r"[0-9]{1,18}\.[0-9]{1,10}")
 
 
@@ -81,6 +84,7 @@ class RecallBody(Tolerant):
     query: str
     limit: bodies.RecallLimit = 10
     scoring_weights: ScoringWeights | None = None
+    sort: Literal["relevance", "recent"] | None = None
 
 
 class AnalyzeBody(Tolerant):
@@ -188,15 +192,27 @@ async def recall(
     caller: NamedDependency[Caller],
     recaller: NamedDependency[RecallService],
 ) -> Answer:
-    """The memories that answer a query, best first."""
-    query = _query(data.query, "query", data.namespace, data.limit, data.scoring_weights)
+    """The memories that answer a query, best first or newest first."""
+    weights = data.scoring_weights if data.sort is None else None  # a sort is the whole order
+    recent = data.sort == "recent"
+    limit = _candidates(data.limit) if recent else data.limit
+    query = _query(data.query, "query", data.namespace, limit, weights)
     recalled = await recaller.recall(caller, query)
+    found = _newest(recalled.found)[: data.limit] if recent else recalled.found
     return {
-        "results": [_result(f, scored=not query.weights.semantic_only) for f in recalled.found],
-        "total": len(recalled.found),
+        "results": [_result(f, scored=not query.weights.semantic_only) for f in found],
+        "total": len(found),
         "dropped_count": recalled.dropped,
         "degraded": recalled.degraded,
     }
+
+
+def _candidates(limit: int) -> int:
+    return max(limit, min(CANDIDATES_PER_RESULT * limit, CANDIDATES_MAX))
+
+
+def _newest(found: Sequence[Found]) -> list[Found]:
+    return sorted(found, key=lambda one: one.memory.created_at, reverse=True)
 
 
 def _query(

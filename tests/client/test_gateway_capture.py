@@ -119,9 +119,9 @@ class TestOnce:
             # The relayer knows the key of this window, with this text.
             messages = capturable(read_messages(conversation(TEA, "Noted.")["messages"]), PATIENT)
             sent = turn(owner, numbered(messages), session="first").idempotency_key
-            await client.analyze(numbered(messages), idempotency_key=sent)
             with pytest.raises(Conflict):
                 await client.analyze(CAT, idempotency_key=sent)
+            await client.analyze(numbered(messages), idempotency_key=sent)
 
     async def test_the_key_is_of_namespace_session_and_text(self) -> None:
         first = Settings(url="http://127.0.0.1:9", account_id=f"0x{'1' * 64}", private_key="1" * 64)

@@ -67,7 +67,7 @@ async def test_without_runs_each_question_is_a_turn() -> None:
 
 
 async def test_the_end_of_a_run_takes_over_what_waits() -> None:
-    """capability 2.5: whether silence has captured a turn decides what its end captures."""
+    """capability 2.5: the end of a run captures what still waits for silence, and all of it."""
     scene = Scene()
     scene.asked("one?")
     scene.answered("first")
@@ -78,6 +78,7 @@ async def test_the_end_of_a_run_takes_over_what_waits() -> None:
 
 
 async def test_the_end_of_a_captured_run_adds_only_the_rest() -> None:
+    """capability 2.5: what silence has captured, the end of the run does not capture again."""
     scene = Scene()
     scene.asked("one?")
     scene.answered("first")

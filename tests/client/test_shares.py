@@ -102,6 +102,18 @@ WRITER, READER = Hold("writer", None), Hold("reader", None)
         (Wish(), {"coder": WRITER, "team": READER}, {"coder": WRITER, "team": READER}),
         (Wish(role="writer"), {"coder": READER, "team": READER}, {"coder": WRITER, "team": WRITER}),
         (Wish(role="reader"), {"coder": WRITER, "team": WRITER}, {"coder": READER, "team": READER}),
+        (Wish(role="writer"), {"coder": WRITER, "team": READER}, {"coder": WRITER, "team": READER}),
+        (Wish(role="reader"), {"coder": READER, "team": WRITER}, {"coder": READER, "team": READER}),
+        (
+            Wish(shared=("team",), role="writer"),
+            {"coder": WRITER, "team": READER},
+            {"coder": WRITER, "team": WRITER},
+        ),
+        (
+            Wish(shared_role="writer"),
+            {"coder": WRITER, "team": READER},
+            {"coder": WRITER, "team": WRITER},
+        ),
         (
             Wish(role="writer", shared_role="reader"),
             {"coder": READER, "team": READER},

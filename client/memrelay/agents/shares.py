@@ -49,7 +49,8 @@ class Wish:
     """What an agent shall hold; what is None stays as it is.
 
     A new agent is a writer of its own namespace, shares none and does not expire. `role` counts for
-    the shared namespaces as well, unless `shared_role` is given.
+    the shared namespaces as well, unless `shared_role` is given; it raises none that is held in a
+    weaker role than the agent's own and is not named again.
 
     Raises:
         ConfigError: a namespace is malformed.
@@ -134,9 +135,16 @@ def wanted(name: str, wish: Wish, held: Held) -> Held:
         known = held.get(namespace, Hold(role, end))
         return Hold(given or known.role, wish.expires_at or known.expires_at)
 
+    def shared_role(other: str) -> str | None:
+        weaker = (
+            wish.shared is None
+            and home in held
+            and ROLES.index(held[other].role) < ROLES.index(held[home].role)
+        )
+        return wish.shared_role or (None if weaker else wish.role)
+
     shared = [other for other in (held if wish.shared is None else wish.shared) if other != home]
-    chosen = wish.shared_role or wish.role
-    return {home: hold(home, role)} | {other: hold(other, chosen) for other in shared}
+    return {home: hold(home, role)} | {other: hold(other, shared_role(other)) for other in shared}
 
 
 def excess(held: Held, want: Held) -> list[str]:
