@@ -7,14 +7,16 @@ INSTALL := $(PIP) install --quiet --root-user-action ignore --no-warn-script-loc
 REQUIREMENTS := deploy/requirements
 WORKERS ?= 3
 
-.PHONY: help setup demo serve test test-hermes test-openclaw test-pgbouncer torture fuzz bench bench-others check format vectors capabilities requirements clean
+.PHONY: help setup demo serve test test-hermes test-openclaw test-memwal-ts test-pgbouncer test-deploy torture fuzz bench bench-others check format vectors capabilities requirements clean
 
 help:
 	@echo "make demo    remember, recall and a proof of isolation, in a temporary folder"
 	@echo "make test    everything CI runs"
 	@echo "make test-hermes   its last part: the memory provider in a real Hermes Agent"
 	@echo "make test-openclaw   turns of a real OpenClaw; installs Node and OpenClaw into ./.openclaw (1 GB)"
+	@echo "make test-memwal-ts   MemWal's TypeScript SDK; needs npm, installs into ./.memwal-ts (60 MB)"
 	@echo "make test-pgbouncer   a relayer behind a PgBouncer of transactions; needs that program"
+	@echo "make test-deploy   linters of deploy/, the image's steps and the service without an engine; needs root"
 	@echo "make torture   200 kills, broken disks, clocks and endpoints, and a proof; TORTURE=\"--kills 20\" is shorter"
 	@echo "make fuzz    10 minutes for each reader of foreign bytes; FUZZ=\"unlock --minutes 1\" is shorter"
 	@echo "make bench   measures speed against baselines of the same run; BENCH=\"recall --quick\" is less"
@@ -72,11 +74,35 @@ test-openclaw: .venv/.dev .venv/.model .openclaw/.installed
 	@PATH=$(OPENCLAW_PROGRAMS):$$PATH $(NPM_INSTALL) --prefix $(OPENCLAW) openclaw@2026.9.6
 	@touch $@
 
+# Every package by its hash; none of them runs a script.
+MEMWAL_TS := $(CURDIR)/.memwal-ts
+MEMWAL_TS_PINS := tests/memwal_ts/package.json tests/memwal_ts/package-lock.json
+
+test-memwal-ts: .venv/.dev .venv/.model .memwal-ts/.installed
+	@MEMWAL_TS=$(MEMWAL_TS) $(BIN)/python -m pytest -q tests/memwal_ts/sdk.py
+
+.memwal-ts/.installed: $(MEMWAL_TS_PINS)
+	@command -v npm >/dev/null || { echo "test-memwal-ts needs npm"; exit 1; }
+	@mkdir -p $(MEMWAL_TS)
+	@cp $(MEMWAL_TS_PINS) $(MEMWAL_TS)
+	@npm ci --silent --no-fund --no-audit --ignore-scripts --prefix $(MEMWAL_TS)
+	@touch $@
+
 # PgBouncer is no Python package; the system's package manager has it.
 test-pgbouncer: .venv/.dev .venv/.model
 	@command -v pgbouncer >/dev/null || test -x /usr/sbin/pgbouncer || \
 		{ echo "test-pgbouncer needs the program pgbouncer"; exit 1; }
 	@$(BIN)/python -m pytest -q tests/pooler/pgbouncer.py
+
+# Debian has them all: debootstrap, systemd, caddy, shellcheck, npm.
+DEPLOY_PROGRAMS := debootstrap systemd-analyze caddy shellcheck npm unshare nsenter
+
+test-deploy: .venv/.dev .venv/.model
+	@test "$$(id -u)" = 0 || { echo "test-deploy needs root"; exit 1; }
+	@for one in $(DEPLOY_PROGRAMS); do command -v $$one >/dev/null || \
+		{ echo "test-deploy needs the program $$one"; exit 1; }; done
+	@$(MAKE) --no-print-directory .venv-deploy/.ready
+	@$(BIN)/python -m pytest -q tests/deploy/linters.py tests/deploy/running.py
 
 torture: .venv/.dev
 	@$(BIN)/python -m tests.torture $(TORTURE)
@@ -120,6 +146,7 @@ requirements: .venv/.dev
 	$(COMPILE) -o $(REQUIREMENTS)/hermes.txt $(REQUIREMENTS)/hermes.in client/pyproject.toml
 	$(COMPILE) -o $(REQUIREMENTS)/swift.txt $(REQUIREMENTS)/swift.in
 	$(COMPILE) -o $(REQUIREMENTS)/bench.txt $(REQUIREMENTS)/bench.in
+	$(COMPILE) -o $(REQUIREMENTS)/deploy.txt $(REQUIREMENTS)/deploy.in
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -144,28 +171,24 @@ requirements: .venv/.dev
 	@$(INSTALL) --require-hashes -r $(REQUIREMENTS)/dev.txt
 	@touch $@
 
-.venv-hermes/.ready: $(REQUIREMENTS)/hermes.txt client/pyproject.toml .venv/bin/python
-	@echo "set-up: installing Hermes Agent into .venv-hermes"
-	@$(PYTHON) -m venv --clear .venv-hermes
-	@.venv-hermes/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes \
-		--root-user-action ignore --no-warn-script-location -r $(REQUIREMENTS)/hermes.txt
-	@.venv-hermes/bin/python -m pip --disable-pip-version-check install --quiet --no-deps \
-		--root-user-action ignore --no-build-isolation -e client
-	@touch $@
+# Environments of their own, each of one file of requirements; some have a last step.
+INSIDE_hermes := Hermes Agent
+INSIDE_swift := OpenStack Swift
+INSIDE_bench := mem0 and memsearch
+INSIDE_deploy := linters of deploy/
+LAST_hermes = .venv-hermes/bin/python -m $(PIP_INSTALL) --no-deps --no-build-isolation -e client
+LAST_deploy = $(NPM_INSTALL) --ignore-scripts --prefix .venv-deploy dockerfile-utils@0.16.3
+PIP_INSTALL := pip --disable-pip-version-check install --quiet --root-user-action ignore \
+	--no-warn-script-location
 
-.venv-swift/.ready: $(REQUIREMENTS)/swift.txt
-	@echo "set-up: installing OpenStack Swift into .venv-swift"
-	@$(PYTHON) -m venv --clear .venv-swift
-	@.venv-swift/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes \
-		--root-user-action ignore --no-warn-script-location -r $(REQUIREMENTS)/swift.txt
-	@touch $@
+.venv-hermes/.ready: client/pyproject.toml
 
-.venv-bench/.ready: $(REQUIREMENTS)/bench.txt
-	@echo "set-up: installing mem0 and memsearch into .venv-bench"
-	@$(PYTHON) -m venv --clear .venv-bench
-	@.venv-bench/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes \
-		--root-user-action ignore --no-warn-script-location -r $(REQUIREMENTS)/bench.txt
+.venv-%/.ready: $(REQUIREMENTS)/%.txt .venv/bin/python
+	@echo "set-up: installing $(INSIDE_$*) into .venv-$*"
+	@$(PYTHON) -m venv --clear .venv-$*
+	@.venv-$*/bin/python -m $(PIP_INSTALL) --require-hashes -r $<
+	@$(LAST_$*)
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-hermes .venv-bench .venv-swift .openclaw build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-hermes .venv-bench .venv-swift .venv-deploy .openclaw .memwal-ts build dist *.egg-info client/*.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -25,11 +25,10 @@ from bench.running import settings_in
 from relayer import surroundings
 from relayer.checks import Guard
 from relayer.clock import utc_now
-from relayer.connections import bounded
 from relayer.embedding.embedders import BuiltinEmbedder
 from relayer.errors import RelayerError
 from relayer.logs import configure
-from relayer.serve import KEEP_ALIVE_S, bounds_of
+from relayer.serve import server_config
 from relayer.settings import Settings
 from relayer.storage import Storage, opened
 
@@ -110,19 +109,9 @@ async def serve_insert(settings: Settings) -> None:
 async def serve(app: Any, settings: Settings) -> None:
     """Serve on a free port with a relayer's settings, until SIGTERM; prints where."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        app,
-        http=bounded(bounds_of(settings)),
-        ws="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        lifespan="off",
-    )
+    server = uvicorn.Server(server_config(app, settings))
     print(f"ready at http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
-    await uvicorn.Server(config).serve(sockets=[listener])
+    await server.serve(sockets=[listener])
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ from relayer.database import memories as rows
 from relayer.database.accounts import lock_account
 from relayer.database.pool import Connection, halfvec
 from relayer.database.vectors import MANUAL_MODEL
+from relayer.manual import new_upload
 from relayer.namespaces import NamespaceEntry
 from relayer.record import Draft, encode, new_id
 from relayer.sealed import envelope
@@ -193,26 +194,11 @@ def _upload(
     account: Account, key: NamespaceKey, entry: NamespaceEntry, number: int
 ) -> rows.NewMemory:
     """Foreign bytes, as `Manual.remember` stores them."""
-    blob, now = os.urandom(UPLOAD_BYTES), FIRST_AT + number * APART
-    return rows.NewMemory(
-        memory_id=new_id(),
-        namespace_id=entry.namespace_id,
-        epoch=key.epoch,
-        revision=1,
-        type=envelope.MEMORY,
-        format=rows.OPAQUE,
+    created_at = FIRST_AT + number * APART
+    return new_upload(
+        key,
+        entry,
+        os.urandom(UPLOAD_BYTES),
         writer=account.founder.public_key,
-        created_at=now,
-        kind="fact",
-        importance="standard",
-        confidence="high",
-        event_time=None,
-        expires_at=None,
-        blob_id=envelope.blob_hash(envelope.blob_id(blob)),
-        blob=blob,
-        word_count=0,
-        postings={},
-        source=None,
-        fingerprint=None,
-        stored_at=now,
+        created_at=created_at,
     )

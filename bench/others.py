@@ -30,6 +30,8 @@ PYTHON: Final = Path(".venv-bench/bin/python")
 CONTENDERS: Final = ("mem0", "memsearch")
 TEXTS: Final = 100  # of a round
 ASKED: Final = 20  # of a round
+GROWN: Final = 5_000  # texts that are stored before the second look at searches
+AT_ONCE: Final = 500
 NAMESPACE: Final = "same"
 ANSWER_BYTES_MAX: Final = 2**20
 RECALL: Final = Bounds(must=1 / 4, aim=1 / 8)
@@ -43,9 +45,9 @@ class _Texts:
         self._texts = texts
         self._numbers = count()
 
-    def fresh(self) -> list[str]:
-        """The next ones."""
-        return [f"{sentence(n)} {n}" for n in islice(self._numbers, self._texts)]
+    def fresh(self, texts: int | None = None) -> list[str]:
+        """The next ones, as many as in a round or so many."""
+        return [f"{sentence(n)} {n}" for n in islice(self._numbers, texts or self._texts)]
 
 
 class _Other:
@@ -59,6 +61,11 @@ class _Other:
         """Texts a second until they can be found."""
         texts = self._texts.fresh()
         return len(texts) / float(await self.line({"store": texts}))
+
+    async def grow(self, texts: int) -> None:
+        """Store so many more."""
+        for _ in range(0, texts, AT_ONCE):
+            await self.line({"store": self._texts.fresh(min(texts, AT_ONCE))})
 
     async def asks(self) -> float:
         """The median time of a search, in milliseconds."""
@@ -95,6 +102,13 @@ class _Ours:
         await embedded(self._site, self._account)
         return len(texts) / (asyncio.get_running_loop().time() - began)
 
+    async def grow(self, texts: int) -> None:
+        """Store so many more."""
+        for _ in range(0, texts, AT_ONCE):
+            fresh = self._texts.fresh(min(texts, AT_ONCE))
+            await self._client.remember_many(fresh, namespace=NAMESPACE)
+        await embedded(self._site, self._account)
+
     async def asks(self) -> float:
         """The median time of a recall, in milliseconds."""
         return await median_ms(self._client, NAMESPACE, self._questions, self._asked)
@@ -104,7 +118,7 @@ async def measure(site: Site, scale: Scale) -> Report:
     """The part's report; without their environment only how to make it."""
     if not PYTHON.exists():
         return Report(notes=[f"left out: there is no {PYTHON}; make bench-others builds it"])
-    texts, asked = (20, 3) if scale.quick else (TEXTS, ASKED)
+    texts, asked, grown = (20, 3, 20) if scale.quick else (TEXTS, ASKED, GROWN)
     account, report = await site.new_account(), Report()
     arguments = ["bench.baseline", "embeddings", "--data-dir", str(site.folder)]
     async with (
@@ -118,7 +132,11 @@ async def measure(site: Site, scale: Scale) -> Report:
                 measures = (ours.stores, other.stores, ours.asks, other.asks)
                 await in_turn(1, *measures)
                 found = await in_turn(scale.rounds, *measures)
-            _report(report, f"{name} {version}", found, bounded=name == "mem0")
+                await ours.grow(grown)
+                await other.grow(grown)
+                await in_turn(1, ours.asks, other.asks)
+                found += await in_turn(scale.rounds, ours.asks, other.asks)
+            _report(report, f"{name} {version}", found, grown, bounded=name == "mem0")
             # The next one starts from nothing, and so do we.
             await client.forget_namespace(NAMESPACE)
     return report
@@ -152,10 +170,14 @@ async def _contender(
         await process.wait()
 
 
-def _report(report: Report, name: str, found: list[list[float]], *, bounded: bool) -> None:
-    stored, other_stored, asked, other_asked = found
+def _report(
+    report: Report, name: str, found: list[list[float]], grown: int, *, bounded: bool
+) -> None:
+    stored, other_stored, asked, other_asked, asked_again, other_asked_again = found
+    more = f"recall, {grown:,} more, p50"
     ingest, recall = (INGEST, RECALL) if bounded else (None, None)
     report.figures += [
-        compared("recall, p50", "ms", asked, f"{name} ms", other_asked, recall),
+        compared("recall, a few hundred, p50", "ms", asked, f"{name} ms", other_asked, recall),
+        compared(more, "ms", asked_again, f"{name} ms", other_asked_again, recall),
         compared("ingest", "texts/s", stored, f"{name} /s", other_stored, ingest),
     ]

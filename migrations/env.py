@@ -2,17 +2,31 @@
 
 Not here: where the database is and who may migrate it now (`relayer.database.migrate` hands in
 asyncpg's arguments and holds the lock).
+
+- In a database that is distributed already, the tables that a revision makes are laid out in the
+  revision's own transaction; a revision knows nothing of it.
 """
 
 import asyncio
+from typing import Any
 
 from alembic import context
 from sqlalchemy import Connection, pool
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from relayer.database import distribution
+
+
+def _distribute(ctx: Any, **_: Any) -> None:
+    ctx.connection.connection.dbapi_connection.run_async(distribution.distribute_new)
+
 
 def _run(connection: Connection) -> None:
-    context.configure(connection=connection, transaction_per_migration=True)
+    connection.exec_driver_sql(distribution.SEQUENTIAL)
+    connection.commit()  # else alembic would take all revisions for one transaction
+    context.configure(
+        connection=connection, transaction_per_migration=True, on_version_apply=_distribute
+    )
     with context.begin_transaction():
         context.run_migrations()
 

@@ -8,7 +8,7 @@ Exit codes: 0 done; 1 it failed, or what was checked does not hold; 2 the call n
 import click
 
 from relayer import __version__
-from relayer.commands import accounts, blobs, installation, upkeep
+from relayer.commands import accounts, backup, blobs, installation, top, upkeep
 from relayer.process import forbid_core_files
 
 
@@ -26,10 +26,14 @@ for _command in (
     installation.identity_group,
     installation.model_group,
     blobs.blobs_group,
+    backup.backup_group,
+    upkeep.migrate_command,
     upkeep.check_command,
     upkeep.rebuild_command,
     upkeep.reindex_command,
+    installation.health_command,
     installation.doctor_command,
+    top.top_command,
 ):
     main.add_command(_command)
 

@@ -17,6 +17,8 @@ from relayer.sealed.grants import (
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
 
 OUTDATED: Final = "The account has newer keys: fetch /v1/grants and retry."
+IndexMark = tuple[bytes, int]
+"""The head of an account's receipts and its `index_changes`: together the state of its index."""
 STRENGTH: Final = {"reader": 1, "writer": 2, "owner": 3}
 
 
@@ -30,6 +32,7 @@ class Access:
     custody: Literal["managed", "sealed"]
     serial: int
     settings: AccountSettings = DEFAULTS
+    index_mark: IndexMark | None = None  # as the request found it
 
     def strength(self, namespace: Namespace | None) -> int:
         """0 none, 1 reader, 2 writer, 3 owner, in a namespace or (None) the whole account."""

@@ -39,6 +39,7 @@ from relayer.sealed.grants import (
 from relayer.sealed.keys import AccountId, Identity, PublicKey, account_id
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Item
+from relayer.telemetry.instruments import looked_up
 
 CHAINS_MAX: Final = 10_000
 
@@ -63,7 +64,8 @@ class Accounts:
         if not grants:
             return None
         settings = parse_settings(row["settings"])
-        return Access(account, key, grants, self.custody(chain), chain.serial, settings)
+        mark = (row["receipt_head"], row["index_changes"])
+        return Access(account, key, grants, self.custody(chain), chain.serial, settings, mark)
 
     async def settings(self, account: AccountId) -> AccountSettings:
         """What the account has chosen.
@@ -120,6 +122,7 @@ class Accounts:
             raise Corrupted("The account's grants are incomplete.")
         if row["grant_serial"] < chain.serial:
             raise Corrupted("The account's grants went backwards.")
+        looked_up("chains", row["grant_serial"] == chain.serial)
         if row["grant_serial"] > chain.serial:
             chain = await self._continued(chain, row["grant_serial"])
         self._remember(chain)

@@ -13,7 +13,6 @@ from litestar import Litestar, Request, Router
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
-from litestar.plugins.prometheus import PrometheusConfig
 from litestar.types import ASGIApp
 
 from relayer import __version__, surroundings
@@ -23,11 +22,13 @@ from relayer.clock import Clock, utc_now
 from relayer.embedding.building import build_embedder
 from relayer.errors import RelayerError
 from relayer.events.streams import Streams
+from relayer.exposition import Exposition
 from relayer.leaving import Leaving
 from relayer.openapi import Document
 from relayer.opening import Caller
 from relayer.proof import Proof
 from relayer.public_url import PublicUrl, StripPrefix
+from relayer.readiness import Readiness
 from relayer.rebuild import rebuild_lost
 from relayer.registration import Registration
 from relayer.routes.metrics import metrics
@@ -35,6 +36,7 @@ from relayer.routes.router import all_routes
 from relayer.services import Services, build_language_model, build_services
 from relayer.settings import Limits, Settings
 from relayer.storage import Storage
+from relayer.telemetry.requests import request_counts
 
 log = logging.getLogger("relayer")
 UNLOCK_HEADER: Final = "x-memrelay-unlock"
@@ -55,6 +57,17 @@ def build_app(
         clock=clock,
     )
     public_url = PublicUrl(settings=settings)
+    readiness = Readiness(
+        database=storage.database,
+        blobs=storage.blobs,
+        settings=settings,
+        works=services.worker.works,
+    )
+    exposition = Exposition(
+        database=storage.database,
+        readiness=readiness,
+        index_bytes=lambda: services.resident.size_bytes,
+    )
 
     async def provide_caller(request: Request[Any, Any, Any]) -> Caller:
         access: Access = request.state.access
@@ -90,6 +103,8 @@ def build_app(
         "settings": settings,
         "embedder": services.embedder,
         "public_url": public_url,
+        "readiness": readiness,
+        "exposition": exposition,
         "registration": Registration(settings=settings),
         "restore": services.restore,
         "consolidator": services.consolidator,
@@ -132,9 +147,7 @@ def build_app(
             "access": Provide(provide_access, sync_to_thread=False),
             **{name: _provide(part) for name, part in parts.items()},
         },
-        middleware=[
-            PrometheusConfig(app_name="memrelay", prefix="memrelay", group_path=True).middleware
-        ],
+        middleware=[request_counts()],
         exception_handlers={
             RelayerError: surroundings.relayer_error,
             HTTPException: surroundings.http_error,
@@ -143,7 +156,7 @@ def build_app(
         request_class=surroundings.JsonRequest,
         request_max_body_size=Limits.body_bytes_max,
         openapi_config=_openapi(),
-        lifespan=[_lifespan(storage, services, clock)],
+        lifespan=[_lifespan(storage, services, exposition, clock)],
         debug=False,
         logging_config=None,
         pdb_on_exception=False,
@@ -165,7 +178,7 @@ def _openapi() -> OpenAPIConfig:
     )
 
 
-def _lifespan(storage: Storage, services: Services, clock: Clock) -> Any:
+def _lifespan(storage: Storage, services: Services, exposition: Exposition, clock: Clock) -> Any:
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
         await rebuild_lost(storage, clock, only_if_empty=True)
@@ -174,6 +187,7 @@ def _lifespan(storage: Storage, services: Services, clock: Clock) -> Any:
             asyncio.create_task(services.worker.run()),
             asyncio.create_task(services.delivery.run()),
             asyncio.create_task(storage.announcements.run()),
+            asyncio.create_task(exposition.keep_published()),
         ]
         try:
             yield
@@ -182,5 +196,6 @@ def _lifespan(storage: Storage, services: Services, clock: Clock) -> Any:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await services.resident.close()
 
     return lifespan

@@ -17,6 +17,7 @@ from typing import Final
 from relayer.blobs import BlobStore
 from relayer.errors import Corrupted
 from relayer.sealed.keys import AccountId
+from relayer.telemetry.instruments import looked_up
 
 LIFE_S: Final = 300.0
 _ENTRY_BYTES: Final = 256  # what an entry takes beside its bytes, roughly
@@ -67,6 +68,7 @@ class CachedStore:
         for name in names:
             if (data := self._fresh(account, name)) is not None:
                 found[name] = data
+        looked_up("blobs", len(found), len(set(names)))
         if missing := [name for name in names if name not in found]:
             deletions = self._deletions
             read = await self.store.get_many(account, missing)

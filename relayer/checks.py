@@ -52,6 +52,7 @@ from relayer.sealed.keys import AccountId, PublicKey, account_id, parse_account
 from relayer.sealed.primitives import CryptoError, verify_signature
 from relayer.settings import Limits, Settings
 from relayer.shares import Shares
+from relayer.telemetry.stages import staged
 from relayer.windows import STATE, Room, rooms, windows
 
 log = logging.getLogger("relayer.checks")
@@ -224,6 +225,7 @@ class Guard:
             error.headers["x-auth-error"] = "AUTH_UPSTREAM_UNAVAILABLE"
             raise
 
+    @staged("request.check")
     async def _check(
         self,
         connection: ASGIConnection[Any, Any, Any, Any],

@@ -19,6 +19,8 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from relayer.telemetry.instruments import rejected
+
 _TOO_LARGE: Final = (431, "Request Header Fields Too Large", "request.head_too_large")
 _FULL: Final = (503, "Service Unavailable", "server.full")
 _MESSAGES: Final = {431: "The request's head is too large.", 503: "Too many connections are open."}
@@ -192,6 +194,7 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
     def _refuse(self, status: int, phrase: str, code: str) -> None:
+        rejected("head_too_large" if status == 431 else "server_full")
         message, request_id = _MESSAGES[status], str(uuid.uuid4())
         named = {"error": message, "message": message, "code": code, "request_id": request_id}
         body = json.dumps(named).encode()

@@ -25,6 +25,7 @@ from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import sign_statement
 from relayer.sealed.unlock import UnknownUnlockKey, Unlock, open_unlock
 from relayer.settings import Limits
+from relayer.telemetry.instruments import looked_up
 from relayer.unlocking import MadeKeys, UnlockKeys
 
 UNLOCKS_MAX: Final = 10_000
@@ -176,6 +177,7 @@ class Custody:
         if not grants:
             return None
         cached = hashlib.blake2b(b"".join(g.signed for g in grants), digest_size=32).digest()
+        looked_up("roots", cached in self._roots)
         if cached not in self._roots:
             try:
                 roots = {r.epoch: r for g in grants for r in open_grant(g, self._identity)}
@@ -196,6 +198,7 @@ class Custody:
             header.encode() + access.key + access.account, digest_size=32
         ).digest()
         unlock = self._opened.get(digest)
+        looked_up("unlocks", unlock is not None)
         if unlock is None or abs(now_ms - unlock.issued_ms) > Limits.clock_skew_s_max * 1000:
             unlock = open_unlock(
                 header,

@@ -14,6 +14,7 @@ from relayer import provision, reindex
 from relayer.clock import Clock, rfc3339, utc_now
 from relayer.database import accounts as statements
 from relayer.database.check import database_clock
+from relayer.database.distribution import layout
 from relayer.database.migrate import head
 from relayer.embedding import building, model
 from relayer.errors import RelayerError, Unavailable
@@ -78,6 +79,7 @@ async def _storage(settings: Settings, key: str, clock: Clock) -> list[Finding]:
         async with as_found(settings, clock) as storage:
             found = [
                 _finding("database", True, f"schema {head()}, answering"),
+                *await _cluster(storage),
                 await _clock(storage, clock),
                 await _blobs(storage, settings),
                 await _identity(storage),
@@ -91,6 +93,20 @@ async def _storage(settings: Settings, key: str, clock: Clock) -> list[Finding]:
     except (SettingsError, IdentityError, PostgresError) as error:
         message = str(error)
     return [_finding("database", False, message, do)]
+
+
+async def _cluster(storage: Storage) -> list[Finding]:
+    """Whether all tables of a cluster's database are distributed, or none; nothing elsewhere."""
+    found = await layout(storage.database)
+    if found is None:
+        return []
+    detail = f"{len(found.distributed)} tables over {found.nodes} nodes"
+    if found.is_partial:
+        detail += f"; not distributed: {', '.join(found.missing)}"
+    if found.left_behind:
+        detail += f"; old rows still on the coordinator: {', '.join(found.left_behind)}"
+    whole = not found.is_partial and not found.left_behind
+    return [_finding("cluster", whole, detail, "relayer migrate --distributed")]
 
 
 async def _clock(storage: Storage, clock: Clock) -> Finding:

@@ -33,6 +33,7 @@ from relayer.record import HELD_BACK, Draft, encode, new_id
 from relayer.sealed import envelope, index
 from relayer.sealed.keys import AccountId
 from relayer.sealing import apart, fingerprint_of, new_memory, without_secrets
+from relayer.telemetry.stages import staged
 from relayer.writer import RACES_MAX, Committed, Effects, Origin, Writer
 
 
@@ -60,6 +61,7 @@ class Intake:
         self._writer = writer
         self._clock = clock
 
+    @staged("remember.whole")
     async def write(
         self,
         access: Access,
@@ -105,6 +107,7 @@ class Intake:
             return Remembered(items, done.receipts, done.others)
         raise Unavailable("Too many writers say the same thing at once.", code="write.contended")
 
+    @staged("remember.prepare")
     async def _prepare(
         self,
         access: Access,
@@ -160,6 +163,7 @@ class Intake:
             p.draft, p.key, p.entry, address=address, blob=blob, writer=access.key, created_at=now
         )
 
+    @staged("remember.write")
     async def _store(
         self,
         access: Access,

@@ -45,6 +45,7 @@ from relayer.restore import Restore
 from relayer.runs import Runs
 from relayer.sealed.keys import AccountId, Namespace
 from relayer.sealed.unlock import HOLD_S_MAX
+from relayer.telemetry.work import observed
 
 log = logging.getLogger("relayer.jobs")
 
@@ -63,6 +64,7 @@ RESUME_MAX: Final = 1_000
 RESUMING_MAX: Final = 64  # requests whose keys are being made use of
 HOUSEKEEPING_S: Final = 60
 RECONNECT_S: Final = 1.0
+AWAY_S: Final = 30.0  # without a connection, before nobody may rely on jobs
 HEARTBEAT_S: Final = 10
 POLL_S: Final = 1  # how late a job that was put back is noticed; new ones announce themselves
 PUT_BACK_S: Final = 0.5
@@ -113,6 +115,7 @@ class Worker:
         self._chores = chores
         self._clock = clock
         self._manager: QueueManager | None = None
+        self._away_since_s: float | None = None
         self._stopping = False
         self._embedding = asyncio.Semaphore(EMBEDDED_MAX)
         self._resting: dict[AccountId, datetime] = {}
@@ -124,6 +127,11 @@ class Worker:
             group.create_task(self._serve())
             group.create_task(self._keep_house())
 
+    def works(self) -> bool:
+        """Whether jobs are taken, or were a moment ago."""
+        away_s = self._away_since_s
+        return not self._stopping and (away_s is None or time.monotonic() - away_s < AWAY_S)
+
     def stop(self) -> None:
         """Take no further jobs."""
         self._stopping = True
@@ -131,14 +139,17 @@ class Worker:
             self._manager.shutdown.set()
 
     async def _serve(self) -> None:
+        self._away_since_s = time.monotonic()
         while not self._stopping:
             try:
                 connection = await asyncpg.connect(
                     **self._connect_args, command_timeout=STATEMENT_TIMEOUT_S
                 )
+                self._away_since_s = None
                 try:
                     await self._work_on(connection)
                 finally:
+                    self._away_since_s = time.monotonic()
                     connection.terminate()
             except Exception as error:
                 # A worker that ended silently would leave every memory without its vector.
@@ -159,7 +170,7 @@ class Worker:
             register = self._manager.entrypoint(
                 entrypoint, on_failure="hold", concurrency_limit=limit
             )
-            register(handler)
+            register(observed(entrypoint, handler, put_back=RetryRequested))
         await self._manager.run(
             dequeue_timeout=timedelta(seconds=POLL_S),
             batch_size=JOBS_MAX // 2,

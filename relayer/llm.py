@@ -27,6 +27,8 @@ from openai.types.chat.completion_create_params import ResponseFormat
 from relayer.embedding.endpoints import retry_after_s
 from relayer.errors import Unavailable
 from relayer.shares import outside
+from relayer.telemetry.instruments import LLM_SECONDS, llm_failed
+from relayer.telemetry.stages import Timed
 
 PROMPT_VERSIONS: Final = {"extract": "3", "ask": "1", "summarise": "1", "procedures": "1"}
 
@@ -184,21 +186,26 @@ async def _retried(
     """Return the first outcome not worth repeating; `until` is on the event loop's clock."""
     try:
         async with outside(), asyncio.timeout_at(until):
-            for n in range(1, _ATTEMPTS_MAX + 1):
-                outcome = await attempt()
-                if isinstance(outcome, str) or not outcome.retry or n == _ATTEMPTS_MAX:
-                    break
-                wait_s = (
-                    _BACKOFF_S * 2 ** (n - 1)
-                    if outcome.retry_after_s is None
-                    else outcome.retry_after_s
-                )
-                if asyncio.get_running_loop().time() + wait_s >= until:
-                    break  # waiting would only use up the deadline; the caller may as well know now
-                await asyncio.sleep(wait_s)
-            return outcome
+            with Timed(LLM_SECONDS, "llm"):
+                return await _attempts(attempt, until)
     except TimeoutError:
         return _Failure("deadline")
+
+
+async def _attempts(
+    attempt: Callable[[], Awaitable[str | _Failure]], until: float
+) -> str | _Failure:
+    for n in range(1, _ATTEMPTS_MAX + 1):
+        outcome = await attempt()
+        if isinstance(outcome, str) or not outcome.retry or n == _ATTEMPTS_MAX:
+            break
+        wait_s = (
+            _BACKOFF_S * 2 ** (n - 1) if outcome.retry_after_s is None else outcome.retry_after_s
+        )
+        if asyncio.get_running_loop().time() + wait_s >= until:
+            break  # waiting would only use up the deadline; the caller may as well know now
+        await asyncio.sleep(wait_s)
+    return outcome
 
 
 def _content(outcome: str | _Failure) -> str:
@@ -206,6 +213,7 @@ def _content(outcome: str | _Failure) -> str:
     if isinstance(outcome, str):
         return outcome
     _log.warning("language model: %s", outcome.cause)
+    llm_failed(outcome.cause)
     if outcome.invalid:
         raise Unavailable("The language model gave no usable answer.", code="llm.invalid_output")
     retry_after_s = min(max(math.ceil(outcome.retry_after_s or 2), 1), _RETRY_AFTER_S_MAX)

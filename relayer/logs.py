@@ -1,7 +1,8 @@
 """Structured log lines on standard error, one JSON object each.
 
 Not here: what is logged. A line carries an event, fixed words and numbers; never a header, a query
-string, a body, a key, or what an exception says, because that may quote any of them.
+string, a body, a key, or what an exception says, because that may quote any of them. Beside it
+stands the id of the request or the job that was worked on, whoever logs.
 """
 
 import json
@@ -12,6 +13,8 @@ import threading
 import traceback
 from datetime import UTC, datetime
 from typing import Any, Final
+
+from relayer.telemetry import context
 
 log = logging.getLogger("relayer")
 
@@ -30,6 +33,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage() if record.name.startswith("relayer") else _said(record),
         }
+        line |= context.members()
         line |= {k: v for k, v in vars(record).items() if k not in _STANDARD}
         if record.exc_info and record.exc_info[1] is not None:
             line["exception"] = describe(record.exc_info[1])

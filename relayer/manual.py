@@ -9,6 +9,7 @@ for an envelope; they have no words, so only their vectors are searched.
 """
 
 import uuid
+from datetime import datetime
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +20,14 @@ from relayer.database import recall as search
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database
 from relayer.errors import BadRequest
-from relayer.namespaces import Namespaces
+from relayer.namespaces import NamespaceEntry, Namespaces
 from relayer.opening import Caller
 from relayer.record import new_id
+from relayer.resident.evidence import nearest_uploads
+from relayer.resident.index import ResidentIndex
 from relayer.sealed.envelope import MEMORY, blob_hash, blob_id
 from relayer.sealed.foreign import is_foreign
-from relayer.sealed.keys import Namespace, NamespaceKey
+from relayer.sealed.keys import Namespace, NamespaceKey, PublicKey
 from relayer.sealed.primitives import to_base64url
 from relayer.sealed.turn import derive_turn
 from relayer.writer import Writer
@@ -34,10 +37,17 @@ class Manual:
     """Keeps and finds foreign ciphertext."""
 
     def __init__(
-        self, *, database: Database, namespaces: Namespaces, writer: Writer, clock: Clock
+        self,
+        *,
+        database: Database,
+        namespaces: Namespaces,
+        writer: Writer,
+        resident: ResidentIndex,
+        clock: Clock,
     ) -> None:
         self._database = database
         self._namespaces = namespaces
+        self._resident = resident
         self._writer = writer
         self._clock = clock
 
@@ -61,29 +71,8 @@ class Manual:
                 "An upload cannot be a signed object or a sealed memory.", code="upload.reserved"
             )
         entry = await self._namespaces.ensure(caller.access.account, key)
-        name = blob_id(ciphertext)
-        now = self._clock()
-        memory = rows.NewMemory(
-            memory_id=new_id(),
-            namespace_id=entry.namespace_id,
-            epoch=key.epoch,
-            revision=1,
-            type=MEMORY,
-            format=rows.OPAQUE,
-            writer=caller.access.key,
-            created_at=now,
-            kind="fact",
-            importance="standard",
-            confidence="high",
-            event_time=None,
-            expires_at=None,
-            blob_id=blob_hash(name),
-            blob=ciphertext,
-            word_count=0,
-            postings={},
-            source=None,
-            fingerprint=None,
-            stored_at=now,
+        memory = new_upload(
+            key, entry, ciphertext, writer=caller.access.key, created_at=self._clock()
         )
         await self._writer.store(
             caller.access,
@@ -92,7 +81,7 @@ class Manual:
             names={entry.namespace_id: namespace},
             manual_vector=self._shown(caller, key, vector),
         )
-        return memory.memory_id, name
+        return memory.memory_id, blob_id(ciphertext)
 
     async def recall(
         self,
@@ -111,12 +100,16 @@ class Manual:
         entry = await self._namespaces.find(caller.access.account, namespace)
         if entry is None:
             return []
+        model, shown = f"{vector_rows.MANUAL_MODEL}/{len(vector)}", self._shown(caller, key, vector)
+        if held := await self._resident.find(caller.access, [entry.namespace_id]):
+            found = await nearest_uploads(held[0], model, shown, self._clock(), limit)
+            return [(to_base64url(blob_hash), distance) for blob_hash, distance in found]
         hits = await search.search_manual(
             self._database,
             account=caller.access.account,
             namespace_id=entry.namespace_id,
-            model=f"{vector_rows.MANUAL_MODEL}/{len(vector)}",
-            embedding=self._shown(caller, key, vector),
+            model=model,
+            embedding=shown,
             now=self._clock(),
             limit=limit,
         )
@@ -131,3 +124,36 @@ class Manual:
             turn = derive_turn(key, vector_rows.MANUAL_MODEL, len(vector))
             unit = turn.apply(unit[None])[0]
         return unit.astype(np.float16)
+
+
+def new_upload(
+    key: NamespaceKey,
+    entry: NamespaceEntry,
+    ciphertext: bytes,
+    *,
+    writer: PublicKey,
+    created_at: datetime,
+) -> rows.NewMemory:
+    """What is stored of foreign bytes."""
+    return rows.NewMemory(
+        memory_id=new_id(),
+        namespace_id=entry.namespace_id,
+        epoch=key.epoch,
+        revision=1,
+        type=MEMORY,
+        format=rows.OPAQUE,
+        writer=writer,
+        created_at=created_at,
+        kind="fact",
+        importance="standard",
+        confidence="high",
+        event_time=None,
+        expires_at=None,
+        blob_id=blob_hash(blob_id(ciphertext)),
+        blob=ciphertext,
+        word_count=0,
+        postings={},
+        source=None,
+        fingerprint=None,
+        stored_at=created_at,
+    )

@@ -5,10 +5,11 @@ key ids, so what was found is cached.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, replace
 from typing import Final
 
+from relayer.access import Access, IndexMark
 from relayer.clock import Clock
 from relayer.database import namespaces as namespace_rows
 from relayer.database.pool import Database
@@ -18,6 +19,7 @@ from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey
 from relayer.sealed.named import NamedKey, sign_namespace
 from relayer.settings import Limits
+from relayer.telemetry.instruments import looked_up
 
 CACHED_MAX: Final = 50_000
 
@@ -28,6 +30,7 @@ class NamespaceEntry:
 
     namespace_id: int
     key_ids: dict[int, bytes]
+    looked_at: IndexMark | None = None  # when epochs were missed in it last
 
 
 class Namespaces:
@@ -45,7 +48,27 @@ class Namespaces:
     async def find(self, account: AccountId, namespace: Namespace) -> NamespaceEntry | None:
         """The namespace, or None before its first memory."""
         known = self._known.get((account, namespace))
+        looked_up("namespaces", known is not None)
         return known or await self._load(account, namespace)
+
+    async def with_epochs(
+        self, access: Access, namespace: Namespace, epochs: Set[int]
+    ) -> NamespaceEntry | None:
+        """The namespace with those of these epochs that it has by now; None as for `find`.
+
+        Another process may have begun an epoch since the namespace was looked up here. Nothing is
+        sealed under one without moving the index's mark.
+        """
+        known = await self.find(access.account, namespace)
+        if known is None or epochs <= known.key_ids.keys():
+            return known
+        if known.looked_at is not None and known.looked_at == access.index_mark:
+            return known
+        entry = await self._load(access.account, namespace)
+        if entry is not None:
+            entry = replace(entry, looked_at=access.index_mark)
+            self._known[access.account, namespace] = entry
+        return entry
 
     async def numbers(self, account: AccountId, namespaces: Iterable[Namespace]) -> list[int]:
         """The numbers of those of these namespaces that are there."""

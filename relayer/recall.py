@@ -5,13 +5,17 @@ and copies (`rank`), what a query is looked up by (`query_terms`), opening (`ope
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
+from relayer.access import Access
 from relayer.clock import Clock
 from relayer.database import recall as search
 from relayer.database.pool import Database
@@ -24,11 +28,15 @@ from relayer.query.terms import GOAL_WEIGHT, QueryTerms, query_terms
 from relayer.query.vectors import QueryEmbedder, QueryVectors
 from relayer.record import Memory
 from relayer.redact import redact
+from relayer.resident import evidence as resident
+from relayer.resident.index import ResidentIndex
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace, NamespaceKey, PublicKey
 from relayer.sealed.turn import derive_turn
+from relayer.telemetry.stages import staged
 
 PAGE_MIN: Final = 10  # further memories opened at once when copies leave room
+HEAD_START_S: Final = 0.001
 SPARE_HITS: Final = 20  # beyond twice the limit, so that copies can be replaced
 
 
@@ -131,6 +139,7 @@ class RecallService:
         opener: Opener,
         namespaces: Namespaces,
         embedder: QueryEmbedder,
+        resident: ResidentIndex,
         count_tokens: Callable[[str], int],
         clock: Clock,
     ) -> None:
@@ -138,9 +147,11 @@ class RecallService:
         self._opener = opener
         self._namespaces = namespaces
         self._embedder = embedder
+        self._resident = resident
         self._count_tokens = count_tokens
         self._clock = clock
 
+    @staged("recall.whole")
     async def recall(self, caller: Caller, query: Query) -> Recalled:
         """The memories that answer a query, best first.
 
@@ -173,25 +184,53 @@ class RecallService:
     async def _search(self, caller: Caller, query: Query) -> tuple[list[Hit], bool]:
         """Everything found and relevant enough, best first, and whether the search was degraded."""
         keys = await self._keys(caller, query.namespaces)
-        vectors = await self._embed(caller, query, sorted({number for number, _ in keys}))
-        terms = _terms(query)
         now = query.as_of or self._clock()
-        evidence = await search.gather(
-            self._database,
-            account=caller.access.account,
-            scopes=[_scope(number, key, query, vectors, terms) for number, key in keys],
-            query_words=terms.query_words,
-            filters=search.Filters(
-                self._clock(), query.as_of, query.kinds, query.writers, query.after, query.before
-            ),
-            candidates=query.limit,
-            neighbours=query.leg_weights is None,
-        )
+        numbers = sorted({number for number, _ in keys})
+        embedding = asyncio.ensure_future(self._embed(caller, query, numbers))
+        embedding.add_done_callback(_looked_at)
+        try:
+            # The model runs beside this thread, once it was given the time to begin.
+            await asyncio.wait({embedding}, timeout=HEAD_START_S)
+            terms = _terms(query)
+            scopes = [_scope(number, key, query, terms) for number, key in keys]
+            # The caller's own formula has no place for a preference.
+            spans = periods(query.text, now) if query.leg_weights is None else ()
+            vectors = await embedding
+        finally:
+            embedding.cancel()
+        scopes = [
+            replace(scope, embeddings=_turned(key, vectors))
+            for scope, (_, key) in zip(scopes, keys, strict=True)
+        ]
+        evidence = await self._gather(caller.access, scopes, query, terms.query_words)
         fused = fusion.fused(
             evidence, query.leg_weights, known=1.0 if query.mode == "vector" else vectors.known
         )
-        hits = _hits(evidence, fused, terms.words, query, now)
+        hits = _hits(evidence, fused, terms.words, query, spans, now)
         return hits, query.mode != "keyword" and not vectors.complete
+
+    @staged("recall.search")
+    async def _gather(
+        self, access: Access, scopes: Sequence[search.Scope], query: Query, query_words: int
+    ) -> search.Evidence:
+        """The evidence, from memory where the namespaces are held there."""
+        filters = search.Filters(
+            self._clock(), query.as_of, query.kinds, query.writers, query.after, query.before
+        )
+        wanted = sorted({scope.namespace_id for scope in scopes})
+        held = await self._resident.find(access, wanted) if query.as_of is None else None
+        gather = (
+            partial(search.gather, self._database, account=access.account)
+            if held is None
+            else partial(resident.gather_aside, held)
+        )
+        return await gather(
+            scopes=scopes,
+            query_words=query_words,
+            filters=filters,
+            candidates=query.limit,
+            neighbours=query.leg_weights is None,
+        )
 
     async def _keys(
         self, caller: Caller, namespaces: Sequence[Namespace]
@@ -200,7 +239,9 @@ class RecallService:
         found = []
         for namespace in dict.fromkeys(namespaces):  # named twice, words would count twice
             keys = caller.keys.of(namespace)
-            entry = await self._namespaces.find(caller.access.account, namespace)
+            entry = await self._namespaces.with_epochs(
+                caller.access, namespace, {key.epoch for key in keys}
+            )
             if entry is not None:
                 found += [
                     (entry.namespace_id, key)
@@ -209,6 +250,7 @@ class RecallService:
                 ]
         return found
 
+    @staged("recall.embed")
     async def _embed(
         self, caller: Caller, query: Query, namespace_ids: Sequence[int]
     ) -> QueryVectors:
@@ -218,6 +260,7 @@ class RecallService:
         texts = [query.text] if query.goal is None else [query.text, query.goal]
         return await self._embedder.embed(caller.access.account, namespace_ids, texts)
 
+    @staged("recall.open")
     async def _opened(
         self, caller: Caller, hits: Sequence[Hit], limit: int
     ) -> tuple[list[Found], int]:
@@ -258,6 +301,12 @@ class RecallService:
         return found, len(living) - len(found)
 
 
+def _looked_at(embedding: "asyncio.Future[QueryVectors]") -> None:
+    """If something else failed first, nobody is told of this failure, and nobody need be."""
+    if not embedding.cancelled():
+        embedding.exception()
+
+
 def _text(found: Found) -> str:
     return found.memory.text or ""
 
@@ -276,25 +325,25 @@ def _terms(query: Query) -> QueryTerms:
     return query_terms(query.text, goal=query.goal, aliases=query.aliases)
 
 
-def _scope(
-    number: int, key: NamespaceKey, query: Query, vectors: QueryVectors, terms: QueryTerms
-) -> search.Scope:
-    """The query as one namespace and epoch knows it."""
+def _scope(number: int, key: NamespaceKey, query: Query, terms: QueryTerms) -> search.Scope:
+    """The query as one namespace and epoch knows it, but for its vectors."""
     return search.Scope(
         namespace_id=number,
         epoch=key.epoch,
-        embeddings={
-            model: derive_turn(key, model, found.shape[1])
-            .apply(_mixed(found))[0]
-            .astype(np.float16)
-            for model, found in vectors.by_model.items()
-        },
         words=[
             (index.token(key, term.index, term.text), term.ordinal, term.weight)
             for term in terms.terms
         ],
         filters=_filter_tokens(key, query),
     )
+
+
+def _turned(key: NamespaceKey, vectors: QueryVectors) -> dict[str, npt.NDArray[np.float16]]:
+    """Model → the query's vector as one namespace and epoch knows it, (dim,)."""
+    return {
+        model: derive_turn(key, model, found.shape[1]).apply(_mixed(found))[0].astype(np.float16)
+        for model, found in vectors.by_model.items()
+    }
 
 
 def _mixed(vectors: Vectors) -> Vectors:
@@ -316,11 +365,10 @@ def _hits(
     fused: fusion.Fused,
     words: Sequence[str],
     query: Query,
+    spans: Sequence[tuple[datetime, datetime]],
     now: datetime,
 ) -> list[Hit]:
     """What meaning or words found and is relevant enough, best first; of equals the nearest."""
-    # The caller's own formula has no place for a preference.
-    spans = periods(query.text, now) if query.leg_weights is None else ()
     period = rank.preferred(evidence.moments, spans)
     scores, recency, importance = rank.weighed(
         fused.score + period, evidence.moments, evidence.importances, query.weights, now
@@ -333,21 +381,23 @@ def _hits(
     # Where the score tells nothing apart, meaning still may.
     order = np.lexsort((-evidence.seqs, -np.nan_to_num(fused.cosine), -scores))
     order = order[found[order] & (fused.nearness[order] >= query.min_relevance)]
+    order = order[: 2 * query.limit + SPARE_HITS]
     share = query.weights.of_search
+    columns = {
+        "seq": evidence.seqs,
+        "score": scores,
+        "relevance": fused.relevance,
+        "meaning": share * fused.meaning,
+        "words": share * fused.words,
+        "neighbours": share * fused.neighbours,
+        "period": share * period,
+        "recency": recency,
+        "importance": importance,
+        "distance": 1.0 - fused.nearness,
+    }
+    rows = zip(*(column[order].tolist() for column in columns.values()), strict=True)
+    cosines = [None if math.isnan(cosine) else cosine for cosine in fused.cosine[order].tolist()]
     return [
-        Hit(
-            seq=int(evidence.seqs[n]),
-            score=float(scores[n]),
-            cosine=None if np.isnan(fused.cosine[n]) else float(fused.cosine[n]),
-            relevance=float(fused.relevance[n]),
-            meaning=share * float(fused.meaning[n]),
-            words=share * float(fused.words[n]),
-            neighbours=share * float(fused.neighbours[n]),
-            period=share * float(period[n]),
-            recency=float(recency[n]),
-            importance=float(importance[n]),
-            distance=1.0 - float(fused.nearness[n]),
-            matched=matched.get(n, []),
-        )
-        for n in order[: 2 * query.limit + SPARE_HITS].tolist()
+        Hit(cosine=cosine, matched=matched.get(n, []), **dict(zip(columns, row, strict=True)))
+        for n, cosine, row in zip(order.tolist(), cosines, rows, strict=True)
     ]

@@ -13,6 +13,7 @@ Not here: telling what it has forgotten (`examiner.py`), founding lost accounts 
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from relayer.accounts import Accounts
@@ -30,14 +31,14 @@ from relayer.eraser import Eraser
 from relayer.errors import NotFound
 from relayer.examiner import Examiner
 from relayer.namespaces import Namespaces
-from relayer.outbox import Outbox
+from relayer.outbox import GRACE, Outbox
 from relayer.receipts import Act
 from relayer.sealed.envelope import blob_hash
 from relayer.sealed.grants import Chain
 from relayer.sealed.keys import AccountId, Identity, PublicKey
 from relayer.sealed.named import NamedKey
 from relayer.sealed.primitives import CryptoError
-from relayer.sealed.receipts import Receipt
+from relayer.sealed.receipts import Receipt, open_receipt
 from relayer.sealed.states import SignedState
 from relayer.states import STATE, Change, States
 
@@ -73,6 +74,7 @@ class Replay:
         self._states = States(outbox=outbox, identity=identity)
         self._identity = identity
         self._clock = clock
+        self._relayers = relayers
         self._examiner = Examiner(database=database, blobs=blobs, relayers=relayers)
 
     async def catch_up(self) -> None:
@@ -93,7 +95,20 @@ class Replay:
                 if mark > row["receipt_seq"] or row["grant_serial"] < row["grant_serial_due"]:
                     event = {"event": "replay.older"}
                     log.warning("an account is older than its blobs", extra=event)
+                    await self._end_puts(account, row["receipt_seq"])
                     await self._catch_up_one(account)
+
+    async def _end_puts(self, account: AccountId, seq: int) -> None:
+        """Let blobs come back that were noted as being put when the database was of its age.
+
+        A row may have come to refer to them since, and they would be deleted as abandoned. Of what
+        is noted, only puts are due that long after the account's newest receipt.
+        """
+        newest = await account_rows.receipts_after(self._database, account, max(0, seq - 1), 1)
+        for signed in newest:
+            with suppress(CryptoError):  # of a key that is lost, with which nothing is compared
+                known = from_ms(open_receipt(signed, *self._relayers).time_ms)
+                await rows.end_puts(self._database, account, known + GRACE / 2)
 
     async def _catch_up_one(self, account: AccountId) -> None:
         history: list[bytes] = []

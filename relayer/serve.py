@@ -25,6 +25,7 @@ from relayer.process import forbid_core_files
 from relayer.running import announced
 from relayer.settings import Limits, Settings, SettingsError
 from relayer.storage import Storage, opened
+from relayer.telemetry import tracing
 
 log = logging.getLogger("relayer")
 
@@ -162,19 +163,22 @@ async def attend(
 
     With `shared` other processes listen by them as well.
     """
-    server = _Server(_config(storage, settings, ending), shared=shared)
+    app: Any = build_app(storage, settings, stopping=ending.leaving)
+    config = server_config(_Parting(app, leaving=ending.leaving), settings)
+    server = _Server(config, shared=shared)
     serving = asyncio.create_task(server.serve(sockets=list(sockets)))
     asked = asyncio.create_task(ending.leaving.wait())
-    try:
-        await _until_started(server, serving)
-        ready()
-        await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
-        if not serving.done():
-            await server.part(ending.now, request_s=settings.request_timeout_s)
-    finally:
-        server.should_exit = True
-        asked.cancel()
-        await serving
+    async with tracing.as_environment_says():
+        try:
+            await _until_started(server, serving)
+            ready()
+            await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
+            if not serving.done():
+                await server.part(ending.now, request_s=settings.request_timeout_s)
+        finally:
+            server.should_exit = True
+            asked.cancel()
+            await serving
 
 
 def end_on_signals(end: Callable[[], None]) -> None:
@@ -231,10 +235,10 @@ def bounds_of(settings: Settings) -> Bounds:
     )
 
 
-def _config(storage: Storage, settings: Settings, ending: Ending) -> uvicorn.Config:
-    app: Any = build_app(storage, settings, stopping=ending.leaving)
+def server_config(app: Any, settings: Settings) -> uvicorn.Config:
+    """How an application is served: by bounded connections, and saying nothing of its own."""
     return uvicorn.Config(
-        _Parting(app, leaving=ending.leaving),
+        app,
         http=bounded(bounds_of(settings)),
         ws="none",
         log_config=None,

@@ -38,6 +38,7 @@ from relayer.opening import Opener
 from relayer.query.vectors import QueryEmbedder
 from relayer.recall import RecallService
 from relayer.reseal import Resealer
+from relayer.resident.index import ResidentIndex
 from relayer.restore import Restore
 from relayer.revising import Reviser
 from relayer.rotation import Rotations
@@ -70,6 +71,7 @@ class Services:
     reviser: Reviser
     turns: Turns
     recaller: RecallService
+    resident: ResidentIndex
     indexer: Indexer
     analysis: Analysis
     asking: Asking
@@ -142,6 +144,7 @@ def build_services(
         clock=clock,
     )
     turns = Turns(database=storage.database, opener=opener, namespaces=storage.namespaces)
+    resident = ResidentIndex(database=storage.database, bytes_max=settings.index_memory_bytes)
     recaller = RecallService(
         database=storage.database,
         opener=opener,
@@ -152,6 +155,7 @@ def build_services(
                 current=embedder, load=lambda model_id: build_older_embedder(settings, model_id)
             ),
         ),
+        resident=resident,
         count_tokens=count_bytes if embedder is None else embedder.count_tokens,
         clock=clock,
     )
@@ -259,7 +263,11 @@ def build_services(
         clock=clock,
     )
     manual = Manual(
-        database=storage.database, namespaces=storage.namespaces, writer=writer, clock=clock
+        database=storage.database,
+        namespaces=storage.namespaces,
+        writer=writer,
+        resident=resident,
+        clock=clock,
     )
     arriving = Arriving(
         database=storage.database,
@@ -284,6 +292,7 @@ def build_services(
         turns=turns,
         reviser=reviser,
         recaller=recaller,
+        resident=resident,
         indexer=indexer,
         analysis=analysis,
         asking=Asking(recaller=recaller, model=language_model),

@@ -82,6 +82,12 @@ class Settings:
         "", "comma-separated endpoints in order of fallback; empty: OPENAI_BASE_URL"
     )
     embedding_timeout_s: float = setting(10.0, "deadline of one embedding call", unit="s", low=0.1)
+    index_memory_bytes: int = setting(
+        128 * 2**20,
+        "indexes of often asked namespaces kept in memory by one process",
+        unit="bytes",
+        low=0,
+    )
     embedding_cache_entries: int = setting(20000, "texts kept embedded in memory", low=0)
     llm_model: str = setting("", "chat model for extraction and answers; empty: none")
     llm_timeout_s: float = setting(20.0, "deadline of one model call", unit="s", low=0.1)

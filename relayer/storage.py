@@ -20,7 +20,7 @@ from relayer.buckets import BucketStore
 from relayer.clock import Clock, utc_now
 from relayer.closing import Closing
 from relayer.custody import Custody
-from relayer.database.migrate import head, migrate, refuse_pooler, revision
+from relayer.database.migrate import distribute, head, migrate, refuse_pooler, revision
 from relayer.database.pool import Database
 from relayer.eraser import Eraser
 from relayer.identity import load_identity, load_succession, refuse_interrupted
@@ -83,19 +83,48 @@ async def opened(
         Unavailable: the blob store is away.
         IdentityError: the relayer's key cannot be used, or is half replaced and not `rotating`.
     """
-    # The embedded server drops root and must still walk through; what is inside is closed.
-    mode = 0o711 if os.geteuid() == 0 else 0o700
-    settings.data_dir.mkdir(mode=mode, parents=True, exist_ok=True)
+    _make_folder(settings)
     if not rotating:
         refuse_interrupted(key_path(settings))
     identity = load_identity(key_path(settings))
-    async with _connect_args(settings) as connect_args:
+    async with database_server(settings) as connect_args:
         if settings.database_url and not settings.database_direct_url:
             await refuse_pooler(connect_args)
         await migrate(connect_args)
         async with _connected(settings, connect_args, identity, clock, unlock_keys) as storage:
             await replay_on(storage, clock).catch_up()
             yield storage
+
+
+async def migrated(settings: Settings, *, distributed: bool) -> list[str]:
+    """Bring the database to this release's schema; with `distributed`, lay it out over a cluster.
+
+    The tables that were laid out now.
+
+    Raises:
+        NotInstalled: the embedded server is to be distributed, which is one machine.
+        Unavailable: the database is away.
+        PostgresError: it does not let us in, or cannot be migrated so.
+    """
+    if distributed and not settings.database_url:
+        raise NotInstalled(
+            "the embedded PostgreSQL is one machine: name a cluster's coordinator",
+            "relayer migrate --distributed --database-url URL",
+        )
+    _make_folder(settings)
+    async with database_server(settings) as connect_args:
+        if settings.database_url and not settings.database_direct_url:
+            await refuse_pooler(connect_args)
+        if distributed:
+            return await distribute(connect_args)
+        await migrate(connect_args)
+        return []
+
+
+def _make_folder(settings: Settings) -> None:
+    # The embedded server drops root and must still walk through; what is inside is closed.
+    mode = 0o711 if os.geteuid() == 0 else 0o700
+    settings.data_dir.mkdir(mode=mode, parents=True, exist_ok=True)
 
 
 @asynccontextmanager
@@ -115,7 +144,7 @@ async def as_found(settings: Settings, clock: Clock = utc_now) -> AsyncIterator[
     _require_folder(settings)
     refuse_interrupted(key_path(settings))
     identity = load_identity(key_path(settings))
-    async with _connect_args(settings) as connect_args:
+    async with database_server(settings) as connect_args:
         present, needed = await revision(connect_args), head()
         if present != needed:
             newer = present is not None and present > needed
@@ -164,7 +193,7 @@ async def _connected(
 
 
 @asynccontextmanager
-async def _connect_args(settings: Settings) -> AsyncIterator[dict[str, Any]]:
+async def database_server(settings: Settings) -> AsyncIterator[dict[str, Any]]:
     """asyncpg's arguments of the database's server itself."""
     if settings.database_url:
         yield {"dsn": settings.database_direct_url or settings.database_url}

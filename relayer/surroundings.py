@@ -11,9 +11,8 @@ import asyncio
 import json
 import logging
 import time
-import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 from litestar import Request, Response
@@ -24,6 +23,10 @@ from litestar.types import ASGIApp, Message, Receive, ReceiveMessage, Scope, Sen
 from relayer import bodies, shares, windows
 from relayer.errors import RelayerError, Unavailable
 from relayer.settings import Limits
+from relayer.telemetry import context, tracing
+from relayer.telemetry.instruments import rejected
+from relayer.telemetry.rejections import cause_of, cause_of_status
+from relayer.telemetry.requests import known_method
 
 log = logging.getLogger("relayer.http")
 
@@ -125,8 +128,18 @@ class Surroundings:
         if scope["type"] != ScopeType.HTTP:
             await self._app(scope, receive, send)
             return
-        request_id = str(uuid.uuid4())
+        request_id = context.request_id(
+            [value for name, value in scope["headers"] if name == b"x-request-id"]
+        )
         scope.setdefault("state", {})["request_id"] = request_id
+        token = context.REQUEST.set(request_id)
+        try:
+            with tracing.span("request", **{"memrelay.request_id": request_id}) or nullcontext():
+                await self._watched(scope, receive, send, request_id)
+        finally:
+            context.REQUEST.reset(token)
+
+    async def _watched(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         started = time.monotonic()
         status = 0
 
@@ -150,12 +163,14 @@ class Surroundings:
                 await _send_overdue(watched, request_id)
         finally:
             _leave(scope)
+            method, route = known_method(scope), str(scope.get("path_template", ""))
+            tracing.name_request(method, route, status)
             log.info(
                 "request",
                 extra={
                     "event": "http.request",
-                    "method": scope.get("method", ""),
-                    "route": scope.get("path_template", ""),
+                    "method": method,
+                    "route": route,
                     "status": status,
                     "ms": round(1000 * (time.monotonic() - started), 1),
                     "request_id": request_id,
@@ -171,6 +186,7 @@ def _leave(scope: Scope) -> None:
 
 async def _send_overdue(send: Send, request_id: str) -> None:
     error = Unavailable("The request took too long.", code="request.deadline")
+    rejected("deadline")
     body = json.dumps(_body(error.message, error.code, request_id)).encode()
     headers = [(b"content-type", b"application/json"), (b"retry-after", b"2")]
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
@@ -187,6 +203,8 @@ def _request_id(request: Request[Any, Any, Any]) -> str:
 
 def relayer_error(request: Request[Any, Any, Any], error: RelayerError) -> Response[Any]:
     """One of our own errors."""
+    if (cause := cause_of(error)) is not None:
+        rejected(cause)
     return Response(
         _body(error.message, error.code, _request_id(request)),
         status_code=error.status,
@@ -199,6 +217,8 @@ def http_error(request: Request[Any, Any, Any], error: HTTPException) -> Respons
     status = error.status_code
     if status >= 500:
         return unexpected_error(request, error)
+    if (cause := cause_of_status(status)) is not None:
+        rejected(cause)
     message = _MESSAGES.get(status, "The request was refused.")
     if status == 400:
         message = _where(error)

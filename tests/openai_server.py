@@ -113,7 +113,7 @@ class OpenAIServer:
             step, kind = Step(status=refused.status), _JSON
             error = {"message": str(refused), "type": "invalid_request_error", "code": None}
             parts = [_encoded({"error": error})]
-        while step.held and not step.held.is_set():  # noqa: ASYNC110
+        while step.held and not step.held.is_set():
             await asyncio.sleep(0.01)
         if step.drop:
             return False

@@ -352,7 +352,7 @@ class TestPending:
         task = asyncio.create_task(
             bench.services.analysis.extract_episode(caller.access.account, caller.keys, episode)
         )
-        while len(server.received) == asked:  # noqa: ASYNC110
+        while len(server.received) == asked:
             await asyncio.sleep(0.01)
         return task
 

@@ -108,7 +108,7 @@ class TestEveryMinute:
         await bench.sql("ALTER TABLE unlock_keys RENAME TO elsewhere")
         announced = asyncio.create_task(announcements(bench).run())
         async with asyncio.timeout(WAIT_S_MAX):
-            while "announcing waits" not in caplog.messages:  # noqa: ASYNC110
+            while "announcing waits" not in caplog.messages:
                 await asyncio.sleep(0.01)
         await bench.sql("ALTER TABLE elsewhere RENAME TO unlock_keys")
         for _ in range(2):

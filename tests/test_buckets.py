@@ -400,7 +400,7 @@ class TestCache:
     async def test_it_ends_though_nobody_asks(self, folder: Interrupted) -> None:
         store = await self.cached(folder, life_s=0.01)
         async with asyncio.timeout(60):
-            while store._kept:  # noqa: ASYNC110
+            while store._kept:
                 await asyncio.sleep(0.01)
         assert store._bytes == 0
 

@@ -50,7 +50,7 @@ async def eventually(holds: Callable[[], bool], what: str) -> None:
     """Wait for what the crew does meanwhile."""
     try:
         async with asyncio.timeout(WAIT_S_MAX):
-            while not holds():  # noqa: ASYNC110
+            while not holds():
                 await asyncio.sleep(0.01)
     except TimeoutError:
         pytest.fail(what)

@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 REQUIREMENTS = ROOT / "deploy/requirements"
-FILES = ("runtime", "dev", "hermes", "bench", "swift", "memwal-next")
+FILES = ("runtime", "dev", "hermes", "bench", "swift", "deploy", "memwal-next")
 
 PERMISSIVE = frozenset(
     """0BSD Apache-2.0 BSD-2-Clause BSD-3-Clause CC0-1.0 ISC MIT MIT-0 PSF-2.0 Zlib""".split()

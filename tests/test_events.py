@@ -142,7 +142,7 @@ class Reading:
 
     async def until(self, kind: str) -> dict[str, Any]:
         async with asyncio.timeout(20):
-            while not (found := [e for e in events(self.got) if e["type"] == kind]):  # noqa: ASYNC110
+            while not (found := [e for e in events(self.got) if e["type"] == kind]):
                 await asyncio.sleep(0.01)
         return found[0]
 

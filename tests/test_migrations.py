@@ -14,7 +14,7 @@ from relayer import check
 from relayer.database import migrate
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
-from relayer.postgres.embedded import EmbeddedPostgres
+from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
 from relayer.words import INDEX_VERSION
 from tests.conftest import BenchMaker
 from tests.services import TEAM, bench_on
@@ -119,3 +119,13 @@ async def test_an_upgraded_schema_is_a_new_one(
         upgraded = await asyncpg.connect(**earlier["connect_args"])
         assert await upgraded.fetch(described) == await database.fetch(described)
         await upgraded.close()
+
+
+async def test_a_later_release_s_schema_is_left_alone(postgres: EmbeddedPostgres) -> None:
+    async with database_at(postgres, "head") as later:
+        connection = await asyncpg.connect(**later["connect_args"])
+        await connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        await connection.close()
+        with pytest.raises(PostgresError, match="install the newer release"):
+            await migrate.migrate(**later)
+        assert await migrate.revision(**later) == "9999"

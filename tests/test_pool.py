@@ -1,12 +1,18 @@
 """What the database says it cannot do now is a 503 to come back from; everything else is a bug."""
 
+import asyncio
+import os
+import signal
+
 import asyncpg
 import pytest
 
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
+from tests.conftest import TestDatabase
 
 RAISE = "DO $$ BEGIN RAISE EXCEPTION 'no matter what' USING ERRCODE = '{}'; END $$"
+INTERNAL = "DO $$ BEGIN RAISE EXCEPTION '{}' USING ERRCODE = 'XX000'; END $$"
 NOT_NOW = {
     "disk_full": "53100",
     "out_of_memory": "53200",
@@ -32,3 +38,46 @@ async def test_a_database_that_cannot_now_is_away(database: Database, name: str)
 async def test_a_bug_is_not_taken_for_an_outage(database: Database, name: str) -> None:
     with pytest.raises(asyncpg.PostgresError):
         await database.execute(RAISE.format(BUGS[name]))
+
+
+async def test_a_commit_that_lost_a_node_is_no_bug(database: Database) -> None:
+    """A cluster says so in words alone; whoever asks again by the same key learns what became."""
+    lost = "could not commit transaction for shard 102041 on at least one active node"
+    with pytest.raises(Unavailable):
+        await database.execute(INTERNAL.format(lost))
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (asyncpg.InternalServerError, INTERNAL.format("cannot drop a shard")),
+        (asyncpg.FeatureNotSupportedError, RAISE.format("0A000")),
+    ],
+)
+async def test_what_a_cluster_cannot_run_is_a_bug(
+    database: Database, error: type[Exception], what: str
+) -> None:
+    with pytest.raises(error):
+        await database.execute(what)
+
+
+async def test_a_frozen_server_does_not_keep_a_request(fresh_database: TestDatabase) -> None:
+    """It hears no cancelling either, so nobody waits for that for ever."""
+    database = await Database.connect(fresh_database.connect_args, connections=1, timeout_s=1)
+    backends: list[int] = []
+
+    async def work() -> None:
+        async with database.transaction() as connection:
+            backends.append(await connection.fetchval("SELECT pg_backend_pid()"))
+            os.kill(backends[0], signal.SIGSTOP)
+            await connection.fetchval("SELECT 1")
+
+    request = asyncio.create_task(work())
+    try:
+        ended, _ = await asyncio.wait({request}, timeout=120)
+    finally:
+        os.kill(backends[0], signal.SIGCONT)
+    assert ended == {request}
+    assert isinstance(request.exception(), Unavailable)
+    assert await database.fetch("SELECT 1")
+    await database.close()

@@ -1,7 +1,7 @@
 """The embedded PostgreSQL with real servers and real processes, each in a folder of its own."""
 
 # The event loop serves nothing but the test itself, so blocking calls in it harm nobody.
-# ruff: noqa: ASYNC110, ASYNC221
+# ruff: noqa: ASYNC221
 
 import asyncio
 import contextlib

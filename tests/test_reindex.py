@@ -1017,7 +1017,7 @@ def _remember(account: dict[str, Any], texts: Sequence[str]) -> None:
 
 async def until(database: Database, statement: str, wanted: Any, *arguments: Any) -> None:
     async with asyncio.timeout(60):
-        while (await database.fetch(statement, *arguments))[0][0] != wanted:  # noqa: ASYNC110
+        while (await database.fetch(statement, *arguments))[0][0] != wanted:
             await asyncio.sleep(0.05)
 
 

@@ -12,8 +12,10 @@ import pytest
 
 from relayer.blobs import FolderStore
 from relayer.clock import from_ms
+from relayer.database.outbox import intend
 from relayer.database.pool import Database
 from relayer.errors import Corrupted, NotFound
+from relayer.outbox import GRACE
 from relayer.provision import NewKey
 from relayer.replay import _change
 from relayer.revising import Edit
@@ -364,6 +366,37 @@ class TestGrants:
         await started.services.restore.complete(founder.account, keys)
         assert later.id in await living(bench)
         assert await problems(bench) == []
+
+    async def test_what_was_being_put_comes_back_and_what_was_erased_goes(
+        self, bench: Bench, database: Database
+    ) -> None:
+        """The database of yesterday is of the moment between a note and the row it is for."""
+        founder = await bench.account()
+        caller = await bench.caller(founder)
+        [erased] = await bench.remember(caller, "Anna prefers tea.")
+        [[gone]] = await database.fetch(BLOB_ID, erased.id)
+        stored = await bench.storage.blobs.get_many(founder.account, [to_base64url(gone)])
+        await bench.services.memory.forget(caller.access, erased.id)
+        saved = await backup(database)
+        [later] = await bench.remember(caller, "Ben sells cups.")
+        [[put_since]] = await database.fetch(BLOB_ID, later.id)
+        await put_back(database, saved)
+        await bench.storage.blobs.put_many(founder.account, stored)  # its deletion was due
+        now, account = bench.clock(), founder.account
+        await intend(database, account=account, blob_ids=[put_since], due_at=now + GRACE)
+        await intend(database, account=account, blob_ids=[gone], due_at=now)
+        await bench.storage.blobs.mark(account, 99)
+        started = bench.another()
+        await catch_up(started)
+        bench.clock.advance(2 * GRACE.total_seconds())
+        await started.storage.outbox.empty()
+        keys = await started.storage.custody.job_keys(founder.account)
+        assert keys is not None
+        await started.services.restore.complete(founder.account, keys)
+        assert await living(bench) == {later.id}
+        names = [name async for name in bench.storage.blobs.names(founder.account)]
+        assert to_base64url(put_since) in names
+        assert to_base64url(gone) not in names
 
 
 class TestMemories:

@@ -39,6 +39,7 @@ PUBLIC_ROUTES = {
     ("GET", "/config"),
     ("GET", "/health"),
     ("GET", "/metrics"),
+    ("GET", "/ready"),
     ("GET", "/schema"),
     ("GET", "/schema/openapi.json"),
     ("GET", "/schema/{path:str}"),  # the framework's own 404
@@ -238,7 +239,7 @@ async def test_nor_do_the_objects_inside_them(
 
 @pytest.mark.parametrize("path", MEMWAL_BODIES)
 async def test_memwals_bodies_tolerate_members_they_do_not_know(desk: Desk, path: str) -> None:
-    body = MEMWAL_BODIES[path] | {"nobody_knows_me": [{"a": None}], "sort": "newest"}
+    body = MEMWAL_BODIES[path] | {"nobody_knows_me": [{"a": None}], "sort": "recent"}
     if path == "/api/remember/bulk":
         body["items"] = [{"text": "Anna prefers tea.", "nobody": 1}]
     if path == "/api/recall":

@@ -1,76 +1,28 @@
-"""The rules that keep the schema distributable, and the statements reviewable."""
+"""The rules of the schema, and the statements reviewable.
+
+Not here: what a cluster asks of statements and tables beside it (`tests/distribution/`).
+"""
 
 import ast
 import asyncio
 import importlib
+import pkgutil
 import re
 from pathlib import Path
 
-import pytest
-
 import relayer
-from relayer.database import (
-    accounts,
-    arriving,
-    blobs,
-    check,
-    closing,
-    collection,
-    consolidation,
-    episodes,
-    erasure,
-    expiry,
-    forgetting,
-    inventory,
-    leaving,
-    listing,
-    memories,
-    migrate,
-    namespaces,
-    outbox,
-    rebuild,
-    recall,
-    replay,
-    reseal,
-    revisions,
-    runs,
-    states,
-    unlock_keys,
-    vectors,
-    webhooks,
-)
+from relayer import database as package
+from relayer.database import migrate, recall
 from relayer.database.pool import Database
 from tests.conftest import TestDatabase
 
-MODULES = (
-    accounts,
-    arriving,
-    blobs,
-    check,
-    closing,
-    collection,
-    consolidation,
-    episodes,
-    erasure,
-    expiry,
-    forgetting,
-    inventory,
-    leaving,
-    listing,
-    memories,
-    namespaces,
-    outbox,
-    rebuild,
-    recall,
-    replay,
-    reseal,
-    revisions,
-    runs,
-    states,
-    unlock_keys,
-    vectors,
-    webhooks,
-)
+# Without statements on tenants' tables: the queue's are pgqueuer's, `distribution` asks Citus' own.
+APART = {"distribution", "migrate", "pool", "queue"}
+MODULES = [
+    importlib.import_module(f"{package.__name__}.{module.name}")
+    for module in pkgutil.iter_modules(package.__path__)
+    if module.name not in APART
+]
 STATEMENTS = {
     f"{module.__name__.rpartition('.')[2]}.{name}": text
     for module in MODULES
@@ -97,6 +49,8 @@ HOUSEKEEPING = {
     "check._CLOCK",
     "check._CONNECTIONS_MAX",
     "closing._CLOSED",
+    "closing._FREE_KEYS",
+    "closing._KEYS_LEFT",
     "closing._UNPURGED",
     "expiry._ACCOUNTS_EXPIRED",
     "memories._DELETE_EXPIRED_MARKS",
@@ -104,6 +58,8 @@ HOUSEKEEPING = {
     "unlock_keys._ANNOUNCE",
     "unlock_keys._ANNOUNCED",
     "unlock_keys._FORGET_SILENT",
+    "watch._JOBS",
+    "watch._STATE",
 }
 # Those that name the account without being bound to one.
 OVER_ALL = {
@@ -126,6 +82,7 @@ OVER_ALL = {
     "blobs._ACCOUNTS",
     "rebuild._KNOWN",
     "rebuild._INCOMPLETE",
+    "watch._WAITING",
 }
 
 
@@ -244,37 +201,6 @@ class TestStatements:
             for text in STATEMENTS.values():
                 await connection.prepare(text)
 
-    @pytest.mark.parametrize("name", sorted(set(STATEMENTS) - HOUSEKEEPING - OVER_ALL))
-    def test_each_names_its_account_first(self, name: str) -> None:
-        text = STATEMENTS[name]
-        assert "account_id" in text
-        assert re.search(r"account_id = \$1\b|(?:SELECT|VALUES) ?\(?\$1\b", text), name
-
-    async def test_each_table_of_a_statement_is_bound_to_the_account(
-        self, database: Database
-    ) -> None:
-        """Every table in it has its own `account_id = …`: else one request would visit all."""
-        tables = set((await tenant_tables(database)).values())
-        for name, text in STATEMENTS.items():
-            if name in HOUSEKEEPING | OVER_ALL:
-                continue
-            used = re.findall(r"\b(?:FROM|JOIN|USING)\s+(\w+)", text)
-            used += re.findall(r"\bUPDATE\s+(\w+)", text)
-            count = sum(table in tables for table in used)
-            inner = re.findall(r"account_id = (?:\$1|\w+\.account_id)|JOIN namespaces n ON", text)
-            assert len(inner) >= count, name
-
-    def test_updates_on_conflict_call_no_function(self) -> None:
-        for name, text in STATEMENTS.items():
-            for part in re.findall(r"DO UPDATE SET(.*?)(?:RETURNING|\Z|\n\))", text, re.DOTALL):
-                assert not re.search(r"\w\(", part), name
-
-    def test_no_insert_selects_from_its_own_table_and_returns(self) -> None:
-        for name, text in STATEMENTS.items():
-            for part in re.split(r"\n\)", text):
-                if match := re.search(r"INSERT INTO (\w+)(.*)RETURNING", part, re.DOTALL):
-                    assert not re.search(rf"\b(?:FROM|JOIN)\s+{match[1]}\b", match[2]), name
-
     def test_numbers_of_the_ranking_are_float8(self) -> None:
         bare = re.findall(r"(?<![\w$.'])\d+\.\d+(?!\d*::float8)", recall._EVIDENCE)
         assert bare == []
@@ -319,10 +245,3 @@ def _strings(path: Path) -> list[str]:
         and isinstance(node.body[0], ast.Expr)
     }
     return [str(n.value) for n in texts if id(n) not in docstrings]
-
-
-def test_modules_of_the_package_are_all_looked_at() -> None:
-    folder = Path(accounts.__file__).parent
-    names = {p.stem for p in folder.glob("*.py")} - {"__init__", "migrate", "pool", "queue"}
-    assert names == {m.__name__.rpartition(".")[2] for m in MODULES}
-    assert importlib.import_module("relayer.database.queue")

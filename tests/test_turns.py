@@ -211,7 +211,7 @@ class TestErased:
         server.script(replace(facts("The user rides trains."), held=answered))
         asked = len(server.received)
         late = asyncio.create_task(thinking.services.analysis.again(caller, kept.kept))
-        while len(server.received) == asked:  # noqa: ASYNC110
+        while len(server.received) == asked:
             await asyncio.sleep(0.01)
         await thinking.services.forgetting.forget(caller.access, kept.kept)
         answered.set()

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from relayer.readiness import CHECKS
 from relayer.sealed.objects import strict_json
 from relayer.sealed.unlock import generate_unlock_key
 from relayer.serve import bound
@@ -22,6 +23,7 @@ from relayer.workers.lines import heard, keys_line, read_keys, read_settings, se
 from relayer.workers.supervisor import refuse_too_many
 from tests.life import until
 from tests.processes import RunningRelayer, running_relayer
+from tests.telemetry.reading import Scrape, read
 from tests.test_serve import create_account, postgres_of
 from tests.traffic import lost_or_doubled, traffic
 
@@ -144,7 +146,25 @@ class TestOneRelayer:
         before = max(_counted(crew.url) for _ in range(6))
         for _ in range(20):
             assert httpx.get(f"{crew.url}/health", timeout=60).status_code == 200
-        assert min(_counted(crew.url) for _ in range(6)) >= before + 20
+        until(
+            lambda: min(_counted(crew.url) for _ in range(6)) >= before + 20,
+            "workers that are not asked add up every few seconds",
+        )
+
+    def test_levels_are_of_all_workers_and_the_databases_of_none_twice(
+        self, crew: RunningRelayer
+    ) -> None:
+        """Connections are added up, within seconds; jobs are the database's, whoever is asked."""
+
+        def told() -> Scrape:
+            return read(httpx.get(f"{crew.url}/metrics", timeout=60).text)
+
+        pool = Settings().database_connections
+        until(lambda: told().of("memrelay_database_connections_max") == 2 * pool, "both are there")
+        until(lambda: told().of("memrelay_write_ready") == 1, "the database answers in time")
+        until(lambda: "memrelay_jobs" in told().names, "and says what is queued")
+        checks = "memrelay_check_ok"
+        assert {told().of(checks, check=name) for name in CHECKS} <= {0, 1}, "nothing twice"
 
     def test_doctor_tells_how_many(self, crew: RunningRelayer) -> None:
         findings = {f["check"]: f for f in crew.command("doctor")["findings"]}

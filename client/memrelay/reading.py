@@ -234,7 +234,7 @@ class Reading:
                 break
             followed += found
             seq, head = found[-1].seq, found[-1].digest
-        if seq < newest[0] or seq < page.seq:
+        if seq < newest[0] or seq != page.seq:
             raise UntrustedRelayer("rollback", "The relayer withholds receipts.")
         self.session.note_checked(seq, head)
         return tuple(followed)

@@ -1,6 +1,7 @@
-"""`relayer serve`, `identity`, `model` and `doctor`: this installation itself.
+"""`relayer serve`, `identity`, `model`, `health` and `doctor`: this installation itself.
 
-Not here: what the commands do (`serve.py`, `succession.py`, `embedding.model`, `doctor.py`).
+Not here: what the commands do (`serve.py`, `succession.py`, `embedding.model`, `health.py`,
+`doctor.py`).
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from typing import Any
 
 import click
 
-from relayer import __version__, succession
+from relayer import __version__, health, succession
 from relayer.clock import utc_now
 from relayer.commands.options import (
     Exit,
@@ -117,6 +118,18 @@ def model_fetch(model_dir: str, source: Path | None, as_json: bool) -> None:
 
     run(work())
     show({"model_dir": str(folder)}, as_json, lambda: f"model ready in {folder}")
+
+
+@click.command("health")
+@settings_options("data_dir")
+@json_option
+def health_command(data_dir: Path, as_json: bool) -> None:
+    """Say whether the relayer that serves this data folder answers; exit code 1: it does not."""
+    try:
+        told = health.ask(data_dir)
+    except OSError as error:
+        raise Exit(1, str(error)) from None
+    show(told, as_json, lambda: f"relayer {told['version']} answers")
 
 
 @click.command("doctor")

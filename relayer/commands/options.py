@@ -4,6 +4,7 @@ Not here: the commands.
 """
 
 import json
+import os
 from collections.abc import Callable, Coroutine
 from dataclasses import fields
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import click
 import uvloop
+from click.core import ParameterSource
 
 from relayer.errors import NotAllowed, RelayerError
 from relayer.identity import IdentityError
@@ -24,15 +26,22 @@ from relayer.settings import SECRET, Settings, SettingsError, variable
 
 T = TypeVar("T")
 
+SECRET_BYTES_MAX: Final = 64 * 2**10  # of a file with a secret; a URL or a token has far less
+
 
 def settings_options(*names: str) -> Callable[[Any], Any]:
-    """Options for settings, all or those named, each with its variable, unit and default."""
+    """Options for settings, all or those named, each with its variable, unit and default.
+
+    A secret may stand in a file instead, which the variable with `_FILE` behind its name names.
+    """
 
     def decorate(command: Any) -> Any:
         for item in reversed(fields(Settings)):
             if names and item.name not in names:
                 continue
             unit = f" [{item.metadata['unit']}]" if item.metadata["unit"] else ""
+            secret = item.name in SECRET
+            file = f"; or {variable(item.name)}_FILE, a file that holds it" if secret else ""
             command = click.option(
                 "--" + item.name.replace("_", "-"),
                 item.name,
@@ -40,12 +49,33 @@ def settings_options(*names: str) -> Callable[[Any], Any]:
                 default=item.default,
                 envvar=variable(item.name),
                 show_envvar=True,
-                show_default=item.name not in SECRET and item.default not in ("", None),
-                help=item.metadata["text"] + unit,
+                show_default=not secret and item.default not in ("", None),
+                help=item.metadata["text"] + file + unit,
+                callback=_given_or_in_file if secret else None,
             )(command)
         return command
 
     return decorate
+
+
+def _given_or_in_file(context: click.Context, option: click.Parameter, value: str) -> str:
+    name = f"{variable(str(option.name))}_FILE"
+    path = os.environ.get(name, "")
+    if not path:
+        return value
+    if context.get_parameter_source(str(option.name)) is not ParameterSource.DEFAULT:
+        raise Exit(2, f"{name} is set, and so is what it would give: leave one of them out.")
+    try:
+        with open(path, "rb") as file:
+            found = file.read(SECRET_BYTES_MAX + 1)
+        text = found.decode().strip()
+    except OSError as error:
+        raise Exit(2, f"{name} names a file that cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise Exit(2, f"{name} names a file that is not text.") from None
+    if not text or len(found) > SECRET_BYTES_MAX:
+        raise Exit(2, f"{name} names a file that is {'too long' if text else 'empty'}.")
+    return text
 
 
 def _click_type(annotation: Any) -> Any:

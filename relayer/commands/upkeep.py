@@ -1,6 +1,6 @@
-"""`relayer check`, `rebuild` and `reindex`: whether what is stored is whole, and mending it.
+"""`relayer migrate`, `check`, `rebuild` and `reindex`: bringing up, verifying and mending data.
 
-Not here: what the commands do (`check.py`, `rebuild.py`, `reindex.py`).
+Not here: what the commands do (`storage.py`, `check.py`, `rebuild.py`, `reindex.py`).
 """
 
 import sys
@@ -21,7 +21,29 @@ from relayer.commands.options import (
     storage_options,
     table,
 )
-from relayer.storage import opened
+from relayer.database.migrate import head
+from relayer.storage import NotInstalled, migrated, opened
+
+
+@click.command("migrate")
+@settings_options("data_dir", "database_url", "database_direct_url")
+@click.option(
+    "--distributed",
+    is_flag=True,
+    help="Also lay all tables out over the nodes of the Citus cluster whose coordinator the "
+    "database is; stop the relayers first. Interrupted, run it again.",
+)
+@json_option
+def migrate_command(distributed: bool, as_json: bool, **values: Any) -> None:
+    """Bring the database to this release's schema; `relayer serve` does the same as it starts."""
+    try:
+        tables = run(migrated(settings_of(values), distributed=distributed))
+    except NotInstalled as error:
+        raise Exit(2, f"{error}. Type: {error.do}") from None
+    done = f"schema {head()}"
+    if distributed:
+        done += f", {len(tables)} tables distributed now: {', '.join(tables) or 'all were before'}"
+    show({"schema": head(), "distributed": tables}, as_json, lambda: done)
 
 
 @click.command("check")

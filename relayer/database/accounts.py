@@ -69,7 +69,7 @@ WHERE starts_with(encode(public_key, 'hex'), $1) LIMIT 2
 
 _ACCOUNT: Final = """
 SELECT account_id, label, created_at, grant_serial, receipt_seq, receipt_head, memory_count,
-       storage_bytes, settings, closed_at, grant_serial_due
+       storage_bytes, settings, closed_at, grant_serial_due, index_changes
 FROM accounts WHERE account_id = $1
 """
 _UPDATE_SETTINGS: Final = "UPDATE accounts SET settings = $2 WHERE account_id = $1"
@@ -86,6 +86,11 @@ WHERE account_id = $1 AND serial > $2 ORDER BY serial
 _LOCK_ACCOUNT: Final = """
 SELECT grant_serial, epoch, receipt_seq, receipt_head, memory_seq, storage_bytes
 FROM accounts WHERE account_id = $1 AND closed_at IS NULL FOR UPDATE
+"""
+
+# What memories are found by changes, and no receipt says so.
+_NOTE_CHANGE: Final = """
+UPDATE accounts SET index_changes = index_changes + 1 WHERE account_id = $1
 """
 
 # Store one grant or revocation with its receipt and move the account's heads.
@@ -225,6 +230,15 @@ async def lock_account(connection: Connection, account: AccountId) -> Heads | No
     """The account's heads, locked until the transaction ends; None when it was closed."""
     row = await connection.fetchrow(_LOCK_ACCOUNT, account)
     return None if row is None else Heads(**row)
+
+
+async def note_change(connection: Connection, account: AccountId) -> None:
+    """Tell whoever holds the account's index in memory that it changes in this transaction.
+
+    For changes without a receipt; the first statement of all, because it locks the account's row
+    like any write.
+    """
+    await connection.execute(_NOTE_CHANGE, account)
 
 
 async def insert_grant(

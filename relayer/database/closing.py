@@ -94,7 +94,7 @@ _OUTBOX_WAITS: Final = "SELECT EXISTS (SELECT FROM blob_outbox WHERE account_id 
 _LASTING: Final = (
     "memories", "postings", "links", "vectors", "episodes", "tombstones", "idempotency",
     "consolidations", "consolidation_actions", "grants", "namespaces", "namespace_keys", "webhooks",
-    "webhook_events", "key_owner",
+    "webhook_events",
 )  # fmt: skip
 _REMNANTS: Final = " UNION ALL ".join(
     f"SELECT '{table}' AS what WHERE EXISTS (SELECT FROM {table} WHERE account_id = $1 {but})"
@@ -104,6 +104,8 @@ _REMNANTS: Final = " UNION ALL ".join(
         ("blobs", "AND blob_id <> $2"),
     )
 )
+# Keys lie apart from accounts, and no statement asks for both.
+_KEYS_LEFT: Final = "SELECT EXISTS (SELECT FROM key_owner WHERE account_id = $1)"
 _IS_PURGED: Final = "SELECT purged_at IS NOT NULL FROM accounts WHERE account_id = $1"
 _NOTED: Final = "SELECT blob_id FROM blob_outbox WHERE account_id = $1"
 
@@ -178,7 +180,9 @@ async def is_purged(database: Database, account: AccountId) -> bool:
 
 async def remnants(database: Database, account: AccountId, receipt_blob_id: bytes) -> list[str]:
     """Tables that still have something of an emptied account that should not be there."""
-    return [r["what"] for r in await database.fetch(_REMNANTS, account, receipt_blob_id)]
+    left = [r["what"] for r in await database.fetch(_REMNANTS, account, receipt_blob_id)]
+    [keys] = await database.fetch(_KEYS_LEFT, account)
+    return [*left, "key_owner"] if keys[0] else left
 
 
 async def noted(database: Database, account: AccountId) -> set[bytes]:

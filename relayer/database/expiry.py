@@ -10,7 +10,7 @@ import uuid
 from datetime import datetime
 from typing import Final
 
-from relayer.database.accounts import lock_account
+from relayer.database.accounts import lock_account, note_change
 from relayer.database.pool import Database
 from relayer.sealed.keys import AccountId
 
@@ -101,7 +101,7 @@ async def apply_ttl(
 ) -> int:
     """Let what is there expire likewise; how many of at most `limit` that changed."""
     async with database.transaction() as connection:
-        await lock_account(connection, account)  # a pin comes before or after, not in between
+        await note_change(connection, account)  # a pin comes before or after, not in between
         return int(await connection.fetchval(_APPLY_TTL, account, namespace_id, ttl_s, now, limit))
 
 

@@ -1,10 +1,12 @@
 """Bringing a database to the current schema: the numbered revisions, then the job queue's tables.
 
-Not here: the revisions (`migrations/`).
+Not here: the revisions (`migrations/`), and which table lies where in a cluster (`distribution`).
 """
 
 import asyncio
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +16,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 import relayer
-from relayer.database import queue
+from relayer.database import distribution, queue
 from relayer.database.pool import translated
 from relayer.postgres.embedded import PostgresError, check_server
 
@@ -29,17 +31,56 @@ async def migrate(connect_args: dict[str, Any]) -> None:
 
     Raises:
         Unavailable: nobody answers.
-        PostgresError: it does not let us in, or is not fit for memrelay.
+        PostgresError: it does not let us in, is not fit for memrelay, is half distributed or a
+            cluster's worker, or a later release has migrated it.
     """
+    async with _in_turn(connect_args) as connection:
+        await distribution.check_layout(connection)
+        await _bring_up(connection, connect_args)
+
+
+async def distribute(connect_args: dict[str, Any]) -> list[str]:
+    """Apply what is missing and lay the tables out over a cluster; those that were not yet.
+
+    Raises:
+        Unavailable: nobody answers, or the database went away.
+        PostgresError: as for `migrate`, it is no coordinator of a cluster that can take the
+            tables, or relayers are connected.
+    """
+    async with _in_turn(connect_args) as connection:
+        await distribution.check_cluster(connection)
+        found = await distribution.layout(connection)
+        # What was begun is finished first: a revision would lay out all that is left by itself, in
+        # its own short time.
+        begun = found is not None and found.is_partial
+        moved = await distribution.distribute(connection) if begun else []
+        await _bring_up(connection, connect_args)
+        return moved + await distribution.distribute(connection)
+
+
+@asynccontextmanager
+async def _in_turn(connect_args: dict[str, Any]) -> AsyncIterator[asyncpg.Connection]:
+    """A connection to a server that is fit, while nobody else migrates its database."""
     connection = await _connected(connect_args)
     try:
         await check_server(connection)
         await connection.execute("SELECT pg_advisory_lock($1)", LOCK)
-        # Alembic's environment runs its own event loop, so it needs a thread of its own.
-        await asyncio.to_thread(_upgrade, connect_args)
-        await queue.install(connection)
+        with translated():
+            yield connection
     finally:
         await connection.close()
+
+
+async def _bring_up(connection: asyncpg.Connection, connect_args: dict[str, Any]) -> None:
+    present = await _revision_of(connection)
+    if present is not None and present > head():
+        raise PostgresError(
+            f"the database's schema is {present}, this release knows {head()}: install the newer "
+            "release"
+        )
+    # Alembic's environment runs its own event loop, so it needs a thread of its own.
+    await asyncio.to_thread(_upgrade, connect_args)
+    await queue.install(connection)
 
 
 async def refuse_pooler(connect_args: dict[str, Any]) -> None:
@@ -92,12 +133,16 @@ async def revision(connect_args: dict[str, Any]) -> str | None:
     """
     connection = await _connected(connect_args)
     try:
-        if await connection.fetchval("SELECT to_regclass('alembic_version')") is None:
-            return None
-        found: str | None = await connection.fetchval("SELECT version_num FROM alembic_version")
-        return found
+        return await _revision_of(connection)
     finally:
         await connection.close()
+
+
+async def _revision_of(connection: asyncpg.Connection) -> str | None:
+    if await connection.fetchval("SELECT to_regclass('alembic_version')") is None:
+        return None
+    found: str | None = await connection.fetchval("SELECT version_num FROM alembic_version")
+    return found
 
 
 def head() -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from relayer.database.accounts import lock_account
+from relayer.database.accounts import lock_account, note_change
 from relayer.database.pool import Database, Row
 from relayer.errors import NotFound
 from relayer.sealed.keys import AccountId, Namespace
@@ -130,6 +130,6 @@ async def create_namespace(
 async def recount(database: Database, account: AccountId) -> None:
     """Set an account's counts to what its rows say."""
     async with database.transaction() as connection:
-        await lock_account(connection, account)
+        await note_change(connection, account)
         await connection.execute(_RECOUNT_NAMESPACES, account)
         await connection.execute(_RECOUNT_ACCOUNT, account)

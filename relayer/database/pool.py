@@ -5,6 +5,7 @@ Not here: statements (the sibling modules) and the embedded server (`relayer.pos
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import asyncpg
@@ -20,6 +21,7 @@ Row: TypeAlias = asyncpg.Record
 UniqueViolation = asyncpg.UniqueViolationError
 STATEMENT_TIMEOUT_S: Final = 10
 ACQUIRE_TIMEOUT_S: Final = 5
+APPLICATION: Final = "memrelay"  # by which the server knows whose sessions these are
 
 _AWAY: Final = (
     asyncpg.PostgresConnectionError,
@@ -58,6 +60,16 @@ def translated() -> Iterator[None]:
         raise
 
 
+@dataclass(frozen=True)
+class Load:
+    """Connections that a pool has open, those at work, who waits for one, how many it may have."""
+
+    open: int
+    in_use: int
+    waited_for: int
+    max: int
+
+
 async def _keep(_: Connection) -> None:
     """Nothing to reset: no statement here leaves a session setting, a cursor or a session lock."""
 
@@ -67,6 +79,7 @@ class Database:
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
+        self._waited_for = 0
 
     @classmethod
     async def connect(
@@ -94,7 +107,7 @@ class Database:
                 init=register_vector,
                 reset=_keep,
                 command_timeout=timeout_s,
-                server_settings={"application_name": "memrelay"} | options,
+                server_settings={"application_name": APPLICATION} | options,
                 **({"statement_cache_size": 0} if pooled else {}),
             )
         return cls(pool)
@@ -103,17 +116,43 @@ class Database:
         """Close every connection, those in use after their work."""
         await self._pool.close()
 
+    def load(self) -> Load:
+        """How much is asked of the pool now."""
+        there = self._pool.get_size()
+        return Load(
+            open=there,
+            in_use=there - self._pool.get_idle_size(),
+            waited_for=self._waited_for,
+            max=self._pool.get_max_size(),
+        )
+
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """One connection, held only while talking to the database."""
         with translated():
-            async with self._pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
+            self._waited_for += 1
+            try:
+                connection = await self._pool.acquire(timeout=ACQUIRE_TIMEOUT_S)
+            finally:
+                self._waited_for -= 1
+            try:
                 yield connection
+            finally:
+                await self._pool.release(connection)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
         """One short transaction; nothing but the connection is awaited inside."""
         async with self.connection() as connection, connection.transaction():
+            yield connection
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Connection]:
+        """One moment's view of everything, for reading what has to agree."""
+        async with (
+            self.connection() as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
             yield connection
 
     async def fetch(self, statement: str, *arguments: Any) -> list[Row]:

@@ -10,6 +10,7 @@ Not here: what a job does (`relayer.jobs`). The statements that put in and take 
 """
 
 import json
+import logging
 import uuid
 from collections.abc import Sequence
 from datetime import timedelta
@@ -20,6 +21,8 @@ from pgqueuer import AsyncpgDriver, Queries
 from relayer.database.pool import Connection, Database
 from relayer.sealed.keys import AccountId, parse_account
 
+log = logging.getLogger("relayer.jobs")
+
 EMBED = "embed"
 EXTRACT = "extract"
 REINDEX = "reindex"
@@ -27,6 +30,8 @@ RESEAL = "reseal"
 CONSOLIDATE = "consolidate"
 RESTORE = "restore"
 DELETE_BLOBS = "delete_blobs"
+KINDS: Final = (EMBED, EXTRACT, REINDEX, RESEAL, CONSOLIDATE, RESTORE, DELETE_BLOBS)
+STATES: Final = ("queued", "picked", "failed")
 
 _WAITING: Final = """
 SELECT dedupe_key, attempts FROM pgqueuer
@@ -117,13 +122,15 @@ async def enqueue(
     While such a job waits or runs already, nothing happens.
     """
     queries = Queries(AsyncpgDriver(connection))
-    await queries.enqueue(
+    [job_id] = await queries.enqueue(
         entrypoint,
         encode_payload(account, ids),
         priority=priority,
         dedupe_key=_dedupe_key(entrypoint, account, ids),
         on_conflict="skip",
     )
+    if job_id is not None:
+        log.debug("queued", extra={"event": "jobs.queued", "kind": entrypoint, "job_id": job_id})
 
 
 async def behind_memories(connection: Connection, account: AccountId, *, index_version: int) -> int:

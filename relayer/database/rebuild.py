@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from relayer.database.accounts import note_change
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId, PublicKey
 
@@ -222,7 +223,9 @@ async def sealed(database: Database, account: AccountId, ids: Sequence[uuid.UUID
 async def drop(database: Database, account: AccountId, dropped: Sequence[Row]) -> None:
     """Take away rows, shaped like `sealed`, that are still what was read; counts are not kept."""
     ids, blobs = [r["row_id"] for r in dropped], [r["blob_id"] for r in dropped]
-    await database.execute(_DROP, account, ids, blobs)
+    async with database.transaction() as connection:
+        await note_change(connection, account)
+        await connection.execute(_DROP, account, ids, blobs)
 
 
 async def set_state_blobs(

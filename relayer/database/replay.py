@@ -3,6 +3,7 @@
 Not here: the journals (`relayer.examiner`) and what is done about it (`relayer.replay`).
 """
 
+from datetime import datetime
 from typing import Final
 
 from relayer.database.pool import Connection, Database, Row
@@ -15,6 +16,10 @@ WHERE closed_at IS NULL
 """
 _SET_DUE: Final = "UPDATE accounts SET grant_serial_due = $2 WHERE account_id = $1"
 _SET_INCOMPLETE: Final = "UPDATE accounts SET incomplete = true WHERE account_id = $1"
+# That what was being put when the database was of that age is to go, unless a row comes.
+_END_PUTS: Final = """
+DELETE FROM blob_outbox WHERE account_id = $1 AND NOT stray AND due_at > $2
+"""
 
 
 async def newest(database: Database) -> list[Row]:
@@ -30,3 +35,8 @@ async def set_due(database: Database, account: AccountId, serial: int) -> None:
 async def set_incomplete(connection: Connection, account: AccountId) -> None:
     """Memories of the account may lack their rows."""
     await connection.execute(_SET_INCOMPLETE, account)
+
+
+async def end_puts(database: Database, account: AccountId, due_after: datetime) -> None:
+    """Take back that blobs are to go after that time, which were noted as they were put."""
+    await database.execute(_END_PUTS, account, due_after)

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from relayer.database.accounts import note_change
 from relayer.database.pool import Connection, Database, Row, halfvec
 from relayer.sealed.keys import AccountId, Namespace
 
@@ -147,12 +148,13 @@ UPDATE accounts SET receipt_seq = greatest(receipt_seq, (SELECT max(s) FROM unne
 WHERE account_id = $1
 """
 _MARK_LOST: Final = """
-WITH vector AS (
-    DELETE FROM vectors WHERE account_id = $1 AND memory_id = ANY ($2)
+WITH lost AS (
+    UPDATE memories m SET embedding_model = 'lost'
+    FROM unnest($2::uuid[], $3::bytea[]) AS r (memory_id, blob_id)
+    WHERE m.account_id = $1 AND m.memory_id = r.memory_id AND m.blob_id = r.blob_id
+    RETURNING m.memory_id
 )
-UPDATE memories m SET embedding_model = 'lost'
-FROM unnest($2::uuid[], $3::bytea[]) AS r (memory_id, blob_id)
-WHERE m.account_id = $1 AND m.memory_id = r.memory_id AND m.blob_id = r.blob_id
+DELETE FROM vectors v USING lost l WHERE v.account_id = $1 AND v.memory_id = l.memory_id
 """
 _FAIL_TURNS: Final = """
 UPDATE episodes e SET state = 'failed', fingerprint = NULL
@@ -386,7 +388,9 @@ async def mark_altered(
     """Note that these rows' blobs are altered, so that nobody waits for them."""
     ids = [r["memory_id"] for r in rows]
     statement = _FAIL_TURNS if turns else _MARK_LOST
-    await database.execute(statement, account, ids, [r["blob_id"] for r in rows])
+    async with database.transaction() as connection:
+        await note_change(connection, account)
+        await connection.execute(statement, account, ids, [r["blob_id"] for r in rows])
 
 
 async def standing(

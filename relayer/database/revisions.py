@@ -75,6 +75,12 @@ WITH stored AS (
     INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
     SELECT $1, $6, token, $2, frequency, $7
     FROM unnest($8::bigint[], $9::smallint[]) AS p (token, frequency)
+), counted AS (
+    UPDATE namespaces n
+    SET word_count = n.word_count + $7 - m.word_count, storage_bytes = n.storage_bytes + $18,
+        updated_at = $3
+    FROM memories m
+    WHERE n.account_id = $1 AND n.namespace_id = $6 AND m.account_id = $1 AND m.memory_id = $2
 ), memory AS (
     UPDATE memories m
     SET revision = $10, epoch = $11, stored_at = $3, kind = $12, importance = $13, confidence = $14,
@@ -87,12 +93,6 @@ WITH stored AS (
     INSERT INTO idempotency (account_id, mark, text_mark, memory_id, expires_at)
     SELECT $1, mark, text_mark, $2, $23
     FROM unnest($24::bytea[], $25::bytea[]) AS i (mark, text_mark)
-), counted AS (
-    UPDATE namespaces n
-    SET word_count = n.word_count + $7 - m.word_count, storage_bytes = n.storage_bytes + $18,
-        updated_at = $3
-    FROM memories m
-    WHERE n.account_id = $1 AND n.namespace_id = $6 AND m.account_id = $1 AND m.memory_id = $2
 ), intent AS (
     DELETE FROM blob_outbox WHERE account_id = $1 AND blob_id = $17
 ), receipt AS (

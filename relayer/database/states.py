@@ -34,6 +34,9 @@ WITH changed AS (
     SELECT * FROM unnest($2::uuid[], $3::bool[], $4::text[], $5::bool[], $6::timestamptz[],
                          $7::uuid[], $8::bytea[])
         AS s (memory_id, pinned, review, stale, superseded_at, superseded_by, object_id)
+), earlier AS (
+    SELECT m.namespace_id, m.state_blob FROM memories m
+    WHERE m.account_id = $1 AND m.memory_id = ANY ($2)
 ), memory AS (
     UPDATE memories m
     SET pinned = s.pinned, review = s.review, stale = s.stale, superseded_at = s.superseded_at,
@@ -45,14 +48,11 @@ WITH changed AS (
     FROM changed s, namespaces n
     WHERE m.account_id = $1 AND m.memory_id = s.memory_id
       AND n.account_id = $1 AND n.namespace_id = m.namespace_id
-), earlier AS (
-    SELECT m.state_blob FROM memories m
-    WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND m.state_blob IS NOT NULL
 ), staged AS (
     DELETE FROM blobs b USING earlier e WHERE b.account_id = $1 AND b.blob_id = e.state_blob
 ), outbox AS (
     INSERT INTO blob_outbox (account_id, blob_id, due_at)
-    SELECT $1, state_blob, $10 FROM earlier WHERE $15
+    SELECT $1, state_blob, $10 FROM earlier WHERE $15 AND state_blob IS NOT NULL
     ON CONFLICT (account_id, blob_id) DO UPDATE SET due_at = excluded.due_at
 ), journal AS (
     INSERT INTO blobs (account_id, blob_id, bytes, created_at)
@@ -63,8 +63,7 @@ WITH changed AS (
     SELECT $1, seq, object FROM unnest($11::bigint[], $12::bytea[]) AS r (seq, object)
 ), touched AS (
     UPDATE namespaces n SET updated_at = $10
-    FROM (SELECT DISTINCT m.namespace_id FROM memories m
-          WHERE m.account_id = $1 AND m.memory_id = ANY ($2)) t
+    FROM (SELECT DISTINCT namespace_id FROM earlier) t
     WHERE n.account_id = $1 AND n.namespace_id = t.namespace_id
 )
 UPDATE accounts SET receipt_seq = $13, receipt_head = $14 WHERE account_id = $1

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relayer.database import webhooks as webhook_rows
-from relayer.database.accounts import lock_account
+from relayer.database.accounts import note_change
 from relayer.database.memories import NewMemory
 from relayer.database.pool import Connection, Database, Row, halfvec
 from relayer.sealed.keys import AccountId
@@ -281,8 +281,8 @@ async def store(database: Database, *, account: AccountId, indexed: Indexed) -> 
     ids = {w.memory_id for w in indexed.words} | set(indexed.given_up)
     ids |= {row["memory_id"] for row, _, _ in indexed.vectors} | indexed.missing
     async with database.transaction() as connection:
-        if indexed.words:  # they change the counts that writes and erasures change under this lock
-            await lock_account(connection, account)
+        # First, because words also change counts that writes and erasures change under this lock.
+        await note_change(connection, account)
         at = indexed.versions
         named = sorted(ids)
         blobs = [indexed.blobs[i] for i in named]

@@ -17,6 +17,7 @@ import numpy as np
 
 from relayer.embedding.embedders import Embedder, TextRefused, Vectors
 from relayer.errors import Unavailable
+from relayer.telemetry.instruments import embedding_failed, looked_up
 
 
 class CachedEmbedder:
@@ -39,6 +40,7 @@ class CachedEmbedder:
         """Return the vectors of `texts`; only those not known for `account` are computed."""
         keys = [self._key(account, text) for text in texts]
         found = {key: self._entries[key] for key in keys if key in self._entries}
+        looked_up("embeddings", len(found), len(set(keys)))
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         if missing:
             vectors = await self.inner.embed(list(missing.values()), account=account)
@@ -109,6 +111,7 @@ class CoalescingEmbedder:
         if not 0 < len(texts) <= self._texts_max // 2:
             return await self.inner.embed(texts, account=account)
         if len(self._waiting) >= self._waiting_max:
+            embedding_failed("busy")
             raise Unavailable("The embedding model is busy.", code="embedder.busy", retry_after_s=1)
         waiting = _Waiting(texts, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)

@@ -29,6 +29,8 @@ from relayer.embedding.passages import Splitter, load_tokenizer
 from relayer.embedding.runs import Runs
 from relayer.errors import Unavailable
 from relayer.shares import outside
+from relayer.telemetry.instruments import embedding_failed
+from relayer.telemetry.stages import embedding
 
 Vectors = NDArray[np.float32]
 
@@ -41,6 +43,7 @@ _OVERLAP_TOKENS: Final = 32
 # Larger runs are no faster per token, and a query waits for the run that is under way.
 _TOKENS_PER_RUN_MAX: Final = 128
 _CHARS_PER_TOKEN_MAX: Final = 128  # beyond it a text is cut before it is tokenised
+_CHARS_AT_ONCE_MAX: Final = 1_000  # cutting so few takes less time than giving them to a thread
 
 _TEXTS_PER_REQUEST_MAX: Final = 64
 # At one token a byte still below the 300,000 tokens that the largest provider takes at once.
@@ -132,11 +135,15 @@ class BuiltinEmbedder:
     async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Vectors:
         """Return the vectors of `texts`, (n, dim), L2-normalised; `account` has no effect."""
         vectors = np.empty((len(texts), self.dim), np.float32)
-        # In another thread than the runs, so that a call waits for the run under way once only.
-        rows = await asyncio.to_thread(self._token_ids, list(texts))
+        if sum(map(len, texts)) <= _CHARS_AT_ONCE_MAX:
+            rows = self._token_ids(texts)
+        else:
+            # In another thread than the runs, so that a call waits for the run under way once only.
+            rows = await asyncio.to_thread(self._token_ids, texts)
         for run in _runs(rows):
             part = [rows[at] for at in run]
-            vectors[run] = await self._runs.run(sum(map(len, part)), self._run, part)
+            with embedding(len(part)):
+                vectors[run] = await self._runs.run(sum(map(len, part)), self._run, part)
         return vectors
 
     def split(self, text: str) -> list[str]:
@@ -151,7 +158,7 @@ class BuiltinEmbedder:
         """Return the share of the word pieces of `text` that the model knows, 0–1."""
         return self._splitter.known(text)
 
-    def _token_ids(self, texts: list[str]) -> list[list[int]]:
+    def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         first, last = self._special
         chars_max = self._content_max * _CHARS_PER_TOKEN_MAX
         return [
@@ -232,12 +239,10 @@ class OpenAIEmbedder:
         return self._splitter.known(text)
 
     async def _requested(self, texts: list[str]) -> Vectors:
-        async with outside():
-            outcome = await self._fallback.ask(
-                lambda client: self._attempt(client, texts), timeout_s=self._timeout_s
-            )
+        outcome = await self._asked(texts)
         if not isinstance(outcome, Failure):
             return outcome
+        embedding_failed("refused" if outcome.refused else outcome.cause)
         # Raised outside every handler, so that no upstream error is chained to it.
         _log.warning("embedder: %s", outcome.cause)
         error = TextRefused if outcome.refused else Unavailable
@@ -246,6 +251,13 @@ class OpenAIEmbedder:
             code="embedder.unavailable",
             retry_after_s=max(math.ceil(outcome.rest_s or 0), 1),
         )
+
+    async def _asked(self, texts: list[str]) -> Vectors | Failure:
+        async with outside():
+            with embedding(len(texts)):
+                return await self._fallback.ask(
+                    lambda client: self._attempt(client, texts), timeout_s=self._timeout_s
+                )
 
     async def _attempt(self, client: openai.AsyncOpenAI, texts: list[str]) -> Vectors | Failure:
         body_bytes_max = len(texts) * self.dim * _CHARS_PER_NUMBER_MAX + _ANSWER_BYTES_LEAST

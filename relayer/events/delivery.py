@@ -31,6 +31,7 @@ from relayer.events.webhooks import Address, open_address, wants
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import open_receipt
+from relayer.telemetry.instruments import POSTS_FAILED, POSTS_TAKEN
 
 log = logging.getLogger("relayer.delivery")
 
@@ -162,10 +163,13 @@ class Delivery:
         target = parse_target(address.url, self._poster.reach)
         body = json.dumps(event_shape(event), ensure_ascii=False, separators=(",", ":")).encode()
         headers = signed_headers(address.secret, event.id, self._clock(), body)
-        return await self._poster.post(target, body, headers)
+        status = await self._poster.post(target, body, headers)
+        POSTS_TAKEN.inc()
+        return status
 
     async def _put_off(self, lease: rows.Lease, failure: Undelivered) -> None:
         log.info("a webhook failed", extra={"event": "webhooks.failed"})
+        POSTS_FAILED.inc()
         await rows.put_off(
             self._database,
             lease,

@@ -1,4 +1,4 @@
-"""What MemWal's clients ask before anything else: version, health, and a stand-in for a blockchain.
+"""What is asked before anything else: version, health, and MemWal's stand-in for a blockchain.
 
 Not here: what the stand-in says (`sui.py`).
 """
@@ -15,6 +15,7 @@ from relayer.embedding.embedders import Embedder
 from relayer.errors import BadRequest
 from relayer.llm import PROMPT_VERSIONS
 from relayer.public_url import PublicUrl
+from relayer.readiness import Readiness
 from relayer.routes.arguments import Answer
 from relayer.words import INDEX_VERSION
 
@@ -26,7 +27,7 @@ def version_contract() -> Answer:
     return {
         "relayerVersion": __version__,
         "apiVersion": API_VERSION,
-        "minSupportedSdk": {"typescript": "0.0.1", "python": "0.1.0", "mcp": "0.0.1"},
+        "minSupportedSdk": {"typescript": "0.0.2", "python": "0.1.0", "mcp": "0.0.1"},
         "featureFlags": {"hybridSearch": True, "sealedAccounts": True},
         "deprecations": [],
         "build": {"name": "memrelay", "version": __version__},
@@ -42,16 +43,26 @@ async def version() -> Answer:
 @get("/health", opt={PUBLIC: True})
 async def health(
     embedder: NamedDependency[SkipValidation[Embedder | None]],  # a protocol, not a class
+    readiness: NamedDependency[Readiness],
 ) -> Answer:
-    """That the relayer is up, its version contract, and what it indexes memories by."""
+    """That the relayer is up, whether it takes writes, its version contract, and what it indexes
+    memories by."""
     return version_contract() | {
         "status": "ok",
+        "write_ready": await readiness.write_ready(),
         "version": __version__,
         "mode": "relayer",
         "prompt_versions": PROMPT_VERSIONS,
         "embedding_version": None if embedder is None else embedder.version,
         "index_version": INDEX_VERSION,
     }
+
+
+@get("/ready", opt={PUBLIC: True})
+async def ready(readiness: NamedDependency[Readiness]) -> Response[Answer]:
+    """Whether it takes writes, also as the status: 200 or 503."""
+    takes = await readiness.write_ready()
+    return Response({"write_ready": takes}, status_code=200 if takes else 503)
 
 
 @get("/config", opt={PUBLIC: True})
@@ -81,4 +92,4 @@ async def sui_grpc_web(request: Request[Any, Any, Any]) -> Response[bytes]:
     return Response(answer, media_type="application/grpc-web-text")
 
 
-HANDLERS: Final = (version, health, config, sui_json_rpc, sui_grpc_web)
+HANDLERS: Final = (version, health, ready, config, sui_json_rpc, sui_grpc_web)

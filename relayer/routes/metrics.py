@@ -1,6 +1,6 @@
-"""GET /metrics: counts and durations by route, nothing about tenants, for the operator alone.
+"""GET /metrics: counts, durations and what is true now, nothing about tenants, for the operator.
 
-Not here: what is counted (the framework's middleware, put up in `app.py`).
+Not here: what it says (`exposition.py`).
 
 - With a token set, whoever sends it; else only a request from this machine to a relayer that
   listens to nobody else, as for founding accounts (`registration.py`).
@@ -11,21 +11,29 @@ Not here: what is counted (the framework's middleware, put up in `app.py`).
 import hmac
 from typing import Any
 
+from litestar import Controller, Response, get
 from litestar.connection import ASGIConnection
+from litestar.di import NamedDependency
 from litestar.handlers.base import BaseRouteHandler
-from litestar.plugins.prometheus import PrometheusController
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from relayer.checks import PUBLIC
 from relayer.errors import NotAllowed
+from relayer.exposition import Exposition
 from relayer.registration import is_direct, is_local
 from relayer.settings import Settings
 
 
-class Metrics(PrometheusController):
+class Metrics(Controller):
     """The route; it is guarded by `MetricsGuard`, not by signatures."""
 
     path = "/metrics"
     opt = {PUBLIC: True}  # noqa: RUF012  # the framework's own way to declare options
+
+    @get()
+    async def get(self, exposition: NamedDependency[Exposition]) -> Response[bytes]:
+        """The metrics as Prometheus reads them."""
+        return Response(await exposition.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
 
 class MetricsGuard:

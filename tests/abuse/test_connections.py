@@ -93,7 +93,7 @@ async def serving(bounds: Bounds) -> AsyncIterator[Line]:
     server = uvicorn.Server(config)
     server.capture_signals = suppress  # type: ignore[method-assign,assignment]  # pytest's own
     task = asyncio.create_task(server.serve())
-    while not server.started:  # noqa: ASYNC110  # it has no event for this
+    while not server.started:
         await asyncio.sleep(0.01)
     line = Line(server.servers[0].sockets[0].getsockname()[1])
     try:

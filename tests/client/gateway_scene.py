@@ -135,7 +135,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def until(holds: Callable[[], bool]) -> None:
     """Wait until something holds."""
     async with asyncio.timeout(120):
-        while not holds():  # noqa: ASYNC110
+        while not holds():
             await asyncio.sleep(0.02)
 
 

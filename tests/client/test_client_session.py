@@ -598,6 +598,8 @@ def test_rewritten_withheld_and_forked_history_is_noticed(scene):
         history([], 3),
     )
     assert len(scene.play(scene.client.receipts(), history(texts, 3), history([], 3))) == 3
+    # A relayer that was set back has nothing behind what was followed, and says so itself.
+    fails(UntrustedRelayer, "rollback", scene, scene.client.receipts(), history([], 2))
 
 
 # Many memories

@@ -503,7 +503,7 @@ class TestDebounce:
             await gateway.llm_input(ASKS, CTX)
             await gateway.llm_output(ANSWERS, CTX)
             async with asyncio.timeout(120):
-                while len(await texts_of(owner)) < 2:  # noqa: ASYNC110
+                while len(await texts_of(owner)) < 2:
                     await asyncio.sleep(0.1)
             await gateway.agent_end(end, {**CTX, "runId": "r1"})
             assert await gateway.flush(30)

@@ -66,7 +66,7 @@ async def test_nothing_that_was_accepted_passes_again_after_a_crash(tmp_path: Pa
     with running_relayer(tmp_path, tmp_path, **QUIET) as restarted:
         world.host, world.port = World(restarted).host, World(restarted).port
         await _refused(world, used)
-        while (await world.send(world.got("/v1/keys").sent())).status != 200:  # noqa: ASYNC110
+        while (await world.send(world.got("/v1/keys").sent())).status != 200:
             await asyncio.sleep(0.2)
         await _refused(world, used)
 

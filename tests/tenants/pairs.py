@@ -158,6 +158,7 @@ async def scene_on(copy: TestDatabase, folder: Path, llm_url: str) -> AsyncItera
         llm_model=CHAT_MODEL,
         openai_base_url=llm_url,
         openai_api_key=API_KEY,
+        index_memory_bytes=0,  # one's own recalls fill it, in the background
     )
     database = await Watched.connect(copy.connect_args, connections=4)
     assert isinstance(database, Watched)

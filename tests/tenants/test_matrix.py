@@ -208,7 +208,7 @@ async def outsiders(scene: Scene) -> dict[str, Asker]:
         client = client_of(scene.app, Signer(identity=identity, account=account))
         return Asker(scene.victim.key, client, THEIRS, dict(scene.victim.own))
 
-    while (await scene.ask(expired, scene.routes[0])).status != 401:  # noqa: ASYNC110
+    while (await scene.ask(expired, scene.routes[0])).status != 401:
         await asyncio.sleep(0.05)  # until its second is over
     return {
         "expired": expired,

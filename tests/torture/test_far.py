@@ -67,7 +67,7 @@ async def test_nobody_is_let_in(wire: Wire) -> None:
 async def test_who_waits_in_silence_is_cut_off(wire: Wire) -> None:
     wire.silent = True
     waiting = asyncio.create_task(heard(wire))
-    while not wire._writers:  # noqa: ASYNC110
+    while not wire._writers:
         await asyncio.sleep(0.01)
     wire.heal()
     assert await waiting == b""

@@ -1,0 +1,67 @@
+"""`relayer backup`: the database into a folder, and a new relayer from that.
+
+Not here: how (`backup.py`).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from relayer import backup
+from relayer.clock import utc_now
+from relayer.commands.options import Exit, json_option, run, settings_of, show, storage_options
+from relayer.storage import NotInstalled, key_path
+
+_folder = click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+
+
+@click.group("backup")
+def backup_group() -> None:
+    """The database as a folder of files, sealed as it is."""
+
+
+@backup_group.command("create")
+@_folder
+@storage_options
+@json_option
+def backup_create(folder: Path, as_json: bool, **values: Any) -> None:
+    """Write the database into a new FOLDER, beside a running relayer too.
+
+    The relayer's key is not in it: keep a copy of the key file elsewhere. Blobs of a folder or a
+    bucket are copied afterwards, by `relayer blobs copy --to file:PATH`.
+    """
+    settings = settings_of(values)
+    try:
+        made = run(backup.create(settings, folder, utc_now))
+    except NotInstalled as error:
+        raise Exit(1, f"{error}: {error.do}") from None
+    except backup.BackupError as error:
+        raise Exit(1, str(error)) from None
+    lines = [f"{made.bytes} bytes in {folder}", f"not in it: {key_path(settings)}"]
+    if not made.blobs_inside:
+        lines.append("nor the blobs; now type: relayer blobs copy --to file:PATH")
+    show(made.as_json(), as_json, lambda: "\n".join(lines))
+
+
+@backup_group.command("restore")
+@_folder
+@click.option("--other-key", is_flag=True, help="The relayer's key is lost: go on with another.")
+@storage_options
+@json_option
+def backup_restore(folder: Path, other_key: bool, as_json: bool, **values: Any) -> None:
+    """Make a relayer of a backup, on an empty database and beside the relayer's key.
+
+    Put the key file and the copy of the blobs in their places first, and name these as for `relayer
+    serve`. Then `relayer check` says whether everything is there.
+    """
+    settings = settings_of(values)
+    try:
+        found = run(backup.restore(settings, folder, utc_now, other_key=other_key))
+    except backup.BackupError as error:
+        raise Exit(1, str(error)) from None
+    show(
+        found.as_json(),
+        as_json,
+        lambda: f"restored what was written at {found.created_at}; now type: relayer check",
+    )

@@ -1,0 +1,134 @@
+"""Statements that read a namespace's index as arrays, whole or what changed of it.
+
+Not here: holding it in memory (`relayer.resident`).
+
+- A row of `memories` has another `xmin` after every change of it, and whatever is found by a memory
+  changes together with its row: so two lists of (sequence number, xmin) tell what changed.
+- All of a reading comes from one snapshot. After a database was set back under a running relayer,
+  an `xmin` may come again: restart it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from relayer.database.pool import Connection, Row
+from relayer.sealed.keys import AccountId
+
+_COUNT: Final = """
+SELECT memory_count FROM namespaces WHERE account_id = $1 AND namespace_id = $2
+"""
+_VERSIONS: Final = """
+SELECT n.memory_count, n.word_count, m.seqs, m.versions
+FROM namespaces n
+CROSS JOIN (
+    SELECT array_agg(seq ORDER BY seq) AS seqs,
+           array_agg(xmin::text::bigint ORDER BY seq) AS versions
+    FROM memories WHERE account_id = $1 AND namespace_id = $2
+) m
+WHERE n.account_id = $1 AND n.namespace_id = $2
+"""
+_MEMORIES: Final = """
+SELECT seq, xmin::text::bigint AS version, epoch, format, kind, importance, writer, source,
+       extract(epoch FROM coalesce(event_time, created_at))::float8 AS moment,
+       coalesce(extract(epoch FROM expires_at)::float8, 'infinity') AS expires,
+       (review IS NULL OR review = 'contradiction') AND superseded_at IS NULL AS is_current,
+       blob_id
+FROM memories WHERE account_id = $1 AND namespace_id = $2 AND seq = ANY ($3) ORDER BY seq
+"""
+# Vectors as one string of big-endian halves after four bytes each, as their type is sent.
+_VECTORS: Final = """
+SELECT v.epoch, v.model, array_agg(m.seq) AS seqs,
+       string_agg(halfvec_send(v.embedding), ''::bytea) AS packed
+FROM memories m JOIN vectors v ON v.account_id = $1 AND v.memory_id = m.memory_id
+WHERE m.account_id = $1 AND m.namespace_id = $2 AND m.seq = ANY ($3)
+GROUP BY v.epoch, v.model
+"""
+_POSTINGS: Final = """
+SELECT array_agg(p.token) AS tokens, array_agg(m.seq) AS seqs,
+       array_agg(p.frequency) AS frequencies, array_agg(p.word_count) AS lengths
+FROM memories m
+CROSS JOIN LATERAL unnest(m.tokens) AS t (token)
+JOIN postings p ON p.account_id = $1 AND p.namespace_id = $2 AND p.token = t.token
+               AND p.memory_id = m.memory_id
+WHERE m.account_id = $1 AND m.namespace_id = $2 AND m.seq = ANY ($3)
+"""
+_HALF_HEADER: Final = 4  # bytes in front of each vector that is sent
+
+
+@dataclass(frozen=True)
+class Versions:
+    """What a namespace counts, and of its rows: ascending numbers, and the version of each."""
+
+    memory_count: int
+    word_count: int
+    seqs: npt.NDArray[np.int64]
+    versions: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Page:
+    """What some memories are found by.
+
+    Attributes:
+        memories: rows, ascending by number.
+        vectors: (epoch, model) → numbers (v,) and vectors (v, dim) float32.
+        tokens, seqs, frequencies, lengths: of each posting.
+    """
+
+    memories: Sequence[Row]
+    vectors: dict[tuple[int, str], tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]
+    tokens: npt.NDArray[np.int64]
+    seqs: npt.NDArray[np.int64]
+    frequencies: npt.NDArray[np.int16]
+    lengths: npt.NDArray[np.int16]
+
+
+async def count(connection: Connection, account: AccountId, namespace_id: int) -> int | None:
+    """How many memories a namespace has now, or None."""
+    found: int | None = await connection.fetchval(_COUNT, account, namespace_id)
+    return found
+
+
+async def versions(
+    connection: Connection, account: AccountId, namespace_id: int
+) -> Versions | None:
+    """The rows that a namespace has now; None when it is not there."""
+    row = await connection.fetchrow(_VERSIONS, account, namespace_id)
+    if row is None:
+        return None
+    return Versions(
+        memory_count=row["memory_count"],
+        word_count=row["word_count"],
+        seqs=np.array(row["seqs"] or (), np.int64),
+        versions=np.array(row["versions"] or (), np.int64),
+    )
+
+
+async def page(
+    connection: Connection, account: AccountId, namespace_id: int, seqs: Sequence[int]
+) -> Page:
+    """What these memories are found by."""
+    scope = (account, namespace_id, seqs)
+    memories = await connection.fetch(_MEMORIES, *scope)
+    vectors = await connection.fetch(_VECTORS, *scope)
+    postings = await connection.fetchrow(_POSTINGS, *scope)
+    assert postings is not None
+    return Page(
+        memories=memories,
+        vectors={(row["epoch"], row["model"]): _unpacked(row) for row in vectors},
+        tokens=np.array(postings["tokens"] or (), np.int64),
+        seqs=np.array(postings["seqs"] or (), np.int64),
+        frequencies=np.array(postings["frequencies"] or (), np.int16),
+        lengths=np.array(postings["lengths"] or (), np.int16),
+    )
+
+
+def _unpacked(row: Row) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    seqs = np.array(row["seqs"], np.int64)
+    sent = np.frombuffer(row["packed"], np.uint8).reshape(len(seqs), -1)
+    halves = np.ascontiguousarray(sent[:, _HALF_HEADER:]).view(">f2")
+    return seqs, halves.astype(np.float32)

@@ -1,0 +1,44 @@
+"""Statements that look at the database as a whole, for its operator; they change nothing.
+
+Not here: what is made of it (`relayer.readiness`, `relayer.exposition`).
+"""
+
+from typing import Final
+
+from relayer.database.pool import Database, Row
+
+# Whether a write would be taken now, and the schema's number.
+_STATE: Final = """
+SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off' AS writable,
+       (SELECT max(version_num) FROM alembic_version) AS revision
+"""
+# Jobs by kind and state, with the age of the oldest.
+_JOBS: Final = """
+SELECT entrypoint AS kind, status::text AS state, count(*) AS number,
+       extract(epoch FROM now() - min(created))::float8 AS oldest_s
+FROM pgqueuer GROUP BY entrypoint, status
+"""
+# What an outside store has still to delete, and what webhooks are to be told beside receipts.
+_WAITING: Final = """
+SELECT (SELECT count(*) FROM blob_outbox WHERE due_at <= now()) AS deletions,
+       (SELECT count(*) FROM webhook_events) AS webhook_events
+"""
+
+
+async def state(database: Database) -> tuple[bool, str | None]:
+    """Whether the database takes writes now, and its schema's number."""
+    row = await database.fetchrow(_STATE)
+    assert row is not None
+    return bool(row["writable"]), row["revision"]
+
+
+async def jobs(database: Database) -> list[Row]:
+    """(kind, state, number, oldest_s) of the jobs there are; `oldest_s` is an age in seconds."""
+    return await database.fetch(_JOBS)
+
+
+async def waiting(database: Database) -> dict[str, int]:
+    """How many deletions are due outside, and events noted for webhooks."""
+    row = await database.fetchrow(_WAITING)
+    assert row is not None
+    return dict(row)

@@ -1,0 +1,203 @@
+"""Which namespaces are held in memory, and that none of them is older than the request.
+
+Not here: the arrays (`namespace.py`), searching them (`evidence.py`).
+
+- Every request reads the mark of its account's index from the database; a namespace under another
+  mark is looked through for what changed before it is searched. So what was acknowledged is found,
+  and what was erased is not, by whichever process and whoever wrote it.
+- A namespace is held from the second recall on, which pays for nothing: it is read in the
+  background. What takes most of the room goes by who was asked longest ago.
+- Until then, and where there is no room, the database searches.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from relayer.access import Access, IndexMark
+from relayer.database import resident as rows
+from relayer.database.pool import Connection, Database
+from relayer.errors import Unavailable
+from relayer.logs import describe
+from relayer.resident.namespace import Ints, Resident, empty, updated
+from relayer.sealed.keys import AccountId
+from relayer.telemetry.instruments import looked_up
+
+log = logging.getLogger("relayer.resident")
+
+Place = tuple[AccountId, int]  # account, number of a namespace
+
+ASKED_BEFORE: Final = 1  # recalls before a namespace is read into memory
+REFUSED: Final = -1_000  # recalls after which one that had no room is looked at again
+ASKED_MAX: Final = 20_000  # namespaces whose recalls are counted
+READING_MAX: Final = 2  # namespaces that are read at the same time
+PAGE: Final = 2_000  # memories read at once
+CATCH_UP_MAX: Final = 500  # changed memories that a recall itself waits for
+MARKS_MAX: Final = 8  # of requests under way together, so that none turns back what another saw
+COPIED_AT_ONCE_MAX: Final = 2_000  # memories
+BYTES_A_MEMORY: Final = 1_000  # at least: what is surely too large is not read
+
+
+@dataclass
+class _Held:
+    """A namespace, and the marks of requests that it was new enough for."""
+
+    resident: Resident
+    marks: deque[IndexMark]
+    catching_up: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class ResidentIndex:
+    """Holds namespaces of at most so many bytes together; 0 holds none."""
+
+    def __init__(self, *, database: Database, bytes_max: int) -> None:
+        self._database = database
+        self._bytes_max = bytes_max
+        self._held: OrderedDict[Place, _Held] = OrderedDict()
+        self._asked: OrderedDict[Place, int] = OrderedDict()
+        self._reading: dict[Place, asyncio.Task[None]] = {}
+
+    @property
+    def reading(self) -> list["asyncio.Task[None]"]:
+        """What is being read."""
+        return list(self._reading.values())
+
+    @property
+    def size_bytes(self) -> int:
+        """What all of them take."""
+        return sum(held.resident.size_bytes for held in self._held.values())
+
+    async def find(self, access: Access, namespace_ids: Sequence[int]) -> list[Resident] | None:
+        """These namespaces, no older than the request; None when one is not held, or none asked.
+
+        Raises:
+            Unavailable: the database is away.
+        """
+        mark = access.index_mark
+        if not (self._bytes_max and namespace_ids and mark):
+            return None
+        places = [(access.account, number) for number in namespace_ids]
+        held = [self._held.get(place) for place in places]
+        looked_up("index", sum(one is not None for one in held), len(held))
+        for place, one in zip(places, held, strict=True):
+            if one is None:
+                self._note(place, mark)
+        found = []
+        for place, one in zip(places, held, strict=True):
+            if one is None or (resident := await self._current(place, one, mark)) is None:
+                return None
+            found.append(resident)
+        return found
+
+    async def close(self) -> None:
+        """Stop reading."""
+        for task in (tasks := self.reading):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _note(self, place: Place, mark: IndexMark) -> None:
+        """Count a recall of what is not held, and read it if it was not the first."""
+        asked = self._asked.get(place, 0)
+        self._set_asked(place, asked + 1)
+        if asked >= ASKED_BEFORE:
+            self._read_soon(place, mark)
+
+    def _set_asked(self, place: Place, asked: int) -> None:
+        self._asked[place] = asked
+        self._asked.move_to_end(place)
+        if len(self._asked) > ASKED_MAX:
+            self._asked.popitem(last=False)
+
+    async def _current(self, place: Place, held: _Held, mark: IndexMark) -> Resident | None:
+        """What is held, brought up to the request's mark; None where too much has changed."""
+        if place in self._held:
+            self._held.move_to_end(place)
+        if mark in held.marks:
+            return held.resident
+        if place in self._reading:
+            return None
+        async with held.catching_up:
+            if mark in held.marks or await self._catch_up(place, held, mark):
+                return held.resident
+        return None
+
+    async def _catch_up(self, place: Place, held: _Held, mark: IndexMark) -> bool:
+        async with self._database.snapshot() as connection:
+            now = await rows.versions(connection, *place)
+            changed = None if now is None else held.resident.changed(now)
+            if now is None or changed is None or len(changed) > CATCH_UP_MAX:
+                self._read_soon(place, mark)
+                return False
+            pages = await _pages(connection, place, changed)
+        resident = await _updated(held.resident, now, pages)
+        if resident.size_bytes > self._bytes_max:
+            self._refuse(place)
+            return False
+        held.resident = resident
+        held.marks.append(mark)
+        self._make_room()
+        return True
+
+    def _read_soon(self, place: Place, mark: IndexMark) -> None:
+        if place in self._reading or len(self._reading) >= READING_MAX:
+            return
+        task = asyncio.create_task(self._read(place, mark))
+        self._reading[place] = task
+        task.add_done_callback(lambda _: self._reading.pop(place, None))
+
+    async def _read(self, place: Place, mark: IndexMark) -> None:
+        """Hold a namespace as it is now, if there is room for it."""
+        try:
+            resident = await self._whole(place)
+        except Unavailable:
+            return
+        except Exception as error:  # recalls go on without it; nothing of it may be said
+            extra = {"event": "resident.failed", "exception": describe(error)}
+            log.error("a namespace was not read into memory", extra=extra)
+            resident = None
+        if resident is None or resident.size_bytes > self._bytes_max:
+            self._refuse(place)
+            return
+        self._held[place] = _Held(resident, deque([mark], maxlen=MARKS_MAX))
+        self._held.move_to_end(place)
+        self._asked.pop(place, None)
+        self._make_room()
+
+    async def _whole(self, place: Place) -> Resident | None:
+        """The namespace; None where there surely is no room for it."""
+        held = self._held.get(place)
+        before = empty(place[1]) if held is None else held.resident
+        async with self._database.snapshot() as connection:
+            memories = await rows.count(connection, *place)
+            if memories is None or memories * BYTES_A_MEMORY > self._bytes_max:
+                return None
+            now = await rows.versions(connection, *place)
+            if now is None or len(now.seqs) * BYTES_A_MEMORY > self._bytes_max:
+                return None
+            pages = await _pages(connection, place, before.changed(now))
+        return await _updated(before, now, pages)
+
+    def _refuse(self, place: Place) -> None:
+        """Let go of a namespace that has no room, and do not look at it for a while."""
+        self._held.pop(place, None)
+        self._set_asked(place, REFUSED)
+
+    def _make_room(self) -> None:
+        """Let go of what was asked longest ago."""
+        while self.size_bytes > self._bytes_max:
+            self._held.popitem(last=False)
+
+
+async def _pages(connection: Connection, place: Place, seqs: Ints) -> list[rows.Page]:
+    cuts = range(0, len(seqs), PAGE)
+    return [await rows.page(connection, *place, seqs[at : at + PAGE].tolist()) for at in cuts]
+
+
+async def _updated(before: Resident, now: rows.Versions, pages: list[rows.Page]) -> Resident:
+    """What is held now; a thread copies what is large, because others are waiting."""
+    if len(now.seqs) > COPIED_AT_ONCE_MAX:
+        return await asyncio.to_thread(updated, before, now, pages)
+    return updated(before, now, pages)

@@ -1,0 +1,185 @@
+"""Every counter, histogram and gauge of a relayer, but for those of requests by route.
+
+Not here: requests by route (`requests.py`), what is asked of the database when somebody looks
+(`exposition.py`).
+
+- A label's values are the fixed words that stand here; nothing of a tenant is ever one.
+- Every series is there from the start, so that the first count is seen as one; and a hot path looks
+  no label up.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, get_args
+
+from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
+
+from relayer.telemetry.pending import note
+
+Stage = Literal[
+    "request.check",
+    "recall.whole",
+    "recall.embed",
+    "recall.search",
+    "recall.open",
+    "remember.whole",
+    "remember.prepare",
+    "remember.write",
+]
+Cache = Literal["chains", "roots", "unlocks", "namespaces", "embeddings", "blobs", "index"]
+Outcome = Literal["done", "later", "failed"]
+Rejection = Literal[
+    # 401: which of the checks of SPEC §5 failed; the answer never says
+    "headers",
+    "clock",
+    "signature",
+    "replay",
+    "unknown_key",
+    "account",
+    "grant",
+    "session",
+    "no_nonce",
+    "not_allowed",
+    "registration",
+    "unlock",
+    "rate_limit",
+    "at_once",
+    "quota",
+    "malformed",
+    "media_type",
+    "body_too_large",
+    "head_too_large",
+    "server_full",
+    "deadline",
+    "upstream",
+    "other",
+]
+
+_without_created: Callable[[], None] = disable_created_metrics  # it has no annotations
+_without_created()  # else each has a second series, which says when it began
+
+_REQUEST_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_UPSTREAM_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 60.0)
+_JOB_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0, 60.0)
+_TEXTS: Final = (1, 2, 4, 8, 16, 32, 64, 128)
+
+_STAGES: Final = Histogram(
+    "memrelay_stage_duration_seconds",
+    "Time of the parts of a request; *.whole is their sum and what is between them",
+    ["stage"],
+    buckets=_REQUEST_S,
+)
+STAGES: Final[Mapping[str, Histogram]] = {s: _STAGES.labels(s) for s in get_args(Stage)}
+
+EMBEDDING_SECONDS: Final = Histogram(
+    "memrelay_embedding_duration_seconds",
+    "Time of one call of the embedding model, waiting for its turn included",
+    buckets=_REQUEST_S,
+)
+EMBEDDING_TEXTS: Final = Histogram(
+    "memrelay_embedding_texts", "Texts that one call embeds together", buckets=_TEXTS
+)
+_EMBEDDING_FAILURES: Final = Counter(
+    "memrelay_embedding_failures",
+    "Calls of the embedding model that gave no vectors, by cause",
+    ["cause"],
+)
+LLM_SECONDS: Final = Histogram(
+    "memrelay_llm_duration_seconds",
+    "Time of one call of the language model, with all its attempts",
+    buckets=_UPSTREAM_S,
+)
+_LLM_FAILURES: Final = Counter(
+    "memrelay_llm_failures",
+    "Calls of the language model without a usable answer, by cause",
+    ["cause"],
+)
+_LOOKUPS: Final = Counter(
+    "memrelay_cache_lookups",
+    "What was looked for in a cache, and found or not",
+    ["cache", "result"],
+)
+_HITS: Final = {cache: _LOOKUPS.labels(cache, "hit") for cache in get_args(Cache)}
+_MISSES: Final = {cache: _LOOKUPS.labels(cache, "miss") for cache in get_args(Cache)}
+_REJECTED: Final = Counter(
+    "memrelay_requests_rejected", "Requests that were refused, by cause", ["cause"]
+)
+_REJECTIONS: Final = {cause: _REJECTED.labels(cause) for cause in get_args(Rejection)}
+JOB_SECONDS: Final = Histogram(
+    "memrelay_job_duration_seconds",
+    "Time of one run of a job in the background, by what became of it",
+    ["kind", "outcome"],
+    buckets=_JOB_S,
+)
+_POSTS: Final = Counter(
+    "memrelay_webhook_posts", "Events posted to webhooks, and taken or not", ["outcome"]
+)
+POSTS_TAKEN: Final = _POSTS.labels("taken")
+POSTS_FAILED: Final = _POSTS.labels("failed")
+CONNECTIONS_OPEN: Final = Gauge(
+    "memrelay_database_connections_open",
+    "Connections to the database that the pool holds",
+    multiprocess_mode="livesum",
+)
+CONNECTIONS_IN_USE: Final = Gauge(
+    "memrelay_database_connections_in_use",
+    "Connections to the database that are at work",
+    multiprocess_mode="livesum",
+)
+CONNECTIONS_WAITED_FOR: Final = Gauge(
+    "memrelay_database_connections_waited_for",
+    "Tasks that wait for a connection to the database",
+    multiprocess_mode="livesum",
+)
+CONNECTIONS_MAX: Final = Gauge(
+    "memrelay_database_connections_max",
+    "Connections to the database that the pool may hold",
+    multiprocess_mode="livesum",
+)
+INDEX_BYTES: Final = Gauge(
+    "memrelay_index_memory_bytes",
+    "Memory that the index of namespaces asked lately takes",
+    multiprocess_mode="livesum",
+)
+
+_UPSTREAM: Final = {
+    "deadline": "deadline",
+    "timeout": "deadline",
+    "no connection": "connection",
+    "resting": "resting",
+    "busy": "busy",
+    "refusal": "refused",
+    "refused": "refused",
+    "cut answer": "cut_answer",
+}
+for _cause in {*_UPSTREAM.values(), "status_4xx", "status_5xx", "invalid"}:
+    _EMBEDDING_FAILURES.labels(_cause)
+    _LLM_FAILURES.labels(_cause)
+
+
+def looked_up(cache: Cache, found: int, of: int = 1) -> None:
+    """Count that so many things were found in a cache, of so many that were looked for."""
+    if found:
+        note(_HITS[cache].inc, found)
+    if of > found:
+        note(_MISSES[cache].inc, of - found)
+
+
+def rejected(cause: Rejection) -> None:
+    """Count a refused request."""
+    _REJECTIONS[cause].inc()
+
+
+def embedding_failed(cause: str) -> None:
+    """Count a call of the embedding model that failed, by the words of its failure."""
+    _EMBEDDING_FAILURES.labels(_upstream_cause(cause)).inc()
+
+
+def llm_failed(cause: str) -> None:
+    """Count a call of the language model that failed, by the words of its failure."""
+    _LLM_FAILURES.labels(_upstream_cause(cause)).inc()
+
+
+def _upstream_cause(words: str) -> str:
+    if words.startswith("status "):
+        return "status_5xx" if words.startswith("status 5") else "status_4xx"
+    return _UPSTREAM.get(words, "invalid")

@@ -1,0 +1,110 @@
+"""Spans of requests, their stages and jobs, for a collector of OpenTelemetry; off unless asked for.
+
+Not here: durations as metrics (`instruments.py`), where a stage begins and ends (`stages.py`).
+
+- A span has a fixed name, a route's template, a status, an id of a request or job. Nothing of a
+  tenant is in one: no path, query, header, statement, address or message of an exception.
+- Nobody outside continues a trace here or decides that one is kept: `traceparent` is not read.
+- Without the extra `otel`, or without the variables that name a collector, nothing is imported and
+  a span costs one comparison.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Span, Tracer
+
+log = logging.getLogger("relayer.telemetry")
+
+SERVICE: Final = "memrelay-relayer"
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_tracer: "Tracer | None" = None
+
+
+def is_asked_for(environment: Mapping[str, str]) -> bool:
+    """Whether OpenTelemetry's own variables ask for traces and say where to send them."""
+    if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return False
+    if environment.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp":
+        return False
+    return any(environment.get(name) for name in _ENDPOINTS)
+
+
+@asynccontextmanager
+async def traced(provider: "TracerProvider") -> AsyncIterator[None]:
+    """Give spans to this provider meanwhile, and have it send the last ones."""
+    global _tracer  # noqa: PLW0603  # as the library itself has it: one for a process
+    _tracer = provider.get_tracer("memrelay")
+    try:
+        yield
+    finally:
+        _tracer = None
+        await asyncio.to_thread(provider.shutdown)  # it may wait for its collector
+
+
+@asynccontextmanager
+async def as_environment_says(environment: Mapping[str, str] = os.environ) -> AsyncIterator[None]:
+    """Send spans meanwhile where the environment says, if it does."""
+    provider = _exporting_or_not() if is_asked_for(environment) else None
+    if provider is None:
+        yield
+        return
+    async with traced(provider):
+        yield
+
+
+def _exporting_or_not() -> "TracerProvider | None":
+    """What a variable holds that the library cannot read is no reason to serve nobody."""
+    try:
+        return _exporting()
+    except Exception as error:
+        said = {"event": "tracing.failed", "cause": type(error).__name__}
+        log.error("no traces: see the variables OTEL_…", extra=said)
+        return None
+
+
+def _exporting() -> "TracerProvider | None":
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415  # an extra
+            OTLPSpanExporter,
+        )
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+    except ImportError:
+        log.warning("traces need the extra otel", extra={"event": "tracing.missing"})
+        return None
+    named = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": SERVICE}
+    # The process may not outlive its provider: `traced` shuts it down.
+    provider = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider
+
+
+def name_request(method: str, route: str, status: int) -> None:
+    """Say of the present span which request it was: known only when its answer is."""
+    if _tracer is None:
+        return
+    from opentelemetry.trace import get_current_span  # noqa: PLC0415  # an extra
+
+    present = get_current_span()
+    present.update_name(f"{method} {route}" if route else "request")
+    present.set_attribute("http.request.method", method)
+    present.set_attribute("http.route", route)
+    present.set_attribute("http.response.status_code", status)
+
+
+def span(name: str, **attributes: str | int) -> "AbstractContextManager[Span] | None":
+    """A span below the present one, to be entered; None while nobody asked for traces."""
+    if _tracer is None:
+        return None
+    # An exception's message may quote anything.
+    return _tracer.start_as_current_span(
+        name, attributes=attributes, record_exception=False, set_status_on_exception=False
+    )

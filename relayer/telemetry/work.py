@@ -1,0 +1,49 @@
+"""A run of a background job, as its operator sees it: duration, outcome, one line, a span.
+
+Not here: the jobs (`jobs.py`).
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from typing import Protocol, TypeVar
+
+from relayer.telemetry import tracing
+from relayer.telemetry.context import JOB
+from relayer.telemetry.instruments import JOB_SECONDS, Outcome
+
+log = logging.getLogger("relayer.jobs")
+
+
+class _Numbered(Protocol):
+    @property
+    def id(self) -> int: ...
+
+
+J = TypeVar("J", bound=_Numbered)
+Handler = Callable[[J], Awaitable[None]]
+
+
+def observed(kind: str, work: Handler[J], *, put_back: type[Exception]) -> Handler[J]:
+    """The handler, whose every run is counted and said; `put_back` is what it raises for later."""
+
+    async def run(job: J) -> None:
+        token = JOB.set(job.id)
+        began_s = time.perf_counter()
+        outcome: Outcome = "failed"
+        try:
+            with tracing.span(f"job {kind}", **{"memrelay.job_id": job.id}) or nullcontext():
+                await work(job)
+            outcome = "done"
+        except put_back:
+            outcome = "later"
+            raise
+        finally:
+            took_s = time.perf_counter() - began_s
+            JOB_SECONDS.labels(kind, outcome).observe(took_s)
+            said = {"event": "jobs.run", "kind": kind, "outcome": outcome}
+            log.info("job", extra=said | {"ms": round(1000 * took_s, 1)})
+            JOB.reset(token)
+
+    return run

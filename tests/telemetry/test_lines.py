@@ -1,0 +1,145 @@
+"""Log lines say which request or job they are of, from the client's own id to its error.
+
+Not here: what no line ever holds (`test_secrecy.py`), lines of a real process (`test_whole.py`).
+"""
+
+import dataclasses
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from litestar.types import ASGIApp
+
+from relayer.app import build_app
+from relayer.logs import JsonFormatter
+from relayer.provision import NewKey
+from relayer.settings import Settings
+from relayer.storage import Storage
+from relayer.telemetry import context
+from relayer.telemetry.work import observed
+from tests.signing import client_of, signer_of
+
+UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@contextmanager
+def lines(logger: str) -> Iterator[list[dict[str, Any]]]:
+    """What is logged meanwhile, as it would be written."""
+    stream, found = io.StringIO(), list[dict[str, Any]]()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter())
+    log = logging.getLogger(logger)
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    try:
+        yield found
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        found += map(json.loads, stream.getvalue().splitlines())
+
+
+@pytest.fixture
+def app(storage: Storage, settings: Settings) -> ASGIApp:
+    return build_app(storage, dataclasses.replace(settings, embedder="none"))
+
+
+OWN = ["abcdefgh", "A-z_0-9x", "0" * 64, "7f9c24e8-0000-4000-8000-000000000000"]
+OTHERS = [
+    *("", "seven77", "0" * 65, "x" * 9_000, "has a space", "semi;colon1", 'quote"quote'),
+    *("ünïcödé-id", "new\tline1", "seven77\x1b[2J"),
+]
+
+
+async def test_a_clients_own_id_is_kept(app: ASGIApp) -> None:
+    for sent in OWN:
+        with lines("relayer.http") as found:
+            async with client_of(app) as client:
+                answer = await client.get("/v1/keys", headers={"x-request-id": sent})
+        assert answer.headers["x-request-id"] == answer.json()["request_id"] == sent
+        assert [line["request_id"] for line in found if line["event"] == "http.request"] == [sent]
+
+
+async def test_any_other_is_replaced(app: ASGIApp) -> None:
+    for sent in OTHERS:
+        with lines("relayer.http") as found:
+            async with client_of(app) as client:
+                answer = await client.get("/v1/keys", headers={"x-request-id": sent.encode()})
+        told = answer.headers["x-request-id"]
+        assert UUID.fullmatch(told), sent
+        assert answer.json()["request_id"] == told
+        assert [line["request_id"] for line in found] == [told]
+        assert sent == "" or sent not in json.dumps(found, ensure_ascii=False)
+
+
+async def test_a_method_that_no_route_has_is_not_quoted(app: ASGIApp) -> None:
+    with lines("relayer.http") as found:
+        async with client_of(app) as client:
+            for method in ("ZQNAME", "GET"):
+                await client.request(method, "/version")
+    assert [line["method"] for line in found] == ["other", "GET"]
+
+
+async def test_of_two_ids_none_is_believed(app: ASGIApp) -> None:
+    sent = [("x-request-id", "first-id-1"), ("x-request-id", "second-id-2")]
+    async with client_of(app) as client:
+        answer = await client.get("/v1/keys", headers=sent)
+    assert UUID.fullmatch(answer.headers["x-request-id"])
+
+
+async def test_every_line_of_a_request_has_its_id(
+    storage: Storage, settings: Settings, managed: NewKey
+) -> None:
+    """A job's line says which it is; the line of the request that queued it says so, too."""
+    body = {"text": "Anna prefers tea.", "relayer": storage.identity.public_key.hex()}
+    app = build_app(storage, settings)
+    with lines("relayer") as found:
+        async with client_of(app, signer_of(managed)) as client:
+            await client.post("/v1/remember", json=body, headers={"x-request-id": "request-one"})
+            await client.get("/v1/memories/none", headers={"x-request-id": "request-two"})
+    events = [(line.get("event"), line.get("request_id")) for line in found]
+    assert ("http.request", "request-one") in events
+    assert ("http.request", "request-two") in events
+    queued = [line for line in found if line.get("event") == "jobs.queued"]
+    assert [(line["kind"], line["request_id"]) for line in queued] == [("embed", "request-one")]
+    assert isinstance(queued[0]["job_id"], int)
+    routes = {line["route"] for line in found if line.get("event") == "http.request"}
+    assert routes == {"/v1/remember", "/v1/memories/{memory_id}"}
+    assert context.REQUEST.get() is None, "nothing of it is left behind"
+
+
+async def test_a_bug_has_the_id_that_its_answer_has(
+    app: ASGIApp, storage: Storage, managed: NewKey
+) -> None:
+    await storage.database.execute("ALTER TABLE namespaces RENAME TO hidden")
+    with lines("relayer.http") as found:
+        async with client_of(app, signer_of(managed)) as client:
+            answer = await client.get("/v1/namespaces")
+    [bug] = [line for line in found if line["event"] == "http.bug"]
+    assert bug["request_id"] == answer.json()["request_id"] == answer.headers["x-request-id"]
+    assert set(bug["exception"]) == {"type", "at"}
+
+
+@dataclass(frozen=True)
+class _Job:
+    id: int
+
+
+async def test_what_a_job_says_has_its_number() -> None:
+    async def work(_: _Job) -> None:
+        logging.getLogger("relayer.jobs").info("at work", extra={"event": "jobs.tried"})
+
+    with lines("relayer.jobs") as found:
+        await observed("embed", work, put_back=TimeoutError)(_Job(41))
+        logging.getLogger("relayer.jobs").info("afterwards", extra={"event": "jobs.tried"})
+    first, run, after = found
+    assert (first["job_id"], run["job_id"]) == (41, 41)
+    assert (run["event"], run["kind"], run["outcome"]) == ("jobs.run", "embed", "done")
+    assert "job_id" not in after
