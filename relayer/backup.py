@@ -14,17 +14,18 @@ import asyncio
 import hashlib
 import json
 import os
+import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
 from relayer import __version__
 from relayer.clock import Clock, rfc3339
-from relayer.database.migrate import head, revision
+from relayer.database.migrate import has_tables, head
 from relayer.identity import load_identity, refuse_interrupted
 from relayer.postgres.dump import dump, load
 from relayer.settings import Settings
-from relayer.storage import as_found, database_server, key_path, opened
+from relayer.storage import Storage, as_found, database_server, key_path, opened
 
 DUMP_FILE: Final = "database.dump"
 MANIFEST_FILE: Final = "backup.json"
@@ -85,18 +86,26 @@ async def create(settings: Settings, folder: Path, clock: Clock) -> Manifest:
             os.makedirs(folder, mode=0o700)
         except OSError as error:
             raise BackupError(f"cannot make {folder}: {error.strerror}") from None
-        began = clock()
-        await dump(storage.connect_args, folder / DUMP_FILE)
-        manifest = Manifest(
-            format=FORMAT,
-            release=__version__,
-            schema=head(),
-            relayer_key=storage.identity.public_key.hex(),
-            blobs_inside=settings.blob_store == "postgres",
-            created_at=str(rfc3339(began)),
-            bytes=(folder / DUMP_FILE).stat().st_size,
-            sha256=await asyncio.to_thread(_sha256, folder / DUMP_FILE),
-        )
+        try:
+            return await _fill(folder, settings, storage, clock)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)  # so that the same line can be typed again
+            raise
+
+
+async def _fill(folder: Path, settings: Settings, storage: Storage, clock: Clock) -> Manifest:
+    began = clock()
+    await dump(storage.connect_args, folder / DUMP_FILE)
+    manifest = Manifest(
+        format=FORMAT,
+        release=__version__,
+        schema=head(),
+        relayer_key=storage.identity.public_key.hex(),
+        blobs_inside=_has_blobs_inside(settings),
+        created_at=str(rfc3339(began)),
+        bytes=(folder / DUMP_FILE).stat().st_size,
+        sha256=await asyncio.to_thread(_sha256, folder / DUMP_FILE),
+    )
     _write_durably(folder / MANIFEST_FILE, json.dumps(manifest.as_json(), indent=1) + "\n")
     return manifest
 
@@ -110,18 +119,26 @@ async def restore(
 
     Raises:
         BackupError: the backup is not whole or of a later release, the key is not there or, unless
-            `other_key`, not the same, or the database holds something.
+            `other_key`, not the same, the settings name another place for the blobs than they
+            are in, or the database holds something.
     """
     manifest = await asyncio.to_thread(Manifest.read, folder)
     if manifest.schema > head():
         raise BackupError(f"It was made by a later release ({manifest.release}): install that.")
+    if manifest.blobs_inside is not _has_blobs_inside(settings):
+        place = "the database" if manifest.blobs_inside else "a folder or bucket"
+        raise BackupError(f"Its blobs are in {place}: let RELAYER_BLOB_STORE name that.")
     _require_key(settings, manifest, other_key=other_key)
     async with database_server(settings) as connect_args:
-        if await revision(connect_args) is not None:
-            raise BackupError("The database holds a relayer already: name an empty one.")
+        if await has_tables(connect_args):
+            raise BackupError("The database holds tables already: name an empty one.")
         await load(connect_args, folder / DUMP_FILE)
     async with opened(settings, clock):
         return manifest
+
+
+def _has_blobs_inside(settings: Settings) -> bool:
+    return settings.blob_store == "postgres"
 
 
 def _require_key(settings: Settings, manifest: Manifest, *, other_key: bool) -> None:

@@ -11,6 +11,7 @@ Not here: what is counted (`telemetry.instruments`), who may see it (`routes/met
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,11 +27,11 @@ from relayer.lately import Lately
 from relayer.readiness import Readiness
 from relayer.telemetry import instruments
 from relayer.telemetry.pending import settle
+from relayer.telemetry.room import SEVERAL
 
 KEPT_S: Final = 5.0
 DEADLINE_S: Final = 3.0
 PUBLISHED_S: Final = 5.0
-SEVERAL: Final = "PROMETHEUS_MULTIPROC_DIR"  # set in workers alone
 
 
 @dataclass(frozen=True)
@@ -125,11 +126,12 @@ class Exposition:
         """Add up what this process noted, and set its gauges."""
         settle()
         load = self._database.load()
-        instruments.CONNECTIONS_OPEN.set(load.open)
-        instruments.CONNECTIONS_IN_USE.set(load.in_use)
-        instruments.CONNECTIONS_WAITED_FOR.set(load.waited_for)
-        instruments.CONNECTIONS_MAX.set(load.max)
-        instruments.INDEX_BYTES.set(self._index_bytes())
+        with suppress(OSError):  # as with notes
+            instruments.CONNECTIONS_OPEN.set(load.open)
+            instruments.CONNECTIONS_IN_USE.set(load.in_use)
+            instruments.CONNECTIONS_WAITED_FOR.set(load.waited_for)
+            instruments.CONNECTIONS_MAX.set(load.max)
+            instruments.INDEX_BYTES.set(self._index_bytes())
 
     async def keep_published(self) -> None:
         """Set them every few seconds, for the worker that is asked may be another one."""

@@ -64,7 +64,8 @@ RESUME_MAX: Final = 1_000
 RESUMING_MAX: Final = 64  # requests whose keys are being made use of
 HOUSEKEEPING_S: Final = 60
 RECONNECT_S: Final = 1.0
-AWAY_S: Final = 30.0  # without a connection, before nobody may rely on jobs
+STEADY_S: Final = 3.0  # with a connection, before jobs count as taken
+AWAY_S: Final = 30.0  # without that, before nobody may rely on jobs
 HEARTBEAT_S: Final = 10
 POLL_S: Final = 1  # how late a job that was put back is noticed; new ones announce themselves
 PUT_BACK_S: Final = 0.5
@@ -145,16 +146,22 @@ class Worker:
                 connection = await asyncpg.connect(
                     **self._connect_args, command_timeout=STATEMENT_TIMEOUT_S
                 )
-                self._away_since_s = None
+                # A queue that cannot be read ends the work at once, connected or not.
+                steady = asyncio.get_running_loop().call_later(STEADY_S, self._is_back)
                 try:
                     await self._work_on(connection)
                 finally:
-                    self._away_since_s = time.monotonic()
+                    steady.cancel()
+                    if self._away_since_s is None:
+                        self._away_since_s = time.monotonic()
                     connection.terminate()
             except Exception as error:
                 # A worker that ended silently would leave every memory without its vector.
                 _note("worker begins again", "jobs.reconnect", error)
                 await asyncio.sleep(RECONNECT_S)
+
+    def _is_back(self) -> None:
+        self._away_since_s = None
 
     async def _work_on(self, connection: asyncpg.Connection) -> None:
         self._manager = QueueManager(Queries(AsyncpgDriver(connection)))

@@ -31,6 +31,28 @@ _NOBODY: Final = AccountId(bytes(32))
 CHECKS: Final = ("database", "schema", "store", "disk", "jobs")
 
 
+class Room:
+    """Whether every folder can be written to and has so much room left, told in time."""
+
+    def __init__(self, folders: Sequence[Path], bytes_min: int, deadline_s: float) -> None:
+        self._folders = folders
+        self._bytes_min = bytes_min
+        self._deadline_s = deadline_s
+        self._looking: asyncio.Task[bool] | None = None
+
+    async def __call__(self) -> bool:
+        """Whether it is so; not, when the disk does not say."""
+        if self._looking is None:
+            look = asyncio.to_thread(_have_room, self._folders, self._bytes_min)
+            self._looking = asyncio.create_task(look)
+        # A disk that hangs keeps its thread: another one would only hang beside it.
+        done, _ = await asyncio.wait({self._looking}, timeout=self._deadline_s)
+        if not done:
+            return False
+        looked, self._looking = self._looking, None
+        return looked.result()
+
+
 class Readiness:
     """Looks at the write path of one process."""
 
@@ -47,9 +69,8 @@ class Readiness:
         """`works` says whether this process takes jobs."""
         self._database = database
         self._blobs = beneath(blobs)
-        self._folders = _folders(settings)
         self._works = works
-        self._disk_bytes_min = disk_bytes_min
+        self._has_room = Room(_folders(settings), disk_bytes_min, deadline_s)
         self._deadline_s = deadline_s
         self._needed = ""
         self._looked = Lately(self._look, kept_s=KEPT_S)
@@ -67,7 +88,7 @@ class Readiness:
         (database, schema), store, disk = await asyncio.gather(
             self._ask_database(),
             self._store_answers() if not self._blobs.transactional else _true(),
-            asyncio.to_thread(_have_room, self._folders, self._disk_bytes_min),
+            self._has_room(),
         )
         found = (database, schema, store, disk, self._works())
         return dict(zip(CHECKS, found, strict=True))

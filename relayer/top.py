@@ -193,13 +193,18 @@ def _plain(text: str) -> str:
 
 
 def as_lines(told: Mapping[str, Any], *, title: str) -> list[str]:
-    """Figures for a person."""
+    """Figures for a person; what must be seen comes first, for a terminal may be low."""
     window = "since it began" if told["seconds"] is None else f"in {told['seconds']:.1f} s"
     bad = [name for name, ok in told["checks"].items() if not ok]
     ready = "takes writes" if told["write_ready"] else f"TAKES NO WRITES: {', '.join(bad)}"
     pool = told["connections"]
     return [
         f"{_plain(title)}  {ready}  {told['in_progress']} under way  ({window})",
+        f"connections  {pool['in_use']} at work, {pool['open']} open of {pool['max']},"
+        f" {pool['waited_for']} waited for",
+        "caches       "
+        + _pairs((c["cache"], f"{c['hit_share']:.0%}") for c in told["caches"] if c["lookups"]),
+        "refused      " + _pairs(told["rejected"].items()),
         "",
         _row("requests", "count", "/s", "p50 ms", "p95 ms", "5xx"),
         *(_timed_row(r["group"], r, r["errors"]) for r in told["requests"]),
@@ -212,12 +217,6 @@ def as_lines(told: Mapping[str, Any], *, title: str) -> list[str]:
         "",
         _row("jobs", "queued", "picked", "failed", "oldest s"),
         *(_job_row(j) for j in told["jobs"] if any(v for k, v in j.items() if k != "kind")),
-        "",
-        f"connections  {pool['in_use']} at work, {pool['open']} open of {pool['max']},"
-        f" {pool['waited_for']} waited for",
-        "caches       "
-        + _pairs((c["cache"], f"{c['hit_share']:.0%}") for c in told["caches"] if c["lookups"]),
-        "refused      " + _pairs(told["rejected"].items()),
     ]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from relayer import jobs
 from relayer.database import queue
 from relayer.embedding.embedders import Embedder
 from relayer.errors import NotAllowed
@@ -19,6 +20,7 @@ from relayer.record import Draft
 from relayer.sealed.unlock import HOLD_S_MAX
 from tests.conftest import BenchMaker
 from tests.embeddings_server import EmbeddingsServer
+from tests.life import WAIT_S_MAX
 from tests.openai_server import API_KEY, CHAT_MODEL, openai_server
 from tests.services import OTHER, TEAM, Bench, random_text
 from tests.test_analysis import AWAY, analyze
@@ -226,6 +228,29 @@ async def test_a_long_reindexing_lets_others_go_first(hybrid: Bench) -> None:
         await hybrid.until(JOBS, 0)
     taken = "SELECT count(*) FROM pgqueuer_log WHERE status = 'picked' AND entrypoint = 'reindex'"
     assert await hybrid.value(taken) > 2, "it was put back, and taken again"
+
+
+async def test_a_worker_whose_queue_cannot_be_read_never_counts_as_one_that_works(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It connects each time, and ends at once; once it stays at work, it counts."""
+    worker = bench.services.worker
+    for name, value in (("AWAY_S", 0.0), ("RECONNECT_S", 0.01), ("STEADY_S", WAIT_S_MAX)):
+        monkeypatch.setattr(jobs, name, value)
+    await bench.sql("ALTER TABLE pgqueuer RENAME TO hidden")
+    caplog.set_level("WARNING", "relayer.jobs")
+
+    def failures() -> int:
+        return [r.__dict__.get("event") for r in caplog.records].count("jobs.reconnect")
+
+    async with bench.working(), asyncio.timeout(WAIT_S_MAX):
+        while (failed := failures()) < 5:
+            assert failed == 0 or not worker.works()
+            await asyncio.sleep(0.001)
+        monkeypatch.setattr(jobs, "STEADY_S", 0.05)
+        await bench.sql("ALTER TABLE hidden RENAME TO pgqueuer")
+        while not worker.works():
+            await asyncio.sleep(0.01)
 
 
 FAILED = "SELECT count(*) FROM pgqueuer WHERE status = 'failed'"

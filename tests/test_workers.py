@@ -38,7 +38,7 @@ def workers_of(relayer: RunningRelayer) -> set[int]:
     found = set()
     for child, command in commands.items():
         with suppress(OSError):
-            if b"relayer.workers.worker" in command.read_bytes():
+            if b"relayer.workers" in command.read_bytes():
                 found.add(child)
     return found
 

@@ -4,6 +4,7 @@ set -eu
 cd "$(dirname "$0")"
 umask 077
 mkdir -p secrets
+chmod 700 secrets
 
 drawn() {
 	od -An -N32 -tx1 /dev/urandom | tr -d ' \n'

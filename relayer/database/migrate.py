@@ -24,6 +24,16 @@ LOCK: Final = 7236411
 
 
 _BACKEND: Final = "SELECT pg_backend_pid()"
+# Whether anybody has made a table, view or sequence; those of extensions do not count.
+_HAS_TABLES: Final = """
+SELECT EXISTS (
+  SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S')
+    AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
+    AND NOT EXISTS (
+      SELECT FROM pg_depend d
+      WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'))
+"""
 
 
 async def migrate(connect_args: dict[str, Any]) -> None:
@@ -134,6 +144,20 @@ async def revision(connect_args: dict[str, Any]) -> str | None:
     connection = await _connected(connect_args)
     try:
         return await _revision_of(connection)
+    finally:
+        await connection.close()
+
+
+async def has_tables(connect_args: dict[str, Any]) -> bool:
+    """Whether a database holds anything of anybody's, a relayer or not.
+
+    Raises:
+        Unavailable: nobody answers.
+        PostgresError: it does not let us in.
+    """
+    connection = await _connected(connect_args)
+    try:
+        return bool(await connection.fetchval(_HAS_TABLES))
     finally:
         await connection.close()
 

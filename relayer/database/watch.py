@@ -1,11 +1,18 @@
 """Statements that look at the database as a whole, for its operator; they change nothing.
 
 Not here: what is made of it (`relayer.readiness`, `relayer.exposition`).
+
+- A database that cannot be looked at is `Unavailable`, whatever it says; so is one without tables.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
+import asyncpg
+
 from relayer.database.pool import Database, Row
+from relayer.errors import Unavailable
 
 # Whether a write would be taken now, and the schema's number.
 _STATE: Final = """
@@ -25,20 +32,32 @@ SELECT (SELECT count(*) FROM blob_outbox WHERE due_at <= now()) AS deletions,
 """
 
 
+@contextmanager
+def _looked_at() -> Iterator[None]:
+    try:
+        yield
+    except asyncpg.PostgresError:
+        said = "The database cannot be looked at."
+        raise Unavailable(said, code="database.unavailable") from None
+
+
 async def state(database: Database) -> tuple[bool, str | None]:
     """Whether the database takes writes now, and its schema's number."""
-    row = await database.fetchrow(_STATE)
+    with _looked_at():
+        row = await database.fetchrow(_STATE)
     assert row is not None
     return bool(row["writable"]), row["revision"]
 
 
 async def jobs(database: Database) -> list[Row]:
     """(kind, state, number, oldest_s) of the jobs there are; `oldest_s` is an age in seconds."""
-    return await database.fetch(_JOBS)
+    with _looked_at():
+        return await database.fetch(_JOBS)
 
 
 async def waiting(database: Database) -> dict[str, int]:
     """How many deletions are due outside, and events noted for webhooks."""
-    row = await database.fetchrow(_WAITING)
+    with _looked_at():
+        row = await database.fetchrow(_WAITING)
     assert row is not None
     return dict(row)

@@ -166,17 +166,17 @@ def looked_up(cache: Cache, found: int, of: int = 1) -> None:
 
 def rejected(cause: Rejection) -> None:
     """Count a refused request."""
-    _REJECTIONS[cause].inc()
+    note(_REJECTIONS[cause].inc)
 
 
 def embedding_failed(cause: str) -> None:
     """Count a call of the embedding model that failed, by the words of its failure."""
-    _EMBEDDING_FAILURES.labels(_upstream_cause(cause)).inc()
+    note(_EMBEDDING_FAILURES.labels(_upstream_cause(cause)).inc)
 
 
 def llm_failed(cause: str) -> None:
     """Count a call of the language model that failed, by the words of its failure."""
-    _LLM_FAILURES.labels(_upstream_cause(cause)).inc()
+    note(_LLM_FAILURES.labels(_upstream_cause(cause)).inc)
 
 
 def _upstream_cause(words: str) -> str:

@@ -1,11 +1,12 @@
 """Counts that are noted first and added up later: on a hot path, a note costs a tenth of a count.
 
-Not here: what is counted (`instruments.py`), who asks for the sums (`exposition.py`).
+Not here: what is counted (`instruments.py`), who asks for the sums (`exposition.py`), that a full
+disk ends no worker (`room.py`).
 
 - Whoever reads the instruments settles first; otherwise notes are settled when there are many.
 - A count reads code and memory that a request has nothing else to do with; hundreds in a row do so
   once.
-- What cannot be counted, for the disk that workers share counts on is full, fails nobody's request.
+- A count that the disk which workers share counts on refuses fails nobody's request.
 """
 
 from collections.abc import Callable

@@ -4,6 +4,7 @@ Not here: what else is counted (`instruments.py`), who may see it (`routes/metri
 
 - Names and labels are the exporter's own. Building its request and looking its labels up took as
   long as the framework takes for a whole bare request.
+- A request that ends without an answer from below, as at its deadline, counts as 503.
 """
 
 import time
@@ -15,6 +16,7 @@ from litestar.types import Message, Receive, Scope, Send
 from relayer.telemetry.pending import note
 
 SERIES_MAX: Final = 4_096  # of routes, methods and statuses; far more than there are
+UNANSWERED: Final = 503
 _APP: Final = "memrelay"
 _METHODS: Final = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS".split())
 
@@ -30,7 +32,7 @@ class RequestCounts(PrometheusMiddleware):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on and count it."""
         method, route = known_method(scope), str(scope.get("path_template", ""))
-        began_s, took_s, status = time.perf_counter(), 0.0, 200
+        began_s, took_s, status = time.perf_counter(), 0.0, 0
 
         async def watched(message: Message) -> None:
             nonlocal status, took_s
@@ -46,6 +48,8 @@ class RequestCounts(PrometheusMiddleware):
             await self.app(scope, receive, watched)
         finally:
             note(under_way.dec)
+            status = status or UNANSWERED
+            took_s = took_s or time.perf_counter() - began_s
             count, duration = self._series.get((method, route, status)) or self._new(
                 method, route, status
             )

@@ -12,6 +12,7 @@ Not here: durations as metrics (`instruments.py`), where a stage begins and ends
 import asyncio
 import logging
 import os
+import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Final
@@ -22,8 +23,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("relayer.telemetry")
 
+LAST: Final = "last spans"
+LAST_S: Final = 5.0  # for sending the last spans; what a collector does not take then is lost
+SEND_S: Final = 2.0  # for sending some, unless a variable says otherwise
 SERVICE: Final = "memrelay-relayer"
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_TIMEOUTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
 _tracer: "Tracer | None" = None
 
 
@@ -45,7 +50,10 @@ async def traced(provider: "TracerProvider") -> AsyncIterator[None]:
         yield
     finally:
         _tracer = None
-        await asyncio.to_thread(provider.shutdown)  # it may wait for its collector
+        # It may wait for its collector, and what comes after it (the database) may not.
+        last = threading.Thread(target=provider.shutdown, name=LAST, daemon=True)
+        last.start()
+        await asyncio.to_thread(last.join, LAST_S)
 
 
 @asynccontextmanager
@@ -81,9 +89,10 @@ def _exporting() -> "TracerProvider | None":
         log.warning("traces need the extra otel", extra={"event": "tracing.missing"})
         return None
     named = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": SERVICE}
+    timeout_s = None if any(os.environ.get(name) for name in _TIMEOUTS) else SEND_S
     # The process may not outlive its provider: `traced` shuts it down.
     provider = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(timeout=timeout_s)))
     return provider
 
 

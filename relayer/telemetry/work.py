@@ -3,15 +3,17 @@
 Not here: the jobs (`jobs.py`).
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar, get_args
 
 from relayer.telemetry import tracing
 from relayer.telemetry.context import JOB
 from relayer.telemetry.instruments import JOB_SECONDS, Outcome
+from relayer.telemetry.pending import note
 
 log = logging.getLogger("relayer.jobs")
 
@@ -26,7 +28,11 @@ Handler = Callable[[J], Awaitable[None]]
 
 
 def observed(kind: str, work: Handler[J], *, put_back: type[Exception]) -> Handler[J]:
-    """The handler, whose every run is counted and said; `put_back` is what it raises for later."""
+    """The handler, whose every run is counted and said; `put_back` is what it raises for later.
+
+    A run that is cancelled is for later, too: its process ends, and another takes the job.
+    """
+    seconds: Final = {outcome: JOB_SECONDS.labels(kind, outcome) for outcome in get_args(Outcome)}
 
     async def run(job: J) -> None:
         token = JOB.set(job.id)
@@ -36,12 +42,12 @@ def observed(kind: str, work: Handler[J], *, put_back: type[Exception]) -> Handl
             with tracing.span(f"job {kind}", **{"memrelay.job_id": job.id}) or nullcontext():
                 await work(job)
             outcome = "done"
-        except put_back:
+        except (put_back, asyncio.CancelledError):
             outcome = "later"
             raise
         finally:
             took_s = time.perf_counter() - began_s
-            JOB_SECONDS.labels(kind, outcome).observe(took_s)
+            note(seconds[outcome].observe, took_s)
             said = {"event": "jobs.run", "kind": kind, "outcome": outcome}
             log.info("job", extra=said | {"ms": round(1000 * took_s, 1)})
             JOB.reset(token)

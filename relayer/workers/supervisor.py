@@ -37,12 +37,13 @@ from relayer.running import announced
 from relayer.serve import GRACE_S, LEAVE_S, bound, end_on_signals, url_of
 from relayer.settings import Settings, SettingsError
 from relayer.storage import Storage, opened
+from relayer.telemetry.room import SEVERAL
 from relayer.unlocking import MadeKeys
 from relayer.workers.lines import LEAVE, READY, keys_line, settings_line
 
 log = logging.getLogger("relayer.workers")
 
-PROGRAM: Final = ("-P", "-m", "relayer.workers.worker")  # a worker's, as Python's arguments
+PROGRAM: Final = ("-P", "-m", "relayer.workers")  # a worker's, as Python's arguments
 PAUSE_S: Final = 0.5  # before a worker that ended has a successor; twice as long each time
 PAUSE_S_MAX: Final = 30.0
 STEADY_S: Final = 60.0  # a worker that lived for so long did not end over its start
@@ -305,7 +306,7 @@ class Crew:
                 pass_fds=numbers,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # a terminal's Ctrl-C reaches the supervisor alone
-                env=os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(self._metrics)},
+                env=os.environ | {SEVERAL: str(self._metrics)},
             )
         reader, line = await asyncio.open_unix_connection(sock=ours)
         return reader, _Worker(process, line, began_s)

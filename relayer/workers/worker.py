@@ -1,6 +1,6 @@
-"""One of several serving processes: `python -m relayer.workers.worker LINE SOCKET…`, by number.
+"""One of several serving processes, which gets a line to its supervisor and sockets, by number.
 
-Not here: who starts it (`supervisor.py`).
+Not here: its first step (`__main__.py`), who starts it (`supervisor.py`).
 
 - It ends when its supervisor does, however that one ends: the kernel closes the line between them.
   A thread of its own hears that, so a process whose loop is stuck ends as well.
@@ -8,6 +8,7 @@ Not here: who starts it (`supervisor.py`).
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import sys
@@ -26,8 +27,11 @@ from relayer.process import forbid_core_files
 from relayer.serve import GRACE_S, Ending, attend, end_on_signals
 from relayer.settings import Settings, SettingsError
 from relayer.storage import opened
+from relayer.telemetry.room import SEVERAL
 from relayer.unlocking import HandedKeys
 from relayer.workers.lines import LEAVE, READY, heard, read_keys, read_settings
+
+log = logging.getLogger("relayer.workers")
 
 END_S: Final = 2 * GRACE_S  # a process that has not ended by then will not by itself
 
@@ -43,6 +47,8 @@ def main() -> None:
         settings = read_settings(next(told))
         keys = HandedKeys(read_keys(next(told)))
         configure(settings.log_level)
+        if SEVERAL not in os.environ:
+            log.warning("no room to share counts", extra={"event": "workers.counts_alone"})
         listener = _Listener(line, told, keys)
         held.callback(listener.end)
         try:
@@ -105,7 +111,3 @@ class _Listener:
 def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
     with contextlib.suppress(RuntimeError):  # the loop has ended
         loop.call_soon_threadsafe(call)
-
-
-if __name__ == "__main__":
-    main()

@@ -374,8 +374,9 @@ async def test_namespaces_asked_one_by_one_keep_order_and_budget(
     assert len(await recalled(None)) == 3
     first, second, third = [memory.tokens or 0 for memory in everything]
     assert min(first, second, third) > 0
-    assert await recalled(first + second) == everything[:2]
-    assert await recalled(first) == everything[:1]
+    ids = [memory.id for memory in everything]  # scores may differ in their last digits
+    assert [memory.id for memory in await recalled(first + second)] == ids[:2]
+    assert [memory.id for memory in await recalled(first)] == ids[:1]
     fitting = await recalled(first - 1)
     assert fitting
     assert sum(memory.tokens or 0 for memory in fitting) < first

@@ -163,13 +163,13 @@ def test_a_reload_replaces_the_workers(machine: Machine, machine_port: int, tmp_
     url = f"http://127.0.0.1:{machine_port}"
     until(lambda: answers(url), "the service serves")
     main = machine.run("systemctl", "show", "--value", "--property", "MainPID", UNIT)
-    before = set(machine.run("pgrep", "-P", main, "-f", "relayer.workers.worker").split())
+    before = set(machine.run("pgrep", "-P", main, "-f", "relayer.workers").split())
     assert len(before) == 2
     machine.run("systemctl", "reload", UNIT)
 
     def replaced() -> bool:
         assert answers(url)
-        now = set(machine.run("pgrep", "-P", main, "-f", "relayer.workers.worker").split())
+        now = set(machine.run("pgrep", "-P", main, "-f", "relayer.workers").split())
         return len(now) == 2 and not now & before
 
     until(replaced, "two others serve")

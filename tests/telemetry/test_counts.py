@@ -8,6 +8,7 @@ import dataclasses
 import uuid
 from contextlib import nullcontext
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -35,6 +36,7 @@ from tests.services import TEAM, Bench
 from tests.telemetry.reading import Scrape, counted, grown, read
 
 LOOKUPS = "memrelay_cache_lookups_total"
+NEVER_RUN = ("kind", "never run")
 
 
 # Caches
@@ -193,6 +195,16 @@ async def test_a_database_that_is_away_leaves_out_what_it_would_say(
     assert "memrelay_stage_duration_seconds_count" in shown.names
 
 
+async def test_a_database_without_a_queue_leaves_out_the_same(
+    database: Database, settings: Settings
+) -> None:
+    await database.execute("ALTER TABLE pgqueuer RENAME TO hidden")
+    exposition = Exposition(database=database, readiness=ready_on(database, settings))
+    shown = read((await exposition.text()).decode())
+    assert not {"memrelay_jobs", "memrelay_backlog"} & shown.names
+    assert "memrelay_check_ok" in shown.names
+
+
 async def test_deletions_that_are_due_and_events_for_webhooks_are_levels(
     make_bench: BenchMaker, settings: Settings, tmp_path: Path
 ) -> None:
@@ -273,19 +285,34 @@ class _Job:
 
 @pytest.mark.parametrize(
     ("error", "outcome"),
-    [(None, "done"), (TimeoutError(), "later"), (ValueError("zq"), "failed")],
+    [
+        *[(None, "done"), (TimeoutError(), "later"), (ValueError("zq"), "failed")],
+        (asyncio.CancelledError(), "later"),  # its process ends
+    ],
 )
 async def test_a_run_of_a_job_is_counted_by_its_outcome(
-    error: Exception | None, outcome: str
+    error: BaseException | None, outcome: str
 ) -> None:
     async def work(_: _Job) -> None:
         if error is not None:
             raise error
 
+    run = observed("of a test", work, put_back=TimeoutError)
     before = counted()
-    run = observed("embed", work, put_back=TimeoutError)
     with nullcontext() if error is None else pytest.raises(type(error)):
         await run(_Job(7))
     name = "memrelay_job_duration_seconds_count"
-    assert grown(before, name, kind="embed", outcome=outcome) == 1
-    assert grown(before, name) == 1
+    assert grown(before, name, kind="of a test", outcome=outcome) == 1
+    assert grown(before, name, kind="of a test") == 1
+
+
+def test_a_kind_of_job_has_its_series_before_the_first_run() -> None:
+    """Else the first failure is no increase."""
+
+    async def work(_: _Job) -> None:
+        pass
+
+    observed("never run", work, put_back=TimeoutError)
+    name = "memrelay_job_duration_seconds_count"
+    found = {dict(k)["outcome"] for n, k in counted().values if n == name and NEVER_RUN in k}
+    assert found == set(get_args(instruments.Outcome))

@@ -5,6 +5,7 @@ marked strings of a whole life (`test_secrecy.py`), several workers (`test_worke
 """
 
 import ast
+import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ from relayer.settings import Settings
 from relayer.storage import Storage
 from relayer.telemetry import instruments
 from relayer.telemetry.rejections import cause_of
+from relayer.telemetry.requests import request_counts
 from tests.signing import client_of, signed_headers, signer_of
 from tests.telemetry.reading import counted, grown, scrape
 
@@ -191,6 +193,25 @@ async def test_full_windows_closed_doors_and_foreign_rights_are_counted_too(
     assert answers == [200, 429, 403, 403]
     for cause in ("rate_limit", "registration", "unlock"):
         assert grown(before, REJECTED, cause=cause) == 1
+
+
+async def test_a_request_that_is_cut_off_is_no_success() -> None:
+    """Its deadline cancels it before it has answered: it took time, and no 200 was sent."""
+
+    async def cut_off(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    def status(of: str) -> dict[str, str]:
+        return {"path": "/of-a-test", "status_code": of}
+
+    before = counted()
+    counts = request_counts()(cut_off)
+    scope = {"type": "http", "method": "GET", "path_template": "/of-a-test"}
+    with pytest.raises(asyncio.CancelledError):
+        await counts(scope, cut_off, cut_off)
+    assert grown(before, "memrelay_requests_total", **status("503")) == 1
+    assert grown(before, "memrelay_requests_total", **status("200")) == 0
+    assert grown(before, "memrelay_request_duration_seconds_sum", **status("503")) > 0
 
 
 def test_every_failed_check_has_a_word_of_its_own() -> None:

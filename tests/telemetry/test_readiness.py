@@ -5,6 +5,8 @@ Not here: the metrics of it (`test_metrics.py`).
 
 import asyncio
 import dataclasses
+import shutil
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -17,7 +19,7 @@ from relayer.app import build_app
 from relayer.blobs import FolderStore, PostgresStore
 from relayer.database.pool import Database
 from relayer.lately import Lately
-from relayer.readiness import CHECKS, Readiness
+from relayer.readiness import CHECKS, Readiness, Room
 from relayer.settings import Settings
 from relayer.storage import Storage, blobs_on
 from tests.conftest import TestDatabase
@@ -104,6 +106,12 @@ async def test_a_schema_that_is_not_there(database: Database, settings: Settings
     assert await failing(ready(database, settings)) == {"schema"}
 
 
+async def test_a_table_of_schemas_that_is_not_there(database: Database, settings: Settings) -> None:
+    """Not ready, rather than an answer of 500."""
+    await database.execute("ALTER TABLE alembic_version RENAME TO hidden")
+    assert await failing(ready(database, settings)) == {"database", "schema"}
+
+
 async def test_jobs_that_nobody_takes(database: Database, settings: Settings) -> None:
     assert await failing(ready(database, settings, works=lambda: False)) == {"jobs"}
 
@@ -123,6 +131,26 @@ async def test_room_where_this_machine_stores(
     assert await failing(ready(database, near)) == set()
     folder.rmdir()
     assert await failing(ready(database, near, blobs=PostgresStore(database=database))) == {"disk"}
+
+
+async def test_a_disk_that_hangs_is_not_ready_and_holds_one_thread(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answers, asked, usual = threading.Event(), list[Path](), shutil.disk_usage
+
+    def hanging(folder: Path) -> Any:
+        asked.append(folder)
+        assert answers.wait(WAIT_S_MAX)
+        return usual(folder)
+
+    monkeypatch.setattr(shutil, "disk_usage", hanging)
+    hurried = Room([tmp_path], bytes_min=0, deadline_s=0.01)
+    assert [await hurried() for _ in range(3)] == [False] * 3
+    answers.set()
+    async with asyncio.timeout(WAIT_S_MAX):
+        while not await hurried():
+            pass
+    assert asked == [tmp_path]
 
 
 async def test_an_outside_store_that_cannot_be_read(

@@ -122,6 +122,12 @@ def test_lines_say_what_is_not_ready() -> None:
     assert "TAKES NO WRITES: store" in as_lines(told, title="x")[0]
 
 
+def test_what_must_be_seen_is_above_what_a_low_terminal_cuts_off() -> None:
+    told = Figures(parse(requests(30, 20, 2), 0.0), None).as_json()
+    first = [line.split()[0] for line in as_lines(told, title="x")[1:4]]
+    assert first == ["connections", "caches", "refused"]
+
+
 # The command
 
 

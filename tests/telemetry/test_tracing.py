@@ -3,15 +3,17 @@
 Not here: a real process and a collector (`test_whole.py`).
 """
 
+import asyncio
 import logging
 import sys
+import threading
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -22,6 +24,7 @@ from relayer.settings import Settings
 from relayer.storage import Storage
 from relayer.telemetry import tracing
 from relayer.telemetry.work import observed
+from tests.life import WAIT_S_MAX
 from tests.signing import client_of, signer_of
 
 COLLECTOR = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -118,10 +121,31 @@ async def test_a_job(spans: InMemorySpanExporter) -> None:
         raise ValueError(f"zq{uuid.uuid4()}")
 
     with pytest.raises(ValueError, match="zq"):
-        await observed("embed", work, put_back=TimeoutError)(_Job(41))
-    span = named(spans, "job embed")
+        await observed("of a test", work, put_back=TimeoutError)(_Job(41))
+    span = named(spans, "job of a test")  # others' tasks may have real ones
     assert dict(span.attributes or {}) == {"memrelay.job_id": 41}
     assert "zq" not in span.to_json()
+
+
+async def test_a_collector_that_stays_silent_holds_up_no_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What comes after the last spans goes on while they still wait."""
+    taken = threading.Event()
+
+    class Silent(SpanProcessor):
+        def shutdown(self) -> None:
+            taken.wait(WAIT_S_MAX)
+
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(Silent())
+    monkeypatch.setattr(tracing, "LAST_S", 0.01)
+    async with tracing.traced(provider):
+        pass
+    [last] = [thread for thread in threading.enumerate() if thread.name == tracing.LAST]
+    assert last.is_alive()
+    taken.set()
+    await asyncio.to_thread(last.join)
 
 
 async def test_without_a_collector_there_is_no_span() -> None:
