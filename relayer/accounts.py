@@ -10,7 +10,8 @@ Not here: keys themselves (`custody.py`), request checks (`checks.py`), SQL (`da
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
@@ -18,6 +19,7 @@ import msgspec
 from relayer.access import STRENGTH, Access
 from relayer.clock import Clock, to_ms
 from relayer.database import accounts as statements
+from relayer.database.batches import Batches
 from relayer.database.pool import Connection, Database, Row, UniqueViolation
 from relayer.errors import BadRequest, Conflict, Corrupted, NotFound
 from relayer.outbox import Outbox
@@ -44,6 +46,14 @@ from relayer.telemetry.instruments import looked_up
 CHAINS_MAX: Final = 10_000
 
 
+@dataclass(frozen=True)
+class LookUp:
+    """An account that is being read: its chain as far as it was known, and its row to come."""
+
+    chain: Chain
+    row: Awaitable[Row | None]
+
+
 class Accounts:
     """Creates accounts, accepts grants and revocations, and tells what a key may do."""
 
@@ -55,10 +65,23 @@ class Accounts:
         self._identity = identity
         self._clock = clock
         self._chains: OrderedDict[AccountId, Chain] = OrderedDict()
+        self._rows = Batches(partial(statements.find_accounts, database))
 
-    async def access(self, account: AccountId, key: PublicKey) -> Access | None:
-        """What the key may do in the account now; None when it holds no live grant."""
-        chain, row = await self._current(account)
+    def look_up(self, account: AccountId) -> LookUp:
+        """Begin to read an account, for `access` beside something else."""
+        # The chain before the row: a grant that commits meanwhile may be in the cache and not in
+        # the row.
+        chain = self._chains.get(account) or Chain(account)
+        return LookUp(chain, self._rows.ask(account))
+
+    async def access(
+        self, account: AccountId, key: PublicKey, begun: LookUp | None = None
+    ) -> Access | None:
+        """What the key may do in the account now; None when it holds no live grant.
+
+        "Now" is when this account's look-up was begun, if one was.
+        """
+        chain, row = await self._current(account, begun)
         now_ms = to_ms(self._clock())
         grants = tuple(g for g in chain.live(key, now_ms) if g.role != "custodian")
         if not grants:
@@ -110,11 +133,10 @@ class Accounts:
             return known
         return (await self._current(account))[0]
 
-    async def _current(self, account: AccountId) -> tuple[Chain, Row]:
+    async def _current(self, account: AccountId, begun: LookUp | None = None) -> tuple[Chain, Row]:
         """The account's verified chain and its row."""
-        # Before the row is read: a grant that commits meanwhile may be in the cache and not in it.
-        chain = self._chains.get(account) or Chain(account)
-        row = await statements.find_account(self._database, account)
+        begun = begun or self.look_up(account)
+        chain, row = begun.chain, await begun.row
         if row is None or row["closed_at"] is not None:
             raise NotFound("No such account.")
         if row["grant_serial"] < row["grant_serial_due"]:

@@ -25,10 +25,10 @@ import logging
 import re
 import time
 import uuid
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from litestar.connection import ASGIConnection
@@ -36,9 +36,10 @@ from litestar.handlers.base import BaseRouteHandler
 
 from relayer import shares, sui
 from relayer.access import Access
-from relayer.accounts import Accounts
+from relayer.accounts import Accounts, LookUp
 from relayer.clock import Clock, to_ms
 from relayer.database import accounts as statements
+from relayer.database.batches import Batches
 from relayer.database.pool import Database
 from relayer.errors import (
     NotAllowed,
@@ -120,22 +121,25 @@ def parse_request(
 
 
 def _single(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
-    """The `x-…` headers, each at most once.
+    """The headers that say who asks, each at most once.
 
     Raises:
         NotAuthenticated: one is repeated, so that two parties could read two requests.
     """
-    named = [(k.decode("latin-1").lower(), v.decode("latin-1")) for k, v in headers]
-    ours = [(k, v) for k, v in named if k.startswith("x-")]
-    if any(n > 1 and k in _SIGNING for k, n in Counter(k for k, _ in ours).items()):
-        raise NotAuthenticated("headers")
-    return dict(ours)
+    named: dict[str, str] = {}
+    for name, value in headers:
+        if (known := _SIGNING.get(name.lower())) is not None:
+            if known in named:
+                raise NotAuthenticated("headers")
+            named[known] = value.decode("latin-1")
+    return named
 
 
-_SIGNING: Final = frozenset(
-    """x-public-key x-signature x-timestamp x-nonce x-account-id x-seal-session
+_SIGNING: Final = {
+    name.encode(): name
+    for name in """x-public-key x-signature x-timestamp x-nonce x-account-id x-seal-session
     x-memrelay-unlock""".split()
-)
+}
 
 
 def check_clock(request: SignedRequest, now: datetime) -> None:
@@ -197,6 +201,7 @@ class Guard:
         self._accounts = accounts
         self._settings = settings
         self._clock = clock
+        self._nonces = Batches(partial(statements.record_nonces, database))
         self._shares = Shares(
             at_once=Limits.requests_at_once_max, waiting_max=Limits.requests_waiting_max
         )
@@ -241,13 +246,17 @@ class Guard:
         founding, weight = bool(handler.opt.get(FOUNDING)), int(handler.opt.get(WEIGHT, 1))
         if founding:
             await self._check_founding(weight, now)
+        # Beside the nonce; what is read counts only if the account turns out to be the key's.
+        named = (
+            None if founding or request.account is None else self._accounts.look_up(request.account)
+        )
         owner = await self._record_nonce(request, now, unregistered=founding)
         check_session(connection.headers.get("x-seal-session"), request.public_key, now)
         if founding:
             self._check_founded(request)
             connection.state.founder = request.public_key
             return
-        access = await self._access(request, owner)
+        access = await self._access(request, owner, named)
         connection.state.access = access
         scope["state"][STATE] = found = await self._count(access.account, access.key, weight, now)
         check_room(found)
@@ -273,13 +282,14 @@ class Guard:
             NotAuthenticated: a replay, or an unknown key.
             Unavailable: the database lost its nonces, and this request is from before.
         """
-        answer = await statements.record_nonce(
-            self._database,
-            public_key=request.public_key,
-            nonce=request.nonce,
-            timestamp_s=request.timestamp_s,
-            expires_at=now + timedelta(seconds=Limits.nonce_life_s),
-            unregistered=unregistered,
+        answer = await self._nonces.ask(
+            statements.Nonce(
+                public_key=request.public_key,
+                nonce=request.nonce,
+                timestamp_s=request.timestamp_s,
+                expires_at=now + timedelta(seconds=Limits.nonce_life_s),
+                unregistered=unregistered,
+            )
         )
         if not answer.intact:
             await statements.restore_nonces(self._database)
@@ -305,12 +315,14 @@ class Guard:
         if request.account not in (None, account_id(request.public_key)):
             raise NotAuthenticated("account")
 
-    async def _access(self, request: SignedRequest, owner: AccountId | None) -> Access:
+    async def _access(
+        self, request: SignedRequest, owner: AccountId | None, named: LookUp | None
+    ) -> Access:
         """Checks 5 and 6."""
         if owner is None or request.account not in (None, owner):
             raise NotAuthenticated("account")
         try:
-            access = await self._accounts.access(owner, request.public_key)
+            access = await self._accounts.access(owner, request.public_key, named)
         except NotFound:
             raise NotAuthenticated("account") from None
         if access is None:

@@ -105,7 +105,7 @@ class Custody:
         self._unlock_keys = unlock_keys or MadeKeys()
         self._opened: OrderedDict[bytes, Unlock] = OrderedDict()
         self._ring = KeyRing()
-        self._roots: OrderedDict[bytes, RootKeys] = OrderedDict()
+        self._roots: OrderedDict[tuple[bytes, ...], RootKeys] = OrderedDict()
 
     def statement(self) -> bytes:
         """The signed `relayer` statement with this process's own unlock keys that live now."""
@@ -176,7 +176,7 @@ class Custody:
         grants = self._accounts.custodian_grants(chain)
         if not grants:
             return None
-        cached = hashlib.blake2b(b"".join(g.signed for g in grants), digest_size=32).digest()
+        cached = tuple(g.signed for g in grants)
         looked_up("roots", cached in self._roots)
         if cached not in self._roots:
             try:

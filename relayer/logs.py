@@ -5,7 +5,6 @@ string, a body, a key, or what an exception says, because that may quote any of 
 stands the id of the request or the job that was worked on, whoever logs.
 """
 
-import json
 import logging
 import re
 import sys
@@ -13,6 +12,8 @@ import threading
 import traceback
 from datetime import UTC, datetime
 from typing import Any, Final
+
+import msgspec
 
 from relayer.telemetry import context
 
@@ -37,7 +38,7 @@ class JsonFormatter(logging.Formatter):
         line |= {k: v for k, v in vars(record).items() if k not in _STANDARD}
         if record.exc_info and record.exc_info[1] is not None:
             line["exception"] = describe(record.exc_info[1])
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return msgspec.json.encode(line, enc_hook=str).decode()
 
 
 def _said(record: logging.LogRecord) -> str:
@@ -63,6 +64,9 @@ def configure(level: str) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("relayer").setLevel(level.upper())
+    # Of what no line shows, nothing is looked up: every request writes one.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None
     sys.unraisablehook = _unraisable  # else Python itself prints what these say
     threading.excepthook = _unraisable
     # pgqueuer logs every exception of a handler at length; `jobs` has said what may be said.

@@ -1,14 +1,16 @@
-"""What every process that holds keys does to itself first.
+"""What every process that holds keys, or serves, does to itself first.
 
 Not here: what it does then (`serve.py`, `__main__.py`).
 """
 
 import ctypes
+import gc
 import resource
 import sys
 from typing import Final
 
 _PR_SET_DUMPABLE: Final = 4
+YOUNG_MAX: Final = 10_000
 
 
 def forbid_core_files() -> None:
@@ -19,3 +21,12 @@ def forbid_core_files() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def collect_rarely() -> None:
+    """Look for cycles among so many new objects at a time.
+
+    Hardly anything of a request outlives it, and hardly anything of it is in a cycle: looked
+    through 700 at a time, as Python does, the rest took a twentieth of a request.
+    """
+    gc.set_threshold(YOUNG_MAX)

@@ -30,6 +30,7 @@ from relayer.record import Memory
 from relayer.redact import redact
 from relayer.resident import evidence as resident
 from relayer.resident.index import ResidentIndex
+from relayer.resident.namespace import Resident
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace, NamespaceKey, PublicKey
 from relayer.sealed.turn import derive_turn
@@ -75,7 +76,7 @@ class Query:
     max_tokens: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: making those would take longer than fusing them
 class Hit:
     """A memory that was found, not yet opened.
 
@@ -129,6 +130,15 @@ class Recalled:
     left_out: int = 0
 
 
+@dataclass(frozen=True)
+class _Ranking:
+    """What was found, best first; whether the search was degraded; where it was held in memory."""
+
+    hits: Sequence[Hit]
+    degraded: bool
+    held: Sequence[Resident]
+
+
 class RecallService:
     """Finds the memories that answer a query, of one account at a time."""
 
@@ -162,27 +172,29 @@ class RecallService:
             caller.access.require(namespace, "reader")
         query = redacted_query(caller, query)
         if query.mode == "keyword_first":
-            hits, degraded = await self._keyword_first(caller, query)
+            ranking = await self._keyword_first(caller, query)
         else:
-            hits, degraded = await self._search(caller, query)
-        found, dropped = await self._opened(caller, hits, query.limit)
+            ranking = await self._search(caller, query)
+        found, dropped = await self._opened(caller, ranking, query.limit)
         if query.max_tokens is None:
-            return Recalled(found, dropped, degraded)
+            return Recalled(found, dropped, ranking.degraded)
         # Counting takes a second for each megabyte, and others are waiting for this loop.
         fitting, tokens = await asyncio.to_thread(self._fitting, found, query.max_tokens)
-        return Recalled(fitting, dropped, degraded, tokens, len(found) - len(fitting))
+        left_out = len(found) - len(fitting)
+        return Recalled(fitting, dropped, ranking.degraded, tokens, left_out)
 
-    async def _keyword_first(self, caller: Caller, query: Query) -> tuple[list[Hit], bool]:
+    async def _keyword_first(self, caller: Caller, query: Query) -> _Ranking:
         """What words find; what meaning finds behind it, if that is too little."""
-        primary, _ = await self._search(caller, replace(query, mode="keyword"))
-        if len(primary) >= query.min_primary_results:
-            return primary, False
-        seen = {hit.seq for hit in primary}
-        further, degraded = await self._search(caller, replace(query, mode="vector"))
-        return primary + [hit for hit in further if hit.seq not in seen], degraded
+        primary = await self._search(caller, replace(query, mode="keyword"))
+        if len(primary.hits) >= query.min_primary_results:
+            return primary
+        seen = {hit.seq for hit in primary.hits}
+        further = await self._search(caller, replace(query, mode="vector"))
+        hits = [*primary.hits, *(hit for hit in further.hits if hit.seq not in seen)]
+        return replace(further, hits=hits)
 
-    async def _search(self, caller: Caller, query: Query) -> tuple[list[Hit], bool]:
-        """Everything found and relevant enough, best first, and whether the search was degraded."""
+    async def _search(self, caller: Caller, query: Query) -> _Ranking:
+        """Everything found and relevant enough."""
         keys = await self._keys(caller, query.namespaces)
         now = query.as_of or self._clock()
         numbers = sorted({number for number, _ in keys})
@@ -191,7 +203,7 @@ class RecallService:
         try:
             # The model runs beside this thread, once it was given the time to begin.
             await asyncio.wait({embedding}, timeout=HEAD_START_S)
-            terms = _terms(query)
+            terms, known = _terms(query), self._known(caller, query, numbers)
             scopes = [_scope(number, key, query, terms) for number, key in keys]
             # The caller's own formula has no place for a preference.
             spans = periods(query.text, now) if query.leg_weights is None else ()
@@ -202,18 +214,16 @@ class RecallService:
             replace(scope, embeddings=_turned(key, vectors))
             for scope, (_, key) in zip(scopes, keys, strict=True)
         ]
-        evidence = await self._gather(caller.access, scopes, query, terms.query_words)
-        fused = fusion.fused(
-            evidence, query.leg_weights, known=1.0 if query.mode == "vector" else vectors.known
-        )
+        evidence, held = await self._gather(caller.access, scopes, query, terms.query_words)
+        fused = fusion.fused(evidence, query.leg_weights, known=known)
         hits = _hits(evidence, fused, terms.words, query, spans, now)
-        return hits, query.mode != "keyword" and not vectors.complete
+        return _Ranking(hits, query.mode != "keyword" and not vectors.complete, held)
 
     @staged("recall.search")
     async def _gather(
         self, access: Access, scopes: Sequence[search.Scope], query: Query, query_words: int
-    ) -> search.Evidence:
-        """The evidence, from memory where the namespaces are held there."""
+    ) -> tuple[search.Evidence, Sequence[Resident]]:
+        """The evidence, from memory where the namespaces are held there, and those that are."""
         filters = search.Filters(
             self._clock(), query.as_of, query.kinds, query.writers, query.after, query.before
         )
@@ -224,13 +234,14 @@ class RecallService:
             if held is None
             else partial(resident.gather_aside, held)
         )
-        return await gather(
+        evidence = await gather(
             scopes=scopes,
             query_words=query_words,
             filters=filters,
             candidates=query.limit,
             neighbours=query.leg_weights is None,
         )
+        return evidence, held or ()
 
     async def _keys(
         self, caller: Caller, namespaces: Sequence[Namespace]
@@ -260,18 +271,24 @@ class RecallService:
         texts = [query.text] if query.goal is None else [query.text, query.goal]
         return await self._embedder.embed(caller.access.account, namespace_ids, texts)
 
+    def _known(self, caller: Caller, query: Query, namespace_ids: Sequence[int]) -> float:
+        """How much of the query meaning can tell, 0–1, which counts where words can tell, too."""
+        if query.mode != "hybrid":
+            return 1.0
+        return self._embedder.known(caller.access.account, namespace_ids, query.text)
+
     @staged("recall.open")
     async def _opened(
-        self, caller: Caller, hits: Sequence[Hit], limit: int
+        self, caller: Caller, ranking: _Ranking, limit: int
     ) -> tuple[list[Found], int]:
         """The first `limit`, copies of better ones behind all others; and how many did not open."""
         kept: list[Found] = []
         copies: list[Found] = []
-        dropped = at = 0
+        hits, dropped, at = ranking.hits, 0, 0
         while at < len(hits) and (room := limit - len(kept)) > 0:
             page = hits[at : at + (max(room, PAGE_MIN) if at else room)]
             at += len(page)
-            found, lost = await self._open(caller, page)
+            found, lost = await self._open(caller, page, ranking.held)
             kept, more = rank.without_copies([*kept, *found], _text)
             copies, dropped = copies + more, dropped + lost
         return [*kept, *copies][:limit], dropped
@@ -286,11 +303,12 @@ class RecallService:
                 used += tokens
         return fitting, used
 
-    async def _open(self, caller: Caller, hits: Sequence[Hit]) -> tuple[list[Found], int]:
+    async def _open(
+        self, caller: Caller, hits: Sequence[Hit], held: Sequence[Resident]
+    ) -> tuple[list[Found], int]:
         """Those of these hits that still live and open; and how many do not open."""
-        rows = await search.rows_of(
-            self._database, account=caller.access.account, seqs=[hit.seq for hit in hits]
-        )
+        seqs = [hit.seq for hit in hits]
+        rows = await self._resident.rows(caller.access.account, held, seqs)
         living = [hit for hit in hits if hit.seq in rows]
         opened = await self._opener.open_rows(caller, [rows[hit.seq] for hit in living])
         found = [
@@ -360,6 +378,16 @@ def _filter_tokens(key: NamespaceKey, query: Query) -> list[int]:
     return tokens + [index.metadata_token(key, k, v) for k, v in query.metadata.items()]
 
 
+def _matched(
+    found: npt.NDArray[np.int64], among: npt.NDArray[np.int64], words: Sequence[str]
+) -> dict[int, list[str]]:
+    """Position → words of the query that stand there, of these positions."""
+    matched: dict[int, list[str]] = {}
+    for memory, ordinal in sorted(found[np.isin(found[:, 0], among)].tolist()):
+        matched.setdefault(memory, []).append(words[ordinal])
+    return matched
+
+
 def _hits(
     evidence: search.Evidence,
     fused: fusion.Fused,
@@ -373,15 +401,13 @@ def _hits(
     scores, recency, importance = rank.weighed(
         fused.score + period, evidence.moments, evidence.importances, query.weights, now
     )
-    matched: dict[int, list[str]] = {}
-    for memory, ordinal in sorted(evidence.found.tolist()):
-        matched.setdefault(memory, []).append(words[ordinal])
     found = ~np.isnan(fused.cosine)
-    found[list(matched)] = True
+    found[evidence.found[:, 0]] = True
     # Where the score tells nothing apart, meaning still may.
     order = np.lexsort((-evidence.seqs, -np.nan_to_num(fused.cosine), -scores))
     order = order[found[order] & (fused.nearness[order] >= query.min_relevance)]
     order = order[: 2 * query.limit + SPARE_HITS]
+    matched = _matched(evidence.found, order, words)
     share = query.weights.of_search
     columns = {
         "seq": evidence.seqs,

@@ -21,7 +21,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from relayer.accepting import Door
 from relayer.app import build_app
 from relayer.connections import Bounds, bounded
-from relayer.process import forbid_core_files
+from relayer.process import collect_rarely, forbid_core_files
 from relayer.running import announced
 from relayer.settings import Limits, Settings, SettingsError
 from relayer.storage import Storage, opened
@@ -136,6 +136,7 @@ async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
         SettingsError: nobody can listen there.
     """
     forbid_core_files()
+    collect_rarely()
     ending = Ending()
     end_on_signals(ending.end)
     with bound(settings) as sockets:

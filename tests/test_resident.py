@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,17 +14,21 @@ import pytest_asyncio
 
 from relayer import database as statements
 from relayer.database import expiry, rebuild, reseal
+from relayer.database import memories as memory_rows
 from relayer.database import namespaces as namespace_rows
 from relayer.database import resident as rows
 from relayer.database import vectors as vector_rows
+from relayer.database.accounts import lock_account
 from relayer.opening import Caller
 from relayer.provision import NewKey
 from relayer.recall import Query, Recalled
 from relayer.resident import index as resident_index
+from relayer.resident import rows as resident_rows
 from relayer.resident.index import ResidentIndex
 from relayer.resident.namespace import Resident
+from relayer.resident.rows import RecentRows
 from relayer.revising import Edit
-from relayer.sealed.keys import Namespace
+from relayer.sealed.keys import AccountId, Namespace
 from relayer.states import Change
 from tests.conftest import BenchMaker
 from tests.services import OTHER, TEAM, Bench
@@ -100,6 +104,7 @@ class Twins:
             ours = await self.recall(self.held, **query)
             theirs = await self.recall(self.plain, **query)
             assert [_exactly(f) for f in ours.found] == [_exactly(f) for f in theirs.found], query
+            assert [f.memory for f in ours.found] == [f.memory for f in theirs.found], query
             for one, other in zip(ours.found, theirs.found, strict=True):
                 assert _about(one) == pytest.approx(_about(other), abs=1e-5), query
             assert (ours.dropped, ours.degraded) == (theirs.dropped, theirs.degraded)
@@ -180,6 +185,20 @@ async def _rotates(twins: Twins, caller: Caller) -> None:
     assert await owner.reseal()
 
 
+async def _says_again(twins: Twins, caller: Caller) -> None:
+    [first, *_] = (await twins.recall(twins.plain, text="Anna tea sugar")).found
+    async with twins.plain.storage.database.transaction() as connection:
+        await lock_account(connection, caller.access.account)
+        await memory_rows.count_seen(
+            connection,
+            account=caller.access.account,
+            ids=[first.memory.id],
+            now=twins.plain.clock(),
+        )
+    [again, *_] = (await twins.recall(twins.plain, text="Anna tea sugar")).found
+    assert again.memory.seen_count == first.memory.seen_count + 1
+
+
 async def _indexes_anew(twins: Twins, caller: Caller) -> None:
     account = caller.access.account
     await vector_rows.forget_versions(twins.plain.storage.database, account=account)
@@ -189,7 +208,8 @@ async def _indexes_anew(twins: Twins, caller: Caller) -> None:
 
 
 CHANGES: Final[list[Change_]] = [
-    _remembers, _embeds, _edits, _forgets, _holds_back, _limits_life, _rotates, _indexes_anew,
+    _remembers, _embeds, _edits, _forgets, _holds_back, _limits_life, _rotates, _says_again,
+    _indexes_anew,
 ]  # fmt: skip
 
 
@@ -406,7 +426,10 @@ def _counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
 
 
 def _index_of(bench: Bench, bytes_max: int) -> ResidentIndex:
-    return ResidentIndex(database=bench.storage.database, bytes_max=bytes_max)
+    """One that has room for so much of namespaces, and some more for rows."""
+    share = resident_index.ROWS_SHARE
+    whole = -(-bytes_max * share // (share - 1))
+    return ResidentIndex(database=bench.storage.database, bytes_max=whole)
 
 
 async def _number(twins: Twins, namespace: Namespace) -> int:
@@ -422,8 +445,89 @@ async def _held_by(twins: Twins, index: ResidentIndex, namespace: Namespace) -> 
             await asyncio.gather(*index.reading)
 
 
+class TestRows:
+    """What was found is read once, as long as it stays what it was."""
+
+    async def test_what_was_shown_is_not_read_again(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await twins.check_alike()
+        kept, missed = twins.held.services.resident._rows, list[int]()
+        find = kept.find
+
+        def counted(account: AccountId, listed: Mapping[int, int]) -> dict[int, Any]:
+            found = find(account, listed)
+            missed.extend(listed.keys() - found.keys())
+            return found
+
+        monkeypatch.setattr(kept, "find", counted)
+        await twins.check_alike()
+        assert missed == []
+        caller = await twins.caller(twins.plain)
+        [first, *_] = (await twins.recall(twins.plain, text="Anna tea sugar")).found
+        await twins.plain.services.reviser.set_state(
+            caller.access, first.memory.id, {"pinned": True}
+        )
+        await twins.check_alike()
+        assert set(missed) == {first.hit.seq}
+
+    async def test_a_row_of_another_moment_is_not_kept(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What changes between the search and the reading is shown, and forgotten again."""
+        await twins.hold(TEAM)
+        rows_of, changed = resident_index.rows_of, []
+        [first, *_] = (await twins.recall(twins.plain, text="Anna tea sugar")).found
+
+        async def late(database: Any, *, account: Any, seqs: Sequence[int]) -> Any:
+            if not changed:
+                changed.append(first.memory.id)
+                caller = await twins.caller(twins.plain)
+                await twins.plain.services.reviser.set_state(
+                    caller.access, first.memory.id, {"pinned": True}
+                )
+            return await rows_of(database, account=account, seqs=seqs)
+
+        monkeypatch.setattr(resident_index, "rows_of", late)
+        await twins.recall(twins.held, text="Anna tea sugar")
+        listed = (await twins.residents(TEAM) or [])[0].listed([first.hit.seq])
+        kept = twins.held.services.resident._rows.find(twins.founder.account, listed)
+        assert changed
+        assert kept == {}
+        await twins.check_alike()
+
+    async def test_keeps_no_more_than_it_has_room_for(self, twins: Twins) -> None:
+        rows = await twins.plain.sql(
+            "SELECT m.*, xmin::text::bigint AS version, repeat('x', 500)::bytea AS blob"
+            " FROM memories m ORDER BY seq"
+        )
+        account, kept = twins.founder.account, RecentRows(bytes_max=7_000)
+        listed = {row["seq"]: row["version"] for row in rows}
+        kept.keep(account, rows)
+        assert 0 < kept.size_bytes <= 7_000
+        assert list(kept.find(account, listed)) == list(listed)[-3:]
+        kept.keep(account, rows[-3:])
+        assert list(kept.find(account, listed)) == list(listed)[-3:], "none counts twice"
+        assert kept.find(AccountId(bytes(32)), listed) == {}
+        assert kept.find(account, dict.fromkeys(listed, 1)) == {}, "versions that nobody has"
+        kept.clear()
+        assert (kept.size_bytes, kept.find(account, listed)) == (0, {})
+
+    async def test_lets_go_of_everything_in_time(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(resident_rows, "LIFE_S", 0.01)
+        await twins.hold(TEAM)
+        await twins.recall(twins.held, text="Anna tea sugar")
+        kept = twins.held.services.resident._rows
+        async with asyncio.timeout(60):
+            while kept.size_bytes:
+                await asyncio.sleep(0.01)
+        await twins.check_alike()
+
+
 class TestMarks:
-    """Whoever changes what memories are found by moves the mark of the account's index."""
+    """Whoever changes what memories are found by, or what is shown of them, moves the mark."""
 
     # With a receipt, whose head is half of the mark; or with `note_change`, in its transaction.
     RECEIPTED: Final = {
@@ -431,18 +535,17 @@ class TestMarks:
         "revisions._ARCHIVE", "revisions._MOVE_POSTINGS", "revisions._COPY_VECTORS",
         "revisions._VACATE", "revisions._DELETE_VECTORS", "revisions._REVISE",
         "revisions._SET_LIFE", "revisions._SHARE_LIFE", "reseal._DELETE_POSTINGS",
-        "reseal._MOVE_MEMORIES", "states._SET_STATES", "closing._EMPTY_MEMORIES",
-        "closing._EMPTY_POSTINGS",
+        "reseal._MOVE_MEMORIES", "states._SET_STATES", "states._PART", "closing._EMPTY_MEMORIES",
+        "closing._EMPTY_POSTINGS", "consolidation._COUNT_MERGED",
     }  # fmt: skip
     NOTED: Final = {
         "vectors._DELETE_VECTORS", "vectors._INSERT_VECTORS", "vectors._GIVE_UP",
         "vectors._MARK_MISSING", "vectors._DELETE_POSTINGS", "vectors._INSERT_POSTINGS",
-        "expiry._APPLY_TTL", "rebuild._DROP", "reseal._MARK_LOST",
+        "expiry._APPLY_TTL", "rebuild._DROP", "reseal._MARK_LOST", "memories._SEEN",
     }  # fmt: skip
     # Nothing that a recall looks at.
     UNSEEN: Final = {
-        "memories._SEEN", "vectors._FORGET_VERSIONS", "consolidation._COUNT_MERGED",
-        "states._PART", "rebuild._SET_STATE_BLOBS",
+        "vectors._FORGET_VERSIONS", "rebuild._SET_STATE_BLOBS",
     }  # fmt: skip
 
     def test_every_statement_is_known(self) -> None:

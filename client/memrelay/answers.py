@@ -22,6 +22,7 @@ from memrelay.errors import ServerError
 ABSENT = "absent"  # marks a field that only some answers have
 JSON_DEPTH_MAX = 32
 INTEGER_MAX = 2**53 - 1
+_NESTING = frozenset({dict, list})
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -69,11 +70,18 @@ def _finite(literal: str) -> float:
     return value if math.isfinite(value := float(literal)) else _refuse(literal)
 
 
-def _shallow(value: dict[str, Any] | list[Any], levels: int) -> bool:
-    parts = value.values() if isinstance(value, dict) else value
-    return levels > 0 and all(
-        _shallow(part, levels - 1) for part in parts if isinstance(part, dict | list)
-    )
+def _shallow(value: dict[str, Any], levels: int) -> bool:
+    level: list[Any] = [value]
+    for _ in range(levels):
+        level = [
+            part
+            for whole in level
+            for part in (whole.values() if type(whole) is dict else whole)
+            if type(part) in _NESTING
+        ]
+        if not level:
+            return True
+    return False
 
 
 def onward(asked: str | None, following: str | None) -> str | None:
@@ -103,8 +111,11 @@ class Answer:
         this: Any = cls  # the type checker takes classes for unhashable
         known: dict[str, Any] = {}
         for member in _members(this):
-            if member.name in value:
-                known[member.name] = member.read(value[member.name], member.place)
+            given = value.get(member.name, MISSING)
+            if type(given) in member.as_is:
+                known[member.name] = given
+            elif given is not MISSING:
+                known[member.name] = member.read(given, member.place)
             elif member.required:
                 raise malformed(member.place)
         return cls(**known)
@@ -129,11 +140,15 @@ Read = Callable[[object, str], Any]  # a value and where it stands, as a field h
 
 @dataclass(frozen=True)
 class _Member:
-    """A member of an answer's JSON, and how it is read; worked out once for each class."""
+    """A member of an answer's JSON, and how it is read; worked out once for each class.
+
+    Values of the types in `as_is` are not read: most values are of these, and a call costs more.
+    """
 
     name: str
     place: str
     required: bool
+    as_is: frozenset[type]
     read: Read
 
 
@@ -145,10 +160,18 @@ def _members(cls: Any) -> tuple[_Member, ...]:
             item.name,
             f"{cls.__name__}.{item.name}",
             item.default is MISSING and item.default_factory is MISSING,
+            _as_is(hints[item.name]),
             _reader(hints[item.name]),
         )
         for item in fields(cls)
     )
+
+
+def _as_is(hint: Any) -> frozenset[type]:
+    origin = get_origin(hint)
+    if origin in {Union, types.UnionType}:
+        return _as_is(get_args(hint)[0]) | {types.NoneType}
+    return frozenset({dict if origin is Mapping else hint} & {str, bool, float, dict})
 
 
 def _reader(hint: Any) -> Read:
@@ -163,6 +186,10 @@ def _reader(hint: Any) -> Read:
         return lambda value, _: hint.from_json(value)
     if hint is datetime:
         return _time
+    if hint is Any:
+        return lambda value, _: value
+    if hint in {int, float}:
+        return _integer if hint is int else _number
     plain = dict if origin is Mapping else hint
     return lambda value, place: _plain_value(value, plain, place)
 
@@ -173,14 +200,20 @@ def _list(value: object, place: str) -> list[Any]:
     return value
 
 
-def _plain_value(value: Any, hint: Any, name: str) -> Any:
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(_plain_value(value, int, name))
-    matches = hint is Any or isinstance(value, hint)
-    if not matches or (hint is not Any and hint is not bool and isinstance(value, bool)):
-        raise malformed(name)
-    if hint is int and not -INTEGER_MAX <= value <= INTEGER_MAX:
-        raise malformed(name)
+def _integer(value: Any, place: str) -> int:
+    # What JSON gives are never subclasses, save bool of int, which is no number here.
+    if type(value) is not int or not -INTEGER_MAX <= value <= INTEGER_MAX:
+        raise malformed(place)
+    return value
+
+
+def _number(value: Any, place: str) -> float:
+    return value if type(value) is float else float(_integer(value, place))
+
+
+def _plain_value(value: object, plain: type, place: str) -> object:
+    if type(value) is not plain:
+        raise malformed(place)
     return value
 
 

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, NotRequired, ParamSpec, Self, TypedDict, TypeVar, Unpack
@@ -127,6 +128,11 @@ class _Client:
         return not is_loopback(self._url.host)
 
 
+def _no_cookies() -> CookieJar:
+    # They would never be sent back, and whoever answers could set more of them without end.
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+
+
 def _explained(error: httpx.HTTPError | MemrelayError) -> Exception:
     if isinstance(error, MemrelayError):
         return error
@@ -172,7 +178,9 @@ class MemoryClient(_Client):
         self, *, transport: httpx.AsyncBaseTransport | None = None, **options: Unpack[Options]
     ) -> None:
         super().__init__(**options)
-        self._http = httpx.AsyncClient(transport=transport, trust_env=self._proxied())
+        self._http = httpx.AsyncClient(
+            transport=transport, trust_env=self._proxied(), cookies=_no_cookies()
+        )
 
     @classmethod
     async def create_account(
@@ -391,7 +399,9 @@ class SyncMemoryClient(_Client):
         self, *, transport: httpx.BaseTransport | None = None, **options: Unpack[Options]
     ) -> None:
         super().__init__(**options)
-        self._http = httpx.Client(transport=transport, trust_env=self._proxied())
+        self._http = httpx.Client(
+            transport=transport, trust_env=self._proxied(), cookies=_no_cookies()
+        )
 
     @classmethod
     def create_account(

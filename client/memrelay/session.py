@@ -371,9 +371,10 @@ class Session:
             return {}
         names = frozenset(map(normalise_namespace, names))
         statement = yield from self.statement()
-        keyring = yield from self._keyring_for(names)
+        yield from self.keyring()  # one loaded anew drops the headers made of the one before
         made_ms, header = self._headers.get(names, (0, ""))
         if abs(self.now_ms() - made_ms) > REUSE_MS_MAX:
+            keyring = yield from self._keyring_for(names)
             header = self._build_unlock(statement, keyring, names)
             if len(self._headers) >= _HEADERS_MAX:
                 self._headers.clear()

@@ -4,6 +4,7 @@ Not here: what a grant means (`relayer.accounts`) and when a request counts (`re
 """
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -121,6 +122,17 @@ DELETE FROM request_windows WHERE window_start < now() - interval '2 hours'
 """
 
 
+@dataclass(frozen=True, order=True)
+class Nonce:
+    """A request's nonce, to be recorded; of unregistered keys only if `unregistered` says so."""
+
+    public_key: PublicKey
+    nonce: uuid.UUID
+    timestamp_s: int
+    expires_at: datetime
+    unregistered: bool
+
+
 @dataclass(frozen=True)
 class NonceAnswer:
     """What recording a nonce found: the key's account (None: unknown key), and what went wrong."""
@@ -143,20 +155,23 @@ class Heads:
     storage_bytes: int
 
 
-async def record_nonce(
-    database: Database,
-    *,
-    public_key: PublicKey,
-    nonce: uuid.UUID,
-    timestamp_s: int,
-    expires_at: datetime,
-    unregistered: bool,
-) -> NonceAnswer:
-    """Record a nonce that was not there; of unregistered keys only when `unregistered` says so."""
-    row = await database.fetchrow(
-        _RECORD_NONCE, public_key, nonce, expires_at, timestamp_s, NIL, unregistered
+async def record_nonces(database: Database, nonces: Sequence[Nonce]) -> list[NonceAnswer]:
+    """Record each of these that was not there, all of them or none; of equals one is fresh."""
+    # Always in the same order, so that two relayers that are sent the same never wait for each
+    # other.
+    order = sorted(range(len(nonces)), key=lambda n: nonces[n])
+    rows = await database.fetchmany(
+        _RECORD_NONCE,
+        [
+            (n.public_key, n.nonce, n.expires_at, n.timestamp_s, NIL, n.unregistered)
+            for n in (nonces[at] for at in order)
+        ],
     )
-    assert row is not None
+    answers = dict(zip(order, map(_nonce_answer, rows), strict=True))
+    return [answers[at] for at in range(len(nonces))]
+
+
+def _nonce_answer(row: Row) -> NonceAnswer:
     account = row["account_id"]
     return NonceAnswer(
         account=None if account is None else AccountId(account),
@@ -209,6 +224,13 @@ async def keys_beginning(database: Database, hex_digits: str) -> list[Row]:
 async def find_account(database: Database, account: AccountId) -> Row | None:
     """One account's row."""
     return await database.fetchrow(_ACCOUNT, account)
+
+
+async def find_accounts(database: Database, accounts: Sequence[AccountId]) -> list[Row | None]:
+    """The row of each of these accounts, None where there is none."""
+    rows = await database.fetchmany(_ACCOUNT, [(account,) for account in set(accounts)])
+    found = {row["account_id"]: row for row in rows}
+    return [found.get(account) for account in accounts]
 
 
 async def update_settings(database: Database, *, account: AccountId, settings: str) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from relayer.database.accounts import note_change
 from relayer.database.pool import Connection, Database, Row
 from relayer.record import IN_FORCE, State
 from relayer.sealed.keys import AccountId, PublicKey
@@ -332,7 +333,11 @@ async def write(connection: Connection, account: AccountId, request: Write) -> N
 async def count_seen(
     connection: Connection, *, account: AccountId, ids: Sequence[uuid.UUID], now: datetime
 ) -> None:
-    """Count each of these memories as said once more, as often as it stands there."""
+    """Count each of these memories as said once more, as often as it stands there.
+
+    Under the account's lock, which every writer takes first.
+    """
+    await note_change(connection, account)  # a recall shows how often
     await connection.execute(_SEEN, account, ids, now)
 
 

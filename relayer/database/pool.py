@@ -3,7 +3,7 @@
 Not here: statements (the sibling modules) and the embedded server (`relayer.postgres.embedded`).
 """
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -159,6 +159,11 @@ class Database:
         """All rows of one statement."""
         async with self.connection() as connection:
             return list(await connection.fetch(statement, *arguments))
+
+    async def fetchmany(self, statement: str, arguments: Sequence[Sequence[Any]]) -> list[Row]:
+        """All rows of one statement with each of these arguments: one trip, one transaction."""
+        async with self.connection() as connection:
+            return list(await connection.fetchmany(statement, arguments))
 
     async def fetchrow(self, statement: str, *arguments: Any) -> Row | None:
         """The first row of one statement."""

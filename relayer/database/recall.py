@@ -158,7 +158,7 @@ SELECT * FROM (
 
 # What was found, with its blob where blobs live in the database: one trip instead of two.
 _ROWS: Final = f"""
-SELECT {MEMORY_COLUMNS}, b.bytes AS blob
+SELECT {MEMORY_COLUMNS}, m.xmin::text::bigint AS version, b.bytes AS blob
 FROM memories m
 JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = m.namespace_id
 LEFT JOIN blobs b ON b.account_id = $1 AND b.blob_id = m.blob_id
@@ -313,7 +313,8 @@ def evidence_query(
 
 
 async def rows_of(database: Database, *, account: AccountId, seqs: Sequence[int]) -> dict[int, Row]:
-    """Sequence number → row of those memories that still live, with what the database has of it."""
+    """Number → row of those memories that still live, with its version and what the database has
+    of its blob."""
     return {r["seq"]: r for r in await database.fetch(_ROWS, account, seqs)}
 
 

@@ -46,6 +46,9 @@ class Embedders:
     ) -> dict[str, Vectors]:
         """Return model id → vectors of `texts`, (n, dim), of those models that answer."""
         asked = sorted(models)
+        if len(asked) == 1:  # as ever, and without a task of its own
+            vectors = await self._embed(asked[0], texts, account)
+            return {} if vectors is None else {asked[0]: vectors}
         answers = await asyncio.gather(*(self._embed(m, texts, account) for m in asked))
         return {
             m: vectors for m, vectors in zip(asked, answers, strict=True) if vectors is not None

@@ -103,6 +103,8 @@ class Splitter:
 
         Takes a second or more for each megabyte: long texts belong in a worker thread.
         """
+        if count_bytes(text) <= self._tokens_max:
+            return [text] if text else []
         spans = self._spans(text)
         if len(spans) <= self._tokens_max:
             return [text] if text else []

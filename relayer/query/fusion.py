@@ -100,7 +100,7 @@ def fused(evidence: Evidence, weights: Weights | None = None, *, known: float = 
 
 def _parts_by_word(evidence: Evidence) -> Floats:
     """(n, words): what each word of the query adds to each memory's BM25."""
-    words = 1 + max(evidence.found[:, 1], default=-1)
+    words = 1 + int(evidence.found[:, 1].max(initial=-1))
     parts = np.zeros((len(evidence.seqs), words))
     parts[evidence.found[:, 0], evidence.found[:, 1]] = evidence.parts
     return parts

@@ -23,18 +23,15 @@ from relayer.sealed.keys import AccountId
 
 KEPT_S: Final = 5.0
 KEPT_MAX: Final = 50_000
+_NOTHING: Final[tuple[float, frozenset[str]]] = (-math.inf, frozenset())
 
 
 @dataclass(frozen=True)
 class QueryVectors:
-    """Model id → vectors of the texts, (n, dim); `complete` unless a model in use has none.
-
-    `known` is the share of the first text's tokens that each model in use knows, 0–1.
-    """
+    """Model id → vectors of the texts, (n, dim); `complete` unless a model in use has none."""
 
     by_model: Mapping[str, Vectors] = field(repr=False)
     complete: bool
-    known: float = 1.0
 
 
 class QueryEmbedder:
@@ -59,16 +56,25 @@ class QueryEmbedder:
         current = self._embedders.current
         if current is None:
             return QueryVectors({}, complete=False)
-        found, (used, older) = await asyncio.gather(
-            self._embedders.embed_queries(texts, [current.model_id], account=account),
-            self._older(account, namespace_ids, texts, current.model_id),
-        )
-        answered = found | older
-        return QueryVectors(
-            answered,
-            complete=used | {current.model_id} == set(answered),
-            known=self._embedders.known(texts[0], used & set(answered) or {current.model_id}),
-        )
+        ours = self._embedders.embed_queries(texts, [current.model_id], account=account)
+        used = self._kept(account, namespace_ids)
+        if used is not None and used <= {current.model_id}:
+            answered = await ours
+        else:
+            found, (used, older) = await asyncio.gather(
+                ours, self._older(account, namespace_ids, texts, current.model_id)
+            )
+            answered = found | older
+        return QueryVectors(answered, complete=used | {current.model_id} == set(answered))
+
+    def known(self, account: AccountId, namespace_ids: Sequence[int], text: str) -> float:
+        """The share of a text's tokens that each model in use knows, 0–1.
+
+        As far as is known here which these are; else of the current one's.
+        """
+        if (current := self._embedders.current) is None:
+            return 1.0
+        return self._embedders.known(text, self._kept(account, namespace_ids) or {current.model_id})
 
     async def _older(
         self, account: AccountId, namespace_ids: Sequence[int], texts: Sequence[str], current: str
@@ -77,10 +83,19 @@ class QueryEmbedder:
         used = await self._models(account, namespace_ids)
         return used, await self._embedders.embed_queries(texts, used - {current}, account=account)
 
+    def _kept(self, account: AccountId, namespace_ids: Sequence[int]) -> frozenset[str] | None:
+        """The models in use, if all of it was looked up lately."""
+        now, models = self._seconds(), set[str]()
+        for number in namespace_ids:
+            until, its = self._used.get((account, number), _NOTHING)
+            if until <= now:
+                return None
+            models |= its
+        return frozenset(models)
+
     async def _models(self, account: AccountId, namespace_ids: Sequence[int]) -> frozenset[str]:
         now = self._seconds()
-        nothing: tuple[float, frozenset[str]] = (-math.inf, frozenset())
-        kept = {n: self._used.get((account, n), nothing) for n in namespace_ids}
+        kept = {n: self._used.get((account, n), _NOTHING) for n in namespace_ids}
         stale = [n for n, (until, _) in kept.items() if until <= now]
         if stale:
             fresh = await vector_rows.models(self._database, account=account, namespace_ids=stale)

@@ -141,14 +141,19 @@ async def _aside(residents: Sequence[Resident], work: Callable[[], T]) -> T:
 def _uploads(
     resident: Resident, model: str, embedding: npt.NDArray[np.float16], now: datetime, limit: int
 ) -> list[tuple[bytes, float]]:
-    memories = resident.memories
+    memories, query = resident.memories, _unit(embedding)
     wanted = ~memories["sealed"] & memories["current"] & (memories["expires"] > now.timestamp())
-    distances = np.full(len(memories), np.inf)
+    found: list[tuple[float, int, int]] = []
     for (_, its_model), passages in resident.passages.items():
         if its_model == model:
-            distances[passages.at] = 1.0 - np.clip(passages.units @ _unit(embedding), -1, 1)
-    best = _first(distances, wanted & np.isfinite(distances), memories["seq"], limit)
-    return [(memories["blob_id"][n].tobytes(), float(distances[n])) for n in best]
+            farness, seqs = -(passages.units @ query), memories["seq"][passages.at]
+            best = _first(farness, wanted[passages.at], seqs, limit)
+            its = (farness[best], -seqs[best], passages.at[best])
+            found += zip(*(column.tolist() for column in its), strict=True)
+    return [
+        (memories["blob_id"][n].tobytes(), 1.0 + min(max(farness, -1.0), 1.0))
+        for farness, _, n in sorted(found)[:limit]
+    ]
 
 
 def _placed(residents: Sequence[Resident], scopes: Sequence[Scope]) -> list[_Place]:
@@ -193,9 +198,17 @@ def _is_unfiltered(filters: Filters, scopes: Sequence[Scope]) -> bool:
 
 
 def _postings(resident: Resident, token: int) -> npt.NDArray[np.void]:
-    first = int(np.searchsorted(resident.tokens, token, side="left"))
-    last = int(np.searchsorted(resident.tokens, token, side="right"))
+    [first], [last] = _ranges(resident, [token])
     return resident.postings[first:last]
+
+
+def _ranges(resident: Resident, tokens: Sequence[int]) -> tuple[Ints, Ints]:
+    """Where the postings of each of these tokens begin and end."""
+    wanted = np.array(tokens, np.int64)
+    return (
+        resident.tokens.searchsorted(wanted, side="left"),
+        resident.tokens.searchsorted(wanted, side="right"),
+    )
 
 
 def _unit(vector: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
@@ -264,10 +277,11 @@ def _by_ordinal(places: Sequence[_Place]) -> list[tuple[int, list[tuple[float, _
     terms: dict[tuple[int, int, float], _Found] = {}
     for place in places:
         for scope in place.scopes:
-            for n, (token, ordinal, weight) in enumerate(scope.words):
-                postings = _postings(place.resident, token)
-                if len(postings):
-                    terms.setdefault((ordinal, n, weight), []).append((place.begins, postings))
+            first, last = _ranges(place.resident, [token for token, _, _ in scope.words])
+            for n in np.flatnonzero(first < last).tolist():
+                _, ordinal, weight = scope.words[n]
+                postings = place.resident.postings[first[n] : last[n]]
+                terms.setdefault((ordinal, n, weight), []).append((place.begins, postings))
     words: dict[int, list[tuple[float, _Found]]] = {}
     for (ordinal, _, weight), found in sorted(terms.items(), key=lambda item: item[0]):
         words.setdefault(ordinal, []).append((weight, found))

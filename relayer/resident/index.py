@@ -19,10 +19,12 @@ from typing import Final
 
 from relayer.access import Access, IndexMark
 from relayer.database import resident as rows
-from relayer.database.pool import Connection, Database
+from relayer.database.pool import Connection, Database, Row
+from relayer.database.recall import rows_of
 from relayer.errors import Unavailable
 from relayer.logs import describe
 from relayer.resident.namespace import Ints, Resident, empty, updated
+from relayer.resident.rows import RecentRows
 from relayer.sealed.keys import AccountId
 from relayer.telemetry.instruments import looked_up
 
@@ -38,6 +40,7 @@ PAGE: Final = 2_000  # memories read at once
 CATCH_UP_MAX: Final = 500  # changed memories that a recall itself waits for
 MARKS_MAX: Final = 8  # of requests under way together, so that none turns back what another saw
 COPIED_AT_ONCE_MAX: Final = 2_000  # memories
+ROWS_SHARE: Final = 8  # rows of what was found take one part of so many
 BYTES_A_MEMORY: Final = 1_000  # at least: what is surely too large is not read
 
 
@@ -55,7 +58,9 @@ class ResidentIndex:
 
     def __init__(self, *, database: Database, bytes_max: int) -> None:
         self._database = database
-        self._bytes_max = bytes_max
+        self._bytes_max = bytes_max - bytes_max // ROWS_SHARE
+        self._rows = RecentRows(bytes_max // ROWS_SHARE)
+        self._bytes = 0  # of what is held
         self._held: OrderedDict[Place, _Held] = OrderedDict()
         self._asked: OrderedDict[Place, int] = OrderedDict()
         self._reading: dict[Place, asyncio.Task[None]] = {}
@@ -68,7 +73,7 @@ class ResidentIndex:
     @property
     def size_bytes(self) -> int:
         """What all of them take."""
-        return sum(held.resident.size_bytes for held in self._held.values())
+        return self._bytes + self._rows.size_bytes
 
     async def find(self, access: Access, namespace_ids: Sequence[int]) -> list[Resident] | None:
         """These namespaces, no older than the request; None when one is not held, or none asked.
@@ -92,8 +97,28 @@ class ResidentIndex:
             found.append(resident)
         return found
 
+    async def rows(
+        self, account: AccountId, held: Sequence[Resident], seqs: Sequence[int]
+    ) -> dict[int, Row]:
+        """Number → row of those memories that still live; `held` are the namespaces searched.
+
+        Raises:
+            Unavailable: the database is away.
+        """
+        listed = {seq: v for resident in held for seq, v in resident.listed(seqs).items()}
+        found = self._rows.find(account, listed)
+        missing = [seq for seq in seqs if seq not in found]
+        looked_up("rows", len(found), len(seqs))
+        if missing:
+            read = await rows_of(self._database, account=account, seqs=missing)
+            same = [row for seq, row in read.items() if listed.get(seq) == row["version"]]
+            self._rows.keep(account, same)
+            found |= read
+        return found
+
     async def close(self) -> None:
-        """Stop reading."""
+        """Stop reading, and let go of rows."""
+        self._rows.clear()
         for task in (tasks := self.reading):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -136,6 +161,8 @@ class ResidentIndex:
         if resident.size_bytes > self._bytes_max:
             self._refuse(place)
             return False
+        if self._held.get(place) is held:
+            self._bytes += resident.size_bytes - held.resident.size_bytes
         held.resident = resident
         held.marks.append(mark)
         self._make_room()
@@ -161,8 +188,9 @@ class ResidentIndex:
         if resident is None or resident.size_bytes > self._bytes_max:
             self._refuse(place)
             return
+        self._let_go(place)
         self._held[place] = _Held(resident, deque([mark], maxlen=MARKS_MAX))
-        self._held.move_to_end(place)
+        self._bytes += resident.size_bytes
         self._asked.pop(place, None)
         self._make_room()
 
@@ -182,13 +210,17 @@ class ResidentIndex:
 
     def _refuse(self, place: Place) -> None:
         """Let go of a namespace that has no room, and do not look at it for a while."""
-        self._held.pop(place, None)
+        self._let_go(place)
         self._set_asked(place, REFUSED)
+
+    def _let_go(self, place: Place) -> None:
+        if (held := self._held.pop(place, None)) is not None:
+            self._bytes -= held.resident.size_bytes
 
     def _make_room(self) -> None:
         """Let go of what was asked longest ago."""
-        while self.size_bytes > self._bytes_max:
-            self._held.popitem(last=False)
+        while self._bytes > self._bytes_max:
+            self._let_go(next(iter(self._held)))
 
 
 async def _pages(connection: Connection, place: Place, seqs: Ints) -> list[rows.Page]:

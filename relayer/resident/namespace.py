@@ -6,7 +6,7 @@ Not here: reading it (`database.resident`), when (`index.py`), searching it (`ev
 - Nothing in it can be read: tokens are keyed hashes and vectors turned, as in the database.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, get_args
 
@@ -82,6 +82,15 @@ class Resident:
         """What it takes in memory."""
         vectors = sum(p.units.nbytes + p.at.nbytes for p in self.passages.values())
         return self.memories.nbytes + self.tokens.nbytes + self.postings.nbytes + vectors
+
+    def listed(self, seqs: Sequence[int]) -> dict[int, int]:
+        """Number → version of those of these memories that are here."""
+        wanted, here = np.array(seqs, np.int64), self.memories["seq"]
+        at = np.searchsorted(here, wanted)
+        inside = at < len(here)
+        inside[inside] = here[at[inside]] == wanted[inside]
+        versions = self.memories["version"][at[inside]]
+        return dict(zip(wanted[inside].tolist(), versions.tolist(), strict=True))
 
     def changed(self, now: Versions) -> Ints:
         """The numbers of memories that are new, or have changed."""

@@ -13,7 +13,7 @@ from typing import Final, Literal, get_args
 
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 
-from relayer.telemetry.pending import note
+from relayer.telemetry.pending import increase
 
 Stage = Literal[
     "request.check",
@@ -25,7 +25,7 @@ Stage = Literal[
     "remember.prepare",
     "remember.write",
 ]
-Cache = Literal["chains", "roots", "unlocks", "namespaces", "embeddings", "blobs", "index"]
+Cache = Literal["chains", "roots", "unlocks", "namespaces", "embeddings", "blobs", "index", "rows"]
 Outcome = Literal["done", "later", "failed"]
 Rejection = Literal[
     # 401: which of the checks of SPEC §5 failed; the answer never says
@@ -159,24 +159,24 @@ for _cause in {*_UPSTREAM.values(), "status_4xx", "status_5xx", "invalid"}:
 def looked_up(cache: Cache, found: int, of: int = 1) -> None:
     """Count that so many things were found in a cache, of so many that were looked for."""
     if found:
-        note(_HITS[cache].inc, found)
+        increase(_HITS[cache].inc, found)
     if of > found:
-        note(_MISSES[cache].inc, of - found)
+        increase(_MISSES[cache].inc, of - found)
 
 
 def rejected(cause: Rejection) -> None:
     """Count a refused request."""
-    note(_REJECTIONS[cause].inc)
+    increase(_REJECTIONS[cause].inc)
 
 
 def embedding_failed(cause: str) -> None:
     """Count a call of the embedding model that failed, by the words of its failure."""
-    note(_EMBEDDING_FAILURES.labels(_upstream_cause(cause)).inc)
+    increase(_EMBEDDING_FAILURES.labels(_upstream_cause(cause)).inc)
 
 
 def llm_failed(cause: str) -> None:
     """Count a call of the language model that failed, by the words of its failure."""
-    note(_LLM_FAILURES.labels(_upstream_cause(cause)).inc)
+    increase(_LLM_FAILURES.labels(_upstream_cause(cause)).inc)
 
 
 def _upstream_cause(words: str) -> str:

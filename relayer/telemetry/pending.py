@@ -14,19 +14,37 @@ from contextlib import suppress
 from typing import Final
 
 NOTES_MAX: Final = 1_024
-_notes: list[tuple[Callable[[float], object], float]] = []
+Count = Callable[[float], object]
+_values: list[tuple[Count, float]] = []
+_increases: list[tuple[Count, float]] = []
 
 
-def note(count: Callable[[float], object], value: float = 1.0) -> None:
-    """Count so much soon."""
-    _notes.append((count, value))
-    if len(_notes) >= NOTES_MAX:
+def note(observe: Count, value: float) -> None:
+    """Observe this value soon."""
+    _values.append((observe, value))
+    if len(_values) >= NOTES_MAX:
+        settle()
+
+
+def increase(count: Count, by: float = 1.0) -> None:
+    """Count so much more soon, together with what else there is of it by then."""
+    _increases.append((count, by))
+    if len(_increases) >= NOTES_MAX:
         settle()
 
 
 def settle() -> None:
     """Count everything that was noted."""
-    while _notes:
-        count, value = _notes.pop()
-        with suppress(OSError):
-            count(value)
+    sums: dict[Count, float] = {}
+    while _increases:
+        count, by = _increases.pop()
+        sums[count] = sums.get(count, 0.0) + by
+    for count, by in sums.items():
+        _tell(count, by)
+    while _values:
+        _tell(*_values.pop())
+
+
+def _tell(count: Count, value: float) -> None:
+    with suppress(OSError):
+        count(value)

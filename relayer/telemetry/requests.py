@@ -13,7 +13,7 @@ from typing import Any, Final
 from litestar.plugins.prometheus import PrometheusConfig, PrometheusMiddleware
 from litestar.types import Message, Receive, Scope, Send
 
-from relayer.telemetry.pending import note
+from relayer.telemetry.pending import increase, note
 
 SERIES_MAX: Final = 4_096  # of routes, methods and statuses; far more than there are
 UNANSWERED: Final = 503
@@ -43,17 +43,17 @@ class RequestCounts(PrometheusMiddleware):
             await send(message)
 
         under_way = self._under_way.get((method, route)) or self._begun(method, route)
-        note(under_way.inc)
+        increase(under_way.inc)
         try:
             await self.app(scope, receive, watched)
         finally:
-            note(under_way.dec)
+            increase(under_way.dec)
             status = status or UNANSWERED
             took_s = took_s or time.perf_counter() - began_s
             count, duration = self._series.get((method, route, status)) or self._new(
                 method, route, status
             )
-            note(count.inc)
+            increase(count.inc)
             note(duration.observe, took_s)
 
     def _begun(self, method: str, route: str) -> Any:

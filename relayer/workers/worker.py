@@ -23,7 +23,7 @@ from relayer.errors import RelayerError
 from relayer.identity import IdentityError
 from relayer.logs import configure
 from relayer.postgres.embedded import PostgresError
-from relayer.process import forbid_core_files
+from relayer.process import collect_rarely, forbid_core_files
 from relayer.serve import GRACE_S, Ending, attend, end_on_signals
 from relayer.settings import Settings, SettingsError
 from relayer.storage import opened
@@ -39,6 +39,7 @@ END_S: Final = 2 * GRACE_S  # a process that has not ended by then will not by i
 def main() -> None:
     """Serve until told to leave, to end, or left alone."""
     forbid_core_files()
+    collect_rarely()
     with contextlib.ExitStack() as held:
         line, *sockets = (
             held.enter_context(socket.socket(fileno=int(number))) for number in sys.argv[1:]

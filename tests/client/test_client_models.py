@@ -43,6 +43,12 @@ def test_answers_keep_what_they_know_and_ignore_the_rest():
     assert found.dropped_count == 0
 
 
+def test_only_what_may_be_null_is():
+    nullable = {"text", "kind", "event_time", "metadata", "revision", "distance", "explain"}
+    memory = Memory.from_json({**MEMORY, **dict.fromkeys(nullable)})
+    assert {name for name in nullable if getattr(memory, name) is None} == nullable
+
+
 def test_answers_become_the_apis_json_again():
     shown = Memory.from_json(MEMORY).to_json()
     assert {name: value for name, value in shown.items() if value is not None} == MEMORY
@@ -64,7 +70,17 @@ def test_answers_become_the_apis_json_again():
         {"created_at": "2026-05-04T09:30:00"},
         {"metadata": []},
         {"seq": True},
+        {"seq": "1"},
         {"revision": 1.5},
+        {"seen_count": None},
+        {"pinned": None},
+        {"pinned": 1},
+        {"kind": True},
+        {"metadata": "a"},
+        {"score": False},
+        {"score": "0.5"},
+        {"explain": []},
+        {"explain": {"parts": {}, "matched": None}},
     ],
 )
 def test_malformed_answers_are_refused(change):

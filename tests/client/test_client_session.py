@@ -252,6 +252,20 @@ def test_a_header_is_reused_for_240_seconds_and_no_longer(scene):
     assert scene.sends[-1].headers != first
 
 
+def test_a_header_ends_with_the_grants_that_its_keys_are_from(scene):
+    recall(scene, ("/v1/relayer", scene.statement()), ("/v1/grants", scene.grants()))
+    withdrawn = issue_revocation(
+        scene.example.founder,
+        account=scene.example.account,
+        serial=3,
+        recipient=scene.example.agent.public_key,
+        created_ms=NOW_MS,
+    )
+    now = ("/v1/grants", scene.grants([*scene.objects, withdrawn]))
+    fails(NotGranted, None, scene, scene.client.recall("tea", namespace="other"), now)
+    fails(NotGranted, None, scene, scene.client.recall("tea"), now)
+
+
 def test_statement_and_grants_are_fetched_again_after_ten_minutes(scene):
     recall(scene, ("/v1/relayer", scene.statement()), ("/v1/grants", scene.grants()))
     scene.now_ms += 600_001

@@ -71,6 +71,7 @@ class TestJson:
             '{"a": 1}'.encode("utf-16"),
             b'{"a": ' + b"9" * 5_000 + b"}",
             b'{"a": ' + b"[" * JSON_DEPTH_MAX + b"]" * JSON_DEPTH_MAX + b"}",
+            b'{"a": [], "b": [{}, ' + b'{"":[' * 15 + b"{}" + b"]}" * 15 + b', "x"]}',
             b"[" * 100_000,
             b'{"a":' * 100_000,
         ],
@@ -79,6 +80,10 @@ class TestJson:
         with pytest.raises(ServerError) as caught:
             read_json_object(data)
         assert caught.value.code == "answer.malformed"
+
+    def test_the_deepest_there_may_be_is_read(self) -> None:
+        data = b'{"a": [], "b": [{}, ' + b'{"":[' * 15 + b"]}" * 15 + b', "x"]}'
+        assert read_json_object(data) == json.loads(data)
 
     def test_whole_characters_and_numbers_are_read(self) -> None:
         data = b'{"a": "\\ud83d\\ude00 \\u0000", "b": [1.5, -0.0, 12345678901234567890]}'
@@ -387,6 +392,10 @@ def too_deep(caller: socket.socket) -> None:
     caller.sendall(HEAD + b"connection: close\r\n\r\n" + b"[" * 100_000)
 
 
+def with_a_cookie(caller: socket.socket) -> None:
+    caller.sendall(HEAD + b"set-cookie: a=b; path=/\r\ncontent-length: 2\r\n\r\n{}")
+
+
 BODIES = (without_end, squeezed, too_deep)
 
 
@@ -420,6 +429,16 @@ class TestOverTheWire:
                 if say is not too_deep:
                     with pytest.raises((TransportError, ServerError)):
                         [event async for event in client.events(follow=False)]
+
+    async def test_no_client_keeps_a_cookie(self, options: dict[str, Any]) -> None:
+        """They would never be sent, and one that is set with each answer would fill the memory."""
+        with answering(with_a_cookie) as url:
+            with SyncMemoryClient(url=url, **options) as blocking:
+                assert blocking.health() == {}
+                assert not blocking._http.cookies
+            async with MemoryClient(url=url, **options) as client:
+                assert await client.health() == {}
+                assert not client._http.cookies
 
     def test_the_command_says_so_in_a_line(
         self, options: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -263,13 +263,28 @@ def test_notes_are_counted_when_there_are_many_and_when_somebody_looks() -> None
     assert seen[-1] == 0.5
 
 
+def test_increases_of_one_count_are_counted_together() -> None:
+    pending.settle()
+    seen: list[float] = []
+    for n in range(3):
+        pending.increase(seen.append, n + 1)
+    other: list[float] = []
+    pending.increase(other.append)
+    counted()
+    assert (seen, other) == ([6.0], [1.0])
+    for _ in range(pending.NOTES_MAX):
+        pending.increase(other.append, -1.0)
+    assert other == [1.0, -float(pending.NOTES_MAX)]
+
+
 def test_what_cannot_be_counted_keeps_nobody_else_from_it() -> None:
     def full(_: float) -> None:
         raise OSError("no space left")
 
     seen: list[float] = []
     pending.note(seen.append, 1.0)
-    pending.note(full)
+    pending.note(full, 1.0)
+    pending.increase(full)
     pending.note(seen.append, 2.0)
     pending.settle()
     assert sorted(seen) == [1.0, 2.0]

@@ -1,0 +1,76 @@
+"""Questions of the same moment, put to the database together: their way costs more than an answer.
+
+Not here: what is asked (`accounts.py`).
+
+- An answer is never older than its question: who asks while a batch is under way goes with another.
+- Nobody who finds the way free waits for others.
+- A batch belongs to nobody: who stops waiting takes no answer from the others of it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
+from typing import Final, Generic, TypeVar
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+SIZE_MAX: Final = 64  # questions of a batch
+UNDER_WAY_MAX: Final = 2  # so that one connection that hangs does not stop everybody
+
+
+class Batches(Generic[Q, A]):
+    """Puts questions to `ask`, which answers each of them in their order."""
+
+    def __init__(self, ask: Callable[[Sequence[Q]], Awaitable[Sequence[A]]]) -> None:
+        self._ask = ask
+        self._waiting: deque[tuple[Q, asyncio.Future[A]]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop keeps no strong reference
+        self._under_way = 0
+        self._boarding = False
+
+    def ask(self, question: Q) -> "asyncio.Future[A]":
+        """The answer to come; it fails as `ask` does. Nobody has to wait for it."""
+        answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._waiting.append((question, answer))
+        if not self._boarding and self._under_way < UNDER_WAY_MAX:
+            self._boarding = True
+            self._under_way += 1
+            # It begins in the next turn of the loop, so whoever asks in this one is aboard.
+            task = asyncio.create_task(self._carry(), context=Context())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return answer
+
+    async def _carry(self) -> None:
+        self._boarding = False
+        try:
+            while batch := self._next():
+                await self._answer(batch)
+        finally:
+            self._under_way -= 1
+
+    def _next(self) -> list[tuple[Q, "asyncio.Future[A]"]]:
+        batch: list[tuple[Q, asyncio.Future[A]]] = []
+        while self._waiting and len(batch) < SIZE_MAX:
+            question, answer = self._waiting.popleft()
+            if not answer.done():  # who asked has been stopped
+                batch.append((question, answer))
+        return batch
+
+    async def _answer(self, batch: Sequence[tuple[Q, "asyncio.Future[A]"]]) -> None:
+        try:
+            found = await self._ask([question for question, _ in batch])
+            answered = list(zip(batch, found, strict=True))
+        except BaseException as error:  # whatever it is, nobody may wait for ever
+            for _, answer in batch:
+                if not answer.done():
+                    answer.set_exception(error)
+                    answer.exception()  # marks it as seen, should nobody wait for it
+            if not isinstance(error, Exception):
+                raise
+        else:
+            for (_, answer), result in answered:
+                if not answer.done():
+                    answer.set_result(result)

@@ -1,0 +1,128 @@
+"""Questions that are put together: nobody waits for nothing, and nobody gets an old answer."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from relayer.database import batches
+from relayer.database.batches import Batches
+from relayer.errors import Unavailable
+
+
+class Asked:
+    """Answers a number by its double, when it is let."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.let = asyncio.Event()
+        self.let.set()
+        self.error: BaseException | None = None
+
+    async def __call__(self, questions: Sequence[int]) -> list[int]:
+        self.batches.append(list(questions))
+        await self.let.wait()
+        if self.error is not None:
+            raise self.error
+        return [2 * question for question in questions]
+
+    async def begun(self, count: int) -> None:
+        """Wait until so many batches were begun."""
+        async with asyncio.timeout(30):
+            while len(self.batches) < count:
+                await asyncio.sleep(0)
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked()
+
+
+async def test_a_question_alone_is_asked_alone(asked: Asked) -> None:
+    assert await Batches(asked).ask(4) == 8
+    assert asked.batches == [[4]]
+
+
+async def test_questions_of_one_moment_are_asked_together(asked: Asked) -> None:
+    together = Batches(asked)
+    assert await asyncio.gather(*map(together.ask, range(5))) == [0, 2, 4, 6, 8]
+    assert asked.batches == [[0, 1, 2, 3, 4]]
+
+
+async def test_an_answer_is_never_older_than_its_question(asked: Asked) -> None:
+    """Who asks the same while it is under way is asked for anew."""
+    asked.let.clear()
+    together = Batches(asked)
+    first = together.ask(1)
+    await asked.begun(1)
+    second = together.ask(1)
+    await asked.begun(2)
+    asked.let.set()
+    assert (await first, await second) == (2, 2)
+    assert asked.batches == [[1], [1]]
+
+
+async def test_so_many_are_under_way_and_the_others_gather(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "SIZE_MAX", 3)
+    asked.let.clear()
+    together, answers = Batches(asked), []
+    for n in range(batches.UNDER_WAY_MAX):
+        answers.append(together.ask(n))
+        await asked.begun(n + 1)
+    answers += [together.ask(n) for n in range(10, 15)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(asked.batches) == batches.UNDER_WAY_MAX
+    asked.let.set()
+    assert await asyncio.gather(*answers) == [0, 2, 20, 22, 24, 26, 28]
+    assert sorted(asked.batches[batches.UNDER_WAY_MAX :]) == [[10, 11, 12], [13, 14]]
+
+
+async def test_who_stops_waiting_takes_nothing_from_the_others(asked: Asked) -> None:
+    asked.let.clear()
+    together = Batches(asked)
+    one, other = together.ask(1), together.ask(2)
+    await asked.begun(1)
+    one.cancel()
+    late = together.ask(3)
+    late.cancel()
+    asked.let.set()
+    assert await other == 4
+    assert await together.ask(5) == 10
+    assert asked.batches == [[1, 2], [5]], "nobody waits for the answer to 3"
+
+
+async def test_who_is_stopped_stops_no_batch(asked: Asked) -> None:
+    """Not even who asked first, in whose turn the batch began."""
+    asked.let.clear()
+    together = Batches(asked)
+
+    async def request(question: int) -> int:
+        return await together.ask(question)
+
+    first, second = asyncio.create_task(request(1)), asyncio.create_task(request(2))
+    await asked.begun(1)
+    first.cancel()
+    asked.let.set()
+    assert await second == 4
+
+
+async def test_a_failure_is_everybodys_and_the_next_are_asked_all_the_same(asked: Asked) -> None:
+    together = Batches(asked)
+    asked.error = Unavailable("The database is away.")
+    answers = await asyncio.gather(*map(together.ask, (1, 2)), return_exceptions=True)
+    assert answers == [asked.error, asked.error]
+    asked.error = None
+    assert await together.ask(3) == 6
+
+
+async def test_a_wrong_number_of_answers_leaves_nobody_waiting() -> None:
+    async def short(questions: Sequence[int]) -> list[int]:
+        return [1] * (len(questions) - 1)
+
+    together = Batches(short)
+    async with asyncio.timeout(30):
+        answers = await asyncio.gather(*map(together.ask, (1, 2)), return_exceptions=True)
+    assert any(isinstance(answer, ValueError) for answer in answers)
