@@ -67,6 +67,42 @@ class _Alarm:
             self._timer = None
 
 
+class _Joining:
+    """A transport that sends an answer's head together with the beginning of its body.
+
+    The server writes them one after the other: two calls of the system, and a client that is woken
+    for a head alone.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._head: bytes | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send this, and the head before it; a head waits until the end of the loop's turn."""
+        if self._head is not None:
+            head, self._head = self._head, None
+            self._transport.writelines([head, data])
+        elif data.startswith(b"HTTP/1."):
+            self._head = data
+            self._loop.call_soon(self._send_head)
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close when everything is sent."""
+        self._send_head()
+        self._transport.close()
+
+    def _send_head(self) -> None:
+        if self._head is not None and not self._transport.is_closing():
+            self._transport.write(self._head)
+        self._head = None
+
+
 class Connection(HttpToolsProtocol):
     """One connection within `bounds`; idle ones are uvicorn's own concern."""
 
@@ -85,7 +121,8 @@ class Connection(HttpToolsProtocol):
     # uvicorn narrows asyncio's own signature in the same way: it serves streams only.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, perhaps in the place of another connection."""
-        super().connection_made(transport)
+        joining: Any = _Joining(transport, self.loop)
+        super().connection_made(joining)
         # Every byte that the system does not take at once makes the answer a waiting one.
         transport.set_write_buffer_limits(high=0)
         self.without_request_since = self.loop.time()

@@ -16,7 +16,7 @@ import httpx
 import pytest
 import uvicorn
 
-from relayer.connections import Bounds, bounded
+from relayer.connections import Bounds, _Joining, bounded
 from tests.conftest import TestDatabase
 from tests.processes import running_relayer
 
@@ -159,6 +159,87 @@ async def test_an_answer_that_is_taken_is_whole() -> None:
         reader, _ = await line.opened(HEAD.replace(b"/ ", b"/big ") + b"connection: close\r\n\r\n")
         taken = await everything(reader)
     assert len(taken.partition(b"\r\n\r\n")[2]) == BIG
+
+
+class Pieces(asyncio.Transport):
+    """Remembers what was given to the system, call by call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[bytes] = []
+        self.closing = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.given.append(bytes(data))
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.given.append(b"".join(list_of_data))
+
+    def close(self) -> None:
+        self.closing = True
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+
+class TestJoining:
+    """A head goes to the system together with what follows it."""
+
+    async def test_an_answer_is_given_in_one_piece(self) -> None:
+        pieces = Pieces()
+        joining = _Joining(pieces, asyncio.get_running_loop())
+        for part in (b"HTTP/1.1 200 OK\r\n\r\n", b"one", b"two"):
+            joining.write(part)
+        await asyncio.sleep(0)
+        assert pieces.given == [b"HTTP/1.1 200 OK\r\n\r\none", b"two"]
+
+    async def test_a_head_alone_waits_for_no_more_than_the_loops_turn(self) -> None:
+        pieces = Pieces()
+        joining = _Joining(pieces, asyncio.get_running_loop())
+        joining.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        assert pieces.given == []
+        await asyncio.sleep(0)
+        joining.write(b"later")
+        assert pieces.given == [b"HTTP/1.1 200 OK\r\n\r\n", b"later"]
+
+    async def test_a_head_is_given_before_the_end(self) -> None:
+        pieces = Pieces()
+        joining = _Joining(pieces, asyncio.get_running_loop())
+        joining.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        joining.close()
+        assert (pieces.given, pieces.closing) == ([b"HTTP/1.1 204 No Content\r\n\r\n"], True)
+
+    async def test_nothing_is_given_after_the_end(self) -> None:
+        pieces = Pieces()
+        joining = _Joining(pieces, asyncio.get_running_loop())
+        joining.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        pieces.closing = True
+        await asyncio.sleep(0)
+        assert pieces.given == []
+
+
+async def test_answers_to_requests_sent_at_once_come_in_order_and_whole() -> None:
+    async with serving(PATIENT) as line:
+        reader, _ = await line.opened(
+            (HEAD + b"\r\n") * 3 + HEAD + b"a: b\r\nconnection: close\r\n\r\n"
+        )
+        told = await everything(reader)
+    bodies = [answer.partition(b"\r\n\r\n")[2] for answer in told.split(b"HTTP/1.1 200 ")[1:]]
+    names = [json.loads(body) for body in bodies]
+    assert names == [["host"], ["host"], ["host"], ["host", "a", "connection"]]
+
+
+@pytest.mark.parametrize("close", [b"", b"connection: close\r\n"], ids=["kept", "closed"])
+async def test_a_head_without_a_body_is_sent_all_the_same(close: bytes) -> None:
+    async with serving(PATIENT) as line:
+        reader, writer = await line.opened(HEAD.replace(b"GET", b"HEAD") + close + b"\r\n")
+        async with asyncio.timeout(ENDS_S):
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        if close:
+            assert await everything(reader) == b""
+        else:
+            writer.write(HEAD + b"\r\n")
+            assert b"host" in await reader.read(2**16)
 
 
 @pytest.mark.parametrize(
