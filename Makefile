@@ -143,6 +143,7 @@ COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --no-header --no-emit-in
 requirements: .venv/.dev
 	$(COMPILE) -o $(REQUIREMENTS)/runtime.txt $(REQUIREMENTS)/runtime.in pyproject.toml client/pyproject.toml
 	$(COMPILE) -o $(REQUIREMENTS)/dev.txt $(REQUIREMENTS)/dev.in
+	$(COMPILE) -o $(REQUIREMENTS)/otel.txt $(REQUIREMENTS)/otel.in
 	$(COMPILE) -o $(REQUIREMENTS)/hermes.txt $(REQUIREMENTS)/hermes.in client/pyproject.toml
 	$(COMPILE) -o $(REQUIREMENTS)/swift.txt $(REQUIREMENTS)/swift.in
 	$(COMPILE) -o $(REQUIREMENTS)/bench.txt $(REQUIREMENTS)/bench.in

@@ -22,6 +22,7 @@ from typing import Any, Final, Self
 from relayer import __version__
 from relayer.clock import Clock, rfc3339
 from relayer.database.migrate import has_tables, head
+from relayer.durable import replace
 from relayer.identity import load_identity, refuse_interrupted
 from relayer.postgres.dump import dump, load
 from relayer.settings import Settings
@@ -106,7 +107,9 @@ async def _fill(folder: Path, settings: Settings, storage: Storage, clock: Clock
         bytes=(folder / DUMP_FILE).stat().st_size,
         sha256=await asyncio.to_thread(_sha256, folder / DUMP_FILE),
     )
-    _write_durably(folder / MANIFEST_FILE, json.dumps(manifest.as_json(), indent=1) + "\n")
+    text = json.dumps(manifest.as_json(), indent=1) + "\n"
+    # Not `create`, which needs links: a backup may go to a disk that has none.
+    replace(folder / MANIFEST_FILE, text.encode())
     return manifest
 
 
@@ -153,16 +156,3 @@ def _require_key(settings: Settings, manifest: Manifest, *, other_key: bool) -> 
 def _sha256(file: Path) -> str:
     with file.open("rb") as opened_file:
         return hashlib.file_digest(opened_file, "sha256").hexdigest()
-
-
-def _write_durably(path: Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -8,14 +8,13 @@ Not here: buckets (`buckets.py`), what the bytes mean (`sealed.envelope`) and wh
 """
 
 import asyncio
-import os
 import re
-import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
+from relayer import durable
 from relayer.database import blobs as statements
 from relayer.database.pool import Database
 from relayer.errors import Corrupted, Unavailable
@@ -25,7 +24,6 @@ from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import CryptoError
 
 LIST_PAGE: Final = 500
-_TEMPORARY: Final = ".new-"
 NEWEST: Final = "newest"
 ACCOUNT: Final = re.compile("[0-9a-f]{64}")
 
@@ -180,11 +178,12 @@ class FolderStore:
             for level in (path.parent.parent, path.parent):  # parents=True would ignore the mode
                 level.mkdir(mode=0o700, exist_ok=True)
             if not path.exists():
-                _write_once(path, data)
+                with suppress(FileExistsError):  # the same bytes: their hash is the name
+                    durable.place(path, data)
             folders.add(path.parent)
         for folder in folders:
             for level in (folder, folder.parent, folder.parent.parent):
-                _sync_folder(level)
+                durable.sync(level)
 
     def _get_all(self, account: AccountId, names: Sequence[str]) -> dict[str, bytes | Corrupted]:
         found: dict[str, bytes | Corrupted] = {}
@@ -197,7 +196,7 @@ class FolderStore:
         path = self._path(account, name)
         with suppress(FileNotFoundError):
             path.unlink()
-            _sync_folder(path.parent)
+            durable.sync(path.parent)
 
     def _folders(self, account: AccountId) -> list[Path]:
         return sorted((self._folder / account.hex()).glob("??"))
@@ -210,7 +209,7 @@ class FolderStore:
         if seq > self._marked(account):
             path = self._folder / account.hex() / NEWEST
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            _replace(path, str(seq).encode())
+            durable.replace(path, str(seq).encode())
 
     def _marked(self, account: AccountId) -> int:
         with suppress(FileNotFoundError, ValueError):  # a damaged mark is none
@@ -231,39 +230,6 @@ def is_name(name: str) -> bool:
     except CryptoError:
         return False
     return True
-
-
-def _write_once(path: Path, data: bytes) -> None:
-    """The whole file under its name, durable, or nothing; an existing file is left alone."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=_TEMPORARY)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(temporary, path)  # unlike a rename, this never replaces
-    finally:
-        os.unlink(temporary)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """The whole file under its name, durable, in place of what was there."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=_TEMPORARY)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from relayer.durable import create, sync
 from relayer.sealed.keys import Identity
 from relayer.sealed.primitives import from_base64, to_base64
 from relayer.sealed.succession import keys_of
@@ -89,7 +90,7 @@ def write_next(path: Path, seed: bytes, succession: tuple[bytes, ...]) -> None:
 def replace_identity(path: Path) -> None:
     """Put the next key in the place of today's, which is gone then."""
     os.replace(next_path(path), path)
-    _sync_folder(path.parent)
+    sync(path.parent)
 
 
 def _lines(path: Path) -> list[str]:
@@ -103,22 +104,4 @@ def _lines(path: Path) -> list[str]:
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(temporary, path)
-        _sync_folder(path.parent)
-    finally:
-        temporary.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    create(path, f"{text}\n".encode())

@@ -8,7 +8,7 @@ import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -18,8 +18,10 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 import pytest_asyncio
+from litestar.types import ASGIApp
 
 from relayer import provision
+from relayer.app import build_app
 from relayer.clock import utc_now
 from relayer.database.migrate import migrate
 from relayer.database.pool import Database
@@ -148,6 +150,18 @@ async def managed(storage: Storage) -> provision.NewKey:
 async def sealed(storage: Storage) -> provision.NewKey:
     """A sealed account and its founder's key."""
     return await provision.create_account(storage, label="sealed", custody="sealed", clock=utc_now)
+
+
+@pytest.fixture
+def lean(settings: Settings) -> Settings:
+    """Those settings without an embedder, for what needs no vectors."""
+    return replace(settings, embedder="none")
+
+
+@pytest.fixture
+def app(storage: Storage, lean: Settings) -> ASGIApp:
+    """The whole application in this process, without an embedder; its jobs are not worked at."""
+    return build_app(storage, lean)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import httpx
-import pytest
 
 from memrelay.sealed.keys import Identity as ClientIdentity
 from relayer.app import build_app
@@ -54,12 +53,6 @@ def from_a_page(method: str) -> dict[str, str]:
         "access-control-request-private-network": "true",
     }
     return page | asked
-
-
-@pytest.fixture
-def lean(settings: Settings) -> Settings:
-    """Settings without an embedder."""
-    return dataclasses.replace(settings, embedder="none")
 
 
 async def test_every_route_answers_hardened_and_to_no_other_origin(

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,31 +90,31 @@ def texts(agent: SyncMemoryClient, query: str) -> set[str]:
 
 @contextmanager
 def writing(relayer: RunningRelayer, lost: Lost) -> Iterator[Callable[[int], None]]:
-    """An agent that goes on writing; gives what waits until so many more are acknowledged."""
-    stop, more = threading.Event(), threading.Condition()
+    """An agent that goes on writing; gives what waits until so many are acknowledged."""
+    stop = threading.Event()
 
     def write() -> None:
         with client(lost.account, relayer.url) as agent:
-            number = 0
-            while not stop.is_set() and number < WRITTEN_MAX:
-                number += 1
+            for number in range(1, WRITTEN_MAX + 1):
+                if stop.is_set():
+                    return
                 text = f"Crate {number} stands in row {number * 7}."
                 agent.remember(text, namespace=TEAM)
-                with more:
-                    lost.acknowledged.add(text)
-                    more.notify_all()
+                lost.acknowledged.add(text)
 
     def wait_for(number: int) -> None:
-        with more:
-            assert more.wait_for(lambda: len(lost.acknowledged) >= number, timeout=WAIT_S_MAX)
+        until(lambda: written.done() or len(lost.acknowledged) >= number, "the agent writes")
+        if written.done():
+            written.result()  # what went wrong there goes wrong here
+        assert len(lost.acknowledged) >= number
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield wait_for
-    finally:
-        stop.set()
-        thread.join(timeout=WAIT_S_MAX)
+    with ThreadPoolExecutor(1) as thread:
+        written = thread.submit(write)
+        try:
+            yield wait_for
+        finally:
+            stop.set()
+        written.result()
 
 
 @pytest.fixture(scope="module", params=["inside", "outside"])

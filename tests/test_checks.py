@@ -250,17 +250,6 @@ def test_a_bad_session_header_is_not_told_apart() -> None:
 # All of them, in order, before real routes
 
 
-@pytest.fixture
-def lean(settings: Settings) -> Settings:
-    """Settings without an embedder: nothing here needs vectors."""
-    return dataclasses.replace(settings, embedder="none")
-
-
-@pytest.fixture
-def app(storage: Storage, lean: Settings) -> ASGIApp:
-    return build_app(storage, lean)
-
-
 async def refusal(
     app: ASGIApp, key: NewKey, *, method: str = "GET", path: str = "/v1/keys", **signer: Any
 ) -> httpx.Response:

@@ -1,6 +1,5 @@
 """Correcting and seeing over HTTP: shapes of answers, bounds of bodies, and who is refused."""
 
-import dataclasses
 import uuid
 from typing import Any
 
@@ -9,22 +8,15 @@ import pytest
 import pytest_asyncio
 from litestar.types import ASGIApp
 
-from relayer.app import build_app
 from relayer.clock import utc_now
 from relayer.preferences import AccountSettings
 from relayer.provision import NewKey, add_key, create_account
 from relayer.sealed.keys import Namespace
-from relayer.settings import Settings
 from relayer.storage import Storage
 from tests.signing import client_of, signer_of
 
 Answer = dict[str, Any]
 TEA, COFFEE = "Anna prefers green tea.", "Anna prefers black coffee."
-
-
-@pytest.fixture
-def app(storage: Storage, settings: Settings) -> ASGIApp:
-    return build_app(storage, dataclasses.replace(settings, embedder="none"))
 
 
 @pytest_asyncio.fixture

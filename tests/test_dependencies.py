@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 REQUIREMENTS = ROOT / "deploy/requirements"
-FILES = ("runtime", "dev", "hermes", "bench", "swift", "deploy", "memwal-next")
+FILES = ("runtime", "otel", "dev", "hermes", "bench", "swift", "deploy", "memwal-next")
 
 PERMISSIVE = frozenset(
     """0BSD Apache-2.0 BSD-2-Clause BSD-3-Clause CC0-1.0 ISC MIT MIT-0 PSF-2.0 Zlib""".split()
@@ -141,35 +142,50 @@ def test_a_line_that_is_no_pin_is_seen(line: str) -> None:
         pins(f"# made by pip-compile\n{line}\n    # via us\n")
 
 
-def test_the_same_package_has_the_same_files_for_serving_and_for_checks() -> None:
-    served, checked = pinned("runtime"), pinned("dev")
-    both = served.keys() & checked.keys()
-    assert len(both) > 10
-    assert [name for name in both if served[name] != checked[name]] == []
+@pytest.mark.parametrize(
+    ("one", "other", "shared_min"),
+    [("runtime", "dev", 11), ("otel", "dev", 11), ("runtime", "otel", 3)],
+)
+def test_the_same_package_has_the_same_files_wherever_it_is_pinned(
+    one: str, other: str, shared_min: int
+) -> None:
+    """What is served with is what the checks run with; two files can be installed together."""
+    first, second = pinned(one), pinned(other)
+    both = first.keys() & second.keys()
+    assert len(both) >= shared_min
+    assert [name for name in both if first[name] != second[name]] == []
 
 
-def test_all_that_we_name_is_pinned() -> None:
-    served = pinned("runtime")
-    for project in (ROOT, ROOT / "client"):
-        named = tomllib.loads((project / "pyproject.toml").read_text())["project"]["dependencies"]
-        for requirement in named:
-            name = re.split(r"[\[<>=]", requirement)[0]
-            assert name in served, requirement
+@pytest.mark.parametrize(
+    ("folder", "extra", "file"),
+    [("", None, "runtime"), ("client", None, "runtime"), ("", "otel", "otel")],
+)
+def test_all_that_we_name_is_pinned(folder: str, extra: str | None, file: str) -> None:
+    project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+    named = project["optional-dependencies"][extra] if extra else project["dependencies"]
+    assert named
+    served = pinned(file)
+    for text in named:
+        requirement = Requirement(text)
+        assert served[requirement.name].version in requirement.specifier, text
 
 
-@pytest.mark.parametrize("file", ["runtime", "dev"])
+@pytest.mark.parametrize("file", ["runtime", "otel", "dev"])
 def test_what_is_pinned_is_what_is_installed(file: str) -> None:
     other = {n: p.version for n, p in pinned(file).items() if metadata.version(n) != p.version}
     assert other == {}
 
 
-@pytest.mark.parametrize("name", sorted(pinned("runtime")))
+SERVED = pinned("runtime").keys() | pinned("otel").keys()
+
+
+@pytest.mark.parametrize("name", sorted(SERVED))
 def test_a_release_is_made_of_permissive_licences(name: str) -> None:
     allowed = PERMISSIVE | WEAK if name in WEAK_AT_RUNTIME else PERMISSIVE
     assert refused(_installed(name), allowed) == []
 
 
-@pytest.mark.parametrize("name", sorted(pinned("dev").keys() - pinned("runtime").keys()))
+@pytest.mark.parametrize("name", sorted(pinned("dev").keys() - SERVED))
 def test_tools_have_licences_that_stay_with_them(name: str) -> None:
     assert refused(_installed(name), PERMISSIVE | WEAK) == []
 

@@ -1,6 +1,5 @@
 """The routes that erase, as clients call them."""
 
-import dataclasses
 import uuid
 from typing import Any
 from urllib.parse import quote
@@ -10,11 +9,10 @@ import pytest
 import pytest_asyncio
 
 from relayer import provision
-from relayer.app import build_app
 from relayer.clock import utc_now
 from relayer.provision import NewKey
 from relayer.sealed.keys import Namespace, account_text
-from relayer.settings import Limits, Settings
+from relayer.settings import Limits
 from relayer.storage import Storage
 from tests.services import new_identity
 from tests.signing import client_of, signer_of
@@ -26,11 +24,6 @@ TTL = "/v1/namespaces/default"
 @pytest.fixture
 def named(storage: Storage) -> Answer:
     return {"relayer": storage.identity.public_key.hex()}
-
-
-@pytest_asyncio.fixture
-async def app(storage: Storage, settings: Settings) -> Any:
-    return build_app(storage, dataclasses.replace(settings, embedder="none"))
 
 
 @pytest_asyncio.fixture

@@ -55,11 +55,6 @@ class Desk:
         return str(answer.json()["id"])
 
 
-@pytest.fixture
-def app(storage: Storage, settings: Settings) -> ASGIApp:
-    return build_app(storage, dataclasses.replace(settings, embedder="none"))
-
-
 @pytest_asyncio.fixture
 async def desk(app: ASGIApp, storage: Storage, managed: NewKey) -> Desk:
     return Desk(client_of(app, signer_of(managed)), storage, managed)

@@ -8,16 +8,13 @@ from typing import Any
 import httpx
 import msgspec
 import numpy as np
-import pytest
 from litestar.types import ASGIApp
 
-from relayer.app import build_app
 from relayer.arriving import Arrival
 from relayer.clock import utc_now
 from relayer.opening import Caller
 from relayer.record import new_id
 from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
-from relayer.settings import Settings
 from relayer.states import Change
 from relayer.storage import Storage
 from tests.conftest import BenchMaker
@@ -88,11 +85,6 @@ async def test_what_is_an_object_of_another_account_is_one_here_too(
     new = await there.caller(founder)
     foreign = [data for data in objects if data.startswith(b"{")]
     assert {s async for s in arriving(there, new, arrival, foreign)} == {"refused"}
-
-
-@pytest.fixture
-def app(storage: Storage, settings: Settings) -> ASGIApp:
-    return build_app(storage, replace(settings, embedder="none"))
 
 
 async def test_the_route_for_uploads_refuses_them(

@@ -94,17 +94,6 @@ MEMWAL_BODIES: dict[str, Answer] = {
 }
 
 
-@pytest.fixture
-def lean(settings: Settings) -> Settings:
-    """Settings without an embedder: nothing here needs vectors."""
-    return dataclasses.replace(settings, embedder="none")
-
-
-@pytest.fixture
-def app(storage: Storage, lean: Settings) -> ASGIApp:
-    return build_app(storage, lean)
-
-
 @pytest_asyncio.fixture
 async def client(app: ASGIApp, managed: NewKey) -> httpx.AsyncClient:
     """A client with the founder's key of a managed account."""

@@ -35,6 +35,7 @@ _SHAPE: dict[tuple[str, ...], type] = {
     ("tools", "allow"): list,
     ("tools", "alsoAllow"): list,
 }
+_NOT_HANDED_OVER = {"endpoint", "dreaming"}  # the plugin's own, and OpenClaw's
 _ALLOWING = {"*", "group:plugins", PLUGIN_ID}
 
 
@@ -82,6 +83,13 @@ class Configuration:
         if not isinstance(values, dict) or "$include" in {*values, *_part(values, "plugins")}:
             raise NotEditable(f"{path} includes other files.")
         self.values: dict[str, Any] = values
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the plugin hands to the gateway, as it stands there."""
+        entry = _at(self.values, ENTRY)
+        given = _part(entry, "config") if isinstance(entry, dict) else {}
+        return {name: value for name, value in given.items() if name not in _NOT_HANDED_OVER}
 
     def missing(self, *, plugin: Path, endpoint: Path) -> list[Change]:
         """Return what has to change for the plugin in that folder to work.

@@ -108,7 +108,8 @@ def account_erase(account_text_: str, yes: bool, as_json: bool, **values: Any) -
 
     data = run(work())
     rest = "; the rest goes in the background" if data["pending"] else ""
-    show(data, as_json, lambda: f"erased {data['erased']} memories{rest}")
+    noun = "memory" if data["erased"] == 1 else "memories"
+    show(data, as_json, lambda: f"erased {data['erased']} {noun}{rest}")
 
 
 @click.group()

@@ -26,6 +26,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from relayer.durable import sync
 from relayer.errors import Corrupted, Unavailable
 
 NAME: Final = "all-MiniLM-L6-v2"
@@ -221,17 +222,9 @@ def _publish(scratch: Path, folder: Path) -> None:
     # A manifest of an earlier version does not match the new files, so no moment looks complete
     # until the last rename.
     for name in (TOKENIZER_FILE, GRAPH_FILE, _MANIFEST_FILE):
-        _sync(scratch / name)
+        sync(scratch / name)
         os.replace(scratch / name, folder / name)
-    _sync(folder)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(folder)
 
 
 def _sha256(path: Path) -> str | None:

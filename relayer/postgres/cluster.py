@@ -26,6 +26,7 @@ import stat
 import tempfile
 from pathlib import Path
 
+from relayer.durable import replace, sync
 from relayer.postgres.programs import (
     MAJOR_VERSION,
     Account,
@@ -178,19 +179,19 @@ class Cluster:
             await asyncio.to_thread(shutil.rmtree, leftover, ignore_errors=True)
         if not self._passwords.exists():
             roles = {role: secrets.token_hex(32) for role in (ADMIN_ROLE, APP_ROLE)}
-            _write_durably(self._passwords, json.dumps(roles))
+            replace(self._passwords, json.dumps(roles).encode())
         work = Path(tempfile.mkdtemp(prefix="init-", dir=self.home))
         try:
             await self._run_initdb(work, timeout_s=timeout_s)
             os.rename(work / "cluster", self.folder)
-            _sync_folder(self.home)
+            sync(self.home)
         finally:
             await asyncio.to_thread(shutil.rmtree, work, ignore_errors=True)
 
     async def _run_initdb(self, work: Path, *, timeout_s: float) -> None:
         target, password_file = work / "cluster", work / "password"
         target.mkdir(mode=0o700)
-        _write_durably(password_file, self.passwords()[ADMIN_ROLE])
+        replace(password_file, self.passwords()[ADMIN_ROLE].encode())
         account = server = None
         if os.geteuid() == 0:
             server = choose_account()
@@ -249,22 +250,3 @@ def _chown_tree(top: Path, account: Account) -> None:
 
 def _fits_socket(folder: Path) -> bool:
     return len(os.fsencode(folder)) <= _SOCKET_FOLDER_BYTES_MAX
-
-
-def _write_durably(path: Path, text: str) -> None:
-    draft = path.with_name(f"{path.name}.new")
-    draft.unlink(missing_ok=True)
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

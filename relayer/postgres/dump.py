@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from relayer.durable import sync
 from relayer.postgres.programs import PostgresError, find_binaries
 
 _CHUNK_BYTES: Final = 2**16
@@ -50,7 +51,7 @@ async def dump(connect_args: dict[str, Any], file: Path) -> None:
     place = (f"--dbname={url}", "--no-password", f"--file={file}")
     async with _started("pg_dump", *options, *place, password=password) as process:
         await _require_success("pg_dump", process)
-    await asyncio.to_thread(_sync, file)
+    await asyncio.to_thread(sync, file)
 
 
 async def load(connect_args: dict[str, Any], file: Path) -> None:
@@ -143,11 +144,3 @@ def without_password(connect_args: dict[str, Any]) -> tuple[str, str]:
     known = urlencode({k: v for k, v in query.items() if k in _PARAMETERS}, quote_via=quote)
     plain = parts._replace(netloc=f"{user}{at}{hosts}", query=known)
     return plain.geturl(), password
-
-
-def _sync(file: Path) -> None:
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -45,12 +45,6 @@ class Stopped:
         return self.now
 
 
-@pytest.fixture
-def lean(settings: Settings) -> Settings:
-    """Settings without an embedder: nothing here needs vectors."""
-    return dataclasses.replace(settings, embedder="none")
-
-
 # Weights
 
 

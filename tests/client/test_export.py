@@ -385,7 +385,7 @@ def test_what_another_client_sealed_is_told_to_be_left_out(accounts, tmp_path, c
         assert relayer.post("/api/remember/manual", json=body).status_code == 200
     assert main(["export", "--out", str(tmp_path / "out"), "--profile", profile], {}) == EXIT_OK
     out, err = capsys.readouterr()
-    assert out.startswith("1 memories on 1 pages")
+    assert out.startswith("1 memory on 1 page in ")
     assert "1 were left out" in err
 
 

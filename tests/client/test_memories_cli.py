@@ -172,7 +172,7 @@ class TestSeeing:
         assert (info["name"], info["memory_count"], info["ttl_s"]) == ("Team/red", 1, None)
         assert run("namespaces", "Team/red", "--ttl", "30d")["ttl_s"] == 30 * 86_400
         [line] = run.lines("namespaces")
-        assert line.startswith("Team/red  1 memories, ")
+        assert line.startswith("Team/red  1 memory, ")
         assert line.endswith("erased after 30 days, 0:00:00")
         assert run("namespaces", "Team/red", "--no-ttl")["ttl_s"] is None
         assert run("namespaces", "nowhere", "--ttl", "30d", code=EXIT_NOT_FOUND) is None
@@ -184,7 +184,7 @@ class TestSeeing:
         used = run("usage")
         assert used["memory_count"] == 1
         assert used["storage_bytes"] > 0
-        assert run.lines("usage")[0] == "1 memories"
+        assert run.lines("usage")[0] == "1 memory"
 
 
 class TestCorrecting:
@@ -340,7 +340,7 @@ class TestForgetting:
         for argv in (["--tag", "tea"], ["--namespace", "default"]):
             assert run("forget", *argv, code=EXIT_USAGE) is None
             assert "--yes" in run.err
-        assert run.lines("forget", "--tag", "tea", "--dry-run")[-1] == "1 would be erased"
+        assert run.lines("forget", "--tag", "tea", "--dry-run")[-1] == "1 memory would be erased"
         assert run("forget", "--namespace", "default", "--dry-run")["matched"] == 2
         assert len(run.texts()) == 2
         assert run("forget", "--tag", "tea", "--yes")["erased"] == 1
@@ -362,7 +362,7 @@ class TestForgetting:
         _, err = process.communicate(timeout=60)
         os.close(ours)
         os.close(theirs)
-        assert "all of default (1 memories)" in err
+        assert "all of default (1 memory)" in err
         assert process.returncode == (EXIT_FAILED if left else EXIT_OK)
         assert len(run.texts()) == left
 

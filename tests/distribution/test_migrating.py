@@ -37,6 +37,13 @@ async def cluster(
         yield one
 
 
+@pytest_asyncio.fixture
+async def older(postgres: EmbeddedPostgres) -> AsyncIterator[Cluster]:
+    """A coordinator with a database of an earlier release."""
+    async with database_at(postgres, "0002") as earlier, coordinator(postgres, **earlier) as one:
+        yield one
+
+
 async def run(folder: Path, *arguments: str, url: str = "") -> tuple[int, str, str]:
     """(exit code, output, errors) of `relayer migrate`."""
     environ = os.environ | {"RELAYER_DATA_DIR": str(folder), "RELAYER_DATABASE_URL": url}
@@ -158,28 +165,22 @@ class TestInterrupted:
         await migrate.distribute(cluster.connect_args)
         await migrate.migrate(cluster.connect_args)
 
-    async def test_what_was_begun_is_finished_before_a_later_revision(
-        self, postgres: EmbeddedPostgres
-    ) -> None:
+    async def test_what_was_begun_is_finished_before_a_later_revision(self, older: Cluster) -> None:
         """A revision's transaction is short, and does not look whether relayers are connected."""
-        async with (
-            database_at(postgres, "0002") as earlier,
-            coordinator(postgres, **earlier) as one,
-        ):
-            await one.admin.execute("INSERT INTO faults VALUES ('vectors', false)")
-            connection = await asyncpg.connect(**one.connect_args)
-            with pytest.raises(PostgresError, match="did not take vectors"):
-                await distribution.distribute(connection)
-            await connection.close()
-            await one.admin.execute("DELETE FROM faults")
-            before = await one.names()
-            relayer = await Database.connect(one.connect_args, connections=1)
-            with pytest.raises(PostgresError, match="relayers are connected"):
-                await migrate.distribute(one.connect_args)
-            await relayer.close()
-            assert await one.names() == before
-            await migrate.distribute(one.connect_args)
-            assert sorted(await one.names()) == sorted([*BY_ACCOUNT, *BY_KEY])
+        await older.admin.execute("INSERT INTO faults VALUES ('vectors', false)")
+        connection = await asyncpg.connect(**older.connect_args)
+        with pytest.raises(PostgresError, match="did not take vectors"):
+            await distribution.distribute(connection)
+        await connection.close()
+        await older.admin.execute("DELETE FROM faults")
+        before = await older.names()
+        relayer = await Database.connect(older.connect_args, connections=1)
+        with pytest.raises(PostgresError, match="relayers are connected"):
+            await migrate.distribute(older.connect_args)
+        await relayer.close()
+        assert await older.names() == before
+        await migrate.distribute(older.connect_args)
+        assert sorted(await older.names()) == sorted([*BY_ACCOUNT, *BY_KEY])
 
     async def test_two_at_once_take_turns(self, cluster: Cluster) -> None:
         both = await asyncio.gather(*(migrate.distribute(cluster.connect_args) for _ in range(2)))
@@ -214,45 +215,29 @@ class TestLaterRevisions:
         await connection.close()
         await one.admin.execute("TRUNCATE calls")
 
-    async def test_lay_out_what_they_make(self, postgres: EmbeddedPostgres) -> None:
-        async with (
-            database_at(postgres, "0002") as earlier,
-            coordinator(postgres, **earlier) as one,
-        ):
-            await self.distributed(one)
-            await migrate.migrate(**earlier)
-            made = ["links", "webhooks", "webhook_events", "consolidations"]
-            assert await one.names() == [*made, "consolidation_actions"]
-            assert await one.names("everywhere") == ["unlock_keys"]
-            assert await migrate.distribute(one.connect_args) == []
+    async def test_lay_out_what_they_make(self, older: Cluster) -> None:
+        await self.distributed(older)
+        await migrate.migrate(older.connect_args)
+        made = ["links", "webhooks", "webhook_events", "consolidations"]
+        assert await older.names() == [*made, "consolidation_actions"]
+        assert await older.names("everywhere") == ["unlock_keys"]
+        assert await migrate.distribute(older.connect_args) == []
 
-    async def test_are_undone_with_what_they_could_not_lay_out(
-        self, postgres: EmbeddedPostgres
-    ) -> None:
-        async with (
-            database_at(postgres, "0002") as earlier,
-            coordinator(postgres, **earlier) as one,
-        ):
-            await self.distributed(one)
-            await one.admin.execute("INSERT INTO faults VALUES ('webhooks', false)")
-            with pytest.raises(PostgresError, match="did not take webhooks"):
-                await migrate.migrate(**earlier)
-            assert await migrate.revision(**earlier) == "0002"
-            assert await one.calls() == []
-            await one.admin.execute("DELETE FROM faults")
-            await migrate.migrate(**earlier)
-            assert "webhooks" in await one.names()
+    async def test_are_undone_with_what_they_could_not_lay_out(self, older: Cluster) -> None:
+        await self.distributed(older)
+        await older.admin.execute("INSERT INTO faults VALUES ('webhooks', false)")
+        with pytest.raises(PostgresError, match="did not take webhooks"):
+            await migrate.migrate(older.connect_args)
+        assert await migrate.revision(older.connect_args) == "0002"
+        assert await older.calls() == []
+        await older.admin.execute("DELETE FROM faults")
+        await migrate.migrate(older.connect_args)
+        assert "webhooks" in await older.names()
 
-    async def test_leave_a_cluster_alone_that_holds_nothing_yet(
-        self, postgres: EmbeddedPostgres
-    ) -> None:
-        async with (
-            database_at(postgres, "0002") as earlier,
-            coordinator(postgres, **earlier) as one,
-        ):
-            await migrate.migrate(**earlier)
-            assert await migrate.revision(**earlier) == migrate.head()
-            assert await one.calls() == []
+    async def test_leave_a_cluster_alone_that_holds_nothing_yet(self, older: Cluster) -> None:
+        await migrate.migrate(older.connect_args)
+        assert await migrate.revision(older.connect_args) == migrate.head()
+        assert await older.calls() == []
 
 
 class TestDoctor:

@@ -3,7 +3,6 @@
 Not here: what no line ever holds (`test_secrecy.py`), lines of a real process (`test_whole.py`).
 """
 
-import dataclasses
 import io
 import json
 import logging
@@ -13,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 from litestar.types import ASGIApp
 
 from relayer.app import build_app
@@ -44,11 +42,6 @@ def lines(logger: str) -> Iterator[list[dict[str, Any]]]:
         log.removeHandler(handler)
         log.setLevel(level)
         found += map(json.loads, stream.getvalue().splitlines())
-
-
-@pytest.fixture
-def app(storage: Storage, settings: Settings) -> ASGIApp:
-    return build_app(storage, dataclasses.replace(settings, embedder="none"))
 
 
 OWN = ["abcdefgh", "A-z_0-9x", "0" * 64, "7f9c24e8-0000-4000-8000-000000000000"]

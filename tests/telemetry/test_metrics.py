@@ -37,16 +37,6 @@ REJECTED = "memrelay_requests_rejected_total"
 LOOKUPS = "memrelay_cache_lookups_total"
 
 
-@pytest.fixture
-def lean(settings: Settings) -> Settings:
-    return dataclasses.replace(settings, embedder="none")
-
-
-@pytest.fixture
-def app(storage: Storage, lean: Settings) -> ASGIApp:
-    return build_app(storage, lean)
-
-
 async def test_a_recall_and_a_remember_are_timed_in_their_stages(
     storage: Storage, settings: Settings, managed: NewKey
 ) -> None:

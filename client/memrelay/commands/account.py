@@ -17,6 +17,7 @@ from memrelay.commands.gateway import settings_table
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
 from memrelay.config import profile_path, read_profile
+from memrelay.counting import counted
 from memrelay.errors import ConfigError
 from memrelay.gateway.settings import GatewaySettings
 from memrelay.private import write_private
@@ -153,7 +154,7 @@ def _status_lines(value: dict[str, Any]) -> Iterator[str]:
     yield f"key       {masked(value['public_key'])} in the namespace {value['namespace']}"
     yield f"gateway   recall {recall}, capture {capture}"
     for entry in value["namespaces"]:
-        yield f"namespace {entry['name']}: {entry['memory_count']} memories"
+        yield f"namespace {entry['name']}: {counted(entry['memory_count'], 'memory')}"
 
 
 def receipts(shell: Shell) -> None:

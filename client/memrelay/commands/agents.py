@@ -25,6 +25,7 @@ from memrelay.config import (
     profile_path,
     spool_folder,
 )
+from memrelay.counting import counted
 from memrelay.errors import ConfigError
 from memrelay.gateway.settings import GatewaySettings
 from memrelay.gateway.spool import Spool
@@ -140,7 +141,8 @@ def _hand_over(shell: Shell, old: Identity, new: Identity) -> None:
         bounds = GatewaySettings()
         spool = Spool(folder, bytes_max=bounds.spool_bytes_max, turns_max=bounds.spool_turns_max)
         if count := spool.reseal(old, new):
-            warn(f"{count} captured turns that waited for the old key wait for the new one now.")
+            turns = counted(count, "captured turn")
+            warn(f"sealed for the new key: {turns} that waited for the old one")
 
 
 def _agents(shell: Shell, client: SyncMemoryClient) -> Agents:
@@ -169,7 +171,7 @@ def _line(agent: Agent) -> str:
         + (f" until {rfc3339(share.expires_at)}" if share.expires_at else "")
         for share in agent.grants
     ]
-    written = "" if agent.written is None else f"{agent.written} memories"
+    written = "" if agent.written is None else counted(agent.written, "memory")
     place = agent.profile or "no profile here"
     parts = (agent.name, masked(agent.public_key), agent.state, "; ".join(grants), written)
     return "  ".join([part for part in parts if part] + [place] * (agent.state != "revoked"))

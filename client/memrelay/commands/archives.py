@@ -14,6 +14,7 @@ from memrelay.client import SyncMemoryClient
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell, warn
 from memrelay.config import Settings
+from memrelay.counting import counted
 from memrelay.errors import ConfigError, Invalid, MemrelayError, NotGranted
 from memrelay.exporting import Collected, Record, in_order, record
 from memrelay.private import write_private
@@ -44,7 +45,9 @@ def write_archive(shell: Shell) -> None:
             raise
     value = {"out": str(path), "bytes": path.stat().st_size, "counts": counts}
     rows = counts.get("memory", 0)
-    shell.show(value, [f"{rows} memories and earlier revisions, with all that belongs to them"])
+    shell.show(
+        value, [f"{counted(rows, 'memory')} and earlier revisions, with all that belongs to them"]
+    )
     if counts["lost"]:
         raise MemrelayError(f"{counts['lost']} are lost: the relayer has no blob for them.")
 

@@ -20,6 +20,7 @@ from memrelay.commands import archives
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell, warn
+from memrelay.counting import counted
 from memrelay.errors import (
     ConfigError,
     MemrelayError,
@@ -292,9 +293,10 @@ def _write(shell: Shell, out: str, account_id: str, found: dict[str, Collected])
     value: dict[str, Any] = {"out": str(path), "memories": len(records), "namespaces": list(found)}
     if shell.args.format == "jsonl":
         write_lines(path, records)
-        return shell.show(value, [f"{len(records)} memories in {path}"])
+        return shell.show(value, [f"{counted(len(records), 'memory')} in {path}"])
     claim(path, account_id)
     written = [write_pages(path, name, one.records) for name, one in found.items()]
     value |= {"pages": sum(n for n, _ in written), "removed": sum(n for _, n in written)}
     gone = f", {value['removed']} old ones removed" if value["removed"] else ""
-    shell.show(value, [f"{len(records)} memories on {value['pages']} pages in {path}{gone}"])
+    pages = counted(value["pages"], "page")
+    shell.show(value, [f"{counted(len(records), 'memory')} on {pages} in {path}{gone}"])

@@ -15,6 +15,7 @@ from memrelay.commands.listing import add_filters, filters_of
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
+from memrelay.counting import counted
 from memrelay.errors import ConfigError, NotFound
 from memrelay.outcomes import ForgottenMany
 
@@ -76,7 +77,7 @@ def _forget_matching(shell: Shell, client: SyncMemoryClient, filtered: bool) -> 
         return fitting()
     if not shell.args.yes:
         count = _count(fitting())
-        which = f"{count} memories of {name}" if filtered else f"all of {name} ({count} memories)"
+        which = f"{count} of {name}" if filtered else f"all of {name} ({count})"
         shell.confirm(f"Erase {which} for good?")
     progress = ProgressLine(sys.stderr, "erased")
     if filtered:
@@ -85,7 +86,7 @@ def _forget_matching(shell: Shell, client: SyncMemoryClient, filtered: bool) -> 
 
 
 def _count(found: ForgottenMany) -> str:
-    return f"{found.matched} or more" if found.more else str(found.matched)
+    return f"{found.matched} or more memories" if found.more else counted(found.matched, "memory")
 
 
 def _value(found: ForgottenMany) -> dict[str, Any]:

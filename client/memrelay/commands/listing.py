@@ -13,6 +13,7 @@ from itertools import pairwise
 from memrelay.commands.differences import changed_fields, word_diff
 from memrelay.commands.parsers import Adder, span
 from memrelay.commands.shell import Shell, warn
+from memrelay.counting import counted
 from memrelay.errors import ConfigError
 from memrelay.listing import Filters
 from memrelay.models import KINDS, Memory, NamespaceInfo
@@ -162,7 +163,7 @@ def namespaces(shell: Shell) -> None:
 
 def _namespace_line(info: NamespaceInfo) -> str:
     written = f", last written {when(info.updated_at)}" if info.updated_at else ""
-    size = f"{info.memory_count} memories, {info.storage_bytes} bytes"
+    size = f"{counted(info.memory_count, 'memory')}, {info.storage_bytes} bytes"
     return f"{info.name}  {size}{written}, {_kept(info.ttl_s)}"
 
 
@@ -176,9 +177,9 @@ def usage(shell: Shell) -> None:
         used = client.usage()
     bound = f" of {used.storage_bytes_max}" if used.storage_bytes_max else ""
     lines = [
-        f"{used.memory_count} memories",
+        counted(used.memory_count, "memory"),
         f"{used.storage_bytes}{bound} bytes",
-        f"{used.revision_count} earlier revisions",
+        counted(used.revision_count, "earlier revision"),
         f"{used.superseded_count} superseded",
         f"{used.pending_count} waiting for review",
         f"{used.rejected_count} rejected",

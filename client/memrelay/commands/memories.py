@@ -10,6 +10,7 @@ from typing import Any
 from memrelay.commands.listing import shown
 from memrelay.commands.parsers import Adder, alias, number, pair
 from memrelay.commands.shell import Shell, text_of, warn
+from memrelay.counting import counted
 from memrelay.errors import ConfigError
 from memrelay.models import KINDS, MODES, Memory
 from memrelay.reading import MIN_RELEVANCE
@@ -242,7 +243,7 @@ def analyze(shell: Shell) -> None:
     with shell.client() as client:
         found = client.analyze(text_of(args.text), occurred_at=args.occurred_at, source=args.source)
     lines = [f"{fact.id}  {fact.text}" for fact in found.facts]
-    shell.show(found.to_json(), [*lines, f"{found.fact_count} facts, {found.status}"])
+    shell.show(found.to_json(), [*lines, f"{counted(found.fact_count, 'fact')}, {found.status}"])
 
 
 def ask(shell: Shell) -> None:

@@ -8,14 +8,16 @@ from pathlib import Path
 
 from memrelay import __version__
 from memrelay.config import spool_folder
+from memrelay.counting import counted
 from memrelay.doctor.case import Case
 from memrelay.doctor.findings import Verdict, ok, problem, skipped, warning
 from memrelay.errors import ConfigError, TransportError
 from memrelay.gateway.endpoint import Endpoint, endpoint_path
+from memrelay.gateway.settings import GatewaySettings
 from memrelay.gateway.spool import kept_since
 from memrelay.hermes import home as hermes
 from memrelay.hermes.interpreter import interpreter, lacking
-from memrelay.openclaw import PLUGIN_ID, Configuration, config_path
+from memrelay.openclaw import ENTRY, PLUGIN_ID, Configuration, config_path
 
 WAITING_S_WARN = 600  # a gateway that reaches its relayer delivers at once
 _SWITCHES = ("recall", "capture")
@@ -83,12 +85,18 @@ def check_openclaw(case: Case) -> Verdict:
     # The same place that the installation writes to.
     plugin = case.main_path.absolute().with_name("openclaw-plugin")
     try:
-        missing = Configuration(path).missing(plugin=plugin, endpoint=_endpoint_path(case))
+        configuration = Configuration(path)
+        missing = configuration.missing(plugin=plugin, endpoint=_endpoint_path(case))
     except ConfigError as error:
         return problem(str(error), install)
     if missing or not plugin.is_dir():
         places = ", ".join(".".join(change.path) for change in missing) or str(plugin)
         return problem(f"OpenClaw's set-up lacks {places}.", install)
+    try:
+        GatewaySettings.of(configuration.settings)  # as the gateway reads them of the plugin
+    except ConfigError as error:
+        place = ".".join((*ENTRY, "config"))
+        return problem(f"{place}: {error}", f"${{EDITOR:-vi}} {shlex.quote(str(path))}")
     return ok(str(path))
 
 
@@ -133,12 +141,13 @@ def check_spool(case: Case) -> Verdict:
     began = [since for name in names if (since := kept_since(name)) is not None]
     damaged = sum(name.endswith(".damaged") for name in names)
     if damaged:
-        detail = f"{damaged} captured turns are damaged and were set aside."
+        detail = f"{counted(damaged, 'captured turn')} set aside as damaged."
         return warning(detail, f"rm {shlex.quote(str(folder))}/*.damaged")
     if not began:
         return ok("no captured turn waits")
     age_s = round(case.clock() - min(began))
-    detail = f"{len(began)} captured turns wait for the relayer, the oldest for {age_s} s"
+    waiting = counted(len(began), "captured turn")
+    detail = f"{waiting} not delivered to the relayer yet, the oldest for {age_s} s"
     if age_s < WAITING_S_WARN:
         return ok(detail)
     return warning(f"{detail}.", case.local("gateway"))

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import httpx
 
 from memrelay.answers import rfc3339
+from memrelay.counting import counted
 from memrelay.doctor.case import Case
 from memrelay.doctor.findings import Verdict, ok, problem, skipped, warning
 from memrelay.doctor.refusals import SIGNED_PATH, refusal
@@ -93,10 +94,13 @@ def check_storage(case: Case) -> Verdict:
     """Tell how much of its storage the account uses."""
     usage = case.client.usage()
     if usage.storage_bytes_max is None:
-        return ok(f"{usage.memory_count} memories, {usage.storage_bytes} bytes")
+        return ok(
+            f"{counted(usage.memory_count, 'memory')}, {counted(usage.storage_bytes, 'byte')}"
+        )
     left = usage.storage_bytes_max - usage.storage_bytes
     share = usage.storage_bytes / max(usage.storage_bytes_max, 1)
-    detail = f"{usage.memory_count} memories use {share:.0%} of what the account may store"
+    stored = counted(usage.memory_count, "memory")
+    detail = f"{share:.0%} of what the account may store is used, by {stored}"
     if left < ROOM_BYTES_MIN:
         return problem(f"{detail}: there is no room for more.", case.command("forget ID"))
     if share >= STORAGE_WARN:
@@ -108,7 +112,9 @@ def check_search(case: Case) -> Verdict:
     """Tell whether memories are found, and by meaning, too."""
     found = case.client.recall("memrelay doctor", limit=1, min_relevance=None)
     if found.dropped_count:
-        return warning(f"{found.dropped_count} memories could not be opened.", "relayer check")
+        return warning(
+            f"{counted(found.dropped_count, 'memory')} could not be opened.", "relayer check"
+        )
     if found.degraded:
         detail = "Memories are found by their words only: the relayer's embedder is away."
         return warning(detail, "relayer doctor")

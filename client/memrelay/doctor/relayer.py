@@ -53,15 +53,17 @@ def check_clock(case: Case) -> Verdict:
     """Tell how far this machine's clock is from the relayer's."""
     try:
         told = parsedate_to_datetime(case.health.headers.get("date", ""))
-        skew_s = round(abs((case.now() - told).total_seconds()))
+        ahead_s = round((case.now() - told).total_seconds())
     except (ValueError, TypeError):  # a time without a zone is none either
         return ok("the relayer does not tell its time")
-    detail = f"This machine's clock is {skew_s} s off the relayer's"
+    skew_s = abs(ahead_s)
+    off = f"{skew_s} s {'ahead of' if ahead_s > 0 else 'behind'} the relayer's"
+    detail = f"This machine's clock is {off}"
     if skew_s > CLOCK_SKEW_S_MAX:
         return problem(f"{detail}; {CLOCK_SKEW_S_MAX} are allowed.", case.set_clock())
     if skew_s > CLOCK_SKEW_S_WARN:
         return warning(f"{detail}.", case.set_clock())
-    return ok(f"{skew_s} s off the relayer's")
+    return ok(off if skew_s else "as the relayer's")
 
 
 def check_identity(case: Case) -> Verdict:

@@ -17,6 +17,7 @@ from mcp_types import CallToolResult, ToolAnnotations
 from pydantic import AwareDatetime, Field
 
 from memrelay.client import MemoryClient
+from memrelay.counting import counted
 from memrelay.errors import Invalid
 from memrelay.gateway.filters import looks_injected
 from memrelay.listing import Filters
@@ -188,7 +189,9 @@ class _Tools:
         told = Told.of(
             [Memory(id=f.id, namespace=space, text=f.text, kind=f.kind) for f in found.facts], ""
         )
-        head = f"{found.fact_count} facts stored ({plain(found.status)}).{redacted(found)}"
+        head = (
+            f"{counted(found.fact_count, 'fact')} stored ({plain(found.status)}).{redacted(found)}"
+        )
         answer = Analysed(
             facts=told.memories,
             fact_count=found.fact_count,
@@ -359,7 +362,7 @@ class _Tools:
         """List the namespaces that this key may see, with the number of memories in each."""
         infos = await self._client.namespaces()
         default = self._client.settings.namespace
-        lines = [f"{plain(info.name)}: {info.memory_count} memories" for info in infos]
+        lines = [f"{plain(info.name)}: {counted(info.memory_count, 'memory')}" for info in infos]
         text = "\n".join([f"When none is named: {plain(default)}.", *lines])
         return answered(text, Namespaces(default=default, namespaces=infos))
 

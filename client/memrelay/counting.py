@@ -1,0 +1,13 @@
+"""How many there are of something, as people say it.
+
+Not here: the counts in JSON, which are numbers.
+"""
+
+from typing import Final
+
+_PLURALS: Final = {"memory": "memories"}  # those that are more than an s behind the noun
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, which is given for one: "1 memory", "2 memories"."""
+    return f"{number} {noun if number == 1 else _PLURALS.get(noun, f'{noun}s')}"

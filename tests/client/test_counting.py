@@ -1,0 +1,20 @@
+"""Counts as people say them."""
+
+import pytest
+
+from memrelay.counting import counted
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "said"),
+    [
+        (1, "memory", "1 memory"),
+        (0, "memory", "0 memories"),
+        (2, "memory", "2 memories"),
+        (1, "captured turn", "1 captured turn"),
+        (21, "captured turn", "21 captured turns"),
+        (0, "page", "0 pages"),
+    ],
+)
+def test_one_is_not_many(number: int, noun: str, said: str) -> None:
+    assert counted(number, noun) == said

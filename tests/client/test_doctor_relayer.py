@@ -1,0 +1,202 @@
+"""`memrelay doctor` on a relayer that is not reached, has another clock or another key."""
+
+import json
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from memrelay.doctor import PROBLEM, SKIPPED, WARNING, Case, examine
+from memrelay.sealed.keys import Identity
+from tests.client.doctor_scene import (
+    DEPENDENT,
+    HOUR_S,
+    Machine,
+    listening,
+    machine,
+    states,
+    the_problem,
+    user,
+)
+
+__all__ = ["machine", "user"]  # fixtures
+
+# Reaching the relayer
+
+
+@contextmanager
+def answering(answers: dict[str, object], certificate: Path | None = None) -> Iterator[str]:
+    """The URL of a server with these JSON answers by path, and 404 for others."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = self.path in answers
+            body = json.dumps(answers.get(self.path)).encode()
+            self.send_response(200 if found else 404)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            """Nothing on the console."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.handle_error = lambda *arguments: None  # a refused handshake is what is wanted
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        scheme = "https" if certificate else "http"
+        yield f"{scheme}://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_stopped_relayer(user: Machine) -> None:
+    with listening() as url:
+        pass
+    user.write(url=url)
+    found = user.examine()
+    assert the_problem(found, "relayer").command == "relayer serve"
+    assert "Nothing listens" in found["relayer"].detail
+    assert [name for name in DEPENDENT[1:] if found[name].state != SKIPPED] == []
+
+
+def test_a_relayer_that_hangs(user: Machine) -> None:
+    with listening() as url:
+        user.write(url=url)
+        found = the_problem(user.examine(timeout_s=0.2), "relayer")
+    assert "does not answer in time" in found.detail
+    assert found.command == f"curl -v {url}/health"
+
+
+def test_a_connection_that_breaks(user: Machine) -> None:
+    with listening(closes=True) as url:
+        user.write(url=url)
+        assert "breaks" in the_problem(user.examine(), "relayer").detail
+
+
+def test_a_name_without_an_address(user: Machine, monkeypatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "*")
+    user.write(url="https://relayer.invalid")
+    found = the_problem(user.examine(), "relayer")
+    assert "No address" in found.detail
+    assert found.command == "nslookup relayer.invalid"
+
+
+def test_a_port_without_tls(user: Machine, shared_relayer) -> None:
+    user.write(url=shared_relayer.url.replace("http://", "https://"))
+    assert "does not speak TLS" in the_problem(user.examine(), "relayer").detail
+
+
+def test_a_certificate_that_nobody_vouches_for(user: Machine, tmp_path: Path) -> None:
+    with answering({}, certificate=self_signed(tmp_path / "certificate.pem")) as url:
+        user.write(url=url)
+        found = the_problem(user.examine(), "relayer")
+    assert "certificate of 127.0.0.1 does not hold" in found.detail
+    assert found.command.startswith("openssl s_client -connect 127.0.0.1:")
+
+
+def self_signed(path: Path) -> Path:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    form, sealing = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    path.write_bytes(key.private_bytes(pem, form, sealing) + certificate.public_bytes(pem))
+    return path
+
+
+@pytest.mark.parametrize("answers", [{}, {"/health": []}, {"/health": {"up": True}}], ids=str)
+def test_something_else_than_a_relayer(user: Machine, answers) -> None:
+    with answering(answers) as url:
+        user.write(url=url)
+        found = the_problem(user.examine(), "relayer")
+    assert "Something else than a relayer" in found.detail
+    assert found.command == f"curl -i {url}"
+
+
+def test_another_protocol(user: Machine) -> None:
+    answers = {"/health": {"status": "ok"}, "/version": {"apiVersion": "2.0.0"}}
+    with answering(answers) as url:
+        user.write(url=url)
+        found = user.examine()
+    assert the_problem(found, "version").command == "pip install --upgrade memrelay"
+    assert found["key"].state == SKIPPED
+
+
+# The clock
+
+
+class Clock:
+    """The time of a machine that may be wrong."""
+
+    shift_s = 0
+
+    def __call__(self) -> float:
+        return time.time() + self.shift_s
+
+
+@pytest.mark.parametrize(("shift_s", "off"), [(HOUR_S, "ahead of"), (-HOUR_S, "behind")])
+def test_a_clock_that_is_wrong(user: Machine, shift_s: int, off: str) -> None:
+    found = user.examine(clock=lambda: time.time() + shift_s)
+    detail = the_problem(found, "clock").detail
+    assert detail.endswith(f" s {off} the relayer's; 300 are allowed.")
+    assert "sudo" in found["clock"].command
+    assert (found["key"].state, found["identity"].state) == (SKIPPED, SKIPPED)
+
+
+@pytest.mark.parametrize(("shift_s", "off"), [(150, "ahead of"), (-150, "behind")])
+def test_a_clock_that_still_works(user: Machine, shift_s: int, off: str) -> None:
+    found = user.examine(clock=lambda: time.time() + shift_s)
+    assert (found["clock"].state, states(found, PROBLEM)) == (WARNING, [])
+    assert found["clock"].detail.endswith(f" s {off} the relayer's.")
+
+
+def test_a_clock_that_only_the_relayer_finds_wrong(user: Machine) -> None:
+    """A proxy that answers for the relayer may tell another time."""
+    clock = Clock()
+    found = {}
+    for finding in examine(Case(environ=user.environ, clock=clock)):
+        found[finding.check] = finding
+        clock.shift_s = HOUR_S if finding.check == "identity" else clock.shift_s
+    assert "too far apart" in the_problem(found, "key").detail
+    assert "sudo" in found["key"].command
+
+
+# The relayer's identity
+
+
+def test_another_relayer_than_the_pinned_one(user: Machine) -> None:
+    other = Identity.generate().public_key.hex()
+    user.write(relayer_key=other)
+    found = the_problem(user.examine(), "identity")
+    assert f"than the trusted one, {other[:4]}…{other[-4:]}" in found.detail
+    assert found.command == "memrelay trust KEY"
+
+
+def test_a_wrong_pin_in_the_environment(user: Machine) -> None:
+    user.environ["MEMRELAY_RELAYER_KEY"] = Identity.generate().public_key.hex()
+    found = user.examine()
+    assert the_problem(found, "identity").command == "export MEMRELAY_RELAYER_KEY=KEY"
+    assert found["grants"].state == SKIPPED
