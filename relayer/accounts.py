@@ -65,7 +65,9 @@ class Accounts:
         self._identity = identity
         self._clock = clock
         self._chains: OrderedDict[AccountId, Chain] = OrderedDict()
-        self._rows = Batches(partial(statements.find_accounts, database))
+        self._rows = Batches(
+            partial(statements.find_accounts, database), together=not database.is_cluster
+        )
 
     def look_up(self, account: AccountId) -> LookUp:
         """Begin to read an account, for `access` beside something else."""

@@ -201,7 +201,9 @@ class Guard:
         self._accounts = accounts
         self._settings = settings
         self._clock = clock
-        self._nonces = Batches(partial(statements.record_nonces, database))
+        self._nonces = Batches(
+            partial(statements.record_nonces, database), together=not database.is_cluster
+        )
         self._shares = Shares(
             at_once=Limits.requests_at_once_max, waiting_max=Limits.requests_waiting_max
         )
@@ -228,7 +230,8 @@ class Guard:
             raise
         except Unavailable as error:
             error.headers["x-auth-error"] = "AUTH_UPSTREAM_UNAVAILABLE"
-            raise
+            # Without its frames: they know the look-up that failed by it, and the request's body.
+            raise error.with_traceback(None) from None
 
     @staged("request.check")
     async def _check(

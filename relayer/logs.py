@@ -38,7 +38,20 @@ class JsonFormatter(logging.Formatter):
         line |= {k: v for k, v in vars(record).items() if k not in _STANDARD}
         if record.exc_info and record.exc_info[1] is not None:
             line["exception"] = describe(record.exc_info[1])
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        return msgspec.json.encode(_plain(line)).decode()
+
+
+def _plain(value: Any) -> Any:
+    """What stands in a line: of an object its own words, which leave out what is secret."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, dict):
+        return {_plain(str(name)): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return _plain(str(value))
 
 
 def _said(record: logging.LogRecord) -> str:
@@ -67,6 +80,7 @@ def configure(level: str) -> None:
     # Of what no line shows, nothing is looked up: every request writes one.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None
+    logging.raiseExceptions = False  # else what a line could not hold would be printed
     sys.unraisablehook = _unraisable  # else Python itself prints what these say
     threading.excepthook = _unraisable
     # pgqueuer logs every exception of a handler at length; `jobs` has said what may be said.

@@ -208,6 +208,7 @@ class RecallService:
             # The caller's own formula has no place for a preference.
             spans = periods(query.text, now) if query.leg_weights is None else ()
             vectors = await embedding
+            known = self._known(caller, query, numbers) if known is None else known
         finally:
             embedding.cancel()
         scopes = [
@@ -215,7 +216,7 @@ class RecallService:
             for scope, (_, key) in zip(scopes, keys, strict=True)
         ]
         evidence, held = await self._gather(caller.access, scopes, query, terms.query_words)
-        fused = fusion.fused(evidence, query.leg_weights, known=known)
+        fused = fusion.fused(evidence, query.leg_weights, known=1.0 if known is None else known)
         hits = _hits(evidence, fused, terms.words, query, spans, now)
         return _Ranking(hits, query.mode != "keyword" and not vectors.complete, held)
 
@@ -271,7 +272,7 @@ class RecallService:
         texts = [query.text] if query.goal is None else [query.text, query.goal]
         return await self._embedder.embed(caller.access.account, namespace_ids, texts)
 
-    def _known(self, caller: Caller, query: Query, namespace_ids: Sequence[int]) -> float:
+    def _known(self, caller: Caller, query: Query, namespace_ids: Sequence[int]) -> float | None:
         """How much of the query meaning can tell, 0–1, which counts where words can tell, too."""
         if query.mode != "hybrid":
             return 1.0

@@ -67,17 +67,57 @@ async def test_so_many_are_under_way_and_the_others_gather(
 ) -> None:
     monkeypatch.setattr(batches, "SIZE_MAX", 3)
     asked.let.clear()
-    together, answers = Batches(asked), []
-    for n in range(batches.UNDER_WAY_MAX):
-        answers.append(together.ask(n))
-        await asked.begun(n + 1)
-    answers += [together.ask(n) for n in range(10, 15)]
+    together = Batches(asked)
+    answers = [together.ask(n) for n in range(11)]
+    await asked.begun(batches.UNDER_WAY_MAX)
     for _ in range(5):
         await asyncio.sleep(0)
-    assert len(asked.batches) == batches.UNDER_WAY_MAX
+    assert asked.batches == [[0, 1, 2], [3, 4, 5]], "one that hangs does not keep the other way"
     asked.let.set()
-    assert await asyncio.gather(*answers) == [0, 2, 20, 22, 24, 26, 28]
-    assert sorted(asked.batches[batches.UNDER_WAY_MAX :]) == [[10, 11, 12], [13, 14]]
+    assert await asyncio.gather(*answers) == [2 * n for n in range(11)]
+    assert sorted(asked.batches[batches.UNDER_WAY_MAX :]) == [[6, 7, 8], [9, 10]]
+
+
+async def test_where_many_servers_are_asked_nobody_fails_with_another() -> None:
+    away = {2, 3}
+
+    async def cluster(questions: Sequence[int]) -> list[int]:
+        if away & set(questions):
+            await asyncio.sleep(0)
+            raise Unavailable("The database is away.")
+        return [2 * question for question in questions]
+
+    apart = Batches(cluster, together=False)
+    answers = await asyncio.gather(*map(apart.ask, range(5)), return_exceptions=True)
+    assert [isinstance(answer, Unavailable) for answer in answers] == [n in away for n in range(5)]
+    assert [answers[n] for n in (0, 1, 4)] == [0, 2, 8]
+
+
+async def test_where_many_servers_are_asked_nobody_waits_for_another(asked: Asked) -> None:
+    asked.let.clear()
+    apart = Batches(asked, together=False)
+    answers = [apart.ask(n) for n in range(5)]
+    await asked.begun(5)
+    asked.let.set()
+    assert await asyncio.gather(*answers) == [0, 2, 4, 6, 8]
+    assert asked.batches == [[0], [1], [2], [3], [4]]
+
+
+async def test_who_waits_is_told_when_everything_is_stopped(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "SIZE_MAX", 1)
+    asked.let.clear()
+    together = Batches(asked)
+    answers = [together.ask(n) for n in range(batches.UNDER_WAY_MAX + 3)]
+    await asked.begun(batches.UNDER_WAY_MAX)
+    for task in list(together._tasks):
+        task.cancel()
+    async with asyncio.timeout(30):
+        told = await asyncio.gather(*answers, return_exceptions=True)
+    assert all(isinstance(answer, Unavailable) for answer in told)
+    asked.let.set()
+    assert await together.ask(7) == 14
 
 
 async def test_who_stops_waiting_takes_nothing_from_the_others(asked: Asked) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import gc
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -425,6 +426,22 @@ async def test_lost_nonces_refuse_everything_signed_before(
 
 def now_s() -> int:
     return int(utc_now().timestamp())
+
+
+async def test_a_request_that_the_database_failed_is_not_kept(
+    app: ASGIApp, storage: Storage, managed: NewKey
+) -> None:
+    """Its body would stay in memory until somebody looks for cycles, out of everybody's count."""
+    await storage.database.close()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(5):
+            assert (await refusal(app, managed)).status_code == 503
+        alive = [one for one in gc.get_objects() if isinstance(one, SignedRequest)]
+    finally:
+        gc.enable()
+    assert alive == []
 
 
 async def test_without_its_database_the_relayer_refuses(

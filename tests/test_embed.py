@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, normalizers
 
 from relayer.embedding import model
 from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
@@ -261,6 +262,20 @@ def test_without_a_tokenizer_bytes_are_counted(name: str) -> None:
     passages = splitter.split(_LONG[name])
     assert max(len(passage.encode()) for passage in passages) <= 500
     _assert_cover(_LONG[name], passages)
+
+
+def test_more_tokens_than_bytes_are_counted_as_tokens() -> None:
+    """One sign may stand for many characters, which some tokenizers take it apart into first."""
+    pieces = [
+        ("<unk>", 0.0),
+        *((char, -1.0) for char in "\u0627\u0644\u0644\u0647\u0635\u064a\u0639\u0648\u0633\u0645 "),
+    ]
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=0))
+    tokenizer.normalizer = normalizers.NFKC()
+    text = "\ufdfa" * 4  # 12 bytes; each is 18 characters in compatibility form
+    assert len(tokenizer.encode(text).ids) > 40 > len(text.encode())
+    splitter = Splitter(tokenizer=tokenizer, tokens_max=40, overlap_tokens=0)
+    assert len(splitter.split(text)) > 1
 
 
 def test_a_limit_smaller_than_a_character_is_refused() -> None:

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from typing import Final, Generic, TypeVar
 
+from relayer.errors import Unavailable
+
 Q = TypeVar("Q")
 A = TypeVar("A")
 
@@ -21,10 +23,17 @@ UNDER_WAY_MAX: Final = 2  # so that one connection that hangs does not stop ever
 
 
 class Batches(Generic[Q, A]):
-    """Puts questions to `ask`, which answers each of them in their order."""
+    """Puts questions to `ask`, which answers each of them in their order.
 
-    def __init__(self, ask: Callable[[Sequence[Q]], Awaitable[Sequence[A]]]) -> None:
+    Where not `together`, each goes by itself: a cluster's nodes fail one by one, and a question for
+    one that is away would take others' answers along.
+    """
+
+    def __init__(
+        self, ask: Callable[[Sequence[Q]], Awaitable[Sequence[A]]], *, together: bool = True
+    ) -> None:
         self._ask = ask
+        self._together = together
         self._waiting: deque[tuple[Q, asyncio.Future[A]]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()  # the loop keeps no strong reference
         self._under_way = 0
@@ -34,26 +43,35 @@ class Batches(Generic[Q, A]):
         """The answer to come; it fails as `ask` does. Nobody has to wait for it."""
         answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, answer))
-        if not self._boarding and self._under_way < UNDER_WAY_MAX:
-            self._boarding = True
-            self._under_way += 1
-            # It begins in the next turn of the loop, so whoever asks in this one is aboard.
-            task = asyncio.create_task(self._carry(), context=Context())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        self._set_out()
         return answer
+
+    def _set_out(self) -> None:
+        """Begin a batch, if there is a way for it, in the loop's next turn.
+
+        So whoever asks in this one is aboard.
+        """
+        if self._boarding or (self._together and self._under_way >= UNDER_WAY_MAX):
+            return
+        self._boarding = True
+        self._under_way += 1
+        task = asyncio.create_task(self._carry(), context=Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _carry(self) -> None:
         self._boarding = False
         try:
             while batch := self._next():
+                if self._waiting:
+                    self._set_out()
                 await self._answer(batch)
         finally:
             self._under_way -= 1
 
     def _next(self) -> list[tuple[Q, "asyncio.Future[A]"]]:
         batch: list[tuple[Q, asyncio.Future[A]]] = []
-        while self._waiting and len(batch) < SIZE_MAX:
+        while self._waiting and len(batch) < (SIZE_MAX if self._together else 1):
             question, answer = self._waiting.popleft()
             if not answer.done():  # who asked has been stopped
                 batch.append((question, answer))
@@ -63,14 +81,21 @@ class Batches(Generic[Q, A]):
         try:
             found = await self._ask([question for question, _ in batch])
             answered = list(zip(batch, found, strict=True))
-        except BaseException as error:  # whatever it is, nobody may wait for ever
-            for _, answer in batch:
-                if not answer.done():
-                    answer.set_exception(error)
-                    answer.exception()  # marks it as seen, should nobody wait for it
-            if not isinstance(error, Exception):
-                raise
+        except Exception as error:
+            # Without its frames: those know the answers, which know the error.
+            _fail(batch, error.with_traceback(None))
+        except BaseException:  # stopped: nobody may wait for ever
+            _fail([*batch, *self._waiting], Unavailable("The relayer stops."))
+            self._waiting.clear()
+            raise
         else:
             for (_, answer), result in answered:
                 if not answer.done():
                     answer.set_result(result)
+
+
+def _fail(asked: Sequence[tuple[Q, "asyncio.Future[A]"]], error: Exception) -> None:
+    for _, answer in asked:
+        if not answer.done():
+            answer.set_exception(error)
+            answer.exception()  # marks it as seen, should nobody wait for it

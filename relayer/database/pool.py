@@ -39,6 +39,7 @@ _AWAY: Final = (
 )
 # A generic plan cannot know how long an array is: recall took twice as long.
 _CUSTOM_PLANS: Final = {"plan_cache_mode": "force_custom_plan"}
+_IS_CLUSTER: Final = "SELECT count(*) FROM pg_extension WHERE extname = 'citus'"
 
 
 def halfvec(vector: npt.NDArray[np.float16] | None) -> HalfVector | None:
@@ -75,11 +76,16 @@ async def _keep(_: Connection) -> None:
 
 
 class Database:
-    """A pool of connections with binary vector codecs, and the only way to reach one."""
+    """A pool of connections with binary vector codecs, and the only way to reach one.
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    Attributes:
+        is_cluster: whether several servers may be behind it.
+    """
+
+    def __init__(self, pool: asyncpg.Pool, *, is_cluster: bool = False) -> None:
         self._pool = pool
         self._waited_for = 0
+        self.is_cluster = is_cluster
 
     @classmethod
     async def connect(
@@ -110,7 +116,8 @@ class Database:
                 server_settings={"application_name": APPLICATION} | options,
                 **({"statement_cache_size": 0} if pooled else {}),
             )
-        return cls(pool)
+            is_cluster = bool(await pool.fetchval(_IS_CLUSTER))
+        return cls(pool, is_cluster=is_cluster)
 
     async def close(self) -> None:
         """Close every connection, those in use after their work."""

@@ -72,6 +72,8 @@ class Splitter:
         self._tokenizer = tokenizer
         self._tokens_max = tokens_max
         self._overlap_tokens = overlap_tokens
+        # Whether no text has more tokens than bytes: others take compatibility forms apart first.
+        self._is_within_bytes = tokenizer is None or isinstance(tokenizer.model, models.WordPiece)
 
     @property
     def name(self) -> str:
@@ -103,7 +105,7 @@ class Splitter:
 
         Takes a second or more for each megabyte: long texts belong in a worker thread.
         """
-        if count_bytes(text) <= self._tokens_max:
+        if self._is_within_bytes and count_bytes(text) <= self._tokens_max:
             return [text] if text else []
         spans = self._spans(text)
         if len(spans) <= self._tokens_max:

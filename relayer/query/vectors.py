@@ -67,14 +67,16 @@ class QueryEmbedder:
             answered = found | older
         return QueryVectors(answered, complete=used | {current.model_id} == set(answered))
 
-    def known(self, account: AccountId, namespace_ids: Sequence[int], text: str) -> float:
+    def known(self, account: AccountId, namespace_ids: Sequence[int], text: str) -> float | None:
         """The share of a text's tokens that each model in use knows, 0–1.
 
-        As far as is known here which these are; else of the current one's.
+        None until it is known here which these are, as it is after an `embed`.
         """
         if (current := self._embedders.current) is None:
             return 1.0
-        return self._embedders.known(text, self._kept(account, namespace_ids) or {current.model_id})
+        if (used := self._kept(account, namespace_ids)) is None:
+            return None
+        return self._embedders.known(text, used or {current.model_id})
 
     async def _older(
         self, account: AccountId, namespace_ids: Sequence[int], texts: Sequence[str], current: str

@@ -25,6 +25,7 @@ from relayer.errors import Unavailable
 from relayer.logs import describe
 from relayer.resident.namespace import Ints, Resident, empty, updated
 from relayer.resident.rows import RecentRows
+from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.keys import AccountId
 from relayer.telemetry.instruments import looked_up
 
@@ -111,8 +112,9 @@ class ResidentIndex:
         looked_up("rows", len(found), len(seqs))
         if missing:
             read = await rows_of(self._database, account=account, seqs=missing)
+            # Altered bytes are looked at each time: they may be mended.
             same = [row for seq, row in read.items() if listed.get(seq) == row["version"]]
-            self._rows.keep(account, same)
+            self._rows.keep(account, [row for row in same if _is_intact(row)])
             found |= read
         return found
 
@@ -221,6 +223,11 @@ class ResidentIndex:
         """Let go of what was asked longest ago."""
         while self._bytes > self._bytes_max:
             self._let_go(next(iter(self._held)))
+
+
+def _is_intact(row: Row) -> bool:
+    blob: bytes | None = row["blob"]
+    return blob is None or blob_hash(blob_id(blob)) == row["blob_id"]
 
 
 async def _pages(connection: Connection, place: Place, seqs: Ints) -> list[rows.Page]:

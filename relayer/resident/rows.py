@@ -16,7 +16,9 @@ from relayer.database.pool import Row
 from relayer.sealed.keys import AccountId
 
 LIFE_S: Final = 300.0
-_ROW_BYTES: Final = 1_500  # what a row takes beside its blob, roughly
+# What a row takes beside its blob, at most: behind a pooler each reading's rows have their columns'
+# names and types for themselves.
+_ROW_BYTES: Final = 6_000
 
 
 class RecentRows:

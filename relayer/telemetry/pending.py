@@ -9,7 +9,7 @@ disk ends no worker (`room.py`).
 - A count that the disk which workers share counts on refuses fails nobody's request.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -36,13 +36,19 @@ def increase(count: Count, by: float = 1.0) -> None:
 def settle() -> None:
     """Count everything that was noted."""
     sums: dict[Count, float] = {}
-    while _increases:
-        count, by = _increases.pop()
+    for count, by in _taken(_increases):
         sums[count] = sums.get(count, 0.0) + by
     for count, by in sums.items():
         _tell(count, by)
-    while _values:
-        _tell(*_values.pop())
+    for observe, value in _taken(_values):
+        _tell(observe, value)
+
+
+def _taken(notes: list[tuple[Count, float]]) -> Iterator[tuple[Count, float]]:
+    """All of them, each for one taker only, whichever threads there are."""
+    with suppress(IndexError):
+        while True:
+            yield notes.pop()
 
 
 def _tell(count: Count, value: float) -> None:

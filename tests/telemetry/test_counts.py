@@ -6,6 +6,7 @@ Not here: requests, their stages and refusals (`test_metrics.py`).
 import asyncio
 import dataclasses
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from typing import get_args
@@ -275,6 +276,22 @@ def test_increases_of_one_count_are_counted_together() -> None:
     for _ in range(pending.NOTES_MAX):
         pending.increase(other.append, -1.0)
     assert other == [1.0, -float(pending.NOTES_MAX)]
+
+
+def test_notes_of_several_threads_are_counted_once_each() -> None:
+    pending.settle()
+    seen: list[float] = []
+
+    def noting(_: int) -> None:
+        for _ in range(2_000):
+            pending.increase(seen.append)
+            if len(seen) % 7 == 0:
+                pending.settle()
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(noting, range(4)))
+    pending.settle()
+    assert sum(seen) == 8_000
 
 
 def test_what_cannot_be_counted_keeps_nobody_else_from_it() -> None:

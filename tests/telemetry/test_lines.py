@@ -7,11 +7,14 @@ import io
 import json
 import logging
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from litestar.types import ASGIApp
 
 from relayer.app import build_app
@@ -49,6 +52,48 @@ OTHERS = [
     *("", "seven77", "0" * 65, "x" * 9_000, "has a space", "semi;colon1", 'quote"quote'),
     *("ünïcödé-id", "new\tline1", "seven77\x1b[2J"),
 ]
+
+
+@dataclass
+class Sealed:
+    """What prints without what is in it."""
+
+    name: str
+    key: bytes = field(repr=False)
+
+
+def test_a_line_holds_an_objects_own_words_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = logging.getLogger("relayer.test")
+    monkeypatch.setattr(log, "propagate", False)  # half a character is nothing for the test runner
+    with lines("relayer.test") as found:
+        log.info(
+            "half \ud800",
+            extra={"what": Sealed("a", b"topsecret"), "these": [b"raw", 1, None], "of": {2: True}},
+        )
+    [line] = found
+    assert line["message"] == "half \\ud800"
+    assert line["what"] == "Sealed(name='a')"
+    assert (line["these"], line["of"]) == (["b'raw'", 1, None], {"2": True})
+
+
+MUTE = """
+import logging
+from relayer.logs import configure
+
+class Mute:
+    def __str__(self):
+        raise ValueError("secret")
+
+configure("info")
+logging.getLogger("relayer.test").info("said", extra={"what": Mute(), "other": "secret"})
+logging.getLogger("relayer.test").info("said")
+"""
+
+
+def test_what_no_line_can_hold_is_not_printed_otherwise() -> None:
+    done = subprocess.run([sys.executable, "-c", MUTE], capture_output=True, text=True, check=True)
+    [line] = done.stderr.splitlines()
+    assert json.loads(line)["message"] == "said"
 
 
 async def test_a_clients_own_id_is_kept(app: ASGIApp) -> None:
