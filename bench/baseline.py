@@ -4,7 +4,8 @@
 
 Not here: the requests (`presigned.py`), the comparison (`signing.py`, `remember.py`).
 
-- `bare` is one Litestar handler and nothing else. `insert` has the relayer's own checks and
+- `bare` has two Litestar handlers and nothing else: one answers at once, one reads a recall's body
+  first and answers at its length. `insert` has the relayer's own checks and
   surroundings in front of a handler that inserts one row and commits. `embeddings` runs the
   relayer's model behind the route of OpenAI's API, for those that cannot run it by themselves.
 """
@@ -28,11 +29,13 @@ from relayer.clock import utc_now
 from relayer.embedding.embedders import BuiltinEmbedder
 from relayer.errors import RelayerError
 from relayer.logs import configure
+from relayer.routes.memwal_manual import ManualRecallBody
 from relayer.serve import server_config
 from relayer.settings import Settings
 from relayer.storage import Storage, opened
 
 BARE: Final = "/bare"
+BARE_MANUAL: Final = "/bare/manual"
 INSERT: Final = "/insert"
 _CREATE: Final = """
 CREATE TABLE IF NOT EXISTS baseline_rows (
@@ -43,13 +46,18 @@ _INSERT: Final = "INSERT INTO baseline_rows (account_id, row_id, bytes) VALUES (
 
 
 def bare_app() -> Litestar:
-    """One handler that answers at once."""
+    """Handlers that know the answer."""
+    hits = [{"blob_id": "x" * 43, "distance": 0.123456789} for _ in range(10)]
 
     @get(BARE)
     async def bare() -> dict[str, str]:
         return {"status": "ok"}
 
-    return Litestar([bare], openapi_config=None, logging_config=None)
+    @post(BARE_MANUAL, status_code=200)
+    async def manual(data: JSONBody[ManualRecallBody]) -> dict[str, Any]:
+        return {"results": hits[: data.limit], "total": len(hits)}
+
+    return Litestar([bare, manual], openapi_config=None, logging_config=None)
 
 
 def insert_app(storage: Storage, settings: Settings) -> surroundings.Surroundings:

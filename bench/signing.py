@@ -16,7 +16,7 @@ from typing import Final
 
 from nacl.signing import SigningKey
 
-from bench.baseline import BARE
+from bench.baseline import BARE, BARE_MANUAL
 from bench.figures import Bounds, Report, compared, in_turn
 from bench.filling import Filler
 from bench.load import Load, driven, refusals
@@ -75,16 +75,17 @@ async def measure(site: Site, scale: Scale) -> Report:
             _Loads(bare_server, signers, lambda s: s.request("GET", BARE), BARE_TIMES * each),
             _Loads(relayer, signers, lambda s: s.request("GET", "/v1/settings"), each),
             _Loads(relayer, signers, lambda s: _manual(s, dim), each),
+            _Loads(bare_server, signers, lambda s: _manual(s, dim, BARE_MANUAL), BARE_TIMES * each),
         ]
         await in_turn(1, *(load.per_s for load in loads))
         found = await in_turn(scale.rounds, _verifies, *(load.per_s for load in loads))
     return _reported(loads, found)
 
 
-def _manual(signer: Presigner, dim: int) -> bytes:
+def _manual(signer: Presigner, dim: int, path: str = "/api/recall/manual") -> bytes:
     vector = [round(random.gauss(0, 1), 6) for _ in range(dim)]
     body = {"namespace": NAMESPACE, "vector": vector, "limit": 10}
-    return signer.request("POST", "/api/recall/manual", body)
+    return signer.request("POST", path, body)
 
 
 async def _verifies() -> float:
@@ -98,15 +99,16 @@ async def _verifies() -> float:
 
 
 def _reported(loads: Sequence[_Loads], found: list[list[float]]) -> Report:
-    verifies, bare, signed, manual = found
+    verifies, bare, signed, manual, reading = found
     report = Report()
     report.figures = [
         compared("signed, GET /v1/settings", "/s", signed, "bare handler /s", bare),
         compared("signed, GET /v1/settings", "/s", signed, "PyNaCl verifies /s", verifies),
         compared("manual recall of 1,000", "/s", manual, "bare handler /s", bare, MANUAL),
         compared("manual recall of 1,000", "/s", manual, "PyNaCl verifies /s", verifies),
+        compared("manual recall of 1,000", "/s", manual, "bare handler of its body /s", reading),
     ]
-    names = ("bare", "signed", "manual recall")
+    names = ("bare", "signed", "manual recall", "bare with its body")
     shares = [
         f"{name} {100 * max(seen.processor for seen in load.seen):.0f} %"
         for name, load in zip(names, loads, strict=True)

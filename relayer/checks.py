@@ -204,6 +204,9 @@ class Guard:
         self._nonces = Batches(
             partial(statements.record_nonces, database), together=not database.is_cluster
         )
+        self._counts = Batches(
+            partial(statements.count_requests, database), together=not database.is_cluster
+        )
         self._shares = Shares(
             at_once=Limits.requests_at_once_max, waiting_max=Limits.requests_waiting_max
         )
@@ -339,9 +342,8 @@ class Guard:
         if self._settings.rate_limit == "off":
             return ()
         counted = windows(self._settings, key, now)
-        used = await statements.count_requests(
-            self._database, account=account, windows=[w.place for w in counted], weight=weight
-        )
+        places = tuple(window.place for window in counted)
+        used = await self._counts.ask(statements.Counted(account, places, weight))
         return rooms(counted, used, now)
 
 

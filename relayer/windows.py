@@ -46,13 +46,13 @@ class Window:
 
 
 def windows(settings: Settings, key: PublicKey, now: datetime) -> list[Window]:
-    """The windows that a request of this key counts in."""
+    """The windows that a request of this key counts in, the longest first."""
     minute = now.replace(second=0, microsecond=0)
     hour = minute.replace(minute=0)
     a_minute, an_hour = timedelta(minutes=1), timedelta(hours=1)
     return [
-        Window("minute", (b"minute", minute), a_minute, settings.requests_per_minute),
         Window("hour", (b"hour", hour), an_hour, settings.requests_per_hour),
+        Window("minute", (b"minute", minute), a_minute, settings.requests_per_minute),
         Window("key_minute", (key, minute), a_minute, settings.key_requests_per_minute),
     ]
 

@@ -7,7 +7,8 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId, PublicKey
@@ -49,7 +50,7 @@ ON CONFLICT DO NOTHING
 _COUNT_REQUESTS: Final = """
 INSERT INTO request_windows (account_id, subject, window_start, used)
 SELECT $1, subject, window_start, $4
-FROM unnest($2::bytea[], $3::timestamptz[]) AS w (subject, window_start)
+FROM unnest($2::timestamptz[], $3::bytea[]) AS w (window_start, subject)
 ON CONFLICT (account_id, subject, window_start)
 DO UPDATE SET used = request_windows.used + excluded.used
 RETURNING used, subject, window_start
@@ -122,7 +123,7 @@ DELETE FROM request_windows WHERE window_start < now() - interval '2 hours'
 """
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Nonce:
     """A request's nonce, to be recorded; of unregistered keys only if `unregistered` says so."""
 
@@ -131,6 +132,18 @@ class Nonce:
     timestamp_s: int
     expires_at: datetime
     unregistered: bool
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A request to be counted in windows of its account, by (subject, window start).
+
+    The longest window is the first: whoever counts in it holds back who would count in the others.
+    """
+
+    account: AccountId
+    windows: tuple[tuple[bytes, datetime], ...]
+    weight: int
 
 
 @dataclass(frozen=True)
@@ -157,18 +170,27 @@ class Heads:
 
 async def record_nonces(database: Database, nonces: Sequence[Nonce]) -> list[NonceAnswer]:
     """Record each of these that was not there, all of them or none; of equals one is fresh."""
-    # Always in the same order, so that two relayers that are sent the same never wait for each
-    # other.
-    order = sorted(range(len(nonces)), key=lambda n: nonces[n])
-    rows = await database.fetchmany(
-        _RECORD_NONCE,
-        [
-            (n.public_key, n.nonce, n.expires_at, n.timestamp_s, NIL, n.unregistered)
-            for n in (nonces[at] for at in order)
-        ],
-    )
-    answers = dict(zip(order, map(_nonce_answer, rows), strict=True))
-    return [answers[at] for at in range(len(nonces))]
+    arguments = [
+        (n.public_key, n.nonce, n.expires_at, n.timestamp_s, NIL, n.unregistered) for n in nonces
+    ]
+    rows = await _of_each(database, _RECORD_NONCE, arguments, [1] * len(nonces))
+    return [_nonce_answer(row) for [row] in rows]
+
+
+async def _of_each(
+    database: Database,
+    statement: str,
+    arguments: Sequence[tuple[Any, ...]],
+    counts: Sequence[int],
+) -> list[list[Row]]:
+    """The rows of a statement with each of these arguments; `counts` is how many each time.
+
+    Always in the same order, so that two relayers that are sent the same never wait for each other.
+    """
+    order = sorted(range(len(arguments)), key=lambda n: arguments[n])
+    rows = iter(await database.fetchmany(statement, [arguments[n] for n in order]))
+    found = {n: list(islice(rows, counts[n])) for n in order}
+    return [found[n] for n in range(len(arguments))]
 
 
 def _nonce_answer(row: Row) -> NonceAnswer:
@@ -189,17 +211,16 @@ async def restore_nonces(database: Database) -> None:
 
 
 async def count_requests(
-    database: Database,
-    *,
-    account: AccountId,
-    windows: list[tuple[bytes, datetime]],
-    weight: int,
-) -> dict[tuple[bytes, datetime], int]:
-    """Weighted requests so far in each (subject, window start), this one included."""
-    rows = await database.fetch(
-        _COUNT_REQUESTS, account, [w[0] for w in windows], [w[1] for w in windows], weight
-    )
-    return {(r["subject"], r["window_start"]): r["used"] for r in rows}
+    database: Database, requests: Sequence[Counted]
+) -> list[dict[tuple[bytes, datetime], int]]:
+    """Of each, the weighted requests so far in each (subject, window start), it included."""
+    arguments = [
+        (r.account, [w[1] for w in r.windows], [w[0] for w in r.windows], r.weight)
+        for r in requests
+    ]
+    counts = [len(request.windows) for request in requests]
+    rows = await _of_each(database, _COUNT_REQUESTS, arguments, counts)
+    return [{(r["subject"], r["window_start"]): r["used"] for r in its} for its in rows]
 
 
 async def insert_account(

@@ -2,9 +2,11 @@
 
 import asyncio
 import dataclasses
+import random
 import re
+from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -17,6 +19,8 @@ from relayer import windows
 from relayer.app import build_app
 from relayer.checks import PUBLIC, WEIGHT
 from relayer.clock import utc_now
+from relayer.database import accounts as statements
+from relayer.database.pool import Database
 from relayer.provision import NewKey
 from relayer.routes.router import all_routes
 from relayer.sealed.keys import Identity, PublicKey
@@ -253,3 +257,39 @@ async def test_a_request_that_waits_too_long_is_told_so_and_leaves_the_line(
     async with client_of(app, signer_of(managed)) as client:
         answer = await client.get("/v1/keys")
     assert (answer.status_code, answer.json()["code"]) == (503, "request.deadline")
+
+
+async def test_relayers_that_count_the_same_do_not_wait_for_each_other(
+    storage: Storage, managed: NewKey, fresh_database: TestDatabase
+) -> None:
+    """Also where a minute and an hour end in the midst, and whatever comes first."""
+    other = await Database.connect(fresh_database.connect_args, connections=4)
+    hour = utc_now().replace(minute=0, second=0, microsecond=0)
+    keys = [PublicKey(bytes([n]) * 32) for n in range(4)]
+    settings = Settings()
+    ends = [hour - timedelta(seconds=1), hour, hour + timedelta(seconds=61)]
+    asked = [
+        statements.Counted(
+            managed.account,
+            tuple(window.place for window in windows.windows(settings, key, now)),
+            1,
+        )
+        for key in keys
+        for now in ends
+    ]
+    chance, counted = random.Random(7), list[statements.Counted]()
+    try:
+        for _ in range(150):
+            batches = [chance.sample(asked, chance.randint(1, 4)) for _ in range(8)]
+            counted += [one for batch in batches for one in batch]
+            await asyncio.gather(
+                *(
+                    statements.count_requests(database, batch)
+                    for database, batch in zip([storage.database, other] * 4, batches, strict=True)
+                )
+            )
+        [last] = await statements.count_requests(other, asked[:1])
+    finally:
+        await other.close()
+    expected = Counter(place for one in [*counted, asked[0]] for place in one.windows)
+    assert last == {place: expected[place] for place in asked[0].windows}

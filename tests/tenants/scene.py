@@ -7,6 +7,7 @@ asserted (`test_matrix.py`).
   somebody's, the other what is nobody's. What they are told must not differ.
 """
 
+import asyncio
 import re
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -70,7 +71,7 @@ class Watched(Database):
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """One connection, listened to."""
+        """One connection, listened to until it is given back."""
 
         def note(query: LoggedQuery) -> None:
             self.statements.append(query.query)
@@ -78,6 +79,12 @@ class Watched(Database):
         async with super().connection() as connection:
             with connection.query_logger(note):
                 yield connection
+
+    async def settled(self) -> list[str]:
+        """What was sent, when nothing more is under way; checks send theirs at the same time."""
+        while self.load().in_use:
+            await asyncio.sleep(0.001)
+        return sorted(" ".join(statement.split()) for statement in self.statements)
 
 
 @dataclass(frozen=True)
@@ -195,7 +202,7 @@ class Scene:
             answer.status_code,
             masked(answer.text, [*named, *asker.own.values()]),
             sorted(answer.headers),
-            [" ".join(s.split()) for s in self.database.statements],
+            await self.database.settled(),
         )
 
     def _request(
