@@ -64,6 +64,10 @@ _ALONG: Final[Mapping[tuple[str, str], Json]] = {
 }
 
 
+# What asyncpg asks a connection about types that it has not met there.
+_THE_DRIVERS: Final = re.compile(r"pg_catalog\.|_(?:setting|config)\('jit'")
+
+
 class Watched(Database):
     """A database that remembers the text of every statement that was sent to it."""
 
@@ -84,7 +88,8 @@ class Watched(Database):
         """What was sent, when nothing more is under way; checks send theirs at the same time."""
         while self.load().in_use:
             await asyncio.sleep(0.001)
-        return sorted(" ".join(statement.split()) for statement in self.statements)
+        sent = (" ".join(statement.split()) for statement in self.statements)
+        return sorted(statement for statement in sent if not _THE_DRIVERS.search(statement))
 
 
 @dataclass(frozen=True)
