@@ -11,7 +11,6 @@ Not here: keys themselves (`custody.py`), request checks (`checks.py`), SQL (`da
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
@@ -65,9 +64,7 @@ class Accounts:
         self._identity = identity
         self._clock = clock
         self._chains: OrderedDict[AccountId, Chain] = OrderedDict()
-        self._rows = Batches(
-            partial(statements.find_accounts, database), together=not database.is_cluster
-        )
+        self._rows = Batches.of(database, statements.find_accounts)
 
     def look_up(self, account: AccountId) -> LookUp:
         """Begin to read an account, for `access` beside something else."""

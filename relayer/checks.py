@@ -28,7 +28,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, Final
 
 from litestar.connection import ASGIConnection
@@ -201,12 +200,8 @@ class Guard:
         self._accounts = accounts
         self._settings = settings
         self._clock = clock
-        self._nonces = Batches(
-            partial(statements.record_nonces, database), together=not database.is_cluster
-        )
-        self._counts = Batches(
-            partial(statements.count_requests, database), together=not database.is_cluster
-        )
+        self._nonces = Batches.of(database, statements.record_nonces)
+        self._counts = Batches.of(database, statements.count_requests)
         self._shares = Shares(
             at_once=Limits.requests_at_once_max, waiting_max=Limits.requests_waiting_max
         )

@@ -11,8 +11,10 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
-from typing import Final, Generic, TypeVar
+from functools import partial
+from typing import Final, Generic, Self, TypeVar
 
+from relayer.database.pool import Database
 from relayer.errors import Unavailable
 
 Q = TypeVar("Q")
@@ -38,6 +40,15 @@ class Batches(Generic[Q, A]):
         self._tasks: set[asyncio.Task[None]] = set()  # the loop keeps no strong reference
         self._under_way = 0
         self._boarding = False
+
+    @classmethod
+    def of(
+        cls,
+        database: Database,
+        statement: Callable[[Database, Sequence[Q]], Awaitable[Sequence[A]]],
+    ) -> Self:
+        """Those that a statement of a database answers."""
+        return cls(partial(statement, database), together=not database.is_cluster)
 
     def ask(self, question: Q) -> "asyncio.Future[A]":
         """The answer to come; it fails as `ask` does. Nobody has to wait for it."""

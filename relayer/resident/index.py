@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from relayer.access import Access, IndexMark
+from relayer.blobs import verified
 from relayer.database import resident as rows
 from relayer.database.pool import Connection, Database, Row
 from relayer.database.recall import rows_of
@@ -25,8 +26,8 @@ from relayer.errors import Unavailable
 from relayer.logs import describe
 from relayer.resident.namespace import Ints, Resident, empty, updated
 from relayer.resident.rows import RecentRows
-from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.keys import AccountId
+from relayer.sealed.primitives import to_base64url
 from relayer.telemetry.instruments import looked_up
 
 log = logging.getLogger("relayer.resident")
@@ -227,7 +228,7 @@ class ResidentIndex:
 
 def _is_intact(row: Row) -> bool:
     blob: bytes | None = row["blob"]
-    return blob is None or blob_hash(blob_id(blob)) == row["blob_id"]
+    return blob is None or isinstance(verified(to_base64url(row["blob_id"]), blob), bytes)
 
 
 async def _pages(connection: Connection, place: Place, seqs: Ints) -> list[rows.Page]:

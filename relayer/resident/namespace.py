@@ -85,12 +85,9 @@ class Resident:
 
     def listed(self, seqs: Sequence[int]) -> dict[int, int]:
         """Number → version of those of these memories that are here."""
-        wanted, here = np.array(seqs, np.int64), self.memories["seq"]
-        at = np.searchsorted(here, wanted)
-        inside = at < len(here)
-        inside[inside] = here[at[inside]] == wanted[inside]
-        versions = self.memories["version"][at[inside]]
-        return dict(zip(wanted[inside].tolist(), versions.tolist(), strict=True))
+        wanted = np.array(seqs, np.int64)
+        at, here = _positions(wanted, self.memories["seq"])
+        return dict(zip(wanted[here].tolist(), self.memories["version"][at].tolist(), strict=True))
 
     def changed(self, now: Versions) -> Ints:
         """The numbers of memories that are new, or have changed."""

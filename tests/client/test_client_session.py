@@ -92,6 +92,16 @@ class Scene:
         }
         return {"statement": to_base64(sign_object("relayer", payload, signer))}
 
+    def withdrawn(self):
+        """The agent's revocation, as the next object."""
+        return issue_revocation(
+            self.example.founder,
+            account=self.example.account,
+            serial=3,
+            recipient=self.example.agent.public_key,
+            created_ms=NOW_MS,
+        )
+
     def grants(self, objects=None, serial=None):
         objects = self.objects if objects is None else objects
         listed = [
@@ -254,14 +264,7 @@ def test_a_header_is_reused_for_240_seconds_and_no_longer(scene):
 
 def test_a_header_ends_with_the_grants_that_its_keys_are_from(scene):
     recall(scene, ("/v1/relayer", scene.statement()), ("/v1/grants", scene.grants()))
-    withdrawn = issue_revocation(
-        scene.example.founder,
-        account=scene.example.account,
-        serial=3,
-        recipient=scene.example.agent.public_key,
-        created_ms=NOW_MS,
-    )
-    now = ("/v1/grants", scene.grants([*scene.objects, withdrawn]))
+    now = ("/v1/grants", scene.grants([*scene.objects, scene.withdrawn()]))
     fails(NotGranted, None, scene, scene.client.recall("tea", namespace="other"), now)
     fails(NotGranted, None, scene, scene.client.recall("tea"), now)
 
@@ -482,14 +485,7 @@ def test_grants_of_a_stranger_are_refused(scene):
 
 
 def test_a_revoked_key_has_nothing_to_send(scene):
-    withdrawn = issue_revocation(
-        scene.example.founder,
-        account=scene.example.account,
-        serial=3,
-        recipient=scene.example.agent.public_key,
-        created_ms=NOW_MS,
-    )
-    answer = scene.grants([*scene.objects, withdrawn])
+    answer = scene.grants([*scene.objects, scene.withdrawn()])
     again = ("/v1/grants", answer)
     fails(NotGranted, None, scene, scene.client.recall("x"), *listed(scene, answer), again)
 
