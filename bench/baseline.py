@@ -26,7 +26,7 @@ from bench.running import settings_in
 from relayer import surroundings
 from relayer.checks import Guard
 from relayer.clock import utc_now
-from relayer.embedding.embedders import BuiltinEmbedder
+from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.errors import RelayerError
 from relayer.logs import configure
 from relayer.routes.memwal_manual import ManualRecallBody

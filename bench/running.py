@@ -27,7 +27,7 @@ from relayer import provision
 from relayer.clock import utc_now
 from relayer.database.pool import Connection
 from relayer.embedding import model
-from relayer.embedding.embedders import BuiltinEmbedder
+from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.sealed.grants import open_grant
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Root, account_text
 from relayer.settings import Settings

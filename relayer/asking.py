@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from relayer.errors import Unavailable
-from relayer.llm import LanguageModel, ask_prompt
+from relayer.llm import LanguageModel
 from relayer.opening import Caller
+from relayer.prompts import ask_prompt
 from relayer.recall import Found, Query, RecallService, redacted_query
 from relayer.sealing import without_secrets
 

@@ -1,75 +1,37 @@
-"""A language model behind any OpenAI-compatible endpoint, and the prompts it is given.
+"""A language model: it is asked until a deadline, and its answer can be used or is an error.
 
-It does not own what is done with an answer: `extraction/model.py` checks facts, `analysis.py`
-decides what a failure means for the user.
+Not here: how it is reached (`chat.py`), the prompts it is given (`prompts`), what is done with an
+answer: `extraction/model.py` checks facts, `analysis.py` decides what a failure means for the user.
 
-- One deadline spans a call with all its attempts; the library's own retries are off.
+- One deadline spans a call with all its attempts.
 - Prompts, answers, keys, addresses and upstream messages reach neither an error nor a log line of
   ours: a failure is a fixed word or an HTTP status.
-- Redirects are not followed, so a prompt goes to the configured endpoint and nowhere else.
-- Everything that others wrote stands inside a fence it cannot close, because `<`, `>` and `&` are
-  escaped.
 """
 
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from importlib import resources
 from typing import Final, Literal
 
 import msgspec
-import openai
-from openai.types.chat import ChatCompletionMessageParam
-from openai.types.chat.completion_create_params import ResponseFormat
 
-from relayer.embedding.endpoints import retry_after_s
 from relayer.errors import Unavailable
 from relayer.shares import outside
 from relayer.telemetry.instruments import LLM_SECONDS, llm_failed
 from relayer.telemetry.stages import Timed
-
-PROMPT_VERSIONS: Final = {"extract": "3", "ask": "1", "summarise": "1", "procedures": "1"}
 
 _log = logging.getLogger(__name__)
 
 _ATTEMPTS_MAX: Final = 3  # a dead endpoint should not cost the caller the whole deadline
 _BACKOFF_S: Final = 0.25
 _RETRY_AFTER_S_MAX: Final = 3600
-_RETRIED: Final = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 # What servers answer to a response_format they do not know.
 _FORMAT_REFUSED: Final = frozenset({400, 422})
 
-_JSON_OBJECT: Final[ResponseFormat] = {"type": "json_object"}
+_JSON_OBJECT: Final[dict[str, object]] = {"type": "json_object"}
 _IN_WORDS: Final = "\nAnswer with one JSON object that satisfies this JSON Schema:\n"
-
-
-def system_prompt(name: str) -> str:
-    """Return the current version of the prompt `name`, one of `PROMPT_VERSIONS`."""
-    file = resources.files("relayer") / "prompts" / f"{name}.v{PROMPT_VERSIONS[name]}.txt"
-    return file.read_text(encoding="utf-8")
-
-
-def escape(text: str) -> str:
-    """Return `text` so that it cannot open or close a fence of a prompt."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def fence(name: str, text: str) -> str:
-    """Return `text` escaped, between the tags `<name>` and `</name>`."""
-    return f"<{name}>\n{escape(text)}\n</{name}>"
-
-
-def numbered(texts: Sequence[str]) -> str:
-    """Return `texts` as a numbered list, one line each."""
-    return "\n".join(f"{n}. {' '.join(text.split())}" for n, text in enumerate(texts, start=1))
-
-
-def ask_prompt(question: str, memories: Sequence[str]) -> tuple[str, str]:
-    """Return (system, user) to answer `question` from `memories`, framed as untrusted data."""
-    notes = fence("memories", numbered(memories) or "(none)")
-    return system_prompt("ask"), f"{notes}\n\n{fence('question', question)}"
 
 
 class _Message(msgspec.Struct):
@@ -103,20 +65,17 @@ class LanguageModel:
     def __init__(
         self, *, base_url: str, api_key: str | None, model: str, timeout_s: float = 20.0
     ) -> None:
-        self._model = model
+        from relayer.chat import ChatEndpoint  # noqa: PLC0415  # brings `openai`
+
+        self._chat = ChatEndpoint(
+            base_url=base_url, api_key=api_key, model=model, timeout_s=timeout_s
+        )
         self._timeout_s = timeout_s
         self._format: Literal["json_schema", "json_object"] = "json_schema"
-        self._client = openai.AsyncOpenAI(
-            base_url=base_url,
-            api_key=api_key or "none",  # local servers need none, the library insists on one
-            max_retries=0,
-            timeout=timeout_s,
-            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
-        )
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.close()
+        await self._chat.close()
 
     async def structured(
         self, *, system: str, user: str, schema_name: str, schema: dict[str, object]
@@ -153,31 +112,19 @@ class LanguageModel:
         return asyncio.get_running_loop().time() + self._timeout_s
 
     async def _attempt(
-        self, system: str, user: str, response_format: ResponseFormat | None
+        self, system: str, user: str, response_format: dict[str, object] | None
     ) -> str | _Failure:
-        messages: list[ChatCompletionMessageParam] = [
-            {"role": "system", "content": system},
-            {"role": "user", "content": user},
-        ]
-        try:
-            # The raw body is decoded here: the library builds objects from whatever it is sent.
-            raw = await self._client.chat.completions.with_raw_response.create(
-                model=self._model,
-                messages=messages,
-                response_format=openai.omit if response_format is None else response_format,
-            )
-        except openai.APIStatusError as error:
-            return _Failure(
-                f"status {error.status_code}",
-                status=error.status_code,
-                retry=error.status_code in _RETRIED,
-                retry_after_s=retry_after_s(error.response.headers.get("retry-after")),
-            )
-        except openai.APIConnectionError:
-            return _Failure("no connection", retry=True)
-        except (openai.OpenAIError, UnicodeError):  # UnicodeError: a lone surrogate in the text
-            return _Failure("client error")
-        return _first_choice(raw.content, whole=response_format is not None)
+        outcome = await self._chat.complete(
+            system=system, user=user, response_format=response_format
+        )
+        if isinstance(outcome, bytes):
+            return _first_choice(outcome, whole=response_format is not None)
+        return _Failure(
+            outcome.cause,
+            status=outcome.status,
+            retry=outcome.retry,
+            retry_after_s=outcome.retry_after_s,
+        )
 
 
 async def _retried(
@@ -239,7 +186,7 @@ def _first_choice(body: bytes, *, whole: bool) -> str | _Failure:
     return text or _Failure("empty answer", invalid=True)
 
 
-def _json_schema_format(name: str, schema: dict[str, object]) -> ResponseFormat:
+def _json_schema_format(name: str, schema: dict[str, object]) -> dict[str, object]:
     return {
         "type": "json_schema",
         "json_schema": {"name": name, "schema": schema, "strict": True},

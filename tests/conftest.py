@@ -25,7 +25,8 @@ from relayer.app import build_app
 from relayer.clock import utc_now
 from relayer.database.migrate import migrate
 from relayer.database.pool import Database
-from relayer.embedding.embedders import BuiltinEmbedder, Embedder
+from relayer.embedding.builtin import BuiltinEmbedder
+from relayer.embedding.embedders import Embedder
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.sealed.keys import Identity
 from relayer.settings import Settings

@@ -15,8 +15,8 @@ import pytest_asyncio
 from relayer.analysis import ATTEMPTS_MAX
 from relayer.asking import ASK_CHARACTERS_MAX, ASK_TEXT_CHARACTERS_MAX
 from relayer.conversations import Analyzed, Conversation
-from relayer.embedding.embedders import OpenAIEmbedder
 from relayer.embedding.endpoints import Endpoint
+from relayer.embedding.openai import OpenAIEmbedder
 from relayer.errors import Conflict, Corrupted, NotAllowed, NotFound, QuotaExceeded, Unavailable
 from relayer.extraction.facts import FACTS_MAX
 from relayer.llm import LanguageModel

@@ -15,9 +15,11 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers
 
 from relayer.embedding import model
+from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
-from relayer.embedding.embedders import BuiltinEmbedder, Embedder, OpenAIEmbedder, TextRefused
+from relayer.embedding.embedders import Embedder, TextRefused
 from relayer.embedding.endpoints import Endpoint, retry_after_s
+from relayer.embedding.openai import OpenAIEmbedder
 from relayer.embedding.passages import Splitter, load_tokenizer
 from relayer.errors import Unavailable
 from tests.embeddings_server import ALTERED, DIM, KEY, MODEL, EmbeddingsServer, unit
@@ -151,7 +153,7 @@ def no_network(event, arguments):
         raise SystemExit(f"{event} while serving")
 
 sys.addaudithook(no_network)
-from relayer.embedding.embedders import BuiltinEmbedder
+from relayer.embedding.builtin import BuiltinEmbedder
 
 embedder = BuiltinEmbedder(folder=Path(sys.argv[1]))
 assert asyncio.run(embedder.embed(["hello"])).shape == (1, 384)

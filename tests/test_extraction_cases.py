@@ -25,8 +25,9 @@ from relayer.errors import Unavailable
 from relayer.extraction.facts import FACTS_MAX, Turn
 from relayer.extraction.model import SCHEMA
 from relayer.extraction.rules import SentenceExtractor
-from relayer.llm import PROMPT_VERSIONS, LanguageModel, escape, system_prompt
+from relayer.llm import LanguageModel
 from relayer.opening import Caller
+from relayer.prompts import PROMPT_VERSIONS, escape, system_prompt
 from relayer.record import AGAINST, Memory
 from relayer.redact import redact
 from relayer.settings import Settings

@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from relayer.errors import Unavailable
-from relayer.llm import PROMPT_VERSIONS, LanguageModel, ask_prompt, escape, fence, system_prompt
+from relayer.llm import LanguageModel
+from relayer.prompts import PROMPT_VERSIONS, ask_prompt, escape, fence, system_prompt
 from tests.openai_server import CHAT_MODEL, OpenAIServer, Step, embedding, openai_server
 
 SCHEMA: dict[str, object] = {

@@ -8,8 +8,8 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from relayer.embedding.embedders import OpenAIEmbedder
 from relayer.embedding.endpoints import Endpoint
+from relayer.embedding.openai import OpenAIEmbedder
 from relayer.errors import BadRequest, Conflict, NotAllowed, NotFound, QuotaExceeded, Unavailable
 from relayer.recall import Query
 from relayer.record import Draft

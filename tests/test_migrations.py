@@ -4,15 +4,17 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
-from alembic import command
+from alembic.script import ScriptDirectory
 
 from relayer import check
 from relayer.database import migrate
 from relayer.database.pool import Database
+from relayer.database.upgrade import upgrade
 from relayer.embedding.embedders import Embedder
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
 from relayer.words import INDEX_VERSION
@@ -38,9 +40,7 @@ async def database_at(postgres: EmbeddedPostgres, revision: str) -> AsyncIterato
     owner = postgres.connect_args["user"]
     await admin.execute(f'CREATE DATABASE "{name}" OWNER "{owner}"')
     connect_args = {**postgres.connect_args, "database": name}
-    config = migrate._config()
-    config.attributes["connect_args"] = connect_args
-    await asyncio.to_thread(command.upgrade, config, revision)
+    await asyncio.to_thread(upgrade, connect_args, folder=migrate.folder(), to=revision)
     yield {"connect_args": connect_args}
     await admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
     await admin.close()
@@ -119,6 +119,14 @@ async def test_an_upgraded_schema_is_a_new_one(
         upgraded = await asyncpg.connect(**earlier["connect_args"])
         assert await upgraded.fetch(described) == await database.fetch(described)
         await upgraded.close()
+
+
+def test_the_last_revision_is_told_by_the_names_of_files() -> None:
+    """A start reads nothing else of them: alembic has to find the same order in what they say."""
+    revisions = list(ScriptDirectory(str(migrate.folder())).walk_revisions())  # the last one first
+    named = [Path(one.path).name.partition("_")[0] for one in revisions]
+    assert [one.revision for one in revisions] == named == sorted(named, reverse=True)
+    assert migrate.head() == named[0]
 
 
 async def test_a_later_release_s_schema_is_left_alone(postgres: EmbeddedPostgres) -> None:

@@ -12,8 +12,9 @@ from relayer.arriving import Arrival
 from relayer.check import check
 from relayer.database.accounts import lock_account
 from relayer.database.pool import Database
-from relayer.embedding.embedders import Embedder, OpenAIEmbedder
+from relayer.embedding.embedders import Embedder
 from relayer.embedding.endpoints import Endpoint
+from relayer.embedding.openai import OpenAIEmbedder
 from relayer.errors import Conflict, Misdirected
 from relayer.llm import LanguageModel
 from relayer.opening import Caller
@@ -23,12 +24,12 @@ from relayer.settings import Settings
 from tests.conftest import database_copy
 from tests.embeddings_server import DIM, KEY, MODEL, EmbeddingsServer
 from tests.openai_server import OpenAIServer
+from tests.rotator import CUSTODIES, NOT_NOW, Rotator, epochs, opened_by, rotator
 from tests.services import TEAM, Bench, bench_on
 from tests.test_erasure import living
 from tests.test_forget_races import WAITING
 from tests.test_memory import assert_chain_holds, chain_of
 from tests.test_moving import EMPTY, ROWS, founded, here, moved, packed, there
-from tests.test_rotation import CUSTODIES, NOT_NOW, Rotator, epochs, opened_by, rotator
 from tests.test_states import AWAY, analyze, choose, facts, model, server
 
 __all__ = ["here", "model", "server", "there"]  # fixtures

@@ -6,8 +6,8 @@ import pytest
 import pytest_asyncio
 
 from relayer.conversations import Conversation
-from relayer.embedding.embedders import OpenAIEmbedder
 from relayer.embedding.endpoints import Endpoint
+from relayer.embedding.openai import OpenAIEmbedder
 from relayer.llm import LanguageModel
 from relayer.opening import Caller
 from relayer.preferences import AccountSettings

@@ -22,7 +22,8 @@ from relayer.custody import lent
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database
 from relayer.embedding.building import build_older_embedder
-from relayer.embedding.embedders import Embedder, OpenAIEmbedder
+from relayer.embedding.embedders import Embedder
+from relayer.embedding.openai import OpenAIEmbedder
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.models import Embedders
 from relayer.errors import NotFound, Unavailable

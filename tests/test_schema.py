@@ -17,7 +17,7 @@ from relayer.database.pool import Database
 from tests.conftest import TestDatabase
 
 # Without statements on tenants' tables: the queue's are pgqueuer's, `distribution` asks Citus' own.
-APART = {"distribution", "migrate", "pool", "queue"}
+APART = {"distribution", "migrate", "pool", "queue", "upgrade"}
 MODULES = [
     importlib.import_module(f"{package.__name__}.{module.name}")
     for module in pkgutil.iter_modules(package.__path__)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PROGRAM = """
 import sys
 from pathlib import Path
-from relayer.embedding.embedders import BuiltinEmbedder
+from relayer.embedding.builtin import BuiltinEmbedder
 embedder = BuiltinEmbedder(folder=Path(sys.argv[1]))
 embedder.close()
 print([line.split()[-1] for line in open("/proc/self/maps") if "onnxruntime" in line][:1])

@@ -1,6 +1,10 @@
 """Bringing a database to the current schema: the numbered revisions, then the job queue's tables.
 
-Not here: the revisions (`migrations/`), and which table lies where in a cluster (`distribution`).
+Not here: the revisions (`migrations/`), how they are applied (`upgrade`), and which table lies
+where in a cluster (`distribution`).
+
+- A database that has the last revision is told by its number alone. Most starts find it so, and do
+  without alembic and SQLAlchemy.
 """
 
 import asyncio
@@ -11,9 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 
 import relayer
 from relayer.database import distribution, queue
@@ -88,8 +89,10 @@ async def _bring_up(connection: asyncpg.Connection, connect_args: dict[str, Any]
             f"the database's schema is {present}, this release knows {head()}: install the newer "
             "release"
         )
-    # Alembic's environment runs its own event loop, so it needs a thread of its own.
-    await asyncio.to_thread(_upgrade, connect_args)
+    if present != head():
+        from relayer.database.upgrade import upgrade  # noqa: PLC0415  # brings alembic
+
+        await asyncio.to_thread(upgrade, connect_args, folder=folder())
     await queue.install(connection)
 
 
@@ -170,23 +173,8 @@ async def _revision_of(connection: asyncpg.Connection) -> str | None:
 
 
 def head() -> str:
-    """The number of the last revision that this release knows."""
-    newest = ScriptDirectory.from_config(_config()).get_current_head()
-    assert newest is not None
-    return newest
-
-
-def _upgrade(connect_args: dict[str, Any]) -> None:
-    config = _config()
-    config.attributes["connect_args"] = connect_args
-    command.upgrade(config, "head")
-
-
-def _config() -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(folder()).replace("%", "%%"))
-    config.set_main_option("path_separator", "os")
-    return config
+    """The number of the last revision that this release knows: their files begin with it."""
+    return max(path.name.partition("_")[0] for path in (folder() / "versions").glob("[0-9]*.py"))
 
 
 def folder() -> Path:

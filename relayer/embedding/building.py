@@ -1,6 +1,8 @@
 """Which embedders the settings name, and where the built-in model's files are.
 
-Not here: the embedders (`embedders.py`), which one a query needs (`models.py`).
+Not here: the embedders (`builtin.py`, `openai.py`), which one a query needs (`models.py`).
+
+- The libraries of an embedder that the settings do not name are not loaded.
 """
 
 import os
@@ -8,7 +10,7 @@ from pathlib import Path
 
 from relayer.embedding import model
 from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
-from relayer.embedding.embedders import BuiltinEmbedder, Embedder, OpenAIEmbedder
+from relayer.embedding.embedders import Embedder
 from relayer.embedding.endpoints import Endpoint
 from relayer.settings import Settings
 
@@ -51,10 +53,14 @@ def for_storing(embedder: Embedder | None) -> Embedder | None:
 
 
 def _builtin_embedder(settings: Settings) -> Embedder:
+    from relayer.embedding.builtin import BuiltinEmbedder  # noqa: PLC0415  # brings onnxruntime
+
     return CoalescingEmbedder(inner=BuiltinEmbedder(folder=model_folder(settings)))
 
 
 def _endpoint_embedder(settings: Settings, name: str, dim: int) -> Embedder:
+    from relayer.embedding.openai import OpenAIEmbedder  # noqa: PLC0415  # brings `openai`
+
     urls = settings.embedding_base_urls or settings.openai_base_url
     return OpenAIEmbedder(
         endpoints=[

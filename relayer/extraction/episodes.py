@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from relayer.extraction.refused import gives_a_password, orders_the_reader
-from relayer.llm import fence, numbered
+from relayer.prompts import fence, numbered
 
 SHOWN_CHARS_MAX: Final = 1_000  # of one episode
 _NUMBER: Final = re.compile(r"\d+")

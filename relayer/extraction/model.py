@@ -34,7 +34,8 @@ from relayer.extraction.facts import (
     Turn,
     distinct,
 )
-from relayer.llm import LanguageModel, escape, fence, numbered, system_prompt
+from relayer.llm import LanguageModel
+from relayer.prompts import escape, fence, numbered, system_prompt
 
 SPEAKERS: Final = ("user", "assistant", "other")
 _READ_CHARS_MAX: Final = 2 * FACT_CHARS_MAX  # of an item; a longer one is no fact

@@ -18,7 +18,8 @@ from relayer.errors import Unavailable
 from relayer.extraction.episodes import Episode, clean, is_believed, shown
 from relayer.extraction.facts import FACT_CHARS_MAX, normalised
 from relayer.extraction.refused import gives_a_password, orders_the_reader
-from relayer.llm import LanguageModel, system_prompt
+from relayer.llm import LanguageModel
+from relayer.prompts import system_prompt
 
 EPISODES_MIN: Final = 3
 STEPS_MIN: Final = 3

@@ -15,7 +15,8 @@ from relayer.errors import Unavailable
 from relayer.extraction.episodes import Episode, clean, is_believed, shown
 from relayer.extraction.facts import IMPORTANCES
 from relayer.extraction.refused import gives_a_password, orders_the_reader
-from relayer.llm import LanguageModel, system_prompt
+from relayer.llm import LanguageModel
+from relayer.prompts import system_prompt
 
 SUMMARY_CHARS_MAX: Final = 2_000
 LINES_MAX: Final = 12

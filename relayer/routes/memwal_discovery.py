@@ -13,7 +13,7 @@ from relayer import __version__, bodies, sui
 from relayer.checks import PUBLIC
 from relayer.embedding.embedders import Embedder
 from relayer.errors import BadRequest
-from relayer.llm import PROMPT_VERSIONS
+from relayer.prompts import PROMPT_VERSIONS
 from relayer.public_url import PublicUrl
 from relayer.readiness import Readiness
 from relayer.routes.arguments import Answer

@@ -17,8 +17,9 @@ from relayer.blob_cache import CachedStore
 from relayer.blobs import PostgresStore
 from relayer.database.pool import Database, Load
 from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
-from relayer.embedding.embedders import Embedder, OpenAIEmbedder
+from relayer.embedding.embedders import Embedder
 from relayer.embedding.endpoints import Endpoint
+from relayer.embedding.openai import OpenAIEmbedder
 from relayer.errors import Unavailable
 from relayer.events.webhooks import Wanted
 from relayer.exposition import Exposition

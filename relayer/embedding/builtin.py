@@ -1,0 +1,133 @@
+"""The built-in embedder: all-MiniLM-L6-v2 in this process, from files and without network.
+
+Not here: the model's files (`model.py`), whose turn it is in the worker thread (`runs.py`).
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from onnxruntime import InferenceSession, SessionOptions
+
+from relayer.embedding import model
+from relayer.embedding.embedders import Vectors
+from relayer.embedding.passages import Splitter, load_tokenizer
+from relayer.embedding.runs import Runs
+from relayer.telemetry.stages import embedding
+
+# The model was trained on texts this short: its vectors of longer ones blur (DECISIONS.md).
+_PASSAGE_TOKENS: Final = 126
+_OVERLAP_TOKENS: Final = 16
+# Larger runs are no faster per token, and a query waits for the run that is under way.
+_TOKENS_PER_RUN_MAX: Final = 128
+_CHARS_PER_TOKEN_MAX: Final = 128  # beyond it a text is cut before it is tokenised
+_CHARS_AT_ONCE_MAX: Final = 1_000  # cutting so few takes less time than giving them to a thread
+
+
+class BuiltinEmbedder:
+    """all-MiniLM-L6-v2 in this process; runs in a worker thread, from files and without network.
+
+    Each run of a call is queued by itself, and short ones come first: a query waits for one run.
+    """
+
+    model_id = model.MODEL_ID
+    dim = model.DIM
+
+    def __init__(self, *, folder: Path, threads: int = 2) -> None:
+        """Load the model.
+
+        Raises:
+            Unavailable: `embedder.model_missing`, `relayer model fetch` has to be run first.
+        """
+        model.require(folder)
+        self._tokenizer = load_tokenizer(folder / model.TOKENIZER_FILE)
+        self._special = self._tokenizer.encode("").ids  # what stands before and after a text
+        self._content_max = model.TOKENS_MAX - len(self._special)
+        self._splitter = Splitter(
+            tokenizer=self._tokenizer,
+            tokens_max=_PASSAGE_TOKENS,
+            overlap_tokens=_OVERLAP_TOKENS,
+        )
+        self.version = f"{self.model_id} {self._splitter.name}"
+        self._session = InferenceSession(
+            str(folder / model.GRAPH_FILE),
+            _session_options(threads),
+            providers=["CPUExecutionProvider"],
+        )
+        self._runs = Runs()
+
+    def close(self) -> None:
+        """Wait for the run under way and end the worker thread."""
+        self._runs.close()
+
+    async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Vectors:
+        """Return the vectors of `texts`, (n, dim), L2-normalised; `account` has no effect."""
+        vectors = np.empty((len(texts), self.dim), np.float32)
+        if sum(map(len, texts)) <= _CHARS_AT_ONCE_MAX:
+            rows = self._token_ids(texts)
+        else:
+            # In another thread than the runs, so that a call waits for the run under way once only.
+            rows = await asyncio.to_thread(self._token_ids, texts)
+        for run in _runs(rows):
+            part = [rows[at] for at in run]
+            with embedding(len(part)):
+                vectors[run] = await self._runs.run(sum(map(len, part)), self._run, part)
+        return vectors
+
+    def split(self, text: str) -> list[str]:
+        """Return `text` as passages of at most 128 word pieces, the two special ones counted."""
+        return self._splitter.split(text)
+
+    def count_tokens(self, text: str) -> int:
+        """Return how many word pieces `text` is."""
+        return self._splitter.count(text)
+
+    def known(self, text: str) -> float:
+        """Return the share of the word pieces of `text` that the model knows, 0–1."""
+        return self._splitter.known(text)
+
+    def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        first, last = self._special
+        chars_max = self._content_max * _CHARS_PER_TOKEN_MAX
+        return [
+            # One by one, because the library's own batches start a thread per core.
+            [first, *self._content(text[:chars_max]), last]
+            for text in texts
+        ]
+
+    def _content(self, text: str) -> list[int]:
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return list(ids[: self._content_max])
+
+    def _run(self, rows: list[list[int]]) -> Vectors:
+        ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
+        mask = np.zeros_like(ids)
+        for at, row in enumerate(rows):
+            ids[at, : len(row)] = row
+            mask[at, : len(row)] = 1
+        (vectors,) = self._session.run(["vectors"], {"ids": ids, "mask": mask})
+        return np.asarray(vectors, np.float32)
+
+
+def _session_options(threads: int) -> SessionOptions:
+    options = SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # errors
+    # Threads that spin for work take the processor from the event loop and from PostgreSQL.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def _runs(rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """Yield indexes of `rows`, shortest first, so that each run pads little and stays small."""
+    run: list[int] = []
+    for at in sorted(range(len(rows)), key=lambda at: len(rows[at])):
+        if run and (len(run) + 1) * len(rows[at]) > _TOKENS_PER_RUN_MAX:
+            yield run
+            run = []
+        run.append(at)
+    if run:
+        yield run

@@ -1,0 +1,218 @@
+"""The embedder behind OpenAI-compatible endpoints.
+
+Not here: which endpoint is asked when (`endpoints.py`).
+
+- An answer that is anything else than the vectors asked for counts as that endpoint's failure.
+"""
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import httpx2
+import msgspec
+import numpy as np
+import openai
+
+from relayer.embedding.embedders import TextRefused, Vectors
+from relayer.embedding.endpoints import Endpoint, Failure, Fallback, retry_after_s
+from relayer.embedding.model import TOKENIZER_FILE
+from relayer.embedding.passages import Splitter, load_tokenizer
+from relayer.errors import Unavailable
+from relayer.shares import outside
+from relayer.telemetry.instruments import embedding_failed
+from relayer.telemetry.stages import embedding
+
+_log = logging.getLogger(__name__)
+
+_OVERLAP_TOKENS: Final = 32
+_TEXTS_PER_REQUEST_MAX: Final = 64
+# At one token a byte still below the 300,000 tokens that the largest provider takes at once.
+_REQUEST_BYTES_MAX: Final = 256 * 1024
+_CHARS_PER_NUMBER_MAX: Final = 40  # in an answer, with room for spaces
+_ANSWER_BYTES_LEAST: Final = 64 * 1024
+_SPECIAL_TOKENS_MAX: Final = 8  # assumed when there is no tokenizer to ask
+_NORM_MIN: Final = 1e-6
+_RETRIED: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_REFUSALS: Final = frozenset({400, 413, 422})  # about the input, not about the endpoint
+
+
+class OpenAIEmbedder:
+    """One model behind OpenAI-compatible endpoints, which are asked in their given order.
+
+    Without a tokenizer, `split` counts UTF-8 bytes: always within the limit, but shorter passages
+    than the model could take. The number of dimensions is sent only with `request_dim`, because
+    few models can choose it.
+    """
+
+    def __init__(
+        self,
+        *,
+        endpoints: Sequence[Endpoint],
+        model: str,
+        dim: int,
+        timeout_s: float = 20.0,
+        tokens_max: int = 512,
+        tokenizer_folder: Path | None = None,
+        request_dim: bool = False,
+    ) -> None:
+        self.model_id = f"{model}/{dim}"
+        self.dim = dim
+        self._model = model
+        self._timeout_s = timeout_s
+        self._request_dim = request_dim
+        self._clients = [_client(endpoint, timeout_s) for endpoint in endpoints]
+        self._fallback = Fallback(clients=self._clients)
+        self._splitter = _splitter_of(tokenizer_folder, tokens_max)
+        self.version = f"{self.model_id} {self._splitter.name}"
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for client in self._clients:
+            await client.close()
+
+    async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Vectors:
+        """Return the vectors of `texts`, (n, dim), L2-normalised; `account` is not sent.
+
+        Each request, of at most 64 texts, has the whole `timeout_s` for all its attempts.
+
+        Raises:
+            Unavailable: `embedder.unavailable`, no endpoint gave vectors that can be believed.
+        """
+        parts = [await self._requested(part) for part in _request_parts(texts)]
+        return np.concatenate(parts) if parts else np.empty((0, self.dim), np.float32)
+
+    def split(self, text: str) -> list[str]:
+        """Return `text` as passages within the model's token limit, exact substrings in order."""
+        return self._splitter.split(text)
+
+    def count_tokens(self, text: str) -> int:
+        """Return how many tokens `text` has; without a tokenizer its UTF-8 bytes, never less."""
+        return self._splitter.count(text)
+
+    def known(self, text: str) -> float:
+        """Return the share of the tokens of `text` that the model knows; 1 without a tokenizer."""
+        return self._splitter.known(text)
+
+    async def _requested(self, texts: list[str]) -> Vectors:
+        outcome = await self._asked(texts)
+        if not isinstance(outcome, Failure):
+            return outcome
+        embedding_failed("refused" if outcome.refused else outcome.cause)
+        # Raised outside every handler, so that no upstream error is chained to it.
+        _log.warning("embedder: %s", outcome.cause)
+        error = TextRefused if outcome.refused else Unavailable
+        raise error(
+            "The embedding model is not available.",
+            code="embedder.unavailable",
+            retry_after_s=max(math.ceil(outcome.rest_s or 0), 1),
+        )
+
+    async def _asked(self, texts: list[str]) -> Vectors | Failure:
+        async with outside():
+            with embedding(len(texts)):
+                return await self._fallback.ask(
+                    lambda client: self._attempt(client, texts), timeout_s=self._timeout_s
+                )
+
+    async def _attempt(self, client: openai.AsyncOpenAI, texts: list[str]) -> Vectors | Failure:
+        body_bytes_max = len(texts) * self.dim * _CHARS_PER_NUMBER_MAX + _ANSWER_BYTES_LEAST
+        try:
+            # The body is read and decoded here: the library takes any size and any shape.
+            async with client.embeddings.with_streaming_response.create(
+                model=self._model,
+                input=texts,
+                encoding_format="float",
+                dimensions=self.dim if self._request_dim else openai.omit,
+            ) as response:
+                body = bytearray()
+                async for chunk in response.iter_bytes():
+                    body += chunk
+                    if len(body) > body_bytes_max:
+                        return Failure("answer too long")
+        except openai.APIStatusError as error:
+            return _status_failure(error)
+        except (openai.APIConnectionError, httpx2.TransportError):
+            return Failure("no connection", retry=True)
+        except UnicodeError:  # a lone surrogate in a text
+            return Failure("not text", refused=True)
+        except (openai.OpenAIError, httpx2.HTTPError):
+            return Failure("client error")
+        return _vectors(bytes(body), texts=len(texts), dim=self.dim)
+
+
+def _client(endpoint: Endpoint, timeout_s: float) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(
+        base_url=endpoint.base_url,
+        api_key=endpoint.api_key or "none",  # local servers need none, the library insists on one
+        max_retries=0,  # `Fallback` knows about deadlines and other endpoints
+        timeout=timeout_s,
+        # A redirect would send texts to an address that nobody configured.
+        http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+    )
+
+
+def _splitter_of(folder: Path | None, tokens_max: int) -> Splitter:
+    if folder is None:
+        tokenizer, special = None, _SPECIAL_TOKENS_MAX
+    else:
+        tokenizer = load_tokenizer(folder / TOKENIZER_FILE)
+        special = len(tokenizer.encode("").ids)
+    content_max = tokens_max - special
+    overlap = min(_OVERLAP_TOKENS, content_max // 8)
+    return Splitter(tokenizer=tokenizer, tokens_max=content_max, overlap_tokens=overlap)
+
+
+def _request_parts(texts: Sequence[str]) -> Iterator[list[str]]:
+    part: list[str] = []
+    size = 0
+    for text in texts:
+        text_bytes = len(text.encode("utf-8", "replace"))
+        full = len(part) == _TEXTS_PER_REQUEST_MAX or size + text_bytes > _REQUEST_BYTES_MAX
+        if part and full:
+            yield part
+            part, size = [], 0
+        part.append(text)
+        size += text_bytes
+    if part:
+        yield part
+
+
+def _status_failure(error: openai.APIStatusError) -> Failure:
+    status = error.status_code
+    return Failure(
+        f"status {status}",
+        retry=status in _RETRIED,
+        refused=status in _REFUSALS,
+        rest_s=retry_after_s(error.response.headers.get("retry-after")),
+    )
+
+
+class _Item(msgspec.Struct):
+    index: int
+    embedding: list[float]
+
+
+class _Answer(msgspec.Struct):
+    data: list[_Item]
+
+
+def _vectors(body: bytes, *, texts: int, dim: int) -> Vectors | Failure:
+    """Return the vectors in an answer if it is one for `texts` texts, (texts, dim)."""
+    try:
+        items = msgspec.json.decode(body, type=_Answer).data
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Failure("not an answer")
+    if [item.index for item in items] != list(range(texts)):
+        return Failure("wrong number or order of vectors")
+    if any(len(item.embedding) != dim for item in items):
+        return Failure("wrong dimension")
+    raw = np.array([item.embedding for item in items], np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.linalg.norm(raw, axis=1, keepdims=True)
+    if not np.isfinite(norms).all() or norms.min() < _NORM_MIN:
+        return Failure("vector without direction")
+    vectors: Vectors = (raw / norms).astype(np.float32)
+    return vectors
