@@ -11,6 +11,7 @@ Not here: the requests (`presigned.py`), the comparison (`signing.py`, `remember
 """
 
 import argparse
+import asyncio
 import socket
 import uuid
 from pathlib import Path
@@ -80,7 +81,9 @@ def insert_app(storage: Storage, settings: Settings) -> surroundings.Surrounding
         openapi_config=None,
         logging_config=None,
     )
-    return surroundings.Surroundings(app, timeout_s=settings.request_timeout_s)
+    return surroundings.Surroundings(
+        app, timeout_s=settings.request_timeout_s, stopping=asyncio.Event()
+    )
 
 
 class EmbeddingsBody(msgspec.Struct):

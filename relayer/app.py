@@ -49,7 +49,11 @@ def build_app(
     clock: Clock = utc_now,
     stopping: asyncio.Event | None = None,
 ) -> ASGIApp:
-    """The application; its worker runs as long as it does, and `stopping` ends its streams."""
+    """The application; its worker runs as long as it does.
+
+    `stopping` ends its streams, and every connection behind its answer.
+    """
+    stopping = stopping or asyncio.Event()
     services = build_services(
         storage,
         settings,
@@ -123,7 +127,7 @@ def build_app(
             accounts=storage.accounts,
             relayers=storage.relayers,
             embeds=services.embedder is not None,
-            stopping=stopping or asyncio.Event(),
+            stopping=stopping,
             clock=clock,
         ),
         "leaving": Leaving(
@@ -163,8 +167,10 @@ def build_app(
         pdb_on_exception=False,
     )
     _provide_in_turn(app)
-    surrounded = surroundings.Surroundings(app, timeout_s=settings.request_timeout_s)
-    return StripPrefix(surrounded, prefix=public_url.prefix)
+    surrounded = surroundings.Surroundings(
+        app, timeout_s=settings.request_timeout_s, stopping=stopping
+    )
+    return StripPrefix(surrounded, prefix=public_url.prefix) if public_url.prefix else surrounded
 
 
 def _provide(part: Any) -> Provide:

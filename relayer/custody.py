@@ -125,7 +125,7 @@ class Custody:
             Misdirected: the header is for keys this process does not hold.
         """
         chain = await self._accounts.chain(access.account, serial=access.serial)
-        if (roots := self._root_keys(chain)) is not None:
+        if access.custody == "managed" and (roots := self._root_keys(chain)) is not None:
             return roots, False
         if header is None:
             return LentKeys({}), False

@@ -44,7 +44,7 @@ class JsonFormatter(logging.Formatter):
 def _plain(value: Any) -> Any:
     """What stands in a line: of an object its own words, which leave out what is secret."""
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, dict):

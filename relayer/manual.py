@@ -6,8 +6,10 @@ for an envelope; they have no words, so only their vectors are searched.
 - An upload has the name of its bytes, as the journal's objects have: bytes that could be one of
   these, or a sealed blob of the account, are refused.
 - Vectors are turned on managed accounts and stored as sent on sealed ones, whose client turns them.
+- Only the direction of a vector counts.
 """
 
+import math
 import uuid
 from datetime import datetime
 
@@ -56,15 +58,16 @@ class Manual:
         caller: Caller,
         namespace: Namespace,
         ciphertext: bytes,
-        vector: npt.NDArray[np.float32],
+        vector: npt.NDArray[np.float64],
     ) -> tuple[uuid.UUID, str]:
         """(memory id, blob id) of stored foreign bytes.
 
         Raises:
             NotAllowed: not a writer of the namespace, or its key is missing.
-            BadRequest: the bytes have the form of the account's own objects.
+            BadRequest: the bytes have the form of the account's own objects, or the vector is zero.
         """
         caller.access.require(namespace, "writer")
+        unit = _unit(vector)
         key = caller.keys.of(namespace)[0]
         if not is_foreign(caller.access.account, ciphertext):
             raise BadRequest(
@@ -79,7 +82,7 @@ class Manual:
             [memory],
             op="remember",
             names={entry.namespace_id: namespace},
-            manual_vector=self._shown(caller, key, vector),
+            manual_vector=self._shown(caller, key, unit),
         )
         return memory.memory_id, blob_id(ciphertext)
 
@@ -87,20 +90,22 @@ class Manual:
         self,
         caller: Caller,
         namespace: Namespace,
-        vector: npt.NDArray[np.float32],
+        vector: npt.NDArray[np.float64],
         limit: int,
     ) -> list[tuple[str, float]]:
         """(blob id, cosine distance) of the nearest uploads, nearest first.
 
         Raises:
             NotAllowed: not a reader of the namespace, or its key is missing.
+            BadRequest: the vector is zero.
         """
         caller.access.require(namespace, "reader")
+        unit = _unit(vector)
         key = caller.keys.of(namespace)[0]
         entry = await self._namespaces.find(caller.access.account, namespace)
         if entry is None:
             return []
-        model, shown = f"{vector_rows.MANUAL_MODEL}/{len(vector)}", self._shown(caller, key, vector)
+        model, shown = f"{vector_rows.MANUAL_MODEL}/{len(vector)}", self._shown(caller, key, unit)
         if held := await self._resident.find(caller.access, [entry.namespace_id]):
             found = await nearest_uploads(held[0], model, shown, self._clock(), limit)
             return [(to_base64url(blob_hash), distance) for blob_hash, distance in found]
@@ -116,14 +121,23 @@ class Manual:
         return [(to_base64url(r["blob_id"]), float(r["distance"])) for r in hits]
 
     def _shown(
-        self, caller: Caller, key: NamespaceKey, vector: npt.NDArray[np.float32]
+        self, caller: Caller, key: NamespaceKey, unit: npt.NDArray[np.float32]
     ) -> npt.NDArray[np.float16]:
-        """The vector as the database sees it."""
-        unit = vector / np.linalg.norm(vector)
+        """The vector, of length 1, as the database sees it."""
         if caller.access.custody == "managed":
-            turn = derive_turn(key, vector_rows.MANUAL_MODEL, len(vector))
+            turn = derive_turn(key, vector_rows.MANUAL_MODEL, len(unit))
             unit = turn.apply(unit[None])[0]
         return unit.astype(np.float16)
+
+
+def _unit(vector: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    """The vector at length 1."""
+    largest = np.abs(vector).max()
+    if not largest > 0:
+        raise BadRequest("vector must not be zero.")
+    scaled = vector / largest  # else squares of extreme values would leave the range of a float
+    unit: npt.NDArray[np.float32] = (scaled / math.sqrt(scaled @ scaled)).astype(np.float32)
+    return unit
 
 
 def new_upload(

@@ -46,7 +46,7 @@ class StripPrefix:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on with the path that clients signed."""
-        if scope["type"] == ScopeType.HTTP and self._prefix:
+        if scope["type"] == ScopeType.HTTP:
             raw = scope.get("raw_path") or b""
             if raw.startswith(self._prefix.encode() + b"/"):
                 scope["raw_path"] = raw[len(self._prefix) :]

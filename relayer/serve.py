@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import uvicorn
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from relayer.accepting import Door
 from relayer.app import build_app
@@ -111,24 +110,6 @@ class _Server(uvicorn.Server):
                 await asyncio.wait_for(now.wait(), _POLL_S)
 
 
-class _Parting:
-    """ASGI middleware: every answer of a process that leaves closes its connection."""
-
-    def __init__(self, app: ASGIApp, *, leaving: asyncio.Event) -> None:
-        self._app = app
-        self._leaving = leaving
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on, and close behind the answer."""
-
-        async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start" and self._leaving.is_set():
-                message["headers"] = [*message["headers"], (b"connection", b"close")]
-            await send(message)
-
-        await self._app(scope, receive, sent)
-
-
 async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM; calls `ready` with the URL once requests are accepted.
 
@@ -165,8 +146,7 @@ async def attend(
     With `shared` other processes listen by them as well.
     """
     app: Any = build_app(storage, settings, stopping=ending.leaving)
-    config = server_config(_Parting(app, leaving=ending.leaving), settings)
-    server = _Server(config, shared=shared)
+    server = _Server(server_config(app, settings), shared=shared)
     serving = asyncio.create_task(server.serve(sockets=list(sockets)))
     asked = asyncio.create_task(ending.leaving.wait())
     async with tracing.as_environment_says():

@@ -114,13 +114,22 @@ class Bodies:
 
 
 class Surroundings:
-    """ASGI middleware: a request id, security headers, one log line and a deadline per request."""
+    """ASGI middleware: a request id, security headers, one log line and a deadline per request.
+
+    Every answer of a process that is `stopping` closes its connection.
+    """
 
     def __init__(
-        self, app: ASGIApp, *, timeout_s: float, bodies_bytes_max: int = Limits.bodies_bytes_max
+        self,
+        app: ASGIApp,
+        *,
+        timeout_s: float,
+        stopping: asyncio.Event,
+        bodies_bytes_max: int = Limits.bodies_bytes_max,
     ) -> None:
         self._app = app
         self._timeout_s = timeout_s
+        self._stopping = stopping
         self._bodies = Bodies(bodies_bytes_max)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -150,6 +159,8 @@ class Surroundings:
                 extra = [*_HEADERS, (b"x-request-id", request_id.encode())]
                 _leave(scope)
                 extra += windows.headers(scope["state"].get(windows.STATE, ()))
+                if self._stopping.is_set():
+                    extra.append((b"connection", b"close"))
                 message["headers"] = [*message.get("headers", []), *extra]
             await send(message)
 

@@ -4,6 +4,7 @@ Not here: how long a start takes and what it keeps (`make bench`).
 """
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -83,3 +84,21 @@ def test_a_current_database_needs_no_migrations(fresh_database: TestDatabase) ->
 async def test_an_earlier_one_does(postgres: EmbeddedPostgres) -> None:
     async with database_at(postgres, "0001") as earlier:
         assert loaded(MIGRATE, earlier["connect_args"]) == ["alembic", "sqlalchemy"]
+
+
+def test_a_product_of_vectors_takes_one_thread() -> None:
+    """More would spin for work behind it, where the event loop and PostgreSQL want the processor.
+
+    Of a process with one processor this says nothing.
+    """
+    product = "vectors = numpy.ones((384, 20_000), 'f4'); vectors[:, 0] @ vectors"
+    count = "len(os.listdir('/proc/self/task'))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import os, relayer, numpy; {product}; print({count})"],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) == 1

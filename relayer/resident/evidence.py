@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from relayer.database.recall import (
     Filters,
     Scope,
 )
-from relayer.resident.namespace import IMPORTANCES, KINDS, Resident, short
+from relayer.resident.namespace import IMPORTANCES, KINDS, Memories, Resident, joined, short
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -79,31 +79,31 @@ def gather(
 ) -> Evidence:
     """As `database.recall.gather`, of these namespaces; `filters.as_of` is not looked at."""
     places = _placed(residents, scopes)
-    memories = _joined([p.resident.memories for p in places])
+    memories = joined([p.resident.memories for p in places])
     found_at_all = _joined([_found_at_all(p, filters) for p in places])
     meaning, words = _meaning(places, len(memories)), _words(places, len(memories), query_words)
     near, worded = found_at_all & meaning.has_vector, found_at_all & (words.bm25 > 0)
     count = max(candidates, CANDIDATES_MIN)
     best = np.union1d(
-        _first(meaning.nearest, near, memories["seq"], count),
-        _first(-words.bm25, worded, memories["seq"], count),
+        _first(meaning.nearest, near, memories.seq, count),
+        _first(-words.bm25, worded, memories.seq, count),
     )
     pairs, steps = np.zeros((0, 2), np.int64), np.zeros(0, np.int64)
     if neighbours:
         pairs, steps = _beside(places, memories, found_at_all, best)
     shown = np.union1d(best, pairs[:, 1])
-    shown = shown[np.argsort(memories["seq"][shown])]
+    shown = shown[np.argsort(memories.seq[shown])]
     position = np.full(len(memories), -1)
     position[shown] = np.arange(len(shown))
     found, parts = _matched(words, found_at_all, position)
     documents = sum(p.resident.documents for p in places)
     findable = documents if _is_unfiltered(filters, scopes) else int(found_at_all.sum())
     return Evidence(
-        seqs=memories["seq"][shown],
+        seqs=memories.seq[shown],
         nearest=np.where(near, meaning.nearest, np.nan)[shown],
         spread=np.where(near, meaning.spread, np.nan)[shown],
-        moments=memories["moment"][shown],
-        importances=[IMPORTANCES[n] for n in memories["importance"][shown].tolist()],
+        moments=memories.moment[shown],
+        importances=[IMPORTANCES[n] for n in memories.importance[shown].tolist()],
         pairs=position[pairs],
         steps=steps,
         found=found,
@@ -142,16 +142,16 @@ def _uploads(
     resident: Resident, model: str, embedding: npt.NDArray[np.float16], now: datetime, limit: int
 ) -> list[tuple[bytes, float]]:
     memories, query = resident.memories, _unit(embedding)
-    wanted = ~memories["sealed"] & memories["current"] & (memories["expires"] > now.timestamp())
+    wanted = ~memories.sealed & memories.current & (memories.expires > now.timestamp())
     found: list[tuple[float, int, int]] = []
     for (_, its_model), passages in resident.passages.items():
         if its_model == model:
-            farness, seqs = -(passages.units @ query), memories["seq"][passages.at]
+            farness, seqs = -query @ passages.units, memories.seq[passages.at]
             best = _first(farness, wanted[passages.at], seqs, limit)
             its = (farness[best], -seqs[best], passages.at[best])
             found += zip(*(column.tolist() for column in its), strict=True)
     return [
-        (memories["blob_id"][n].tobytes(), 1.0 + min(max(farness, -1.0), 1.0))
+        (memories.blob_id[n].tobytes(), 1.0 + min(max(farness, -1.0), 1.0))
         for farness, _, n in sorted(found)[:limit]
     ]
 
@@ -173,23 +173,23 @@ def _joined(parts: Sequence[npt.NDArray[Scalar]]) -> npt.NDArray[Scalar]:
 def _found_at_all(place: _Place, filters: Filters) -> Bools:
     """Living, sealed, and within the query's filters."""
     memories = place.resident.memories
-    found = memories["sealed"] & memories["current"]
-    found &= memories["expires"] > filters.now.timestamp()
+    found = memories.sealed & memories.current
+    found &= memories.expires > filters.now.timestamp()
     if filters.kinds is not None:
-        found &= np.isin(memories["kind"], [KINDS.index(kind) for kind in filters.kinds])
+        found &= np.isin(memories.kind, [KINDS.index(kind) for kind in filters.kinds])
     if filters.writers is not None:
-        found &= np.isin(memories["writer"], [short(writer) for writer in filters.writers])
+        found &= np.isin(memories.writer, [short(writer) for writer in filters.writers])
     if filters.after is not None:
-        found &= memories["moment"] >= filters.after.timestamp()
+        found &= memories.moment >= filters.after.timestamp()
     if filters.before is not None:
-        found &= memories["moment"] < filters.before.timestamp()
+        found &= memories.moment < filters.before.timestamp()
     required = max((len(scope.filters) for scope in place.scopes), default=0)
     for n in range(required):
         has = np.zeros(len(memories), bool)
         for scope in place.scopes:
             has[_postings(place.resident, scope.filters[n])["at"]] = True
         found &= has
-    return cast(Bools, found)
+    return found
 
 
 def _is_unfiltered(filters: Filters, scopes: Sequence[Scope]) -> bool:
@@ -213,7 +213,7 @@ def _ranges(resident: Resident, tokens: Sequence[int]) -> tuple[Ints, Ints]:
 
 def _unit(vector: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
     whole = vector.astype(np.float32)
-    unit: npt.NDArray[np.float32] = whole / max(float(np.linalg.norm(whole)), 1e-30)
+    unit: npt.NDArray[np.float32] = whole / max(math.sqrt(whole @ whole), 1e-30)
     return unit
 
 
@@ -227,7 +227,7 @@ def _meaning(places: Sequence[_Place], count: int) -> _Meaning:
                 its = place.resident.passages.get((scope.epoch, model))
                 if its is None:
                     continue
-                distances = 1.0 - np.clip((its.units @ _unit(vector)).astype(np.float64), -1, 1)
+                distances = 1.0 - np.clip((_unit(vector) @ its.units).astype(np.float64), -1, 1)
                 at = its.at + place.begins
                 if its.single:
                     nearest[at] = np.minimum(nearest[at], distances)
@@ -298,7 +298,7 @@ def _first(values: npt.NDArray[np.floating], among: Bools, seqs: Ints, count: in
 
 
 def _beside(
-    places: Sequence[_Place], memories: npt.NDArray[np.void], found_at_all: Bools, best: Ints
+    places: Sequence[_Place], memories: Memories, found_at_all: Bools, best: Ints
 ) -> tuple[Ints, Ints]:
     """(p, 2) positions of candidates and of what stands beside them, (p,) how far beside."""
     pairs, steps = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)]
@@ -308,13 +308,11 @@ def _beside(
         others = its[:, None] + _ASIDE
         inside = (others >= place.begins) & (others < ends)
         others = np.where(inside, others, its[:, None])  # itself, which is never beside itself
-        one, other = memories[its][:, None], memories[others]
         related = inside & found_at_all[others]
-        related &= np.abs(other["seq"] - one["seq"]) <= NEIGHBOUR_SEQ
-        for column in ("epoch", "writer", "sourced", "source"):
-            related &= other[column] == one[column]
-        apart = np.abs(other["moment"] - one["moment"])
-        related &= apart <= NEIGHBOUR_TIME.total_seconds()
+        related &= _apart(memories.seq, its, others) <= NEIGHBOUR_SEQ
+        related &= _apart(memories.moment, its, others) <= NEIGHBOUR_TIME.total_seconds()
+        for column in (memories.epoch, memories.writer, memories.sourced, memories.source):
+            related &= column[its][:, None] == column[others]
         step = np.zeros(related.shape, np.int64)
         step[:, :NEIGHBOUR_SEQ] = np.cumsum(related[:, NEIGHBOUR_SEQ - 1 :: -1], axis=1)[:, ::-1]
         step[:, NEIGHBOUR_SEQ:] = np.cumsum(related[:, NEIGHBOUR_SEQ:], axis=1)
@@ -322,6 +320,12 @@ def _beside(
         pairs.append(np.stack([its[row], others[row, column_at]], axis=1))
         steps.append(step[row, column_at])
     return np.concatenate(pairs), np.concatenate(steps)
+
+
+def _apart(column: Ints | Floats, ones: Ints, others: Ints) -> Ints | Floats:
+    """(o, a) how far each of these is from each of its `a` others."""
+    apart: Ints | Floats = np.abs(column[ones][:, None] - column[others])
+    return apart
 
 
 def _matched(words: _Words, found_at_all: Bools, position: Ints) -> tuple[Ints, Floats]:

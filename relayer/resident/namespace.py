@@ -6,40 +6,72 @@ Not here: reading it (`database.resident`), when (`index.py`), searching it (`ev
 - Nothing in it can be read: tokens are keyed hashes and vectors turned, as in the database.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from relayer.database.memories import SEALED
+from relayer.database.pool import Row
 from relayer.database.resident import Page, Versions
 from relayer.record import Importance, Kind
 
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float32]
 
 IMPORTANCES: Final = get_args(Importance)
 KINDS: Final = get_args(Kind)
-MEMORY: Final = np.dtype(
-    [
-        ("seq", np.int64),
-        ("version", np.int64),
-        ("epoch", np.int32),
-        ("sealed", np.bool_),
-        ("current", np.bool_),  # neither superseded nor held back
-        ("importance", np.int8),  # its place in `IMPORTANCES`
-        ("kind", np.int8),  # its place in `KINDS`
-        ("writer", np.int64),  # `short` of the key
-        ("source", np.int64),
-        ("sourced", np.bool_),
-        ("moment", np.float64),  # when it happened, seconds since 1970
-        ("expires", np.float64),
-        ("blob_id", "V32"),
-    ]
-)
 POSTING: Final = np.dtype([("at", np.int32), ("frequency", np.int16), ("length", np.int16)])
+
+
+@dataclass(frozen=True)
+class Memories:
+    """Memories, ascending by number; (n,) each, so that a search reads only what it looks at.
+
+    Attributes:
+        current: neither superseded nor held back.
+        importance, kind: places in `IMPORTANCES` and `KINDS`.
+        writer: `short` of the key.
+        moment: when it happened, as `expires` in seconds since 1970.
+    """
+
+    seq: Ints
+    version: Ints
+    epoch: npt.NDArray[np.int32]
+    sealed: Bools
+    current: Bools
+    importance: npt.NDArray[np.int8]
+    kind: npt.NDArray[np.int8]
+    writer: Ints
+    source: Ints
+    sourced: Bools
+    moment: npt.NDArray[np.float64]
+    expires: npt.NDArray[np.float64]
+    blob_id: npt.NDArray[np.void]
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.seq)
+
+    def at(self, positions: Ints | Bools) -> "Memories":
+        """Those at these positions."""
+        return Memories(*(column[positions] for column in self.columns))
+
+    @property
+    def columns(self) -> list[npt.NDArray[Any]]:
+        """All that is known of them."""
+        return [getattr(self, field.name) for field in fields(self)]
+
+
+def joined(parts: Sequence[Memories]) -> Memories:
+    """The memories of several, one after the other; of one, itself."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = zip(*(part.columns for part in parts), strict=True)
+    return Memories(*map(np.concatenate, columns))
 
 
 @dataclass(frozen=True)
@@ -48,7 +80,8 @@ class Passages:
 
     Attributes:
         at: (v,) positions of their memories.
-        units: (v, dim) float32, of length 1.
+        units: (dim, v) float32, of length 1. By columns, the product with a query takes half as
+            long as by rows.
         single: whether no memory has two.
     """
 
@@ -63,7 +96,7 @@ class Resident:
 
     Attributes:
         documents, words: how many memories it counts, and words in them, without revisions.
-        memories: (n,) of `MEMORY`, ascending by seq.
+        memories: what is known of each.
         passages: (epoch, model) → vectors.
         tokens: (p,) of the postings, ascending.
         postings: (p,) of `POSTING`, in the same order.
@@ -72,7 +105,7 @@ class Resident:
     namespace_id: int
     documents: int
     words: int
-    memories: npt.NDArray[np.void]
+    memories: Memories
     passages: Mapping[tuple[int, str], Passages]
     tokens: Ints
     postings: npt.NDArray[np.void]
@@ -81,20 +114,20 @@ class Resident:
     def size_bytes(self) -> int:
         """What it takes in memory."""
         vectors = sum(p.units.nbytes + p.at.nbytes for p in self.passages.values())
-        return self.memories.nbytes + self.tokens.nbytes + self.postings.nbytes + vectors
+        memories = sum(column.nbytes for column in self.memories.columns)
+        return memories + self.tokens.nbytes + self.postings.nbytes + vectors
 
     def listed(self, seqs: Sequence[int]) -> dict[int, int]:
         """Number → version of those of these memories that are here."""
         wanted = np.array(seqs, np.int64)
-        at, here = _positions(wanted, self.memories["seq"])
-        return dict(zip(wanted[here].tolist(), self.memories["version"][at].tolist(), strict=True))
+        at, here = _positions(wanted, self.memories.seq)
+        return dict(zip(wanted[here].tolist(), self.memories.version[at].tolist(), strict=True))
 
     def changed(self, now: Versions) -> Ints:
         """The numbers of memories that are new, or have changed."""
-        at = np.searchsorted(now.seqs, self.memories["seq"])
+        at, here = _positions(self.memories.seq, now.seqs)
         same = np.zeros(len(now.seqs), bool)
-        at, mine = at[at < len(now.seqs)], self.memories[at < len(now.seqs)]
-        same[at] = (now.seqs[at] == mine["seq"]) & (now.versions[at] == mine["version"])
+        same[at] = now.versions[at] == self.memories.version[here]
         return now.seqs[~same]
 
 
@@ -104,7 +137,7 @@ def empty(namespace_id: int) -> Resident:
         namespace_id,
         documents=0,
         words=0,
-        memories=np.zeros(0, MEMORY),
+        memories=_columns([]),
         passages={},
         tokens=np.zeros(0, np.int64),
         postings=np.zeros(0, POSTING),
@@ -113,14 +146,14 @@ def empty(namespace_id: int) -> Resident:
 
 def updated(before: Resident, now: Versions, pages: list[Page]) -> Resident:
     """The namespace as `now` lists it: what has not changed, and the pages of what has."""
-    if not pages and np.array_equal(before.memories["seq"], now.seqs):
+    old = before.memories
+    if not pages and np.array_equal(old.seq, now.seqs):
         return replace(before, documents=now.memory_count, words=now.word_count)
-    stale = before.changed(now)
-    kept = np.isin(before.memories["seq"], now.seqs) & ~np.isin(before.memories["seq"], stale)
-    memories = np.concatenate([before.memories[kept], *map(_columns, pages)])
-    memories = memories[np.argsort(memories["seq"], kind="stable")]
-    seqs = np.ascontiguousarray(memories["seq"])
-    moved = np.searchsorted(seqs, before.memories["seq"])  # where the kept ones are now
+    kept = np.isin(old.seq, now.seqs) & ~np.isin(old.seq, before.changed(now))
+    memories = joined([old.at(kept), *(_columns(page.memories) for page in pages)])
+    memories = memories.at(np.argsort(memories.seq, kind="stable"))
+    seqs = memories.seq
+    moved = np.searchsorted(seqs, old.seq)  # where the kept ones are now
     tokens, postings = _merged_postings(before, pages, seqs, kept, moved)
     return Resident(
         before.namespace_id,
@@ -138,30 +171,29 @@ def short(key: bytes) -> int:
     return int.from_bytes(key[:8], "big", signed=True)
 
 
-def _columns(page: Page) -> npt.NDArray[np.void]:
-    rows = [
-        (
-            row["seq"],
-            row["version"],
-            row["epoch"],
-            row["format"] == SEALED,
-            row["is_current"],
-            IMPORTANCES.index(row["importance"]),
-            KINDS.index(row["kind"]),
-            short(row["writer"]),
-            row["source"] or 0,
-            row["source"] is not None,
-            row["moment"],
-            row["expires"],
-            row["blob_id"],
-        )
-        for row in page.memories
-    ]
-    return np.array(rows, MEMORY)
+def _columns(rows: Sequence[Row]) -> Memories:
+    def column(of: Callable[[Row], object], kind: npt.DTypeLike) -> npt.NDArray[Any]:
+        return np.array([of(row) for row in rows], kind)
+
+    return Memories(
+        seq=column(lambda row: row["seq"], np.int64),
+        version=column(lambda row: row["version"], np.int64),
+        epoch=column(lambda row: row["epoch"], np.int32),
+        sealed=column(lambda row: row["format"] == SEALED, np.bool_),
+        current=column(lambda row: row["is_current"], np.bool_),
+        importance=column(lambda row: IMPORTANCES.index(row["importance"]), np.int8),
+        kind=column(lambda row: KINDS.index(row["kind"]), np.int8),
+        writer=column(lambda row: short(row["writer"]), np.int64),
+        source=column(lambda row: row["source"] or 0, np.int64),
+        sourced=column(lambda row: row["source"] is not None, np.bool_),
+        moment=column(lambda row: row["moment"], np.float64),
+        expires=column(lambda row: row["expires"], np.float64),
+        blob_id=column(lambda row: row["blob_id"], "V32"),
+    )
 
 
 def _merged_postings(
-    before: Resident, pages: list[Page], seqs: Ints, kept: npt.NDArray[np.bool_], moved: Ints
+    before: Resident, pages: list[Page], seqs: Ints, kept: Bools, moved: Ints
 ) -> tuple[Ints, npt.NDArray[np.void]]:
     stays = kept[before.postings["at"]]
     old = before.postings[stays]
@@ -177,13 +209,13 @@ def _merged_postings(
         )
         tokens.append(page.tokens[here])
         postings.append(fresh)
-    joined = np.concatenate(tokens)
-    order = np.argsort(joined, kind="stable")
-    return joined[order], np.concatenate(postings)[order]
+    whole = np.concatenate(tokens)
+    order = np.argsort(whole, kind="stable")
+    return whole[order], np.concatenate(postings)[order]
 
 
 def _merged_passages(
-    before: Resident, pages: list[Page], seqs: Ints, kept: npt.NDArray[np.bool_], moved: Ints
+    before: Resident, pages: list[Page], seqs: Ints, kept: Bools, moved: Ints
 ) -> dict[tuple[int, str], Passages]:
     scopes = dict.fromkeys([*before.passages, *(scope for page in pages for scope in page.vectors)])
     merged = {}
@@ -193,22 +225,22 @@ def _merged_passages(
         if (old := before.passages.get(scope)) is not None:
             stays = kept[old.at]
             at.append(moved[old.at[stays]])
-            units.append(old.units if stays.all() else old.units[stays])
+            units.append(old.units if stays.all() else old.units[:, stays])
         for page in pages:
             if scope in page.vectors:
                 numbers, vectors = page.vectors[scope]
-                places, here = _positions(numbers, seqs)
-                at.append(places)
-                units.append(_units(vectors[here]))
-        joined = np.concatenate(at)
-        if len(joined):
-            single = len(np.unique(joined)) == len(joined)
-            whole = units[0] if len(units) == 1 else np.concatenate(units)
-            merged[scope] = Passages(joined, whole, single)
+                found, here = _positions(numbers, seqs)
+                at.append(found)
+                units.append(_units(vectors[here]).T)
+        places = np.concatenate(at)
+        if len(places):
+            single = len(np.unique(places)) == len(places)
+            whole = units[0] if len(units) == 1 else np.concatenate(units, axis=1)
+            merged[scope] = Passages(places, np.ascontiguousarray(whole), single)
     return merged
 
 
-def _positions(numbers: Ints, seqs: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+def _positions(numbers: Ints, seqs: Ints) -> tuple[Ints, Bools]:
     """Where these memories are, and which of them are there at all."""
     at = np.searchsorted(seqs, numbers)
     here = at < len(seqs)

@@ -8,7 +8,6 @@ from typing import Annotated, Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 from litestar import post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody, SkipValidation
@@ -82,7 +81,7 @@ async def remember_manual(
     if len(ciphertext) > Limits.manual_bytes_max:
         raise TooLarge(f"encrypted_data may have at most {Limits.manual_bytes_max} bytes.")
     namespace = bodies.namespace_of(data.namespace)
-    memory_id, blob_id = await manual.remember(caller, namespace, ciphertext, _vector(data.vector))
+    memory_id, blob_id = await manual.remember(caller, namespace, ciphertext, np.array(data.vector))
     return {
         "id": str(memory_id),
         "blob_id": blob_id,
@@ -99,22 +98,11 @@ async def recall_manual(
 ) -> Answer:
     """The nearest of a client's own ciphertexts."""
     namespace = bodies.namespace_of(data.namespace)
-    hits = await manual.recall(caller, namespace, _vector(data.vector), data.limit)
+    hits = await manual.recall(caller, namespace, np.array(data.vector), data.limit)
     return {
         "results": [{"blob_id": name, "distance": distance} for name, distance in hits],
         "total": len(hits),
     }
-
-
-def _vector(values: list[float]) -> npt.NDArray[np.float32]:
-    """The vector at unit length: only its direction is searched for."""
-    vector = np.asarray(values, dtype=np.float64)
-    largest = np.abs(vector).max()
-    if not largest > 0:
-        raise BadRequest("vector must not be zero.")
-    scaled = vector / largest  # else squares of extreme values would leave the range of a float
-    unit: npt.NDArray[np.float32] = (scaled / np.linalg.norm(scaled)).astype(np.float32)
-    return unit
 
 
 HANDLERS: Final = (embed, remember_manual, recall_manual)

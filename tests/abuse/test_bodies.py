@@ -88,7 +88,7 @@ def client(storage: Storage, settings: Settings) -> httpx.AsyncClient:
     app: ASGIApp = build_app(storage, replace(settings, embedder="none"))
     while not isinstance(app, Litestar):
         app = vars(app)["_app"]
-    surrounded = Surroundings(app, timeout_s=60, bodies_bytes_max=ROOM)
+    surrounded = Surroundings(app, timeout_s=60, stopping=asyncio.Event(), bodies_bytes_max=ROOM)
     transport = httpx.ASGITransport(app=surrounded)  # type: ignore[arg-type]
     return httpx.AsyncClient(transport=transport, base_url="http://relayer")
 
