@@ -35,8 +35,11 @@ serve: setup
 # The tests that reach every branch of the request checks and the cryptography: measuring makes
 # them half as slow again, so the others are not measured.
 COVERING := $(patsubst %,tests/test_%.py, checks sealed sui vectors announcing collection \
-	hidden_keys moving_epochs proof rebuild_states registration rotation states webhooks)
+	hidden_keys moving_epochs proof rebuild_states registration rotation rotation_keys \
+	rotation_meanwhile rotation_resealing states webhooks)
 
+# Where the environment forbids to keep bytecode, every process would compile its modules anew.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: .venv/.dev .venv/.model .venv-swift/.ready
 	@echo "[1/6] format"
 	@$(BIN)/ruff format --check --quiet .

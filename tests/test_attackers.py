@@ -19,8 +19,8 @@ from relayer.sealed.grants import Grant, open_grant
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Root
 from relayer.sealed.primitives import CryptoError, exchange_public_key, from_base64url
 from relayer.sealed.unlock import UnknownUnlockKey, UnlockKey, open_unlock
+from tests.rotator import all_bytes, opened_by, rotator
 from tests.services import OTHER, TEAM, Bench
-from tests.test_rotation import all_bytes, opened_by, rotator
 
 TEA, CUPS = "Anna prefers chamomile tea.", "Ben sells porcelain cups."
 COLUMNS = """

@@ -17,11 +17,11 @@ from relayer.revising import Edit
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.receipts import open_receipt
 from relayer.states import Change
+from tests.rotator import ALWAYS
 from tests.services import OTHER, TEAM, Bench
 from tests.test_closing import filled, left_of
 from tests.test_moving import EMPTY, founded, packed
 from tests.test_rebuild import Lose, bench, every, lose, rebuilt
-from tests.test_rotation import ALWAYS
 
 __all__ = ["bench", "lose"]  # fixtures
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import httpx
 import pytest
-import pytest_asyncio
 from litestar.types import ASGIApp
 
 from relayer.clock import utc_now
@@ -13,20 +12,12 @@ from relayer.preferences import AccountSettings
 from relayer.provision import NewKey, add_key, create_account
 from relayer.sealed.keys import Namespace
 from relayer.storage import Storage
+from tests.routes_scene import Answer, Desk, client, desk, named
 from tests.signing import client_of, signer_of
 
-Answer = dict[str, Any]
+__all__ = ["client", "desk", "named"]  # fixtures
+
 TEA, COFFEE = "Anna prefers green tea.", "Anna prefers black coffee."
-
-
-@pytest_asyncio.fixture
-async def client(app: ASGIApp, managed: NewKey) -> httpx.AsyncClient:
-    return client_of(app, signer_of(managed))
-
-
-@pytest.fixture
-def named(storage: Storage) -> Answer:
-    return {"relayer": storage.identity.public_key.hex()}
 
 
 async def remember(client: httpx.AsyncClient, named: Answer, text: str, **members: Any) -> str:
@@ -98,13 +89,11 @@ async def test_edit_history_and_the_members_of_a_memory(
         {"text": "x", "seen_count": 3},
     ],
 )
-async def test_what_an_edit_may_not_say(
-    client: httpx.AsyncClient, named: Answer, body: Answer
-) -> None:
-    memory = await remember(client, named, TEA)
-    answer = await client.patch(f"/v1/memories/{memory}", json=body | named)
+async def test_what_an_edit_may_not_say(desk: Desk, body: Answer) -> None:
+    memory = await remember(desk.client, desk.named, f"{TEA} {uuid.uuid4()}")
+    answer = await desk.client.patch(f"/v1/memories/{memory}", json=body | desk.named)
     assert (answer.status_code, answer.json()["code"]) == (400, "request.invalid"), answer.text
-    assert (await get(client, f"/v1/memories/{memory}"))["revision"] == 1
+    assert (await get(desk.client, f"/v1/memories/{memory}"))["revision"] == 1
 
 
 async def test_a_change_names_its_relayer(client: httpx.AsyncClient, named: Answer) -> None:
@@ -153,13 +142,11 @@ async def test_states_and_review(client: httpx.AsyncClient, named: Answer) -> No
         ({"superseded_by": str(uuid.uuid4())}, 404),
     ],
 )
-async def test_what_a_state_may_not_be(
-    client: httpx.AsyncClient, named: Answer, body: Answer, status: int
-) -> None:
-    memory = await remember(client, named, TEA)
-    answer = await client.post(f"/v1/memories/{memory}/state", json=body | named)
+async def test_what_a_state_may_not_be(desk: Desk, body: Answer, status: int) -> None:
+    memory = await remember(desk.client, desk.named, f"{TEA} {uuid.uuid4()}")
+    answer = await desk.client.post(f"/v1/memories/{memory}/state", json=body | desk.named)
     assert answer.status_code == status, answer.text
-    assert (await get(client, f"/v1/memories/{memory}"))["state"] == "active"
+    assert (await get(desk.client, f"/v1/memories/{memory}"))["state"] == "active"
 
 
 async def test_lists_take_their_filters(client: httpx.AsyncClient, named: Answer) -> None:
@@ -199,8 +186,8 @@ async def test_lists_take_their_filters(client: httpx.AsyncClient, named: Answer
         {"pinned": "perhaps"},
     ],
 )
-async def test_what_a_list_may_not_ask(client: httpx.AsyncClient, query: Answer) -> None:
-    answer = await client.get("/v1/memories", params=query)
+async def test_what_a_list_may_not_ask(desk: Desk, query: Answer) -> None:
+    answer = await desk.client.get("/v1/memories", params=query)
     assert answer.status_code == 400, answer.text
 
 

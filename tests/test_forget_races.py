@@ -22,12 +22,12 @@ from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import CryptoError
 from tests.consolidating import CUSTODIES, MEETINGS, always, happened, ops, week
 from tests.openai_server import OpenAIServer
+from tests.rotator import all_bytes, epochs, rotator
 from tests.services import TEAM, Bench
 from tests.test_analysis import AWAY, analyze, facts, model, server, thinking
 from tests.test_erasure import LEFT, living
 from tests.test_memory import assert_chain_holds
 from tests.test_moving import EMPTY, here, moved, packed, there
-from tests.test_rotation import all_bytes, epochs, rotator
 from tests.test_states import choose
 
 __all__ = ["here", "model", "server", "there", "thinking"]  # fixtures

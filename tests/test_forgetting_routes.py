@@ -6,7 +6,6 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-import pytest_asyncio
 
 from relayer import provision
 from relayer.clock import utc_now
@@ -14,21 +13,13 @@ from relayer.provision import NewKey
 from relayer.sealed.keys import Namespace, account_text
 from relayer.settings import Limits
 from relayer.storage import Storage
+from tests.routes_scene import Answer, Desk, client, desk, named
 from tests.services import new_identity
 from tests.signing import client_of, signer_of
 
-Answer = dict[str, Any]
+__all__ = ["client", "desk", "named"]  # fixtures
+
 TTL = "/v1/namespaces/default"
-
-
-@pytest.fixture
-def named(storage: Storage) -> Answer:
-    return {"relayer": storage.identity.public_key.hex()}
-
-
-@pytest_asyncio.fixture
-async def client(app: Any, managed: NewKey) -> httpx.AsyncClient:
-    return client_of(app, signer_of(managed))
 
 
 async def remember(client: httpx.AsyncClient, named: Answer, text: str, **members: Any) -> str:
@@ -109,12 +100,10 @@ async def test_what_fits(client: httpx.AsyncClient, named: Answer) -> None:
         {"namespace": ""},
     ],
 )
-async def test_what_is_not_clear_erases_nothing(
-    client: httpx.AsyncClient, named: Answer, members: Answer
-) -> None:
-    memory = await remember(client, named, "Anna prefers tea.")
-    assert (await forget(client, named, **members)).status_code == 400
-    assert (await client.get(f"/v1/memories/{memory}")).status_code == 200
+async def test_what_is_not_clear_erases_nothing(desk: Desk, members: Answer) -> None:
+    memory = await remember(desk.client, desk.named, f"Anna prefers tea. {uuid.uuid4()}")
+    assert (await forget(desk.client, desk.named, **members)).status_code == 400
+    assert (await desk.client.get(f"/v1/memories/{memory}")).status_code == 200
 
 
 async def test_each_change_names_its_relayer(
@@ -150,10 +139,8 @@ async def test_a_namespace_with_any_name(
 
 
 @pytest.mark.parametrize("name", ["%FF", "%00", "%20", "a%0Ab"])
-async def test_a_name_that_cannot_be_is_refused(
-    client: httpx.AsyncClient, named: Answer, name: str
-) -> None:
-    answer = await client.delete(f"/v1/namespaces/{name}", params=named)
+async def test_a_name_that_cannot_be_is_refused(desk: Desk, name: str) -> None:
+    answer = await desk.client.delete(f"/v1/namespaces/{name}", params=desk.named)
     assert (answer.status_code, answer.json()["code"]) == (400, "namespace.invalid")
 
 

@@ -25,8 +25,8 @@ from tests.consolidating import (
     ops,
     said,
 )
+from tests.rotator import rotator
 from tests.services import OTHER, START, TEAM, Bench
-from tests.test_rotation import rotator
 
 
 @pytest.fixture

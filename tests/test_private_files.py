@@ -1,7 +1,7 @@
 """Files and sockets on a machine that others use, too: nobody but their owner gets at them.
 
 Not here: what stands in the files (`test_secrecy.py`), how the embedded server keeps its folder
-(`test_postgres.py`).
+(`postgres/`).
 
 - Everything runs with umask 0: what is private then is private by itself.
 """
@@ -21,7 +21,7 @@ import pytest
 from memrelay.gateway.endpoint import Endpoint
 from memrelay.gateway.spool import Spool, SpoolKey
 from memrelay.sealed.keys import Identity
-from tests.client.test_agents import Machine
+from tests.client.agents_scene import Machine
 from tests.processes import RunningRelayer, running_relayer
 from tests.test_serve import client, create_account, postgres_of
 

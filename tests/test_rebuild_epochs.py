@@ -23,9 +23,9 @@ from relayer.storage import Storage, opened
 from relayer.succession import rotate
 from tests.conftest import database_copy
 from tests.openai_server import OpenAIServer
+from tests.rotator import ALWAYS, CUSTODIES, NOT_NOW, Rotator, epochs, opened_by, rotator
 from tests.services import OTHER, TEAM, Bench, FakeClock
 from tests.test_rebuild import ROWS, Lose, bench, completed, lose, rebuilt
-from tests.test_rotation import ALWAYS, CUSTODIES, NOT_NOW, Rotator, epochs, opened_by, rotator
 from tests.test_states import AWAY, analyze, choose, facts, model, server
 
 __all__ = ["bench", "lose", "model", "server"]  # fixtures

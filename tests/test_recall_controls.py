@@ -17,24 +17,16 @@ from relayer.embedding.passages import load_tokenizer
 from relayer.errors import NotAllowed
 from relayer.opening import Caller
 from relayer.query import fusion, rank
-from relayer.recall import Found, Query, Recalled
+from relayer.recall import Query
 from relayer.record import Draft
 from relayer.sealed.keys import Namespace
 from relayer.settings import Limits
 from relayer.words import words
 from tests.conftest import BenchMaker
 from tests.embeddings_server import EmbeddingsServer
+from tests.recalling import found, recalled
 from tests.services import OTHER, TEAM, Bench
 from tests.test_memory import openai_embedder
-
-
-async def recalled(bench: Bench, caller: Caller, text: str, **members: Any) -> Recalled:
-    query = Query(**{"text": text, "namespaces": [TEAM], **members})
-    return await bench.services.recaller.recall(caller, query)
-
-
-async def found(bench: Bench, caller: Caller, text: str, **members: Any) -> list[Found]:
-    return list((await recalled(bench, caller, text, **members)).found)
 
 
 @pytest_asyncio.fixture

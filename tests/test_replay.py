@@ -28,11 +28,11 @@ from relayer.sealed.states import SignedState
 from relayer.states import Change
 from relayer.storage import replay_on
 from tests.conftest import BenchMaker
+from tests.rotator import CUSTODIES, epochs, rotator
 from tests.services import OTHER, TEAM, Bench, new_identity
 from tests.test_collection import LATER, STRAY, STRAY_GRACE, problems, put
 from tests.test_erasure import keep_turn, living
 from tests.test_memory import assert_chain_holds, chain_of
-from tests.test_rotation import CUSTODIES, epochs, rotator
 from tests.test_states import analyze, choose
 
 TABLES = (

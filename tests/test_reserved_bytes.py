@@ -18,10 +18,10 @@ from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
 from relayer.states import Change
 from relayer.storage import Storage
 from tests.conftest import BenchMaker
+from tests.rotator import all_bytes
 from tests.services import TEAM, Bench
 from tests.signing import client_of, signer_of
 from tests.test_moving import EMPTY, founded, here, moved, packed, there
-from tests.test_rotation import all_bytes
 
 __all__ = ["here", "there"]  # fixtures
 

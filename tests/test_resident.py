@@ -31,8 +31,8 @@ from relayer.revising import Edit
 from relayer.sealed.keys import AccountId, Namespace
 from relayer.states import Change
 from tests.conftest import BenchMaker
+from tests.rotator import Rotator
 from tests.services import OTHER, TEAM, Bench
-from tests.test_rotation import Rotator
 
 PLENTY: Final = 2**30
 TALK: Final = [

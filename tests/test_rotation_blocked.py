@@ -20,10 +20,10 @@ from relayer.sealed.envelope import MEMORY, Address, blob_hash, blob_id, open_en
 from relayer.sealed.keys import AccountId
 from tests.conftest import TestDatabase
 from tests.processes import RunningRelayer
+from tests.rotator import CUSTODIES, Rotator, rotator
 from tests.services import OTHER, TEAM, Bench
 from tests.test_accounts import access
 from tests.test_erasure import keep_turn
-from tests.test_rotation import CUSTODIES, Rotator, rotator
 
 LOSE = "DELETE FROM blobs b USING memories m WHERE b.blob_id = m.blob_id"
 

@@ -21,10 +21,10 @@ from relayer.sealed.receipts import open_receipt
 from relayer.sealing import fingerprint_of
 from tests.conftest import BenchMaker
 from tests.openai_server import OpenAIServer
+from tests.rotator import rotator
 from tests.services import TEAM, Bench
 from tests.test_erasure import keep_turn, link
 from tests.test_memory import assert_chain_holds, chain_of
-from tests.test_rotation import rotator
 from tests.test_states import AWAY, analyze, choose, facts, model, server
 
 __all__ = ["model", "server"]  # fixtures

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+RUNTIME = ROOT / "deploy/requirements/runtime.txt"
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder / "env", with_pip=True)
     binaries = folder / "env/bin"
     pip = (str(binaries / "python"), "-m", "pip", "install", "-q", "--root-user-action", "ignore")
-    run(*pip, "--require-hashes", "-r", str(ROOT / "deploy/requirements/runtime.txt"))
+    # What is never imported need not be compiled.
+    run(*pip, "--no-compile", "--require-hashes", "-r", str(RUNTIME))
     run(*pip, "--no-deps", *map(str, folder.glob("*.whl")))
     return binaries
 

@@ -127,6 +127,10 @@ class _Client:
         # A proxy from the environment has no business between two ends of one machine.
         return not is_loopback(self._url.host)
 
+    def _verified(self) -> bool:
+        # Without TLS nobody is verified, and reading all authorities takes longer than a request.
+        return self._url.scheme == "https" or self._proxied()
+
 
 def _no_cookies() -> CookieJar:
     # They would never be sent back, and whoever answers could set more of them without end.
@@ -179,7 +183,10 @@ class MemoryClient(_Client):
     ) -> None:
         super().__init__(**options)
         self._http = httpx.AsyncClient(
-            transport=transport, trust_env=self._proxied(), cookies=_no_cookies()
+            transport=transport,
+            verify=self._verified(),
+            trust_env=self._proxied(),
+            cookies=_no_cookies(),
         )
 
     @classmethod
@@ -400,7 +407,10 @@ class SyncMemoryClient(_Client):
     ) -> None:
         super().__init__(**options)
         self._http = httpx.Client(
-            transport=transport, trust_env=self._proxied(), cookies=_no_cookies()
+            transport=transport,
+            verify=self._verified(),
+            trust_env=self._proxied(),
+            cookies=_no_cookies(),
         )
 
     @classmethod

@@ -299,7 +299,8 @@ def test_a_memory_of_the_largest_size_goes_through_several_chunks(
     found: Callable[[str], Scene],
 ) -> None:
     scene = found("sealed")
-    text = "é" * (2**19 - 9) + " in Bremen. 123456"
+    # Spaces of two bytes each, of which nothing is embedded for minutes in both relayers.
+    text = "é" + "\N{NO-BREAK SPACE}" * (2**19 - 10) + " in Bremen. 123456"
     assert len(text.encode()) == 2**20
     with scene.client(scene.founder) as client:
         large = client.remember(text).id

@@ -15,7 +15,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from memrelay import SyncMemoryClient
 from memrelay.doctor import PROBLEM, SKIPPED, WARNING, Case, examine
+from memrelay.errors import TransportError
 from memrelay.sealed.keys import Identity
 from tests.client.doctor_scene import (
     DEPENDENT,
@@ -107,7 +109,11 @@ def test_a_certificate_that_nobody_vouches_for(user: Machine, tmp_path: Path) ->
     with answering({}, certificate=self_signed(tmp_path / "certificate.pem")) as url:
         user.write(url=url)
         found = the_problem(user.examine(), "relayer")
+        client = SyncMemoryClient.from_profile(user.profile)
+        with client, pytest.raises(TransportError) as refused:
+            client.list()
     assert "certificate of 127.0.0.1 does not hold" in found.detail
+    assert "certificate verify failed" in str(refused.value.__cause__)
     assert found.command.startswith("openssl s_client -connect 127.0.0.1:")
 
 

@@ -1,7 +1,7 @@
 """What a hostile or broken relayer answers ends with the client's own word, and ends.
 
 Not here: whatever chance finds (`tests/fuzz/parsers/answers.py`), what is signed and false
-(`test_client_session.py`, `test_verify.py`).
+(`test_client_session_trust.py`, `test_verify.py`).
 """
 
 import gzip

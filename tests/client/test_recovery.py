@@ -24,8 +24,8 @@ from memrelay.cli import EXIT_FAILED, EXIT_USAGE
 from memrelay.errors import ConfigError
 from memrelay.sealed.keys import Identity
 from memrelay.sealed.recovery import recovered_identity, recovery_lines
+from tests.client.agents_scene import Machine
 from tests.client.conftest import Example
-from tests.client.test_agents import Machine
 from tests.processes import RunningRelayer
 
 ACCOUNT = bytes(range(32))

@@ -18,8 +18,8 @@ from memrelay.sealed.grants import read_grant
 from memrelay.sealed.keys import Root
 from memrelay.sealed.ledger import Ledger, read_revocation
 from memrelay.sealed.reissue import SCOPE_ENTRIES_MAX, Reissue, reissue
+from tests.client.agents_scene import Machine
 from tests.client.conftest import Example
-from tests.client.test_agents import Machine
 from tests.client.test_client_grants import grant, ledger
 from tests.processes import RunningRelayer
 

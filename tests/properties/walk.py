@@ -29,8 +29,8 @@ from relayer.revising import Edit
 from relayer.sealed.keys import Namespace
 from relayer.states import Change
 from tests.properties.dictionary import Dictionary, Kept, Revision, canonical
+from tests.rotator import Rotator
 from tests.services import OTHER, TEAM, Bench
-from tests.test_rotation import Rotator
 
 WHO = ("otter", "heron", "badger", "Zoë")
 WHAT = ("granite", "velvet", "cinnamon")

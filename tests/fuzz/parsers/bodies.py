@@ -28,7 +28,7 @@ from relayer.routes import (
 )
 from relayer.settings import Limits
 from tests.fuzz.loop import Parser
-from tests.test_routes import OUR_BODIES
+from tests.routes_scene import OUR_BODIES
 
 NOW = datetime(2026, 5, 8, 9, 30, tzinfo=UTC)
 MADE: Mapping[Any, Callable[[Any], object]] = {

@@ -1,0 +1,335 @@
+"""What a client believes of a relayer: its identity, grants, receipts, history, its next key."""
+
+import json
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from memrelay.errors import BadRequest, NotGranted, ServerError, UntrustedGrant, UntrustedRelayer
+from memrelay.sealed.grants import issue_grant
+from memrelay.sealed.keys import Identity, hash_256
+from memrelay.sealed.objects import from_base64, sign_object, to_base64
+from memrelay.sealed.receipts import NO_HEAD
+from tests.client.session_scene import (
+    IDS,
+    NOW_MS,
+    Scene,
+    account,
+    fails,
+    listed,
+    owner,
+    path_of_account,
+    recall,
+    remembered,
+    scene,
+)
+
+__all__ = ["owner", "scene"]  # fixtures
+
+
+# The relayer's identity
+
+
+def test_another_relayer_is_refused(scene):
+    fails(
+        UntrustedRelayer,
+        "pin",
+        scene,
+        scene.client.recall("tea"),
+        ("/v1/relayer", scene.statement(signer=scene.example.agent)),
+    )
+
+
+def test_the_first_relayer_is_pinned_and_stays_so(example, tmp_path):
+    scene = Scene(example, example.agent, tmp_path, relayer_key=None)
+    scene.play(scene.client.statement(), ("/v1/relayer", scene.statement()))
+    scene.restart()
+    other = scene.statement(signer=example.founder)
+    fails(UntrustedRelayer, "pin", scene, scene.client.statement(), ("/v1/relayer", other))
+
+
+def test_a_stale_statement_is_refused(scene):
+    stale = scene.statement(issued=NOW_MS - 600_001)
+    fails(UntrustedRelayer, "stale", scene, scene.client.statement(), ("/v1/relayer", stale))
+
+
+@pytest.mark.parametrize("answer", [{}, {"statement": 5}, {"statement": "x"}, {"statement": ""}])
+def test_a_malformed_statement_is_refused(scene, answer):
+    with pytest.raises((UntrustedRelayer, ServerError)):
+        scene.play(scene.client.statement(), ("/v1/relayer", answer))
+
+
+# Grants
+
+
+def test_a_shorter_history_is_refused_even_after_a_restart(scene):
+    recall(scene, *listed(scene, scene.grants()))
+    scene.restart()
+    fails(
+        UntrustedRelayer,
+        "rollback",
+        scene,
+        scene.client.recall("tea"),
+        *listed(scene, scene.grants(serial=1)),
+    )
+
+
+def test_an_owner_notices_a_withheld_grant(owner):
+    for answer in (
+        owner.grants(serial=3),
+        owner.grants(owner.objects[:1], serial=2),
+        owner.grants(
+            [owner.objects[0], owner.grant(3, owner.example.agent, "writer", [owner.example.team])],
+            serial=3,
+        ),
+    ):
+        owner.restart()
+        fails(UntrustedRelayer, "rollback", owner, owner.client.recall("x"), *listed(owner, answer))
+
+
+def test_grants_of_a_stranger_are_refused(scene):
+    stranger = issue_grant(
+        scene.example.relayer,
+        account=scene.example.account,
+        serial=3,
+        recipient=scene.example.agent.public_key,
+        role="writer",
+        keys=[scene.example.root.namespace_key(scene.example.account, "trap")],
+        created_ms=NOW_MS,
+    )
+    answer = scene.grants([*scene.objects, stranger])
+    fails(UntrustedGrant, "issuer", scene, scene.client.recall("x"), *listed(scene, answer))
+
+
+def test_a_revoked_key_has_nothing_to_send(scene):
+    answer = scene.grants([*scene.objects, scene.withdrawn()])
+    again = ("/v1/grants", answer)
+    fails(NotGranted, None, scene, scene.client.recall("x"), *listed(scene, answer), again)
+
+
+def one_grant(**members):
+    return {"grants": [{"kind": "grant", "serial": 1, **members}], "grant_serial": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        (ServerError, {"grants": 5, "grant_serial": 2}),
+        (ServerError, {"grants": [5], "grant_serial": 2}),
+        (ServerError, one_grant()),
+        (ServerError, one_grant(object="AAAA", serial="1")),
+        (ServerError, {"grants": [], "grant_serial": "2"}),
+        (ServerError, {"grants": [], "grant_serial": 2**64}),
+        (UntrustedRelayer, one_grant(object="A")),
+        (UntrustedGrant, one_grant(object="AAAA")),
+        (UntrustedGrant, one_grant(object="", kind="gift")),
+    ],
+)
+def test_a_malformed_list_of_grants_is_refused(scene, kind, answer):
+    fails(kind, None, scene, scene.client.recall("x"), *listed(scene, answer))
+
+
+# Receipts
+
+
+def test_a_false_receipt_makes_the_write_untrusted(scene):
+    lies = {
+        "signature": scene.receipt(signer=scene.example.agent),
+        "receipt": scene.receipt(op="forget"),
+        "base64": "!",
+    }
+    before = listed(scene, scene.grants())
+    for code, receipt in lies.items():
+        scene.restart()
+        reply = ("/v1/remember", 202, remembered(scene, receipt=receipt))
+        fails(UntrustedRelayer, code, scene, scene.client.remember("x"), *before, reply)
+    for receipt in (
+        scene.receipt(ids=[IDS[1]]),
+        scene.receipt(actor=scene.example.founder.public_key.hex()),
+    ):
+        scene.restart()
+        reply = ("/v1/remember", 202, remembered(scene, receipt=receipt))
+        fails(UntrustedRelayer, "receipt", scene, scene.client.remember("x"), *before, reply)
+
+
+def test_a_known_memory_needs_no_new_receipt(scene):
+    reply = remembered(scene, duplicate=True, receipt=None)
+    result = scene.play(
+        scene.client.remember("x"),
+        *listed(scene, scene.grants()),
+        ("/v1/remember", 202, reply),
+    )
+    assert result.duplicate
+
+
+@pytest.mark.parametrize("receipt", [None, "absent"])
+def test_a_new_memory_needs_its_receipt(scene, receipt):
+    answer = remembered(scene, receipt=receipt)
+    if receipt == "absent":
+        del answer["receipt"]
+    reply = ("/v1/remember", 202, answer)
+    before = listed(scene, scene.grants())
+    fails(UntrustedRelayer, "receipt", scene, scene.client.remember("x"), *before, reply)
+
+
+def chain(scene, length, start=1, prev=NO_HEAD, **changes):
+    texts = []
+    for seq in range(start, start + length):
+        texts.append(scene.receipt(seq=seq, prev=prev, **changes))
+        prev = hash_256(from_base64(texts[-1], "receipt"))
+    return texts
+
+
+def history(texts, seq):
+    return ("/v1/receipts", {"receipts": texts, "seq": seq, "head": ""})
+
+
+def test_history_is_followed_from_where_it_was_left(scene):
+    texts = chain(scene, 3)
+    relayer = ("/v1/relayer", scene.statement())
+    first = scene.play(scene.client.receipts(), relayer, history(texts[:2], 2), history([], 2))
+    assert [receipt.seq for receipt in first] == [1, 2]
+    scene.restart()
+    later = scene.play(scene.client.receipts(), relayer, history(texts[2:], 3), history([], 3))
+    assert [receipt.seq for receipt in later] == [3]
+    assert parse_qs(urlsplit(scene.sends[-2].target).query)["after"] == ["2"]
+
+
+def test_rewritten_withheld_and_forked_history_is_noticed(scene):
+    texts = chain(scene, 3)
+    other = chain(scene, 3, epoch=2)
+    write = ("/v1/remember", 202, remembered(scene, receipt=texts[1]))
+    scene.play(scene.client.remember("x"), *listed(scene, scene.grants()), write)
+    fails(
+        UntrustedRelayer,
+        "fork",
+        scene,
+        scene.client.receipts(),
+        history(other, 3),
+    )
+    fails(
+        UntrustedRelayer,
+        "rollback",
+        scene,
+        scene.client.receipts(),
+        history(texts[:1], 1),
+        history([], 1),
+    )
+    fails(UntrustedRelayer, "chain", scene, scene.client.receipts(), history(texts[1:], 3))
+    fails(
+        UntrustedRelayer,
+        "rollback",
+        scene,
+        scene.client.receipts(),
+        history(texts[:2], 3),
+        history([], 3),
+    )
+    assert len(scene.play(scene.client.receipts(), history(texts, 3), history([], 3))) == 3
+    # A relayer that was set back has nothing behind what was followed, and says so itself.
+    fails(UntrustedRelayer, "rollback", scene, scene.client.receipts(), history([], 2))
+
+
+# A relayer's next key
+
+
+NEXT = Identity(bytes([21]) * 32)
+AFTER_NEXT = Identity(bytes([22]) * 32)
+
+
+def named(relayer, following, signer=None):
+    payload = {
+        "relayer": relayer.public_key.hex(),
+        "next": following.public_key.hex(),
+        "created": NOW_MS,
+    }
+    return to_base64(sign_object("relayer-next", payload, signer or relayer))
+
+
+def succeeded(scene, *succession, signer=NEXT):
+    return ("/v1/relayer", scene.statement(signer=signer) | {"succession": list(succession)})
+
+
+def test_a_successor_named_by_the_pinned_key_is_followed_for_good(scene):
+    first = named(scene.example.relayer, NEXT)
+    scene.play(scene.client.statement(), succeeded(scene, first))
+    assert scene.session.pinned() == NEXT.public_key
+    scene.restart()
+    assert scene.session.pinned() == NEXT.public_key
+    both = (first, named(NEXT, AFTER_NEXT))
+    scene.play(scene.client.statement(), succeeded(scene, *both, signer=AFTER_NEXT))
+    assert scene.session.pinned() == AFTER_NEXT.public_key
+    # Who stole the first key can name another heir, and is not believed any more.
+    thief = Identity(bytes([23]) * 32)
+    heir = succeeded(scene, named(scene.example.relayer, thief), signer=thief)
+    scene.restart()
+    fails(UntrustedRelayer, "pin", scene, scene.client.statement(), heir)
+    fails(UntrustedRelayer, "pin", scene, scene.client.statement(), succeeded(scene, first))
+
+
+@pytest.mark.parametrize("succession", ["none", "of another", "unsigned", "gap", "twice"])
+def test_a_relayer_that_the_pinned_key_does_not_name_is_refused(scene, succession):
+    relayer = scene.example.relayer
+    objects = {
+        "none": [],
+        "of another": [named(AFTER_NEXT, NEXT)],
+        "unsigned": [named(relayer, NEXT, NEXT)],
+        "gap": [named(relayer, AFTER_NEXT)],
+        "twice": [named(relayer, NEXT), named(relayer, NEXT)],
+    }
+    code = {"none": "pin", "of another": "pin", "unsigned": "signature"}
+    reply = succeeded(scene, *objects[succession])
+    operation = scene.client.statement()
+    fails(UntrustedRelayer, code.get(succession, "succession"), scene, operation, reply)
+    assert scene.session.pinned() == relayer.public_key
+
+
+def test_a_change_signed_for_an_earlier_key_is_signed_again_once(owner):
+    agent = owner.example.agent.public_key.hex()
+    other = ("/v1/revocations", 400, {"code": "relayer.other", "message": "Another relayer."})
+    receipt = owner.receipt(op="revoke", relayer=NEXT.public_key.hex(), signer=NEXT)
+    done = {"recipient": agent, "serial": 3, "receipt": receipt}
+    owner.play(
+        owner.client.revoke_key(agent),
+        ("/v1/grants", owner.grants()),
+        other,
+        succeeded(owner, named(owner.example.relayer, NEXT)),
+        ("/v1/revocations", 201, done),
+    )
+    bodies = [json.loads(send.body) for send in owner.sends if send.method == "POST"]
+    assert [body["relayer"] for body in bodies] == [
+        owner.example.relayer.public_key.hex(),
+        NEXT.public_key.hex(),
+    ]
+    assert bodies[0]["revocation"] == bodies[1]["revocation"]
+
+
+def test_a_relayer_that_wants_another_ones_changes_gets_none(owner):
+    """It refuses the pinned key's name and shows no successor: nothing is signed for it."""
+    agent = owner.example.agent.public_key.hex()
+    other = ("/v1/revocations", 400, {"code": "relayer.other", "message": "Another relayer."})
+    same = ("/v1/relayer", owner.statement())
+    grants = ("/v1/grants", owner.grants())
+    fails(BadRequest, "relayer.other", owner, owner.client.revoke_key(agent), grants, other, same)
+    stranger = succeeded(owner)
+    fails(UntrustedRelayer, "pin", owner, owner.client.revoke_key(agent), grants, other, stranger)
+
+
+def test_custody_passed_on_needs_the_object_that_names_the_successor(example, tmp_path):
+    scene = Scene(example, example.founder, tmp_path, custody="auto")
+    scene.objects.append(scene.grant(3, example.relayer, "custodian", [example.root]))
+    handed = issue_grant(
+        example.relayer,
+        account=example.account,
+        serial=4,
+        recipient=NEXT.public_key,
+        role="custodian",
+        keys=[example.root],
+        created_ms=NOW_MS,
+    )
+    scene.objects.append(handed)
+    claim, grants = (path_of_account(scene), account(scene, "managed")), scene.grants()
+    operation = scene.client.recall("tea")
+    fails(UntrustedGrant, "role", scene, operation, claim, ("/v1/grants", grants))
+    proven = ("/v1/grants", grants | {"succession": [named(example.relayer, NEXT)]})
+    scene.session.forget_grants()
+    recall(scene, claim, proven)

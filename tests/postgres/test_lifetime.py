@@ -1,0 +1,228 @@
+"""How long a server lives: from its first user to its last, through kills of users and of it."""
+
+import asyncio
+import fcntl
+import os
+import signal
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
+from relayer.postgres.server import try_lock
+from tests.postgres.servers import KEEP, User, ends, fetch, run, server_of, start_user
+
+
+async def test_restart_keeps_data_and_passwords(data_dir: Path) -> None:
+    postgres = EmbeddedPostgres(data_dir=data_dir)
+    async with postgres:
+        before = postgres.connect_args
+        await run(postgres.dsn, KEEP)
+    assert not postgres.is_running()
+    async with postgres:
+        assert postgres.connect_args == before
+        assert await fetch(postgres, "SELECT v FROM kept") == 7
+    await postgres.stop()  # a second stop has nothing to do
+
+
+async def test_arguments_are_refused_before_the_start(data_dir: Path) -> None:
+    with pytest.raises(PostgresError, match="not started"):
+        _ = EmbeddedPostgres(data_dir=data_dir).connect_args
+
+
+async def test_two_first_starts_at_once_share_one_server(folder: Path, users: list[User]) -> None:
+    pair = [start_user(users, folder / "new") for _ in range(2)]
+    first, second = await asyncio.gather(*(user.ready() for user in pair))
+    started = "SELECT pg_postmaster_start_time()"
+    assert await fetch(first, started) == await fetch(second, started)
+    await asyncio.gather(*(user.leave() for user in pair))
+    assert server_of(folder / "new").pid() is None
+
+
+@pytest.mark.parametrize("leaves_first", ["starter", "joiner"])
+async def test_last_user_stops_the_server(
+    data_dir: Path, users: list[User], leaves_first: str
+) -> None:
+    starter = start_user(users, data_dir)
+    await starter.ready()
+    joiner = start_user(users, data_dir)
+    dsn = await joiner.ready()
+    pid = server_of(data_dir).pid()
+    first, last = (starter, joiner) if leaves_first == "starter" else (joiner, starter)
+    await first.leave()
+    assert server_of(data_dir).pid() == pid
+    assert await fetch(dsn, "SELECT 1") == 1
+    await last.leave()
+    assert server_of(data_dir).pid() is None
+    assert server_of(data_dir).is_gone()
+
+
+async def test_many_overlapping_users_always_have_a_server(data_dir: Path) -> None:
+    async def use(delay_s: float) -> object:
+        await asyncio.sleep(delay_s)
+        async with EmbeddedPostgres(data_dir=data_dir) as postgres:
+            return await fetch(postgres, "SELECT 1")
+
+    delays_s = [index * 0.017 for index in range(30)]
+    assert await asyncio.gather(*map(use, delays_s)) == [1] * 30
+    assert server_of(data_dir).pid() is None
+
+
+async def test_killed_user_leaves_a_server_that_the_next_one_takes_over(
+    data_dir: Path, users: list[User]
+) -> None:
+    killed = start_user(users, data_dir)
+    await killed.ready()
+    pid = server_of(data_dir).pid()
+    killed.kill()
+    async with EmbeddedPostgres(data_dir=data_dir) as postgres:
+        assert server_of(data_dir).pid() == pid
+        assert await fetch(postgres, "SELECT 1") == 1
+    assert server_of(data_dir).pid() is None
+
+
+async def test_killed_user_does_not_keep_the_server_alive(
+    data_dir: Path, users: list[User]
+) -> None:
+    killed, other = start_user(users, data_dir), start_user(users, data_dir)
+    await asyncio.gather(killed.ready(), other.ready())
+    killed.kill()
+    await other.leave()
+    assert server_of(data_dir).pid() is None
+
+
+@pytest.mark.parametrize("user_dies_too", [False, True])
+async def test_killed_server_recovers_what_was_committed(
+    data_dir: Path, users: list[User], user_dies_too: bool
+) -> None:
+    user = start_user(users, data_dir)
+    await run(await user.ready(), KEEP)
+    old = server_of(data_dir).pid()
+    os.kill(old, signal.SIGKILL)
+    if user_dies_too:
+        user.kill()
+    await ends(old)
+    assert server_of(data_dir).pid() is None
+    async with EmbeddedPostgres(data_dir=data_dir) as postgres:
+        assert await fetch(postgres, "SELECT v FROM kept") == 7
+        assert server_of(data_dir).pid() != old
+
+
+async def test_killed_server_is_brought_back_under_its_user(data_dir: Path) -> None:
+    async with EmbeddedPostgres(data_dir=data_dir) as postgres:
+        watch = asyncio.create_task(postgres.keep_up())
+        for _ in range(2):
+            await run(postgres.dsn, KEEP)
+            old = server_of(data_dir).pid()
+            os.kill(old, signal.SIGKILL)
+            await ends(old)
+            async with asyncio.timeout(60):
+                while server_of(data_dir).pid() in {None, old}:
+                    await asyncio.sleep(0.05)
+                while (kept := await fetched(postgres)) is None:
+                    await asyncio.sleep(0.05)
+            assert kept == 7
+            await run(postgres.dsn, "DROP TABLE kept")
+        watch.cancel()
+    assert server_of(data_dir).pid() is None
+
+
+async def fetched(postgres: EmbeddedPostgres) -> int | None:
+    """What was kept, or nothing while the server is on its way up."""
+    try:
+        return int(await fetch(postgres, "SELECT v FROM kept"))
+    except (OSError, asyncpg.PostgresError):
+        return None
+
+
+async def test_stop_after_the_server_was_killed(data_dir: Path) -> None:
+    postgres = EmbeddedPostgres(data_dir=data_dir)
+    async with postgres:
+        assert postgres.is_running()
+        pid = server_of(data_dir).pid()
+        os.kill(pid, signal.SIGKILL)
+        await ends(pid)
+        assert not postgres.is_running()
+    async with postgres:
+        assert await fetch(postgres, "SELECT 1") == 1
+
+
+async def frozen_backend(postgres: EmbeddedPostgres) -> int:
+    """Kills the server while one of its processes is stopped and holds the shared memory."""
+    connection = await asyncpg.connect(**postgres.connect_args)
+    backend = await connection.fetchval("SELECT pg_backend_pid()")
+    pid = int((postgres.log_path.parent / "cluster" / "postmaster.pid").read_text().split()[0])
+    os.kill(backend, signal.SIGSTOP)
+    os.kill(pid, signal.SIGKILL)
+    await ends(pid)
+    connection.terminate()
+    return backend
+
+
+async def waits_for_backend(data_dir: Path, backend: int, *, message: str) -> None:
+    """Checks that nobody gets a server before the stopped process of the killed one has ended."""
+    postgres = EmbeddedPostgres(data_dir=data_dir)
+    impatient = EmbeddedPostgres(data_dir=data_dir, start_timeout_s=0.7)
+    try:
+        with pytest.raises(PostgresError, match=message):
+            await impatient.start()
+        waiting = asyncio.create_task(postgres.start())
+        await asyncio.sleep(0.7)
+        assert not waiting.done()
+    finally:
+        os.kill(backend, signal.SIGCONT)
+    await waiting
+    assert await fetch(postgres, "SELECT 1") == 1
+    await postgres.stop()
+
+
+async def test_start_waits_for_the_processes_of_a_killed_server(data_dir: Path) -> None:
+    async with EmbeddedPostgres(data_dir=data_dir) as postgres:
+        backend = await frozen_backend(postgres)
+        message = r"earlier PostgreSQL server.*postgres\.log"
+        await waits_for_backend(data_dir, backend, message=message)
+
+
+async def test_start_waits_for_shared_memory_that_no_lock_tells_of(data_dir: Path) -> None:
+    foreign = try_lock(data_dir / "foreign.lock", fcntl.LOCK_EX)
+    await server_of(data_dir).launch(foreign, timeout_s=10)
+    os.close(foreign)
+    async with EmbeddedPostgres(data_dir=data_dir) as postgres:
+        backend = await frozen_backend(postgres)
+        message = r"shared memory block.*postgres\.log"
+        await waits_for_backend(data_dir, backend, message=message)
+
+
+async def test_stop_of_a_stuck_server_ends_it_the_hard_way(data_dir: Path) -> None:
+    postgres = EmbeddedPostgres(data_dir=data_dir, stop_timeout_s=0.3)
+    await postgres.start()
+    connection = await asyncpg.connect(**postgres.connect_args)
+    backend = await connection.fetchval("SELECT pg_backend_pid()")
+    os.kill(backend, signal.SIGSTOP)
+    await postgres.stop()
+    connection.terminate()
+    assert server_of(data_dir).is_gone()
+    assert not Path(f"/proc/{backend}").exists()
+
+
+async def test_cancelled_start_leaves_no_server(data_dir: Path) -> None:
+    postgres = EmbeddedPostgres(data_dir=data_dir)
+    start = asyncio.create_task(postgres.start())
+    while not postgres.log_path.exists() or b"starting" not in postgres.log_path.read_bytes():
+        await asyncio.sleep(0)
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    assert server_of(data_dir).is_gone()
+
+
+async def test_terminal_interrupt_does_not_reach_the_server(
+    data_dir: Path, users: list[User]
+) -> None:
+    user = start_user(users, data_dir)
+    dsn = await user.ready()
+    os.killpg(user.process.pid, signal.SIGINT)
+    await user.interrupted()
+    assert await fetch(dsn, "SELECT 1") == 1
+    await user.leave()

@@ -1,0 +1,18 @@
+"""Asking a relayer's service, as tests of recall do."""
+
+from typing import Any
+
+from relayer.opening import Caller
+from relayer.recall import Found, Query, Recalled
+from tests.services import TEAM, Bench
+
+
+async def recalled(bench: Bench, caller: Caller, text: str, **members: Any) -> Recalled:
+    """The whole answer; in the team's namespace, unless it is named."""
+    query = Query(**{"text": text, "namespaces": [TEAM], **members})
+    return await bench.services.recaller.recall(caller, query)
+
+
+async def found(bench: Bench, caller: Caller, text: str, **members: Any) -> list[Found]:
+    """The memories of that answer, best first."""
+    return list((await recalled(bench, caller, text, **members)).found)
