@@ -64,7 +64,8 @@ class Manual:
 
         Raises:
             NotAllowed: not a writer of the namespace, or its key is missing.
-            BadRequest: the bytes have the form of the account's own objects, or the vector is zero.
+            BadRequest: the bytes have the form of the account's own objects, or the vector has no
+                direction.
         """
         caller.access.require(namespace, "writer")
         unit = _unit(vector)
@@ -97,7 +98,7 @@ class Manual:
 
         Raises:
             NotAllowed: not a reader of the namespace, or its key is missing.
-            BadRequest: the vector is zero.
+            BadRequest: the vector has no direction.
         """
         caller.access.require(namespace, "reader")
         unit = _unit(vector)
@@ -133,8 +134,8 @@ class Manual:
 def _unit(vector: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
     """The vector at length 1."""
     largest = np.abs(vector).max()
-    if not largest > 0:
-        raise BadRequest("vector must not be zero.")
+    if not 0 < largest < math.inf:
+        raise BadRequest("vector must have a direction.")
     scaled = vector / largest  # else squares of extreme values would leave the range of a float
     unit: npt.NDArray[np.float32] = (scaled / math.sqrt(scaled @ scaled)).astype(np.float32)
     return unit

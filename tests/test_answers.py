@@ -3,7 +3,9 @@
 Not here: bodies of errors (`test_routes.py`), what answers never hold (`test_secrecy.py`).
 """
 
+import asyncio
 import dataclasses
+import itertools
 import re
 import socket
 from typing import Any
@@ -19,8 +21,8 @@ from relayer.settings import Settings
 from relayer.storage import Storage
 from tests.conftest import TestDatabase
 from tests.processes import RunningRelayer
+from tests.routes_scene import concrete, table
 from tests.signing import client_of, signed_headers, signer_of
-from tests.test_routes import concrete, table
 from tests.test_serve import create_account
 
 HARDENED = {
@@ -87,6 +89,21 @@ async def test_a_request_past_its_deadline_is_answered_hardened(
         await blocker.close()
     assert (late.status_code, late.json()["code"]) == (503, "request.deadline")
     assert_hardened(late)
+
+
+async def test_every_answer_of_a_relayer_that_stops_closes_its_connection(
+    storage: Storage, lean: Settings, managed: NewKey
+) -> None:
+    """From the moment on that it is asked to; a client would meet a closed one otherwise."""
+    stopping = asyncio.Event()
+    app = build_app(storage, lean, stopping=stopping)
+    asked = [("GET", "/health"), ("GET", "/v1/keys"), ("GET", "/nothing"), ("PATCH", "/health")]
+    async with client_of(app) as anybody, client_of(app, signer_of(managed)) as owner:
+        for closes in ([], ["close"]):
+            for client, (method, path) in itertools.product((anybody, owner), asked):
+                answer = await client.request(method, path)
+                assert answer.headers.get_list("connection") == closes, (method, path)
+            stopping.set()
 
 
 async def test_a_bug_is_answered_hardened(

@@ -19,8 +19,10 @@ from relayer.database import namespaces as namespace_rows
 from relayer.database import resident as rows
 from relayer.database import vectors as vector_rows
 from relayer.database.accounts import lock_account
+from relayer.database.recall import Evidence
 from relayer.opening import Caller
 from relayer.provision import NewKey
+from relayer.query import fusion
 from relayer.recall import Query, Recalled
 from relayer.resident import index as resident_index
 from relayer.resident import rows as resident_rows
@@ -28,6 +30,7 @@ from relayer.resident.index import ResidentIndex
 from relayer.resident.namespace import Resident
 from relayer.resident.rows import RecentRows
 from relayer.revising import Edit
+from relayer.sealed.envelope import blob_id
 from relayer.sealed.keys import AccountId, Namespace
 from relayer.states import Change
 from tests.conftest import BenchMaker
@@ -227,6 +230,7 @@ class TestFinding:
         assert before is not None
         assert after is None or after[0] is not before[0]
         await twins.check_alike()
+        assert _content(await _held(twins)) == _content(await _read_anew(twins))
 
     async def test_a_reading_is_of_one_moment(
         self, twins: Twins, monkeypatch: pytest.MonkeyPatch
@@ -251,6 +255,33 @@ class TestFinding:
         recalled = await twins.held.services.recaller.recall(request, asked)
         assert done
         assert any("Zelda" in (found.memory.text or "") for found in recalled.found)
+
+    async def test_the_same_stand_beside(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of one writer, one source and one quarter of an hour, whatever came in between."""
+        founder = await twins.held.caller(twins.founder)
+        agent = await twins.held.caller(await twins.held.key(twins.founder, TEAM))
+        for n in range(24):
+            caller = agent if n % 3 == 0 else founder
+            source = (None, "chat", "mail")[n % 5 % 3]
+            await twins.held.remember(caller, f"Cup {n} is in the cellar.", source=source)
+            twins.held.clock.advance(700 if n % 7 == 0 else 70)
+        beside: list[set[tuple[int, ...]]] = []
+        fused = fusion.fused
+
+        def noting(evidence: Evidence, *arguments: Any, **named: Any) -> Any:
+            pairs = evidence.seqs[evidence.pairs]
+            rows = np.column_stack([pairs, evidence.steps]).tolist()
+            beside.append({tuple(row) for row in rows})
+            return fused(evidence, *arguments, **named)
+
+        monkeypatch.setattr(fusion, "fused", noting)
+        await twins.hold(TEAM)
+        for bench in (twins.held, twins.plain):
+            await twins.recall(bench, text="Which cups are in the cellar?", limit=30)
+        assert beside[0] == beside[1]
+        assert len(beside[0]) > 20
 
     async def test_another_accounts_namespace_is_not_found(self, twins: Twins) -> None:
         """Numbers of namespaces are an account's own."""
@@ -290,12 +321,80 @@ class TestFinding:
             distances = [[distance for _, distance in one] for one in found]
             assert distances[0] == pytest.approx(distances[1], abs=1e-5)
 
+    async def test_of_equal_uploads_the_newest_come_first(self, twins: Twins) -> None:
+        """However many there are: a product adds up the last vectors in another way."""
+        caller = await twins.caller(twins.held)
+        vector = np.random.default_rng(1).normal(size=384)
+        names = []
+        for n in range(70):
+            manual = twins.held.services.manual
+            names += [(await manual.remember(caller, TEAM, bytes([7, n] * 40), vector))[1]]
+            if n % 10 < 6:
+                continue
+            await twins.hold(TEAM)
+            for asked in (vector, np.random.default_rng(2).normal(size=384)):
+                found = await manual.recall(await twins.caller(twins.held), TEAM, asked, 5)
+                assert [name for name, _ in found] == names[:-6:-1]
+
+    async def test_uploads_that_are_over_are_not_found(self, twins: Twins) -> None:
+        caller, manual = await twins.caller(twins.held), twins.held.services.manual
+        held_back, _ = await manual.remember(caller, TEAM, b"held back" * 9, _vector(1))
+        await manual.remember(caller, TEAM, b"there" * 9, _vector(1))
+        change: Change = {"review": "rejected"}
+        await twins.plain.services.reviser.set_state(caller.access, held_back, change)
+        await twins.hold(TEAM)
+        now = await twins.caller(twins.held)
+        [(name, _)] = await manual.recall(now, TEAM, _vector(1), 5)
+        assert name == blob_id(b"there" * 9)
+        await twins.plain.services.expiry.keep(caller.access, TEAM, 3600)
+        await twins.hold(TEAM)
+        assert len(await manual.recall(await twins.caller(twins.held), TEAM, _vector(1), 5)) == 1
+        twins.held.clock.advance(3700)
+        assert await manual.recall(await twins.caller(twins.held), TEAM, _vector(1), 5) == []
+
 
 def _vector(seed: int) -> Any:
     return np.random.default_rng(seed).normal(size=8).astype(np.float32)
 
 
+async def _held(twins: Twins) -> Resident:
+    """The namespace as it is held now."""
+    await twins.hold(TEAM)
+    found = await twins.residents(TEAM)
+    assert found is not None
+    return found[0]
+
+
+async def _read_anew(twins: Twins) -> Resident:
+    """The namespace as somebody reads it who has held nothing before."""
+    index = _index_of(twins.held, PLENTY)
+    await _held_by(twins, index, TEAM)
+    access, number = (await twins.caller(twins.held)).access, await _number(twins, TEAM)
+    found = await index.find(access, [number])
+    assert found is not None
+    await index.close()
+    return found[0]
+
+
+def _content(resident: Resident) -> list[Any]:
+    """All that a namespace holds, in an order of its own."""
+    vectors = {
+        scope: sorted(zip(its.at.tolist(), its.units.T[: len(its.at)].tolist(), strict=True))
+        for scope, its in resident.passages.items()
+    }
+    postings = sorted(zip(resident.tokens.tolist(), resident.postings.tolist(), strict=True))
+    columns = [column.tolist() for column in resident.memories.columns]
+    return [resident.documents, resident.words, columns, vectors, postings]
+
+
 class TestHolding:
+    async def test_counts_every_array(self, twins: Twins) -> None:
+        held = await _held(twins)
+        passages = [array for its in held.passages.values() for array in (its.at, its.units)]
+        arrays = [*held.memories.columns, *passages, held.tokens, held.postings]
+        assert all(array.base is None or array.base.size == array.size for array in arrays)
+        assert held.size_bytes == sum(array.nbytes for array in arrays)
+
     async def test_the_first_recall_reads_nothing(self, twins: Twins) -> None:
         resident = twins.held.services.resident
         await twins.recall(twins.held, text="tea")

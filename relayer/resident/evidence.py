@@ -146,7 +146,7 @@ def _uploads(
     found: list[tuple[float, int, int]] = []
     for (_, its_model), passages in resident.passages.items():
         if its_model == model:
-            farness, seqs = -query @ passages.units, memories.seq[passages.at]
+            farness, seqs = -passages.cosines(query), memories.seq[passages.at]
             best = _first(farness, wanted[passages.at], seqs, limit)
             its = (farness[best], -seqs[best], passages.at[best])
             found += zip(*(column.tolist() for column in its), strict=True)
@@ -227,7 +227,7 @@ def _meaning(places: Sequence[_Place], count: int) -> _Meaning:
                 its = place.resident.passages.get((scope.epoch, model))
                 if its is None:
                     continue
-                distances = 1.0 - np.clip((_unit(vector) @ its.units).astype(np.float64), -1, 1)
+                distances = 1.0 - np.clip(its.cosines(_unit(vector)).astype(np.float64), -1, 1)
                 at = its.at + place.begins
                 if its.single:
                     nearest[at] = np.minimum(nearest[at], distances)

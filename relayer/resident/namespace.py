@@ -24,6 +24,7 @@ Floats = npt.NDArray[np.float32]
 
 IMPORTANCES: Final = get_args(Importance)
 KINDS: Final = get_args(Kind)
+LANES: Final = 64  # vectors that a product adds up in one way; what is left over, in another
 POSTING: Final = np.dtype([("at", np.int32), ("frequency", np.int16), ("length", np.int16)])
 
 
@@ -63,7 +64,7 @@ class Memories:
     @property
     def columns(self) -> list[npt.NDArray[Any]]:
         """All that is known of them."""
-        return [getattr(self, field.name) for field in fields(self)]
+        return [getattr(self, column.name) for column in fields(self)]
 
 
 def joined(parts: Sequence[Memories]) -> Memories:
@@ -80,14 +81,19 @@ class Passages:
 
     Attributes:
         at: (v,) positions of their memories.
-        units: (dim, v) float32, of length 1. By columns, the product with a query takes half as
-            long as by rows.
+        units: (dim, w) float32, of length 1, and zeros from `v` on up to a multiple of `LANES`. By
+            columns, the product with a query takes half as long as by rows.
         single: whether no memory has two.
     """
 
     at: Ints
     units: Floats = field(repr=False)
     single: bool
+
+    def cosines(self, unit: Floats) -> Floats:
+        """(v,) of each with one of length 1, (dim,); the same for equal ones, to the last digit."""
+        cosines: Floats = (unit @ self.units)[: len(self.at)]
+        return cosines
 
 
 @dataclass(frozen=True)
@@ -225,7 +231,9 @@ def _merged_passages(
         if (old := before.passages.get(scope)) is not None:
             stays = kept[old.at]
             at.append(moved[old.at[stays]])
-            units.append(old.units if stays.all() else old.units[:, stays])
+            units.append(old.units[:, : len(stays)])
+            if not stays.all():
+                units[0] = np.compress(stays, units[0], axis=1)
         for page in pages:
             if scope in page.vectors:
                 numbers, vectors = page.vectors[scope]
@@ -235,9 +243,16 @@ def _merged_passages(
         places = np.concatenate(at)
         if len(places):
             single = len(np.unique(places)) == len(places)
-            whole = units[0] if len(units) == 1 else np.concatenate(units, axis=1)
-            merged[scope] = Passages(places, np.ascontiguousarray(whole), single)
+            merged[scope] = Passages(places, _side_by_side(units), single)
     return merged
+
+
+def _side_by_side(parts: Sequence[Floats]) -> Floats:
+    """The vectors of all parts, (dim, …) each, and zeros behind them."""
+    dim, count = len(parts[0]), sum(part.shape[1] for part in parts)
+    whole = np.zeros((dim, count + -count % LANES), np.float32)
+    np.concatenate(parts, axis=1, out=whole[:, :count])
+    return whole
 
 
 def _positions(numbers: Ints, seqs: Ints) -> tuple[Ints, Bools]:
