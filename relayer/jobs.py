@@ -15,9 +15,9 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import asyncpg
 from pgqueuer import AsyncpgDriver, Job, Queries, QueueManager
@@ -71,6 +71,7 @@ POLL_S: Final = 1  # how late a job that was put back is noticed; new ones annou
 PUT_BACK_S: Final = 0.5
 PUT_BACK_S_MAX: Final = 3.0  # or the process that holds the keys hardly ever is the one that asks
 BACKOFF_S_MAX: Final = 60.0
+T = TypeVar("T")
 Work = Callable[[AccountId, Keys, Sequence[Any]], Awaitable[None]]
 Chore = Callable[[], Awaitable[None]]
 KeysOf = Callable[[AccountId], Awaitable[Keys | None]]
@@ -117,7 +118,7 @@ class Worker:
         self._clock = clock
         self._manager: QueueManager | None = None
         self._away_since_s: float | None = None
-        self._stopping = False
+        self._stopped = asyncio.Event()
         self._embedding = asyncio.Semaphore(EMBEDDED_MAX)
         self._resting: dict[AccountId, datetime] = {}
         self._resuming: set[asyncio.Task[None]] = set()  # the loop keeps no strong reference
@@ -131,17 +132,17 @@ class Worker:
     def works(self) -> bool:
         """Whether jobs are taken, or were a moment ago."""
         away_s = self._away_since_s
-        return not self._stopping and (away_s is None or time.monotonic() - away_s < AWAY_S)
+        return not self._stopped.is_set() and (away_s is None or time.monotonic() - away_s < AWAY_S)
 
     def stop(self) -> None:
-        """Take no further jobs."""
-        self._stopping = True
+        """Take no further jobs, and put back what is being embedded."""
+        self._stopped.set()
         if self._manager is not None:
             self._manager.shutdown.set()
 
     async def _serve(self) -> None:
         self._away_since_s = time.monotonic()
-        while not self._stopping:
+        while not self._stopped.is_set():
             try:
                 connection = await asyncpg.connect(
                     **self._connect_args, command_timeout=STATEMENT_TIMEOUT_S
@@ -190,7 +191,7 @@ class Worker:
     async def _embed(self, job: Job) -> None:
         async def work(account: AccountId, keys: Keys, ids: Sequence[Any]) -> None:
             async with self._embedding:  # the queue's own limit would be one for all processes
-                await self._indexer.embed(account, keys, ids)
+                await self._unless_stopped(self._indexer.embed(account, keys, ids))
 
         await self._with_keys(job, work)
 
@@ -220,8 +221,8 @@ class Worker:
         numbers = await self._lent_numbers(account, keys)
         position, changed = vector_rows.START, False
         parked = await parking.parked(self._database, queue.EMBED, account)
-        while page := await self._indexer.next_page(
-            account, keys, position, numbers, passing_over=parked
+        while page := await self._unless_stopped(
+            self._indexer.next_page(account, keys, position, numbers, passing_over=parked)
         ):
             position, changed = page.after, changed or page.changed
             # A slice that changed nothing would begin the same pass again for ever.
@@ -232,6 +233,23 @@ class Worker:
         if position != vector_rows.START:
             self._resting[account] = self._clock() + REST
         return False
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
+        """What this gives; a long text takes minutes, and whoever ends a process waits for seconds.
+
+        Raises:
+            RetryRequested: the process ends before.
+        """
+        doing, stopped = asyncio.create_task(work), asyncio.create_task(self._stopped.wait())
+        try:
+            await asyncio.wait({doing, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done():
+                raise RetryRequested(timedelta(0), "the process ends")
+            return doing.result()
+        finally:
+            doing.cancel()
+            stopped.cancel()
+            await asyncio.gather(doing, stopped, return_exceptions=True)
 
     async def _reseal(self, job: Job) -> None:
         async def work(account: AccountId, keys: Keys | None, _: Sequence[Any]) -> None:

@@ -1,6 +1,7 @@
 """A real worker on a real queue."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -66,6 +67,38 @@ async def test_embedder_away_is_tried_again(make_bench: BenchMaker) -> None:
             await bench.until(VECTORS, 1)
         assert server.complaints == []
         assert not server.script
+
+
+async def test_who_ends_puts_back_what_it_embeds(
+    make_bench: BenchMaker, embedder: Embedder
+) -> None:
+    """A long text takes minutes, and whoever ends a process does not wait so long."""
+    endless = _Endless(embedder)
+    bench = make_bench(embedder=endless)
+    caller = await bench.caller(await bench.account())
+    async with bench.working():
+        await bench.remember(caller, "Anna prefers tea.")
+        await asyncio.wait_for(endless.begun.wait(), WAIT_S_MAX)
+        bench.services.worker.stop()
+        await bench.until("SELECT count(*) FROM pgqueuer WHERE status = 'queued'", 1)
+    async with bench.another(embedder=embedder).working():
+        await bench.until(VECTORS, 1)
+        await bench.until(JOBS, 0)
+
+
+class _Endless:
+    """An embedder that begins and is never done."""
+
+    def __init__(self, inner: Embedder) -> None:
+        self._inner = inner
+        self.begun = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Any:
+        self.begun.set()
+        await asyncio.Event().wait()
 
 
 async def test_job_of_a_sealed_account_waits_for_its_keys(
