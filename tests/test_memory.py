@@ -557,6 +557,18 @@ class TestManual:
         with pytest.raises(NotAllowed):
             await bench.services.manual.recall(reader, OTHER, np.ones(6, np.float32), 5)
 
+    @pytest.mark.parametrize("component", [0.0, np.inf, -np.inf, np.nan])
+    async def test_a_vector_without_direction_leaves_nothing(
+        self, bench: Bench, component: float
+    ) -> None:
+        caller, manual = await bench.caller(await bench.account()), bench.services.manual
+        vector = np.array([0.0, component, 0.0])
+        with pytest.raises(BadRequest):
+            await manual.remember(caller, TEAM, b"bytes", vector)
+        with pytest.raises(BadRequest):
+            await manual.recall(caller, TEAM, vector, 5)
+        assert await bench.value("SELECT count(*) FROM namespaces") == 0
+
 
 class TestReceipts:
     async def test_chain_holds_from_the_first_write(self, bench: Bench) -> None:

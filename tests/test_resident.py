@@ -24,6 +24,7 @@ from relayer.opening import Caller
 from relayer.provision import NewKey
 from relayer.query import fusion
 from relayer.recall import Query, Recalled
+from relayer.recognition import Stored
 from relayer.resident import index as resident_index
 from relayer.resident import rows as resident_rows
 from relayer.resident.index import ResidentIndex
@@ -262,11 +263,14 @@ class TestFinding:
         """Of one writer, one source and one quarter of an hour, whatever came in between."""
         founder = await twins.held.caller(twins.founder)
         agent = await twins.held.caller(await twins.held.key(twins.founder, TEAM))
+        numbered: list[Stored] = []
         for n in range(24):
             caller = agent if n % 3 == 0 else founder
             source = (None, "chat", "mail")[n % 5 % 3]
-            await twins.held.remember(caller, f"Cup {n} is in the cellar.", source=source)
+            numbered += await twins.held.remember(caller, f"Cup {n} is cracked.", source=source)
             twins.held.clock.advance(700 if n % 7 == 0 else 70)
+        for item in numbered[9:13]:  # now those around them are next to one another
+            await twins.held.services.memory.forget(founder.access, item.id)
         beside: list[set[tuple[int, ...]]] = []
         fused = fusion.fused
 
@@ -279,7 +283,7 @@ class TestFinding:
         monkeypatch.setattr(fusion, "fused", noting)
         await twins.hold(TEAM)
         for bench in (twins.held, twins.plain):
-            await twins.recall(bench, text="Which cups are in the cellar?", limit=30)
+            await twins.recall(bench, text="Which cups are cracked?", limit=30)
         assert beside[0] == beside[1]
         assert len(beside[0]) > 20
 
