@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from relayer import bodies
+import numpy as np
+
+from relayer import bodies, manual
 from relayer.errors import RelayerError
 from relayer.preferences import AccountSettings
 from relayer.routes import (
@@ -51,7 +53,7 @@ MADE: Mapping[Any, Callable[[Any], object]] = {
     proof.BlobsBody: lambda b: proof.blob_names(b.blob_ids),
     memwal.RecallBody: repr,
     memwal.BulkBody: repr,
-    memwal_manual.ManualBody: lambda b: memwal_manual._vector(b.vector),
+    memwal_manual.ManualBody: lambda b: manual._unit(np.array(b.vector)),
 }
 _FORMS = tuple(MADE)
 WORDS = (
