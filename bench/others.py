@@ -85,14 +85,19 @@ class _Other:
 
 
 class _Ours:
-    """The relayer through its real client."""
+    """The relayer through its real client, with questions that it was never asked before."""
 
     def __init__(
-        self, site: Site, account: Account, client: MemoryClient, texts: _Texts, asked: int
+        self,
+        site: Site,
+        account: Account,
+        client: MemoryClient,
+        texts: _Texts,
+        asked: int,
+        questions: Questions,
     ) -> None:
         self._site, self._account, self._client = site, account, client
-        self._texts, self._asked = texts, asked
-        self._questions = Questions()
+        self._texts, self._asked, self._questions = texts, asked, questions
 
     async def stores(self) -> float:
         """Texts a second until they can be found by meaning."""
@@ -119,7 +124,7 @@ async def measure(site: Site, scale: Scale) -> Report:
     if not PYTHON.exists():
         return Report(notes=[f"left out: there is no {PYTHON}; make bench-others builds it"])
     texts, asked, grown = (20, 3, 20) if scale.quick else (TEXTS, ASKED, GROWN)
-    account, report = await site.new_account(), Report()
+    account, report, questions = await site.new_account(), Report(), Questions()
     arguments = ["bench.baseline", "embeddings", "--data-dir", str(site.folder)]
     async with (
         listening(arguments, site.folder) as endpoint,
@@ -127,7 +132,7 @@ async def measure(site: Site, scale: Scale) -> Report:
         site.client(relayer, account) as client,
     ):
         for name in CONTENDERS:
-            ours = _Ours(site, account, client, _Texts(texts), asked)
+            ours = _Ours(site, account, client, _Texts(texts), asked, questions)
             async with _contender(site, name, endpoint, texts, asked) as (other, version):
                 measures = (ours.stores, other.stores, ours.asks, other.asks)
                 await in_turn(1, *measures)
