@@ -117,9 +117,7 @@ class Site:
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """A connection as relayers have them, but without their deadline for a statement."""
-        connection = await asyncpg.connect(
-            **self.storage.connect_args, server_settings={"plan_cache_mode": "force_custom_plan"}
-        )
+        connection = await asyncpg.connect(**self.storage.connect_args)
         try:
             await register_vector(connection)
             yield connection

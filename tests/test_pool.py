@@ -3,11 +3,14 @@
 import asyncio
 import os
 import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 
 import asyncpg
 import pytest
+import pytest_asyncio
 
-from relayer.database.pool import Database
+from relayer.database.pool import Connection, Database
 from relayer.errors import Unavailable
 from tests.conftest import TestDatabase
 
@@ -59,6 +62,43 @@ async def test_what_a_cluster_cannot_run_is_a_bug(
 ) -> None:
     with pytest.raises(error):
         await database.execute(what)
+
+
+class TestPlans:
+    LOOK_UP = "SELECT account_id FROM accounts WHERE account_id = $1"
+    OFTEN = 8  # what is planned anew five times may have its plan kept
+
+    async def kept(self, database: Database) -> bool:
+        """Whether the session keeps a plan of the look-up."""
+        [row] = await database.fetch(
+            "SELECT generic_plans FROM pg_prepared_statements WHERE statement = $1", self.LOOK_UP
+        )
+        return bool(row[0])
+
+    @pytest_asyncio.fixture
+    async def session(self, fresh_database: TestDatabase) -> AsyncIterator[Database]:
+        """The one session of a pool."""
+        database = await Database.connect(fresh_database.connect_args, connections=1)
+        yield database
+        await database.close()
+
+    async def test_a_look_up_keeps_its_plan(self, session: Database) -> None:
+        for _ in range(self.OFTEN):
+            await session.fetch(self.LOOK_UP, b"")
+        assert await self.kept(session)
+
+    @pytest.mark.parametrize("begin", [Database.transaction, Database.snapshot])
+    async def test_a_transaction_plans_for_what_it_is_given(
+        self,
+        session: Database,
+        begin: Callable[[Database], AbstractAsyncContextManager[Connection]],
+    ) -> None:
+        for _ in range(self.OFTEN):
+            async with begin(session) as connection:
+                await connection.fetch(self.LOOK_UP, b"")
+        assert not await self.kept(session)
+        [after] = await session.fetch("SHOW plan_cache_mode")
+        assert after[0] == "auto"
 
 
 async def test_a_frozen_server_does_not_keep_a_request(fresh_database: TestDatabase) -> None:

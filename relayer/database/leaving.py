@@ -124,10 +124,7 @@ async def memories_named(
 
 async def _pages(database: Database, account: AccountId, statement: str, *arguments: Any) -> Pages:
     # One snapshot: an edit or an embedding in between would mix two states of a row.
-    async with (
-        database.connection() as connection,
-        connection.transaction(isolation="repeatable_read", readonly=True),
-    ):
+    async with database.snapshot() as connection:
         rows = list(await connection.fetch(statement, account, *arguments))
         ids = [row["id"] for row in rows]
         postings = await connection.fetch(_POSTINGS, account, ids)

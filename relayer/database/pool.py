@@ -37,8 +37,9 @@ _AWAY: Final = (
     OSError,
     TimeoutError,
 )
-# A generic plan cannot know how long an array is: recall took twice as long.
-_CUSTOM_PLANS: Final = {"plan_cache_mode": "force_custom_plan"}
+# A kept plan knows neither how long an array is nor how large a young table has become: a recall's
+# search took seconds. Planning each of a request's look-ups anew takes longer than looking up.
+_PLAN_ANEW: Final = "SET LOCAL plan_cache_mode = force_custom_plan"
 _IS_CLUSTER: Final = "SELECT count(*) FROM pg_extension WHERE extname = 'citus'"
 
 
@@ -99,12 +100,11 @@ class Database:
         """A pool on a migrated database; `arguments` are asyncpg's own.
 
         With `pooled` another pool stands between, which gives each transaction another session:
-        nothing is left in one, no prepared statement either (so every plan is custom anyway).
+        nothing is left in one, no prepared statement either.
 
         Raises:
             Unavailable: nobody answers.
         """
-        options = {} if pooled else _CUSTOM_PLANS
         with translated():
             pool = await asyncpg.create_pool(
                 **arguments,
@@ -113,7 +113,7 @@ class Database:
                 init=register_vector,
                 reset=_keep,
                 command_timeout=timeout_s,
-                server_settings={"application_name": APPLICATION} | options,
+                server_settings={"application_name": APPLICATION},
                 **({"statement_cache_size": 0} if pooled else {}),
             )
             is_cluster = bool(await pool.fetchval(_IS_CLUSTER))
@@ -149,21 +149,26 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
-        """One short transaction; nothing but the connection is awaited inside."""
+        """One short transaction; nothing but the connection is awaited inside.
+
+        What it does is planned for what it is given, be that one row or thousands.
+        """
         async with self.connection() as connection, connection.transaction():
+            await connection.execute(_PLAN_ANEW)
             yield connection
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Connection]:
-        """One moment's view of everything, for reading what has to agree."""
+        """One moment's view of everything, for reading what has to agree; planned likewise."""
         async with (
             self.connection() as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
+            await connection.execute(_PLAN_ANEW)
             yield connection
 
     async def fetch(self, statement: str, *arguments: Any) -> list[Row]:
-        """All rows of one statement."""
+        """All rows of one statement, whose plan is kept like those of the ways below."""
         async with self.connection() as connection:
             return list(await connection.fetch(statement, *arguments))
 

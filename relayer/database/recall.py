@@ -267,7 +267,8 @@ async def gather(
         candidates=candidates,
         neighbours=neighbours,
     )
-    row = await database.fetchrow(statement, *arguments)
+    async with database.snapshot() as connection:  # its plan depends on how many words there are
+        row = await connection.fetchrow(statement, *arguments)
     assert row is not None
     return _evidence(row)
 
