@@ -18,7 +18,7 @@ from litestar.types import ASGIApp
 
 from relayer import __version__, surroundings
 from relayer.access import Access
-from relayer.checks import PUBLIC, Guard
+from relayer.checks import ACCESS, PUBLIC, Guard
 from relayer.clock import Clock, utc_now
 from relayer.embedding.building import build_embedder
 from relayer.errors import RelayerError
@@ -75,7 +75,7 @@ def build_app(
     )
 
     async def provide_caller(request: Request[Any, Any, Any]) -> Caller:
-        access: Access = request.state.access
+        access: Access = request.scope["state"][ACCESS]
         keys, learned = await storage.custody.keys(access, request.headers.get(UNLOCK_HEADER))
         if learned:
             held = await storage.custody.held(access.account)
@@ -83,7 +83,7 @@ def build_app(
         return Caller(access, keys)
 
     def provide_access(request: Request[Any, Any, Any]) -> Access:
-        access: Access = request.state.access
+        access: Access = request.scope["state"][ACCESS]
         return access
 
     parts: dict[str, Any] = {
@@ -159,6 +159,7 @@ def build_app(
             Exception: surroundings.unexpected_error,
         },
         request_class=surroundings.JsonRequest,
+        response_class=surroundings.JsonResponse,
         request_max_body_size=Limits.body_bytes_max,
         openapi_config=_openapi(),
         lifespan=[_lifespan(storage, services, exposition, clock)],

@@ -60,6 +60,8 @@ log = logging.getLogger("relayer.checks")
 PUBLIC: Final = "public"  # route option: no signature
 FOUNDING: Final = "founding"  # route option: signed by a key that has no account yet
 WEIGHT: Final = "weight"  # route option: how much a request counts, 1 if not given
+ACCESS: Final = "access"  # in a request's state: who asks
+FOUNDER: Final = "founder"  # in a request's state: the key that founds an account
 
 FOUNDERS: Final = AccountId(bytes(32))  # stands for every key without an account in the windows
 REFUSAL_S_MIN: Final = 0.02  # longer than any of the checks takes
@@ -255,10 +257,10 @@ class Guard:
         check_session(connection.headers.get("x-seal-session"), request.public_key, now)
         if founding:
             self._check_founded(request)
-            connection.state.founder = request.public_key
+            scope["state"][FOUNDER] = request.public_key
             return
         access = await self._access(request, owner, named)
-        connection.state.access = access
+        scope["state"][ACCESS] = access
         scope["state"][STATE] = found = await self._count(access.account, access.key, weight, now)
         check_room(found)
         scope["state"][shares.STATE] = await self._shares.enter(access.account)

@@ -103,7 +103,7 @@ class Custody:
         self._identity = identity
         self._clock = clock
         self._unlock_keys = unlock_keys or MadeKeys()
-        self._opened: OrderedDict[bytes, Unlock] = OrderedDict()
+        self._opened: OrderedDict[bytes, tuple[Unlock, LentKeys]] = OrderedDict()
         self._ring = KeyRing()
         self._roots: OrderedDict[tuple[bytes, ...], RootKeys] = OrderedDict()
 
@@ -130,7 +130,7 @@ class Custody:
         if header is None:
             return LentKeys({}), False
         try:
-            unlock = self._open(access, header)
+            unlock, keys = self._open(access, header)
             await self._check_scope(access, chain, unlock)
         except UnknownUnlockKey:
             raise Misdirected(
@@ -138,7 +138,6 @@ class Custody:
             ) from None
         except CryptoError:
             raise NotAllowed("The unlock header was rejected.", code="unlock_rejected") from None
-        keys = lent(unlock.keys)
         if any(own[0].epoch < chain.epoch for own in keys.keys.values()):
             raise Misdirected(OUTDATED, code="epoch.outdated")
         now_ms = to_ms(self._clock())
@@ -191,15 +190,15 @@ class Custody:
                 self._roots.popitem(last=False)
         return self._roots[cached]
 
-    def _open(self, access: Access, header: str) -> Unlock:
-        """The opened header; reused within its life, since clients send one for many requests."""
+    def _open(self, access: Access, header: str) -> tuple[Unlock, LentKeys]:
+        """The opened header and its keys; reused within its life: clients send it many times."""
         now_ms = to_ms(self._clock())
         digest = hashlib.blake2b(
             header.encode() + access.key + access.account, digest_size=32
         ).digest()
-        unlock = self._opened.get(digest)
-        looked_up("unlocks", unlock is not None)
-        if unlock is None or abs(now_ms - unlock.issued_ms) > Limits.clock_skew_s_max * 1000:
+        opened = self._opened.get(digest)
+        looked_up("unlocks", opened is not None)
+        if opened is None or abs(now_ms - opened[0].issued_ms) > Limits.clock_skew_s_max * 1000:
             unlock = open_unlock(
                 header,
                 unlock_keys=self._unlock_keys.live(now_ms),
@@ -208,10 +207,10 @@ class Custody:
                 sender=access.key,
                 now_ms=now_ms,
             )
-            self._opened[digest] = unlock
+            self._opened[digest] = opened = (unlock, lent(unlock.keys))
             if len(self._opened) > UNLOCKS_MAX:
                 self._opened.popitem(last=False)
-        return unlock
+        return opened
 
     async def _check_scope(self, access: Access, chain: Chain, unlock: Unlock) -> None:
         """Every lent key is one its sender was granted, and the one everybody else knows.

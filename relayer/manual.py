@@ -12,6 +12,7 @@ for an envelope; they have no words, so only their vectors are searched.
 import math
 import uuid
 from datetime import datetime
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,8 @@ from relayer.sealed.keys import Namespace, NamespaceKey, PublicKey
 from relayer.sealed.primitives import to_base64url
 from relayer.sealed.turn import derive_turn
 from relayer.writer import Writer
+
+_SQUARES_FIT: Final = (1e-100, 1e100)  # lengths whose squares are in the range of a float
 
 
 class Manual:
@@ -133,11 +136,15 @@ class Manual:
 
 def _unit(vector: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
     """The vector at length 1."""
-    largest = np.abs(vector).max()
-    if not 0 < largest < math.inf:
-        raise BadRequest("vector must have a direction.")
-    scaled = vector / largest  # else squares of extreme values would leave the range of a float
-    unit: npt.NDArray[np.float32] = (scaled / math.sqrt(scaled @ scaled)).astype(np.float32)
+    with np.errstate(over="ignore"):
+        length = math.sqrt(vector @ vector)
+    if not _SQUARES_FIT[0] < length < _SQUARES_FIT[1]:
+        largest = np.abs(vector).max()
+        if not 0 < largest < math.inf:
+            raise BadRequest("vector must have a direction.")
+        vector = vector / largest
+        length = math.sqrt(vector @ vector)
+    unit: npt.NDArray[np.float32] = (vector / length).astype(np.float32)
     return unit
 
 

@@ -143,17 +143,15 @@ def _uploads(
 ) -> list[tuple[bytes, float]]:
     memories, query = resident.memories, _unit(embedding)
     wanted = ~memories.sealed & memories.current & (memories.expires > now.timestamp())
-    found: list[tuple[float, int, int]] = []
+    found: list[tuple[float, int, bytes]] = []
     for (_, its_model), passages in resident.passages.items():
         if its_model == model:
             farness, seqs = -passages.cosines(query), memories.seq[passages.at]
             best = _first(farness, wanted[passages.at], seqs, limit)
-            its = (farness[best], -seqs[best], passages.at[best])
+            names = memories.blob_id[passages.at[best]]
+            its = (farness[best].clip(-1.0, 1.0), -seqs[best], names)
             found += zip(*(column.tolist() for column in its), strict=True)
-    return [
-        (memories.blob_id[n].tobytes(), 1.0 + min(max(farness, -1.0), 1.0))
-        for farness, _, n in sorted(found)[:limit]
-    ]
+    return [(name, 1.0 + farness) for farness, _, name in sorted(found)[:limit]]
 
 
 def _placed(residents: Sequence[Resident], scopes: Sequence[Scope]) -> list[_Place]:

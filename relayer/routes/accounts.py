@@ -14,7 +14,7 @@ from msgspec import Meta
 from relayer import bodies
 from relayer.access import Access
 from relayer.accounts import Accounts
-from relayer.checks import FOUNDING, WEIGHT
+from relayer.checks import FOUNDER, FOUNDING, WEIGHT
 from relayer.clock import rfc3339
 from relayer.closing import Closing
 from relayer.database import accounts as account_rows
@@ -61,7 +61,7 @@ async def create_account(
     """Found an account with its first grants."""
     check_relayer(data.relayer, identity)
     registration.check(request, data.token)
-    founder: PublicKey = request.state.founder
+    founder: PublicKey = request.scope["state"][FOUNDER]
     grants = [signed_object(g, "grants") for g in data.grants]
     chain, receipts = await accounts.create(founder=founder, grants=grants, label=data.label)
     return {
@@ -145,7 +145,7 @@ async def usage(
             "per_minute": settings.requests_per_minute,
             "per_hour": settings.requests_per_hour,
             "per_key_per_minute": settings.key_requests_per_minute,
-            **{f"{room.name}_left": max(0, room.left) for room in request.state[STATE]},
+            **{f"{room.name}_left": max(0, room.left) for room in request.scope["state"][STATE]},
         },
     }
 

@@ -81,7 +81,8 @@ async def remember_manual(
     if len(ciphertext) > Limits.manual_bytes_max:
         raise TooLarge(f"encrypted_data may have at most {Limits.manual_bytes_max} bytes.")
     namespace = bodies.namespace_of(data.namespace)
-    memory_id, blob_id = await manual.remember(caller, namespace, ciphertext, np.array(data.vector))
+    vector = np.array(data.vector, float)
+    memory_id, blob_id = await manual.remember(caller, namespace, ciphertext, vector)
     return {
         "id": str(memory_id),
         "blob_id": blob_id,
@@ -98,7 +99,7 @@ async def recall_manual(
 ) -> Answer:
     """The nearest of a client's own ciphertexts."""
     namespace = bodies.namespace_of(data.namespace)
-    hits = await manual.recall(caller, namespace, np.array(data.vector), data.limit)
+    hits = await manual.recall(caller, namespace, np.array(data.vector, float), data.limit)
     return {
         "results": [{"blob_id": name, "distance": distance} for name, distance in hits],
         "total": len(hits),
