@@ -85,7 +85,7 @@ async def test_the_frameworks_own_answers_to_options_are_guarded_too(app: ASGIAp
 async def test_no_route_is_copied_for_its_guards(
     app: ASGIApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The framework would copy it each time, which takes as long as all of a guard's own steps."""
+    """The framework would copy it for each guard of each request."""
     copied = []
     monkeypatch.setattr("litestar.handlers.base.copy", copied.append)
     async with client_of(app) as client:
