@@ -207,6 +207,7 @@ class RecallService:
             scopes = [_scope(number, key, query, terms) for number, key in keys]
             # The caller's own formula has no place for a preference.
             spans = periods(query.text, now) if query.leg_weights is None else ()
+            held = None if query.as_of else await self._resident.find(caller.access, numbers)
             vectors = await embedding
             known = self._known(caller, query, numbers) if known is None else known
         finally:
@@ -215,34 +216,36 @@ class RecallService:
             replace(scope, embeddings=_turned(key, vectors))
             for scope, (_, key) in zip(scopes, keys, strict=True)
         ]
-        evidence, held = await self._gather(caller.access, scopes, query, terms.query_words)
+        evidence = await self._gather(caller.access, held, scopes, query, terms.query_words)
         fused = fusion.fused(evidence, query.leg_weights, known=1.0 if known is None else known)
         hits = _hits(evidence, fused, terms.words, query, spans, now)
-        return _Ranking(hits, query.mode != "keyword" and not vectors.complete, held)
+        return _Ranking(hits, query.mode != "keyword" and not vectors.complete, held or ())
 
     @staged("recall.search")
     async def _gather(
-        self, access: Access, scopes: Sequence[search.Scope], query: Query, query_words: int
-    ) -> tuple[search.Evidence, Sequence[Resident]]:
-        """The evidence, from memory where the namespaces are held there, and those that are."""
+        self,
+        access: Access,
+        held: Sequence[Resident] | None,
+        scopes: Sequence[search.Scope],
+        query: Query,
+        query_words: int,
+    ) -> search.Evidence:
+        """The evidence, from memory where the namespaces are held there."""
         filters = search.Filters(
             self._clock(), query.as_of, query.kinds, query.writers, query.after, query.before
         )
-        wanted = sorted({scope.namespace_id for scope in scopes})
-        held = await self._resident.find(access, wanted) if query.as_of is None else None
         gather = (
             partial(search.gather, self._database, account=access.account)
             if held is None
             else partial(resident.gather_aside, held)
         )
-        evidence = await gather(
+        return await gather(
             scopes=scopes,
             query_words=query_words,
             filters=filters,
             candidates=query.limit,
             neighbours=query.leg_weights is None,
         )
-        return evidence, held or ()
 
     async def _keys(
         self, caller: Caller, namespaces: Sequence[Namespace]
