@@ -4,6 +4,7 @@ Not here: the floor (`floor.py`), what a recall finds (`retrieval.py`).
 
 - End to end: the real client asks a real relayer, signed, with a sealed account's keys, hybrid, ten
   results; no question comes twice, so that no vector comes from a cache.
+- A recall right after a write has to bring what is held in memory up to date.
 - Recall@10 is by meaning alone, against an exact scan of the same vectors.
 """
 
@@ -27,6 +28,7 @@ from relayer.sealed.turn import derive_turn
 
 SIZES: Final = (100, 1_000, 10_000, 50_000)
 SIZES_QUICK: Final = (50, 200)
+WRITES_SHARE: Final = 4  # of the recalls: they wait for vectors
 FLOOR_AT: Final = (1_000, 10_000)  # where the ratio is asked for
 FLOOR: Final = Bounds(must=2.0, aim=1.4)
 LARGE: Final = Bounds(must=3.0, aim=2.0)
@@ -56,11 +58,25 @@ class _Namespace:
 
     async def recalls(self) -> float:
         """Through the real client."""
-        return await median_ms(self.client, self.filled.namespace, self.questions, self.each)
+        return await self._recall_ms(self.each)
 
     async def unaided(self) -> float:
         """Without the client: its requests are signed here, too, but nothing else is done."""
         return await _median_ms(self._ask, self.questions, self.each)
+
+    async def after_writes(self) -> float:
+        """Through the real client, each right after a memory that is found by its meaning, too."""
+        spent = []
+        for _ in range(max(1, self.each // WRITES_SHARE)):
+            written = await self.client.remember(
+                next(self.questions), namespace=self.filled.namespace
+            )
+            await self.client.wait([written.id])
+            spent.append(await self._recall_ms(1))
+        return statistics.median(spent)
+
+    async def _recall_ms(self, count: int) -> float:
+        return await median_ms(self.client, self.filled.namespace, self.questions, count)
 
     async def _ask(self, text: str) -> None:
         body = {"query": text, "namespace": self.filled.namespace, "limit": LIMIT}
@@ -132,14 +148,15 @@ async def measure(site: Site, scale: Scale) -> Report:
             )
             for f in filled
         ]  # fmt: skip
-        await in_turn(1, *(m for p in places for m in (p.floors, p.recalls, p.unaided)))
+        # Before anything is written: it knows what was filled in.
+        exact = await _exactness(site, places[-1], 10 if scale.quick else 100)
+        measures = [m for p in places for m in (p.floors, p.recalls, p.unaided, p.after_writes)]
+        await in_turn(1, *measures)
         for place in places:
             place.pieces.clear()
-        found = await in_turn(
-            scale.rounds, *(m for p in places for m in (p.floors, p.recalls, p.unaided))
-        )
+        found = await in_turn(scale.rounds, *measures)
         report = _reported(sizes, places, found)
-        report.figures += await _exactness(site, places[-1], 10 if scale.quick else 100)
+        report.figures += exact
         await wire.close()
     return report
 
@@ -147,7 +164,7 @@ async def measure(site: Site, scale: Scale) -> Report:
 def _reported(
     sizes: Sequence[int], places: Sequence[_Namespace], found: list[list[float]]
 ) -> Report:
-    floors, recalls, unaided = found[0::3], found[1::3], found[2::3]
+    floors, recalls, unaided, written = (found[n::4] for n in range(4))
     report = Report()
     for n, size in enumerate(sizes):
         bounds = FLOOR if size in FLOOR_AT else None
@@ -155,6 +172,8 @@ def _reported(
         report.figures.append(compared(name, "ms", recalls[n], "floor", floors[n], bounds))
         name = f"… {size:,}, over a bare socket"
         report.figures.append(compared(name, "ms", unaided[n], "floor", floors[n]))
+        name = f"… {size:,}, right after a write"
+        report.figures.append(compared(name, "ms", written[n], "recall", recalls[n]))
         pieces = {p: 1000 * statistics.median(s[p] for s in places[n].pieces) for p in PIECES}
         report.notes.append(
             f"floor at {size:,}: " + ", ".join(f"{p} {ms:.2f} ms" for p, ms in pieces.items())
