@@ -168,8 +168,11 @@ class Custody:
         return sorted({key.namespace for key in self._ring.held(chain, to_ms(self._clock()))})
 
     def forget_expired(self) -> None:
-        """Drop lent keys whose time is over."""
-        self._ring.forget_expired(to_ms(self._clock()))
+        """Drop lent keys whose time is over, and headers that count no longer."""
+        now_ms = to_ms(self._clock())
+        self._ring.forget_expired(now_ms)
+        for digest in [d for d, (unlock, _) in self._opened.items() if not _counts(unlock, now_ms)]:
+            del self._opened[digest]
 
     def _root_keys(self, chain: Chain) -> RootKeys | None:
         grants = self._accounts.custodian_grants(chain)
@@ -198,7 +201,7 @@ class Custody:
         ).digest()
         opened = self._opened.get(digest)
         looked_up("unlocks", opened is not None)
-        if opened is None or abs(now_ms - opened[0].issued_ms) > Limits.clock_skew_s_max * 1000:
+        if opened is None or not _counts(opened[0], now_ms):
             unlock = open_unlock(
                 header,
                 unlock_keys=self._unlock_keys.live(now_ms),
@@ -230,6 +233,10 @@ class Custody:
                 raise CryptoError("another key than the namespace's")
             if named is None and not _root_epoch(access, key.epoch):
                 raise CryptoError("no root of that epoch")
+
+
+def _counts(unlock: Unlock, now_ms: int) -> bool:
+    return abs(now_ms - unlock.issued_ms) <= Limits.clock_skew_s_max * 1000
 
 
 def _named_key_ids(access: Access, key: NamespaceKey) -> bytes | None:

@@ -73,7 +73,10 @@ class JsonRequest(Request[Any, Any, Any]):
 
 
 class JsonResponse(Response[Any]):
-    """What a route returns, as JSON: of a dictionary the framework's own would make two objects."""
+    """What a route returns, as JSON: of a dictionary the framework's own would make two objects.
+
+    A dictionary goes without headers, cookies or work of its own; who has any returns a `Response`.
+    """
 
     def to_asgi_response(self, app: Any, request: Request[Any, Any, Any], **options: Any) -> Any:
         """An application that sends it."""

@@ -180,6 +180,21 @@ class TestUnlock:
         ):
             await self.refused(bench, founder, spoiled)
         await self.refused(bench, colleague, header())
+        opened = header()
+        await bench.caller(founder, opened)
+        await self.refused(bench, colleague, opened)
+
+    async def test_an_opened_header_is_forgotten_when_it_counts_no_longer(
+        self, bench: Bench
+    ) -> None:
+        founder = await bench.account("sealed")
+        header = bench.unlock(founder, [bench.namespace_key(founder.account, TEAM)])
+        await bench.caller(founder, header)
+        custody = bench.storage.custody
+        for after_s, kept in ((300, 1), (1, 0)):
+            bench.clock.advance(after_s)
+            custody.forget_expired()
+            assert len(vars(custody)["_opened"]) == kept
 
     async def test_a_header_is_good_for_its_time_and_no_longer(self, bench: Bench) -> None:
         founder = await bench.account("sealed")

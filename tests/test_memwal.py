@@ -523,6 +523,7 @@ async def test_a_client_that_stores_blobs_itself_is_told_why_not(desk: Desk) -> 
         ({"vector": ["1"]}, 400),
         ({"vector": [1e308, 1e308]}, 200),
         ({"vector": [5e-324, 0.0]}, 200),
+        ({"vector": [1e-160, 1e-160]}, 200),
         ({"vector": [1e39, 1e-39]}, 200),
         ({"encrypted_data": ""}, 200),
     ],

@@ -3,17 +3,56 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
 
 import asyncpg
 import pytest
 import pytest_asyncio
 
+from relayer.database import closing, expiry, rebuild, recall, vectors
 from relayer.database.pool import Connection, Database
 from relayer.errors import Unavailable
+from relayer.sealed.keys import AccountId
 from tests.conftest import TestDatabase
 
+ACCOUNT = AccountId(bytes(32))
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
+# A statement, and what asks it.
+ASKED_WIDELY: dict[str, tuple[str, Callable[[Database], Awaitable[object]]]] = {
+    "remnants of an account": (
+        closing._REMNANTS,
+        lambda database: closing.remnants(database, ACCOUNT, b""),
+    ),
+    "accounts to index": (
+        vectors._ACCOUNTS_DUE,
+        lambda database: vectors.accounts_due(
+            database, versions=vectors.Versions(1, None), before=NOW
+        ),
+    ),
+    "accounts with what is over": (
+        expiry._ACCOUNTS_EXPIRED,
+        lambda database: expiry.accounts_expired(database, now=NOW),
+    ),
+    "revisions to make anew": (
+        rebuild._REVISIONS,
+        lambda database: rebuild.revisions(database, ACCOUNT, []),
+    ),
+    "what is sealed": (rebuild._SEALED, lambda database: rebuild.sealed(database, ACCOUNT, [])),
+    "a search": (
+        recall._EVIDENCE,
+        lambda database: recall.gather(
+            database,
+            account=ACCOUNT,
+            scopes=[],
+            query_words=0,
+            filters=recall.Filters(NOW),
+            candidates=10,
+            neighbours=True,
+        ),
+    ),
+}
 RAISE = "DO $$ BEGIN RAISE EXCEPTION 'no matter what' USING ERRCODE = '{}'; END $$"
 INTERNAL = "DO $$ BEGIN RAISE EXCEPTION '{}' USING ERRCODE = 'XX000'; END $$"
 NOT_NOW = {
@@ -99,6 +138,18 @@ class TestPlans:
         assert not await self.kept(session)
         [after] = await session.fetch("SHOW plan_cache_mode")
         assert after[0] == "auto"
+
+    @pytest.mark.parametrize("name", ASKED_WIDELY)
+    async def test_what_looks_far_is_planned_each_time(self, session: Database, name: str) -> None:
+        """Kept, its plan would read whole tables, or take a thousand of something for ten."""
+        statement, ask = ASKED_WIDELY[name]
+        for _ in range(self.OFTEN):
+            await ask(session)
+        [row] = await session.fetch(
+            "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement = $1",
+            statement,
+        )
+        assert tuple(row) == (0, self.OFTEN)
 
 
 async def test_a_frozen_server_does_not_keep_a_request(fresh_database: TestDatabase) -> None:

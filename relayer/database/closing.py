@@ -180,7 +180,7 @@ async def is_purged(database: Database, account: AccountId) -> bool:
 
 async def remnants(database: Database, account: AccountId, receipt_blob_id: bytes) -> list[str]:
     """Tables that still have something of an emptied account that should not be there."""
-    left = [r["what"] for r in await database.fetch(_REMNANTS, account, receipt_blob_id)]
+    left = [r["what"] for r in await database.fetch_planned(_REMNANTS, account, receipt_blob_id)]
     [keys] = await database.fetch(_KEYS_LEFT, account)
     return [*left, "key_owner"] if keys[0] else left
 

@@ -107,7 +107,9 @@ async def apply_ttl(
 
 async def accounts_expired(database: Database, *, now: datetime) -> list[AccountId]:
     """Accounts with memories whose time is over."""
-    return [AccountId(r["account_id"]) for r in await database.fetch(_ACCOUNTS_EXPIRED, now)]
+    return [
+        AccountId(r["account_id"]) for r in await database.fetch_planned(_ACCOUNTS_EXPIRED, now)
+    ]
 
 
 async def expired(

@@ -37,8 +37,10 @@ _AWAY: Final = (
     OSError,
     TimeoutError,
 )
-# A kept plan knows neither how long an array is nor how large a young table has become: a recall's
-# search took seconds. Planning each of a request's look-ups anew takes longer than looking up.
+# A kept plan knows neither how long an array is, nor how large a young table has become, nor that
+# an account has nothing: some statements took a hundred times as long. But planning each of a
+# request's look-ups anew takes longer than looking up.
+_PLANS: Final = {"plan_cache_mode": "auto"}
 _PLAN_ANEW: Final = "SET LOCAL plan_cache_mode = force_custom_plan"
 _IS_CLUSTER: Final = "SELECT count(*) FROM pg_extension WHERE extname = 'citus'"
 
@@ -105,6 +107,7 @@ class Database:
         Raises:
             Unavailable: nobody answers.
         """
+        options = {} if pooled else _PLANS
         with translated():
             pool = await asyncpg.create_pool(
                 **arguments,
@@ -113,7 +116,7 @@ class Database:
                 init=register_vector,
                 reset=_keep,
                 command_timeout=timeout_s,
-                server_settings={"application_name": APPLICATION},
+                server_settings={"application_name": APPLICATION} | options,
                 **({"statement_cache_size": 0} if pooled else {}),
             )
             is_cluster = bool(await pool.fetchval(_IS_CLUSTER))
@@ -170,6 +173,11 @@ class Database:
     async def fetch(self, statement: str, *arguments: Any) -> list[Row]:
         """All rows of one statement, whose plan is kept like those of the ways below."""
         async with self.connection() as connection:
+            return list(await connection.fetch(statement, *arguments))
+
+    async def fetch_planned(self, statement: str, *arguments: Any) -> list[Row]:
+        """All rows of one statement, planned for these arguments."""
+        async with self.snapshot() as connection:
             return list(await connection.fetch(statement, *arguments))
 
     async def fetchmany(self, statement: str, arguments: Sequence[Sequence[Any]]) -> list[Row]:

@@ -212,12 +212,12 @@ async def revisions(
     database: Database, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> list[Row]:
     """(id, revision, revision_of, stored_at) of the rows that these memories have."""
-    return await database.fetch(_REVISIONS, account, memory_ids)
+    return await database.fetch_planned(_REVISIONS, account, memory_ids)
 
 
 async def sealed(database: Database, account: AccountId, ids: Sequence[uuid.UUID]) -> list[Row]:
     """(id, revision, row_id, epoch, blob_id) of the rows of these memories and turns."""
-    return await database.fetch(_SEALED, account, ids)
+    return await database.fetch_planned(_SEALED, account, ids)
 
 
 async def drop(database: Database, account: AccountId, dropped: Sequence[Row]) -> None:

@@ -267,9 +267,7 @@ async def gather(
         candidates=candidates,
         neighbours=neighbours,
     )
-    async with database.snapshot() as connection:  # its plan depends on how many words there are
-        row = await connection.fetchrow(statement, *arguments)
-    assert row is not None
+    [row] = await database.fetch_planned(statement, *arguments)
     return _evidence(row)
 
 

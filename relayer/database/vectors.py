@@ -253,7 +253,7 @@ async def accounts_due(
     database: Database, *, versions: Versions, before: datetime
 ) -> list[AccountId]:
     """Accounts with a memory older than that whose index is out of date; for the sweeper."""
-    rows = await database.fetch(_ACCOUNTS_DUE, versions.index, versions.embedding, before)
+    rows = await database.fetch_planned(_ACCOUNTS_DUE, versions.index, versions.embedding, before)
     return [AccountId(r["account_id"]) for r in rows]
 
 
