@@ -4,7 +4,7 @@ Not here: statements (the sibling modules) and the embedded server (`relayer.pos
 """
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -42,6 +42,8 @@ _AWAY: Final = (
 # request's look-ups anew takes longer than looking up.
 _PLANS: Final = {"plan_cache_mode": "auto"}
 _PLAN_ANEW: Final = "SET LOCAL plan_cache_mode = force_custom_plan"
+_BEGIN: Final = f"BEGIN; {_PLAN_ANEW}"
+_BEGIN_SNAPSHOT: Final = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_PLAN_ANEW}"
 _IS_CLUSTER: Final = "SELECT count(*) FROM pg_extension WHERE extname = 'citus'"
 
 
@@ -150,25 +152,28 @@ class Database:
             finally:
                 await self._pool.release(connection)
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Connection]:
+    def transaction(self) -> AbstractAsyncContextManager[Connection]:
         """One short transaction; nothing but the connection is awaited inside.
 
         What it does is planned for what it is given, be that one row or thousands.
         """
-        async with self.connection() as connection, connection.transaction():
-            await connection.execute(_PLAN_ANEW)
-            yield connection
+        return self._begun(_BEGIN)
+
+    def snapshot(self) -> AbstractAsyncContextManager[Connection]:
+        """One moment's view of everything, for reading what has to agree; planned likewise."""
+        return self._begun(_BEGIN_SNAPSHOT)
 
     @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[Connection]:
-        """One moment's view of everything, for reading what has to agree; planned likewise."""
-        async with (
-            self.connection() as connection,
-            connection.transaction(isolation="repeatable_read", readonly=True),
-        ):
-            await connection.execute(_PLAN_ANEW)
-            yield connection
+    async def _begun(self, begin: str) -> AsyncIterator[Connection]:
+        # The library begins by itself only, and how to plan would take another trip.
+        async with self.connection() as connection:
+            await connection.execute(begin)
+            try:
+                yield connection
+            except BaseException:
+                await connection.execute("ROLLBACK")
+                raise
+            await connection.execute("COMMIT")
 
     async def fetch(self, statement: str, *arguments: Any) -> list[Row]:
         """All rows of one statement, whose plan is kept like those of the ways below."""

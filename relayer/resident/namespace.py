@@ -26,9 +26,8 @@ IMPORTANCES: Final = get_args(Importance)
 KINDS: Final = get_args(Kind)
 LANES: Final = 64  # vectors that a product adds up in one way; what is left over, in another
 POSTING: Final = np.dtype([("at", np.int32), ("frequency", np.int16), ("length", np.int16)])
-_WHOLE: Final = (
-    np.int64
-)  # of the same size: by its fields a posting takes ten times as long to copy
+# As which postings are copied: field by field it takes ten times as long.
+_WHOLE: Final = np.int64
 
 
 @dataclass(frozen=True)
