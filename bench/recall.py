@@ -148,15 +148,15 @@ async def measure(site: Site, scale: Scale) -> Report:
             )
             for f in filled
         ]  # fmt: skip
-        # Before anything is written: it knows what was filled in.
-        exact = await _exactness(site, places[-1], 10 if scale.quick else 100)
-        measures = [m for p in places for m in (p.floors, p.recalls, p.unaided, p.after_writes)]
+        measures = [m for p in places for m in (p.floors, p.recalls, p.unaided)]
         await in_turn(1, *measures)
         for place in places:
             place.pieces.clear()
-        found = await in_turn(scale.rounds, *measures)
-        report = _reported(sizes, places, found)
-        report.figures += exact
+        report = _reported(sizes, places, await in_turn(scale.rounds, *measures))
+        report.figures += await _exactness(site, places[-1], 10 if scale.quick else 100)
+        # Last of all: each write changes what is measured above.
+        measures = [m for p in places for m in (p.recalls, p.after_writes)]
+        report.figures += _written(sizes, await in_turn(scale.rounds, *measures))
         await wire.close()
     return report
 
@@ -164,7 +164,7 @@ async def measure(site: Site, scale: Scale) -> Report:
 def _reported(
     sizes: Sequence[int], places: Sequence[_Namespace], found: list[list[float]]
 ) -> Report:
-    floors, recalls, unaided, written = (found[n::4] for n in range(4))
+    floors, recalls, unaided = found[0::3], found[1::3], found[2::3]
     report = Report()
     for n, size in enumerate(sizes):
         bounds = FLOOR if size in FLOOR_AT else None
@@ -172,8 +172,6 @@ def _reported(
         report.figures.append(compared(name, "ms", recalls[n], "floor", floors[n], bounds))
         name = f"… {size:,}, over a bare socket"
         report.figures.append(compared(name, "ms", unaided[n], "floor", floors[n]))
-        name = f"… {size:,}, right after a write"
-        report.figures.append(compared(name, "ms", written[n], "recall", recalls[n]))
         pieces = {p: 1000 * statistics.median(s[p] for s in places[n].pieces) for p in PIECES}
         report.notes.append(
             f"floor at {size:,}: " + ", ".join(f"{p} {ms:.2f} ms" for p, ms in pieces.items())
@@ -189,6 +187,14 @@ def _reported(
     }
     report.curves.append(Curve("recall", "memories in the namespace", "ms, p50", points))
     return report
+
+
+def _written(sizes: Sequence[int], found: list[list[float]]) -> list[Figure]:
+    """Recalls right after a write against others of the same rounds."""
+    return [
+        compared(f"recall, {size:,}, right after a write", "ms", after, "recall", recalls)
+        for size, recalls, after in zip(sizes, found[0::2], found[1::2], strict=True)
+    ]
 
 
 async def _exactness(site: Site, place: _Namespace, count: int) -> list[Figure]:
