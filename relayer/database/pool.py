@@ -176,7 +176,7 @@ class Database:
             await connection.execute("COMMIT")
 
     async def fetch(self, statement: str, *arguments: Any) -> list[Row]:
-        """All rows of one statement, whose plan is kept like those of the ways below."""
+        """All rows of one statement, which keeps its plan."""
         async with self.connection() as connection:
             return list(await connection.fetch(statement, *arguments))
 
