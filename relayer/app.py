@@ -194,6 +194,7 @@ def _spare_work(route: HTTPRoute) -> None:
         batches = model.dependency_batches
         model.dependency_batches = [{part} for batch in batches for part in batch]
         if hasattr(handler, "__dict__"):  # those that answer OPTIONS have no room for it
+            # Of each handler for itself: to subclass their classes is deprecated.
             handler.authorize_connection = partial(  # type: ignore[method-assign]
                 _authorize, handler
             )

@@ -133,16 +133,8 @@ class Resident:
 
     def changed(self, now: Versions) -> Ints:
         """The numbers of memories that are new, or have changed."""
-        at, here = _positions(self.memories.seq, now.seqs)
-        same = np.zeros(len(now.seqs), bool)
-        same[at] = now.versions[at] == self.memories.version[here]
-        return now.seqs[~same]
-
-    def unchanged(self, now: Versions) -> Bools:
-        """(n,) whether each memory is still there, and the same."""
-        at, here = _positions(self.memories.seq, now.seqs)
-        here[here] = now.versions[at] == self.memories.version[here]
-        return here
+        here = self.memories
+        return now.seqs[~_same(now.seqs, now.versions, here.seq, here.version)]
 
 
 def empty(namespace_id: int) -> Resident:
@@ -163,7 +155,7 @@ def updated(before: Resident, now: Versions, pages: list[Page]) -> Resident:
     old = before.memories
     if not pages and np.array_equal(old.seq, now.seqs):
         return replace(before, documents=now.memory_count, words=now.word_count)
-    kept = before.unchanged(now)
+    kept = _same(old.seq, old.version, now.seqs, now.versions)
     stay = old if kept.all() else old.at(kept)
     memories = joined([stay, *(_columns(page.memories) for page in pages)])
     if not (np.diff(memories.seq) > 0).all():  # else only newer ones have come
@@ -283,6 +275,13 @@ def _positions(numbers: Ints, seqs: Ints) -> tuple[Ints, Bools]:
     here = at < len(seqs)
     here[here] = seqs[at[here]] == numbers[here]
     return at[here], here
+
+
+def _same(numbers: Ints, versions: Ints, seqs: Ints, others: Ints) -> Bools:
+    """Which of these memories are among those of `seqs`, and of the same version there."""
+    at, here = _positions(numbers, seqs)
+    here[here] = versions[here] == others[at]
+    return here
 
 
 def _units(vectors: Floats) -> Floats:
