@@ -383,10 +383,14 @@ async def _read_anew(twins: Twins) -> Resident:
 def _content(resident: Resident) -> list[Any]:
     """All that a namespace holds, in an order of its own."""
     vectors = {
-        scope: sorted(zip(its.at.tolist(), its.units.T[: len(its.at)].tolist(), strict=True))
+        scope: sorted(zip(its.at.tolist(), its.units.T.tolist(), strict=True))
         for scope, its in resident.passages.items()
     }
-    postings = sorted(zip(resident.tokens.tolist(), resident.postings.tolist(), strict=True))
+    postings = sorted(
+        pair
+        for part in resident.postings
+        for pair in zip(part.tokens.tolist(), part.entries.tolist(), strict=True)
+    )
     columns = [column.tolist() for column in resident.memories.columns]
     return [resident.documents, resident.words, columns, vectors, postings]
 
@@ -394,8 +398,9 @@ def _content(resident: Resident) -> list[Any]:
 class TestHolding:
     async def test_counts_every_array(self, twins: Twins) -> None:
         held = await _held(twins)
-        passages = [array for its in held.passages.values() for array in (its.at, its.units)]
-        arrays = [*held.memories.columns, *passages, held.tokens, held.postings]
+        passages = [array for p in held.passages.values() for array in (p.at, p.columns.whole)]
+        postings = [array for p in held.postings for array in (p.tokens, p.entries)]
+        arrays = [*held.memories.columns, *passages, *postings]
         assert all(array.base is None or array.base.size == array.size for array in arrays)
         assert held.size_bytes == sum(array.nbytes for array in arrays)
 

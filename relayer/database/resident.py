@@ -61,11 +61,18 @@ _HALF_HEADER: Final = 4  # bytes in front of each vector that is sent
 
 
 @dataclass(frozen=True)
-class Versions:
-    """What a namespace counts, and of its rows: ascending numbers, and the version of each."""
+class Counts:
+    """How many memories a namespace has, and words in them; earlier revisions do not count."""
 
     memory_count: int
     word_count: int
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Of a namespace's rows: ascending numbers, and the version of each."""
+
+    counts: Counts
     seqs: npt.NDArray[np.int64]
     versions: npt.NDArray[np.int64]
 
@@ -104,7 +111,8 @@ async def versions(
     seqs = np.frombuffer(row["seqs"] or b"", ">i8").astype(np.int64)
     versions = np.frombuffer(row["versions"] or b"", ">u4").astype(np.int64)
     order = np.argsort(seqs)
-    return Versions(row["memory_count"], row["word_count"], seqs[order], versions[order])
+    counts = Counts(row["memory_count"], row["word_count"])
+    return Versions(counts, seqs[order], versions[order])
 
 
 async def page(

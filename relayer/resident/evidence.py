@@ -185,7 +185,9 @@ def _found_at_all(place: _Place, filters: Filters) -> Bools:
     for n in range(required):
         has = np.zeros(len(memories), bool)
         for scope in place.scopes:
-            has[_postings(place.resident, scope.filters[n])["at"]] = True
+            for part in place.resident.postings:
+                [entries] = part.of(np.array(scope.filters[n : n + 1], np.int64))
+                has[entries["at"]] = True
         found &= has
     return found
 
@@ -193,20 +195,6 @@ def _found_at_all(place: _Place, filters: Filters) -> Bools:
 def _is_unfiltered(filters: Filters, scopes: Sequence[Scope]) -> bool:
     chosen = (filters.kinds, filters.writers, filters.after, filters.before)
     return all(value is None for value in chosen) and not any(s.filters for s in scopes)
-
-
-def _postings(resident: Resident, token: int) -> npt.NDArray[np.void]:
-    [first], [last] = _ranges(resident, [token])
-    return resident.postings[first:last]
-
-
-def _ranges(resident: Resident, tokens: Sequence[int]) -> tuple[Ints, Ints]:
-    """Where the postings of each of these tokens begin and end."""
-    wanted = np.array(tokens, np.int64)
-    return (
-        resident.tokens.searchsorted(wanted, side="left"),
-        resident.tokens.searchsorted(wanted, side="right"),
-    )
 
 
 def _unit(vector: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
@@ -275,11 +263,12 @@ def _by_ordinal(places: Sequence[_Place]) -> list[tuple[int, list[tuple[float, _
     terms: dict[tuple[int, int, float], _Found] = {}
     for place in places:
         for scope in place.scopes:
-            first, last = _ranges(place.resident, [token for token, _, _ in scope.words])
-            for n in np.flatnonzero(first < last).tolist():
-                _, ordinal, weight = scope.words[n]
-                postings = place.resident.postings[first[n] : last[n]]
-                terms.setdefault((ordinal, n, weight), []).append((place.begins, postings))
+            tokens = np.array([token for token, _, _ in scope.words], np.int64)
+            for part in place.resident.postings:
+                for n, entries in enumerate(part.of(tokens)):
+                    if len(entries):
+                        _, ordinal, weight = scope.words[n]
+                        terms.setdefault((ordinal, n, weight), []).append((place.begins, entries))
     words: dict[int, list[tuple[float, _Found]]] = {}
     for (ordinal, _, weight), found in sorted(terms.items(), key=lambda item: item[0]):
         words.setdefault(ordinal, []).append((weight, found))

@@ -155,12 +155,12 @@ class ResidentIndex:
     async def _catch_up(self, place: Place, held: _Held, mark: IndexMark) -> bool:
         async with self._database.snapshot() as connection:
             now = await rows.versions(connection, *place)
-            changed = None if now is None else held.resident.changed(now)
-            if now is None or changed is None or len(changed) > CATCH_UP_MAX:
+            touched = None if now is None else held.resident.differing(now)
+            if now is None or touched is None or len(touched) > CATCH_UP_MAX:
                 self._read_soon(place, mark)
                 return False
-            pages = await _pages(connection, place, changed)
-        resident = await _updated(held.resident, now, pages)
+            pages = await _pages(connection, place, touched)
+        resident = await _updated(held.resident, now.counts, touched, pages)
         if resident.size_bytes > self._bytes_max:
             self._refuse(place)
             return False
@@ -208,8 +208,9 @@ class ResidentIndex:
             now = await rows.versions(connection, *place)
             if now is None or len(now.seqs) * BYTES_A_MEMORY > self._bytes_max:
                 return None
-            pages = await _pages(connection, place, before.changed(now))
-        return await _updated(before, now, pages)
+            touched = before.differing(now)
+            pages = await _pages(connection, place, touched)
+        return await _updated(before, now.counts, touched, pages)
 
     def _refuse(self, place: Place) -> None:
         """Let go of a namespace that has no room, and do not look at it for a while."""
@@ -236,8 +237,10 @@ async def _pages(connection: Connection, place: Place, seqs: Ints) -> list[rows.
     return [await rows.page(connection, *place, seqs[at : at + PAGE].tolist()) for at in cuts]
 
 
-async def _updated(before: Resident, now: rows.Versions, pages: list[rows.Page]) -> Resident:
+async def _updated(
+    before: Resident, counts: rows.Counts, touched: Ints, pages: Sequence[rows.Page]
+) -> Resident:
     """What is held now; a thread copies what is large, because others are waiting."""
-    if len(now.seqs) > COPIED_AT_ONCE_MAX:
-        return await asyncio.to_thread(updated, before, now, pages)
-    return updated(before, now, pages)
+    if len(before.memories) + len(touched) > COPIED_AT_ONCE_MAX:
+        return await asyncio.to_thread(updated, before, counts, touched, pages)
+    return updated(before, counts, touched, pages)

@@ -7,7 +7,7 @@ Not here: reading it (`database.resident`), when (`index.py`), searching it (`ev
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Final, get_args
 
 import numpy as np
@@ -15,19 +15,17 @@ import numpy.typing as npt
 
 from relayer.database.memories import SEALED
 from relayer.database.pool import Row
-from relayer.database.resident import Page, Versions
+from relayer.database.resident import Counts, Page, Versions
 from relayer.record import Importance, Kind
+from relayer.resident.passages import NO_PASSAGES, Floats, Passages
+from relayer.resident.postings import NO_POSTINGS, POSTING, Postings
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float32]
 
 IMPORTANCES: Final = get_args(Importance)
 KINDS: Final = get_args(Kind)
-LANES: Final = 64  # vectors that a product adds up in one way; what is left over, in another
-POSTING: Final = np.dtype([("at", np.int32), ("frequency", np.int16), ("length", np.int16)])
-# As which postings are copied: field by field it takes ten times as long.
-_WHOLE: Final = np.int64
+RECENT_MAX: Final = 4_096  # postings that are kept beside those in order
 
 
 @dataclass(frozen=True)
@@ -78,27 +76,6 @@ def joined(parts: Sequence[Memories]) -> Memories:
 
 
 @dataclass(frozen=True)
-class Passages:
-    """Vectors of one model and epoch.
-
-    Attributes:
-        at: (v,) positions of their memories.
-        units: (dim, w) float32, of length 1, and zeros from `v` on up to a multiple of `LANES`. By
-            columns, the product with a query takes half as long as by rows.
-        single: whether no memory has two.
-    """
-
-    at: Ints
-    units: Floats = field(repr=False)
-    single: bool
-
-    def cosines(self, unit: Floats) -> Floats:
-        """(v,) of each with one of length 1, (dim,); the same for equal ones, to the last digit."""
-        cosines: Floats = (unit @ self.units)[: len(self.at)]
-        return cosines
-
-
-@dataclass(frozen=True)
 class Resident:
     """A namespace of `n` memories, earlier revisions among them.
 
@@ -106,8 +83,7 @@ class Resident:
         documents, words: how many memories it counts, and words in them, without revisions.
         memories: what is known of each.
         passages: (epoch, model) → vectors.
-        tokens: (p,) of the postings, ascending.
-        postings: (p,) of `POSTING`, in the same order.
+        postings: most of them, and those that came since these were put in order.
     """
 
     namespace_id: int
@@ -115,15 +91,14 @@ class Resident:
     words: int
     memories: Memories
     passages: Mapping[tuple[int, str], Passages]
-    tokens: Ints
-    postings: npt.NDArray[np.void]
+    postings: tuple[Postings, Postings]
 
     @property
     def size_bytes(self) -> int:
         """What it takes in memory."""
-        vectors = sum(p.units.nbytes + p.at.nbytes for p in self.passages.values())
-        memories = sum(column.nbytes for column in self.memories.columns)
-        return memories + self.tokens.nbytes + self.postings.nbytes + vectors
+        vectors = sum(its.size_bytes for its in self.passages.values())
+        words = sum(part.size_bytes for part in self.postings)
+        return sum(column.nbytes for column in self.memories.columns) + vectors + words
 
     def listed(self, seqs: Sequence[int]) -> dict[int, int]:
         """Number → version of those of these memories that are here."""
@@ -131,10 +106,13 @@ class Resident:
         at, here = _positions(wanted, self.memories.seq)
         return dict(zip(wanted[here].tolist(), self.memories.version[at].tolist(), strict=True))
 
-    def changed(self, now: Versions) -> Ints:
-        """The numbers of memories that are new, or have changed."""
+    def differing(self, now: Versions) -> Ints:
+        """The numbers of memories that are new, have changed or are gone."""
         here = self.memories
-        return now.seqs[~_same(now.seqs, now.versions, here.seq, here.version)]
+        at, known = _positions(now.seqs, here.seq)
+        known[known] = now.versions[known] == here.version[at]
+        gone = here.seq[~np.isin(here.seq, now.seqs, assume_unique=True)]
+        return np.concatenate([now.seqs[~known], gone])
 
 
 def empty(namespace_id: int) -> Resident:
@@ -145,32 +123,30 @@ def empty(namespace_id: int) -> Resident:
         words=0,
         memories=_columns([]),
         passages={},
-        tokens=np.zeros(0, np.int64),
-        postings=np.zeros(0, POSTING),
+        postings=(NO_POSTINGS, NO_POSTINGS),
     )
 
 
-def updated(before: Resident, now: Versions, pages: list[Page]) -> Resident:
-    """The namespace as `now` lists it: what has not changed, and the pages of what has."""
+def updated(before: Resident, counts: Counts, touched: Ints, pages: Sequence[Page]) -> Resident:
+    """The namespace with these memories as the pages have them; those that none has are gone."""
     old = before.memories
-    if not pages and np.array_equal(old.seq, now.seqs):
-        return replace(before, documents=now.memory_count, words=now.word_count)
-    kept = _same(old.seq, old.version, now.seqs, now.versions)
+    kept = np.ones(len(old), bool)
+    kept[_positions(touched, old.seq)[0]] = False
     stay = old if kept.all() else old.at(kept)
     memories = joined([stay, *(_columns(page.memories) for page in pages)])
     if not (np.diff(memories.seq) > 0).all():  # else only newer ones have come
         memories = memories.at(np.argsort(memories.seq, kind="stable"))
     seqs = memories.seq
-    moved = np.searchsorted(seqs, old.seq)  # where the kept ones are now
-    tokens, postings = _merged_postings(before, pages, seqs, kept, moved)
+    moved = None  # where the kept ones are now, if not where they were
+    if not np.array_equal(seqs[: len(old)], old.seq):
+        moved = np.searchsorted(seqs, old.seq)
     return Resident(
         before.namespace_id,
-        documents=now.memory_count,
-        words=now.word_count,
+        documents=counts.memory_count,
+        words=counts.word_count,
         memories=memories,
         passages=_merged_passages(before, pages, seqs, kept, moved),
-        tokens=tokens,
-        postings=postings,
+        postings=_merged_postings(before, pages, seqs, kept, moved),
     )
 
 
@@ -201,24 +177,17 @@ def _columns(rows: Sequence[Row]) -> Memories:
 
 
 def _merged_postings(
-    before: Resident, pages: list[Page], seqs: Ints, kept: Bools, moved: Ints
-) -> tuple[Ints, npt.NDArray[np.void]]:
-    tokens, postings = before.tokens, before.postings.view(_WHOLE)
-    if kept.all():
-        postings = postings.copy()
-    else:
-        stay = kept[before.postings["at"]]
-        tokens, postings = tokens[stay], postings[stay]
-    at = postings.view(POSTING)["at"]
-    at[:] = moved[at]
-    new_tokens, new = _new_postings(pages, seqs)
-    places = tokens.searchsorted(new_tokens, side="right")
-    whole = np.insert(postings, places, new.view(_WHOLE))
-    return np.insert(tokens, places, new_tokens), whole.view(POSTING)
+    before: Resident, pages: Sequence[Page], seqs: Ints, kept: Bools, moved: Ints | None
+) -> tuple[Postings, Postings]:
+    most, recent = (part.remaining(kept, moved) for part in before.postings)
+    recent = recent.joined_by(_new_postings(pages, seqs))
+    if len(recent) > RECENT_MAX:
+        return most.joined_by(recent), NO_POSTINGS
+    return most, recent
 
 
-def _new_postings(pages: list[Page], seqs: Ints) -> tuple[Ints, npt.NDArray[np.void]]:
-    tokens, postings = [np.zeros(0, np.int64)], [np.zeros(0, POSTING)]
+def _new_postings(pages: Sequence[Page], seqs: Ints) -> Postings:
+    tokens, entries = [np.zeros(0, np.int64)], [np.zeros(0, POSTING)]
     for page in pages:
         at, here = _positions(page.seqs, seqs)
         found = np.zeros(len(at), POSTING)
@@ -228,45 +197,25 @@ def _new_postings(pages: list[Page], seqs: Ints) -> tuple[Ints, npt.NDArray[np.v
             page.lengths[here],
         )
         tokens.append(page.tokens[here])
-        postings.append(found)
+        entries.append(found)
     whole = np.concatenate(tokens)
     order = np.argsort(whole, kind="stable")
-    return whole[order], np.concatenate(postings)[order]
+    return Postings(whole[order], np.concatenate(entries)[order])
 
 
 def _merged_passages(
-    before: Resident, pages: list[Page], seqs: Ints, kept: Bools, moved: Ints
+    before: Resident, pages: Sequence[Page], seqs: Ints, kept: Bools, moved: Ints | None
 ) -> dict[tuple[int, str], Passages]:
-    scopes = dict.fromkeys([*before.passages, *(scope for page in pages for scope in page.vectors)])
-    merged = {}
-    for scope in scopes:
-        at: list[Ints] = []
-        units: list[Floats] = []
-        if (old := before.passages.get(scope)) is not None:
-            stays = kept[old.at]
-            at.append(moved[old.at[stays]])
-            units.append(old.units[:, : len(stays)])
-            if not stays.all():
-                units[0] = np.compress(stays, units[0], axis=1)
+    merged = {scope: its.remaining(kept, moved) for scope, its in before.passages.items()}
+    for scope in dict.fromkeys(scope for page in pages for scope in page.vectors):
+        parts: list[tuple[Ints, Floats]] = []
         for page in pages:
             if scope in page.vectors:
                 numbers, vectors = page.vectors[scope]
-                found, here = _positions(numbers, seqs)
-                at.append(found)
-                units.append(_units(vectors[here]).T)
-        places = np.concatenate(at)
-        if len(places):
-            single = bool(np.bincount(places).max() == 1)
-            merged[scope] = Passages(places, _side_by_side(units), single)
-    return merged
-
-
-def _side_by_side(parts: Sequence[Floats]) -> Floats:
-    """The vectors of all parts, (dim, …) each, and zeros behind them."""
-    dim, count = len(parts[0]), sum(part.shape[1] for part in parts)
-    whole = np.zeros((dim, count + -count % LANES), np.float32)
-    np.concatenate(parts, axis=1, out=whole[:, :count])
-    return whole
+                at, here = _positions(numbers, seqs)
+                parts.append((at, vectors[here]))
+        merged[scope] = merged.get(scope, NO_PASSAGES).joined_by(parts)
+    return {scope: its for scope, its in merged.items() if len(its.at)}
 
 
 def _positions(numbers: Ints, seqs: Ints) -> tuple[Ints, Bools]:
@@ -275,15 +224,3 @@ def _positions(numbers: Ints, seqs: Ints) -> tuple[Ints, Bools]:
     here = at < len(seqs)
     here[here] = seqs[at[here]] == numbers[here]
     return at[here], here
-
-
-def _same(numbers: Ints, versions: Ints, seqs: Ints, others: Ints) -> Bools:
-    """Which of these memories are among those of `seqs`, and of the same version there."""
-    at, here = _positions(numbers, seqs)
-    here[here] = versions[here] == others[at]
-    return here
-
-
-def _units(vectors: Floats) -> Floats:
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(vectors / np.where(norms > 0, norms, 1), np.float32)

@@ -1,0 +1,114 @@
+"""Vectors of one namespace, model and epoch, by dimension, where more are put behind them in place.
+
+Not here: which memories they are of, and when (`namespace.py`). Pure.
+"""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float32]
+
+LANES: Final = 64  # vectors that a product adds up in one way; what is left over, in another
+SPARE_SHARE: Final = 16  # room for vectors to come is one part of so many
+
+
+def _in_lanes(count: int) -> int:
+    """The next multiple of `LANES`."""
+    return count + -count % LANES
+
+
+def _units(vectors: Floats) -> Floats:
+    """These as columns of length 1, (dim, v); a zero stays one."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.where(norms > 0, norms, 1), np.float32).T
+
+
+class _Columns:
+    """Vectors side by side, (dim, room), and room for more behind them.
+
+    What is taken is never written again, and what comes goes behind it in place: so one reader may
+    hold the first few while another holds more.
+    """
+
+    def __init__(self, parts: Sequence[Floats]) -> None:
+        """With the vectors of all parts, (dim, …) each."""
+        taken = sum(part.shape[1] for part in parts)
+        room = _in_lanes(taken + taken // SPARE_SHARE)
+        self.whole = np.zeros((len(parts[0]), room), np.float32)
+        np.concatenate(parts, axis=1, out=self.whole[:, :taken])
+        self._taken = taken
+        self._taking = threading.Lock()
+
+    def take(self, behind: int, parts: Sequence[Floats]) -> bool:
+        """Put these behind the first `behind`; False where others are, or there is no room."""
+        end = behind + sum(part.shape[1] for part in parts)
+        with self._taking:
+            if self._taken != behind or end > self.whole.shape[1]:
+                return False
+            np.concatenate(parts, axis=1, out=self.whole[:, behind:end])
+            self._taken = end
+            return True
+
+
+@dataclass(frozen=True)
+class Passages:
+    """Vectors of one model and epoch.
+
+    Attributes:
+        at: (v,) positions of their memories.
+        columns: of which the first `v` are these, of length 1.
+    """
+
+    at: Ints
+    columns: _Columns = field(repr=False)
+
+    @cached_property
+    def single(self) -> bool:
+        """Whether no memory has two."""
+        return bool(np.bincount(self.at).max() == 1)
+
+    @property
+    def units(self) -> Floats:
+        """(dim, v) float32. By columns, products with a query take half as long as by rows."""
+        return self.columns.whole[:, : len(self.at)]
+
+    @property
+    def size_bytes(self) -> int:
+        """What they take in memory."""
+        return self.at.nbytes + self.columns.whole.nbytes
+
+    def cosines(self, unit: Floats) -> Floats:
+        """(v,) of each with one of length 1, (dim,); the same for equal ones, to the last digit."""
+        lanes = self.columns.whole[:, : _in_lanes(len(self.at))]
+        cosines: Floats = (unit @ lanes)[: len(self.at)]
+        return cosines
+
+    def remaining(self, kept: Bools, moved: Ints | None) -> "Passages":
+        """Those of memories that are kept, where these are now."""
+        stays = kept[self.at]
+        at = self.at[stays]
+        columns = self.columns
+        if not stays.all():
+            columns = _Columns([np.compress(stays, self.units, axis=1)])
+        return Passages(at if moved is None else moved[at], columns)
+
+    def joined_by(self, parts: Sequence[tuple[Ints, Floats]]) -> "Passages":
+        """These, and behind them those of all parts: (positions, vectors of any length)."""
+        whole = np.concatenate([self.at, *(at for at, _ in parts)])
+        if len(whole) == len(self.at):
+            return self
+        units = [_units(vectors) for _, vectors in parts]
+        if self.columns.take(len(self.at), units):
+            return Passages(whole, self.columns)
+        return Passages(whole, _Columns([self.units, *units] if len(self.at) else units))
+
+
+NO_PASSAGES: Final = Passages(np.zeros(0, np.int64), _Columns([np.zeros((0, 0), np.float32)]))
