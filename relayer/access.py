@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from relayer.database import accounts as statements
+from relayer.database.index_steps import IndexMark
 from relayer.errors import Misdirected, NotAllowed
 from relayer.preferences import DEFAULTS, AccountSettings
 from relayer.sealed.grants import (
@@ -17,8 +18,6 @@ from relayer.sealed.grants import (
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
 
 OUTDATED: Final = "The account has newer keys: fetch /v1/grants and retry."
-IndexMark = tuple[bytes, int]
-"""The head of an account's receipts and its `index_changes`: together the state of its index."""
 STRENGTH: Final = {"reader": 1, "writer": 2, "owner": 3}
 
 

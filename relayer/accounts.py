@@ -19,6 +19,7 @@ from relayer.access import STRENGTH, Access
 from relayer.clock import Clock, to_ms
 from relayer.database import accounts as statements
 from relayer.database.batches import Batches
+from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection, Database, Row, UniqueViolation
 from relayer.errors import BadRequest, Conflict, Corrupted, NotFound
 from relayer.outbox import Outbox
@@ -86,7 +87,7 @@ class Accounts:
         if not grants:
             return None
         settings = parse_settings(row["settings"])
-        mark = (row["receipt_head"], row["index_changes"])
+        mark = IndexMark(row["receipt_head"], row["receipt_seq"] + row["index_changes"])
         return Access(account, key, grants, self.custody(chain), chain.serial, settings, mark)
 
     async def settings(self, account: AccountId) -> AccountSettings:

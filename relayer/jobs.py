@@ -30,8 +30,8 @@ from relayer.consolidation import Consolidator
 from relayer.custody import Custody, Keys, LentKeys
 from relayer.database import accounts as account_rows
 from relayer.database import episodes as episode_rows
+from relayer.database import index_steps, queue
 from relayer.database import memories as rows
-from relayer.database import queue
 from relayer.database import rebuild as rebuild_rows
 from relayer.database import reseal as reseal_rows
 from relayer.database import vectors as vector_rows
@@ -400,6 +400,7 @@ class Worker:
     async def _delete_expired(self) -> None:
         self._custody.forget_expired()
         await account_rows.delete_expired(self._database)
+        await index_steps.delete_old(self._database)
         await rows.delete_expired_marks(self._database)
         await queue.forget(self._database, older_than=HELD, pages_max=FORGOTTEN_PAGES_MAX)
 

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
-from relayer.access import Access, IndexMark
+from relayer.access import Access
 from relayer.clock import Clock
 from relayer.database import namespaces as namespace_rows
+from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Database
 from relayer.errors import BadRequest, NotAllowed
 from relayer.outbox import Outbox

@@ -42,7 +42,7 @@ KEYS = {
     "consolidation_actions": ["action_id"],
 }
 # For a process or a job; the blobs themselves are what an account is rebuilt from.
-PASSING = {"blobs", "blob_outbox", "request_windows", "webhook_events"}
+PASSING = {"blobs", "blob_outbox", "request_windows", "webhook_events", "index_steps"}
 COUNTED = {"accounts.index_changes"}  # for processes that hold the index in memory
 # What SPEC §17.3 says → what it means in the database.
 LOST = {

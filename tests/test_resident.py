@@ -1,19 +1,14 @@
 """Namespaces held in memory: what they find, that they are never old, and how much they take."""
 
 import asyncio
-import inspect
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final
 
 import numpy as np
 import pytest
-import pytest_asyncio
 
-from relayer import database as statements
-from relayer.database import expiry, rebuild, reseal
 from relayer.database import memories as memory_rows
 from relayer.database import namespaces as namespace_rows
 from relayer.database import resident as rows
@@ -21,130 +16,32 @@ from relayer.database import vectors as vector_rows
 from relayer.database.accounts import lock_account
 from relayer.database.recall import Evidence
 from relayer.opening import Caller
-from relayer.provision import NewKey
 from relayer.query import fusion
-from relayer.recall import Query, Recalled
+from relayer.recall import Query
 from relayer.recognition import Stored
 from relayer.resident import index as resident_index
 from relayer.resident import rows as resident_rows
-from relayer.resident.index import ResidentIndex
-from relayer.resident.namespace import Resident
 from relayer.resident.rows import RecentRows
 from relayer.revising import Edit
 from relayer.sealed.envelope import blob_id
-from relayer.sealed.keys import AccountId, Namespace
+from relayer.sealed.keys import AccountId
 from relayer.states import Change
-from tests.conftest import BenchMaker
+from tests.consolidating import TEA, TEA_AGAIN, consolidated, said
 from tests.rotator import Rotator
-from tests.services import OTHER, TEAM, Bench
+from tests.services import OTHER, TEAM
+from tests.twins import (
+    Twins,
+    calls_of,
+    content_of,
+    held_by,
+    held_now,
+    index_of,
+    number_of,
+    read_anew,
+    twins,
+)
 
-PLENTY: Final = 2**30
-TALK: Final = [
-    "Anna Kowalski prefers tea without sugar.",
-    "Anna moved to the Hamburg office in March.",
-    "The deploy pipeline broke on 14 March 2031.",
-    "Ben sells cups in Rotterdam.",
-    "Ticket MW-4711 waits for Ben.",
-    "The red door leads to the cellar.",
-    "Tea is served at four in the cellar.",
-    "Grandfather restarts the database every Sunday.",
-    "The database lives in Hamburg.",
-    "Ben prefers coffee. " + "He tells of the harbour and of ships that never came. " * 30,
-]
-QUERIES: Final = [
-    {"text": "What does Anna drink?"},
-    {"text": "Hamburg database tea cellar Ben", "limit": 3},
-    {"text": "MW-4711", "mode": "keyword"},
-    {"text": "hot beverages", "mode": "vector"},
-    {"text": "Who is in Rotterdam?", "goal": "Buy cups for the office."},
-    {"text": "tea", "namespaces": [TEAM, OTHER]},
-    {"text": "tea", "namespaces": [OTHER, TEAM], "kinds": ["semantic"]},
-    {"text": "What about the door?", "tags": ["house"]},
-    {"text": "Who was late in March 2031?", "source": "chat"},
-    {"text": "tea in the cellar", "metadata": {"room": "cellar"}},
-    {"text": "nothing of all this, zzyzx"},
-]
-
-
-@dataclass
-class Twins:
-    """Two relayers on one database: one answers from memory, the other by statements alone."""
-
-    held: Bench
-    plain: Bench
-    founder: NewKey
-
-    async def caller(self, bench: Bench) -> Caller:
-        """What a request of now is."""
-        caller = await self.held.caller(self.founder)
-        key = self.founder
-        access = await bench.storage.accounts.access(key.account, key.identity.public_key)
-        assert access is not None
-        return Caller(access, caller.keys)
-
-    async def recall(self, bench: Bench, **query: Any) -> Recalled:
-        asked = Query(**{"namespaces": [TEAM], **query})
-        return await bench.services.recaller.recall(await self.caller(bench), asked)
-
-    async def residents(self, *namespaces: Namespace) -> list[Resident] | None:
-        """What a request of now would find in memory."""
-        caller = await self.caller(self.held)
-        entries = [
-            await self.held.storage.namespaces.find(self.founder.account, n) for n in namespaces
-        ]
-        numbers = [entry.namespace_id for entry in entries if entry is not None]
-        return await self.held.services.resident.find(caller.access, numbers)
-
-    async def hold(self, *namespaces: Namespace) -> None:
-        """Wait until these are answered from memory."""
-        async with asyncio.timeout(60):
-            while await self.residents(*namespaces) is None:
-                await asyncio.sleep(0.01)
-
-    async def check_alike(self) -> None:
-        """Return when both answer every query alike, and the one does it from memory."""
-        await self.hold(TEAM, OTHER)
-        for query in QUERIES:
-            ours = await self.recall(self.held, **query)
-            theirs = await self.recall(self.plain, **query)
-            assert [_exactly(f) for f in ours.found] == [_exactly(f) for f in theirs.found], query
-            assert [f.memory for f in ours.found] == [f.memory for f in theirs.found], query
-            for one, other in zip(ours.found, theirs.found, strict=True):
-                assert _about(one) == pytest.approx(_about(other), abs=1e-5), query
-            assert (ours.dropped, ours.degraded) == (theirs.dropped, theirs.degraded)
-
-
-def _exactly(found: Any) -> tuple[Any, ...]:
-    return found.memory.text, found.hit.seq, tuple(sorted(found.hit.matched))
-
-
-def _about(found: Any) -> list[float]:
-    hit = found.hit
-    named = (hit.score, hit.relevance, hit.meaning, hit.words, hit.neighbours, hit.period)
-    return [*named, hit.distance, 9.0 if hit.cosine is None else hit.cosine]
-
-
-@pytest_asyncio.fixture
-async def twins(make_bench: BenchMaker, embedder: Any) -> AsyncIterator[Twins]:
-    held = make_bench(embedder=embedder, index_memory_bytes=PLENTY)
-    plain = make_bench(
-        embedder=embedder,
-        index_memory_bytes=0,
-        identity=held.storage.identity,
-        clock=held.clock,
-    )
-    twins = Twins(held, plain, await held.account())
-    caller = await held.caller(twins.founder)
-    items = await held.remember(caller, *TALK[:6])
-    items += await held.remember(caller, TALK[6], kind="semantic", tags=("house",))
-    items += await held.remember(
-        caller, TALK[7], source="chat", metadata={"room": "cellar"}, namespace=OTHER
-    )
-    items += await held.remember(caller, *TALK[8:], namespace=OTHER)
-    await held.embed(caller, items)
-    yield twins
-    await held.services.resident.close()
-
+__all__ = ["twins"]  # a fixture
 
 Change_ = Callable[[Twins, Caller], Awaitable[None]]
 
@@ -211,9 +108,25 @@ async def _indexes_anew(twins: Twins, caller: Caller) -> None:
     await twins.plain.services.indexer.embed(account, caller.keys, [r["memory_id"] for r in rows])
 
 
+async def _lives_longer(twins: Twins, caller: Caller) -> None:
+    soon = twins.plain.clock() + timedelta(hours=1)
+    await twins.plain.remember(caller, "Carla is in town.", expires_at=soon)
+    await twins.check_alike()
+    await twins.plain.remember(caller, "Carla is in town.", expires_at=soon + timedelta(days=1))
+    twins.held.clock.advance(2 * 3600)
+
+
+async def _merges(twins: Twins, caller: Caller) -> None:
+    await said(twins.plain, caller, TEA)
+    await said(twins.plain, caller, TEA_AGAIN)
+    run, _ = await consolidated(twins.plain, caller)
+    await twins.check_alike()
+    await twins.plain.services.runs.undo(caller.access, run["run_id"])
+
+
 CHANGES: Final[list[Change_]] = [
     _remembers, _embeds, _edits, _forgets, _holds_back, _limits_life, _rotates, _says_again,
-    _indexes_anew,
+    _indexes_anew, _lives_longer, _merges,
 ]  # fmt: skip
 
 
@@ -231,7 +144,7 @@ class TestFinding:
         assert before is not None
         assert after is None or after[0] is not before[0]
         await twins.check_alike()
-        assert _content(await _held(twins)) == _content(await _read_anew(twins))
+        assert content_of(await held_now(twins)) == content_of(await read_anew(twins))
 
     async def test_a_reading_is_of_one_moment(
         self, twins: Twins, monkeypatch: pytest.MonkeyPatch
@@ -295,7 +208,7 @@ class TestFinding:
             stranger.account, stranger.identity.public_key
         )
         assert access is not None
-        number = await _number(twins, TEAM)
+        number = await number_of(twins, TEAM)
         assert await twins.held.services.resident.find(access, [number]) is None
 
     async def test_another_time_is_asked_of_the_database(self, twins: Twins) -> None:
@@ -361,43 +274,9 @@ def _vector(seed: int) -> Any:
     return np.random.default_rng(seed).normal(size=8).astype(np.float32)
 
 
-async def _held(twins: Twins) -> Resident:
-    """The namespace as it is held now."""
-    await twins.hold(TEAM)
-    found = await twins.residents(TEAM)
-    assert found is not None
-    return found[0]
-
-
-async def _read_anew(twins: Twins) -> Resident:
-    """The namespace as somebody reads it who has held nothing before."""
-    index = _index_of(twins.held, PLENTY)
-    await _held_by(twins, index, TEAM)
-    access, number = (await twins.caller(twins.held)).access, await _number(twins, TEAM)
-    found = await index.find(access, [number])
-    assert found is not None
-    await index.close()
-    return found[0]
-
-
-def _content(resident: Resident) -> list[Any]:
-    """All that a namespace holds, in an order of its own."""
-    vectors = {
-        scope: sorted(zip(its.at.tolist(), its.units.T.tolist(), strict=True))
-        for scope, its in resident.passages.items()
-    }
-    postings = sorted(
-        pair
-        for part in resident.postings
-        for pair in zip(part.tokens.tolist(), part.entries.tolist(), strict=True)
-    )
-    columns = [column.tolist() for column in resident.memories.columns]
-    return [resident.documents, resident.words, columns, vectors, postings]
-
-
 class TestHolding:
     async def test_counts_every_array(self, twins: Twins) -> None:
-        held = await _held(twins)
+        held = await held_now(twins)
         passages = [array for p in held.passages.values() for array in (p.at, p.columns.whole)]
         postings = [array for p in held.postings for array in (p.tokens, p.entries)]
         arrays = [*held.memories.columns, *passages, *postings]
@@ -423,19 +302,19 @@ class TestHolding:
         one = twins.held.services.resident.size_bytes
         await twins.hold(OTHER)
         both = twins.held.services.resident.size_bytes
-        small = _index_of(twins.held, max(one, both - one))
-        await _held_by(twins, small, TEAM)
-        await _held_by(twins, small, OTHER)
+        small = index_of(twins.held, max(one, both - one))
+        await held_by(twins, small, TEAM)
+        await held_by(twins, small, OTHER)
         assert 0 < small.size_bytes <= max(one, both - one)
         await small.close()
 
     async def test_lets_go_of_what_has_grown_too_large(self, twins: Twins) -> None:
         await twins.hold(TEAM)
-        small = _index_of(twins.held, twins.held.services.resident.size_bytes + 500)
-        await _held_by(twins, small, TEAM)
+        small = index_of(twins.held, twins.held.services.resident.size_bytes + 500)
+        await held_by(twins, small, TEAM)
         caller = await twins.caller(twins.plain)
         await twins.plain.remember(caller, *[f"Person {n} has {n} cups." for n in range(20)])
-        access, number = (await twins.caller(twins.held)).access, await _number(twins, TEAM)
+        access, number = (await twins.caller(twins.held)).access, await number_of(twins, TEAM)
         assert await small.find(access, [number]) is None
         assert small.size_bytes == 0
 
@@ -443,13 +322,13 @@ class TestHolding:
         self, twins: Twins, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await twins.hold(TEAM)
-        small = _index_of(twins.held, twins.held.services.resident.size_bytes + 500)
-        await _held_by(twins, small, TEAM)
+        small = index_of(twins.held, twins.held.services.resident.size_bytes + 500)
+        await held_by(twins, small, TEAM)
         monkeypatch.setattr(resident_index, "CATCH_UP_MAX", 1)
         caller = await twins.caller(twins.plain)
         await twins.plain.remember(caller, *[f"Person {n} has {n} cups." for n in range(30)])
-        reads = _counted(monkeypatch, "versions")
-        access, number = (await twins.caller(twins.held)).access, await _number(twins, TEAM)
+        reads = calls_of(monkeypatch, "versions")
+        access, number = (await twins.caller(twins.held)).access, await number_of(twins, TEAM)
         for _ in range(10):
             assert await small.find(access, [number]) is None
             await asyncio.gather(*small.reading)
@@ -465,8 +344,8 @@ class TestHolding:
             await twins.caller(twins.plain), "Elsewhere it rains.", namespace=OTHER
         )
         new = (await twins.caller(twins.held)).access
-        reads = _counted(monkeypatch, "versions")
-        number = await _number(twins, TEAM)
+        reads = calls_of(monkeypatch, "versions")
+        number = await number_of(twins, TEAM)
         for _ in range(5):
             assert await twins.held.services.resident.find(new, [number]) is not None
             assert await twins.held.services.resident.find(old, [number]) is not None
@@ -490,8 +369,8 @@ class TestHolding:
     async def test_leaves_out_what_has_no_room(
         self, twins: Twins, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        small = _index_of(twins.held, 2_000)
-        access, number = (await twins.caller(twins.held)).access, await _number(twins, TEAM)
+        small = index_of(twins.held, 2_000)
+        access, number = (await twins.caller(twins.held)).access, await number_of(twins, TEAM)
         for _ in range(4):
             assert await small.find(access, [number]) is None
             await asyncio.gather(*small.reading)
@@ -511,7 +390,7 @@ class TestHolding:
     async def test_an_account_without_a_mark_is_asked_of_the_database(self, twins: Twins) -> None:
         await twins.hold(TEAM)
         access = replace((await twins.caller(twins.held)).access, index_mark=None)
-        number = await _number(twins, TEAM)
+        number = await number_of(twins, TEAM)
         assert await twins.held.services.resident.find(access, [number]) is None
 
     async def test_ends_while_it_reads(self, twins: Twins) -> None:
@@ -519,38 +398,6 @@ class TestHolding:
         await twins.residents(TEAM)
         await twins.held.services.resident.close()
         assert not twins.held.services.resident.reading
-
-
-def _counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
-    """Calls of a statement from now on."""
-    call, calls = getattr(rows, name), []
-
-    async def counted(*arguments: Any) -> Any:
-        calls.append(arguments)
-        return await call(*arguments)
-
-    monkeypatch.setattr(rows, name, counted)
-    return calls
-
-
-def _index_of(bench: Bench, bytes_max: int) -> ResidentIndex:
-    """One that has room for so much of namespaces, and some more for rows."""
-    share = resident_index.ROWS_SHARE
-    whole = -(-bytes_max * share // (share - 1))
-    return ResidentIndex(database=bench.storage.database, bytes_max=whole)
-
-
-async def _number(twins: Twins, namespace: Namespace) -> int:
-    entry = await twins.held.storage.namespaces.find(twins.founder.account, namespace)
-    assert entry is not None
-    return entry.namespace_id
-
-
-async def _held_by(twins: Twins, index: ResidentIndex, namespace: Namespace) -> None:
-    access, number = (await twins.caller(twins.held)).access, await _number(twins, namespace)
-    async with asyncio.timeout(60):
-        while await index.find(access, [number]) is None:
-            await asyncio.gather(*index.reading)
 
 
 class TestRows:
@@ -647,53 +494,3 @@ class TestRows:
             while kept.size_bytes:
                 await asyncio.sleep(0.01)
         await twins.check_alike()
-
-
-class TestMarks:
-    """Whoever changes what memories are found by, or what is shown of them, moves the mark."""
-
-    # With a receipt, whose head is half of the mark; or with `note_change`, in its transaction.
-    RECEIPTED: Final = {
-        "memories._WRITE", "arriving._ARRIVE", "arriving._INSERT_VECTORS", "erasure._ERASE",
-        "revisions._ARCHIVE", "revisions._MOVE_POSTINGS", "revisions._COPY_VECTORS",
-        "revisions._VACATE", "revisions._DELETE_VECTORS", "revisions._REVISE",
-        "revisions._SET_LIFE", "revisions._SHARE_LIFE", "reseal._DELETE_POSTINGS",
-        "reseal._MOVE_MEMORIES", "states._SET_STATES", "states._PART", "closing._EMPTY_MEMORIES",
-        "closing._EMPTY_POSTINGS", "consolidation._COUNT_MERGED",
-    }  # fmt: skip
-    NOTED: Final = {
-        "vectors._DELETE_VECTORS", "vectors._INSERT_VECTORS", "vectors._GIVE_UP",
-        "vectors._MARK_MISSING", "vectors._DELETE_POSTINGS", "vectors._INSERT_POSTINGS",
-        "expiry._APPLY_TTL", "rebuild._DROP", "reseal._MARK_LOST", "memories._SEEN",
-    }  # fmt: skip
-    # Nothing that a recall looks at.
-    UNSEEN: Final = {
-        "vectors._FORGET_VERSIONS", "rebuild._SET_STATE_BLOBS",
-    }  # fmt: skip
-
-    def test_every_statement_is_known(self) -> None:
-        """A new one has to be put where it belongs."""
-        assert _changing() == self.RECEIPTED | self.NOTED | self.UNSEEN
-
-    def test_all_that_notes_its_change_does_it_first(self) -> None:
-        changing: Sequence[Callable[..., Any]] = (
-            vector_rows.store,
-            expiry.apply_ttl,
-            rebuild.drop,
-            reseal.mark_altered,
-            namespace_rows.recount,
-        )
-        for function in changing:
-            first = r"transaction\(\) as connection:\n(\s+#.*\n)*\s+await note_change"
-            assert re.search(first, inspect.getsource(function)), function
-
-
-def _changing() -> set[str]:
-    """The statements that write memories, vectors or postings."""
-    found = set()
-    for path in sorted(Path(statements.__path__[0]).glob("*.py")):
-        module = __import__(f"relayer.database.{path.stem}", fromlist=["_"])
-        for name, value in inspect.getmembers(module, lambda member: isinstance(member, str)):
-            if re.search(r"(INSERT INTO|UPDATE|DELETE FROM) (memories|vectors|postings)\b", value):
-                found.add(f"{path.stem}.{name}")
-    return found

@@ -53,6 +53,7 @@ HOUSEKEEPING = {
     "closing._KEYS_LEFT",
     "closing._UNPURGED",
     "expiry._ACCOUNTS_EXPIRED",
+    "index_steps._DELETE_OLD",
     "memories._DELETE_EXPIRED_MARKS",
     "replay._NEWEST",
     "unlock_keys._ANNOUNCE",
@@ -147,7 +148,7 @@ class TestTables:
             "SELECT relname FROM pg_class WHERE relpersistence = 'u' AND relkind = 'r'"
         )
         unlogged = {r["relname"] for r in rows if not r["relname"].startswith("pgqueuer")}
-        assert unlogged == {"nonces", "request_windows"}
+        assert unlogged == {"nonces", "request_windows", "index_steps"}
 
     async def test_no_column_is_made_for_a_readable_word(self, database: Database) -> None:
         """Every text column of a tenant's table is on this list; memory text is in none."""

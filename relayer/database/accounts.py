@@ -90,11 +90,6 @@ SELECT grant_serial, epoch, receipt_seq, receipt_head, memory_seq, storage_bytes
 FROM accounts WHERE account_id = $1 AND closed_at IS NULL FOR UPDATE
 """
 
-# What memories are found by changes, and no receipt says so.
-_NOTE_CHANGE: Final = """
-UPDATE accounts SET index_changes = index_changes + 1 WHERE account_id = $1
-"""
-
 # Store one grant or revocation with its receipt and move the account's heads.
 _INSERT_GRANT: Final = """
 WITH stored AS (
@@ -273,15 +268,6 @@ async def lock_account(connection: Connection, account: AccountId) -> Heads | No
     """The account's heads, locked until the transaction ends; None when it was closed."""
     row = await connection.fetchrow(_LOCK_ACCOUNT, account)
     return None if row is None else Heads(**row)
-
-
-async def note_change(connection: Connection, account: AccountId) -> None:
-    """Tell whoever holds the account's index in memory that it changes in this transaction.
-
-    For changes without a receipt; the first statement of all, because it locks the account's row
-    like any write.
-    """
-    await connection.execute(_NOTE_CHANGE, account)
 
 
 async def insert_grant(

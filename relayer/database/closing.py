@@ -71,6 +71,7 @@ _EMPTY_RECEIPTS: Final = _emptying("receipts", "seq", but=_NOT_LAST)
 _EMPTY_NAMESPACES: Final = _emptying("namespaces", "namespace_id")
 _EMPTY_BLOBS: Final = _emptying("blobs", "blob_id", but=_NOT_ITS_BLOB)
 _EMPTY_WINDOWS: Final = "DELETE FROM request_windows WHERE account_id = $1"
+_EMPTY_STEPS: Final = "DELETE FROM index_steps WHERE account_id = $1"
 # Namespaces last: what is left of their memories would go with them in one go.
 _PAGED: Final = (
     _EMPTY_MEMORIES, _EMPTY_POSTINGS, _EMPTY_EPISODES, _EMPTY_TOMBSTONES, _EMPTY_IDEMPOTENCY,
@@ -94,7 +95,7 @@ _OUTBOX_WAITS: Final = "SELECT EXISTS (SELECT FROM blob_outbox WHERE account_id 
 _LASTING: Final = (
     "memories", "postings", "links", "vectors", "episodes", "tombstones", "idempotency",
     "consolidations", "consolidation_actions", "grants", "namespaces", "namespace_keys", "webhooks",
-    "webhook_events",
+    "webhook_events", "index_steps",
 )  # fmt: skip
 _REMNANTS: Final = " UNION ALL ".join(
     f"SELECT '{table}' AS what WHERE EXISTS (SELECT FROM {table} WHERE account_id = $1 {but})"
@@ -137,6 +138,7 @@ async def empty(
         if deleted := int(await connection.fetchval(_EMPTY_OUTBOX, account, limit, now)):
             return deleted
         await connection.execute(_EMPTY_WINDOWS, account)
+        await connection.execute(_EMPTY_STEPS, account)
         return int(await connection.fetchval(_EMPTY_BLOBS, account, limit, receipt_blob_id))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from relayer.database.index_steps import note_change
 from relayer.database.pool import Connection, Database, Row
 from relayer.database.runs import PROCEDURE, SUMMARY, Scope
 from relayer.sealed.keys import AccountId
@@ -285,6 +286,7 @@ async def count_merged(
     connection: Connection, *, account: AccountId, pairs: Sequence[tuple[uuid.UUID, Row]]
 ) -> None:
     """Count for kept memories what was counted for (kept, merged) ones."""
+    await note_change(connection, account)
     await connection.execute(
         _COUNT_MERGED,
         account,

@@ -27,7 +27,7 @@ BY_ACCOUNT: Final = (
     *("accounts", "grants", "receipts", "namespaces", "namespace_keys", "request_windows"),
     *("memories", "postings", "vectors", "links", "episodes", "tombstones", "idempotency"),
     *("blobs", "blob_outbox", "webhooks", "webhook_events"),
-    *("consolidations", "consolidation_actions"),
+    *("consolidations", "consolidation_actions", "index_steps"),
 )
 BY_KEY: Final = ("key_owner", "nonces", "nonces_ahead")
 EVERYWHERE: Final = ("nonce_floor", "unlock_keys")

@@ -10,7 +10,8 @@ import uuid
 from datetime import datetime
 from typing import Final
 
-from relayer.database.accounts import lock_account, note_change
+from relayer.database.accounts import lock_account
+from relayer.database.index_steps import note_change
 from relayer.database.pool import Database
 from relayer.sealed.keys import AccountId
 

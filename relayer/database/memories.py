@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from relayer.database.accounts import note_change
+from relayer.database.index_steps import note_change, note_step, step
 from relayer.database.pool import Connection, Database, Row
 from relayer.record import IN_FORCE, State
 from relayer.sealed.keys import AccountId, PublicKey
@@ -38,8 +38,13 @@ LEFT JOIN memories m ON m.account_id = i.account_id AND m.memory_id = i.memory_i
 WHERE i.account_id = $1 AND i.mark = ANY ($2)
 """
 
+_STEP: Final = step(
+    receipt_seq="$32",
+    namespace_ids="ARRAY(SELECT DISTINCT unnest($7::int[]))",
+    seqs="$9::bigint[]",
+)
 # Everything an accepted request stores, in one statement under the account's lock.
-_WRITE: Final = """
+_WRITE: Final = f"""
 WITH stored AS (
     INSERT INTO blobs (account_id, blob_id, bytes, created_at)
     SELECT $1, blob_id, bytes, $2 FROM unnest($3::bytea[], $4::bytea[]) AS b (blob_id, bytes)
@@ -57,7 +62,7 @@ WITH stored AS (
            blob_id, size_bytes, r.word_count,
            coalesce((SELECT array_agg(p.token)
                      FROM unnest($17::uuid[], $19::bigint[]) AS p (memory_id, token)
-                     WHERE p.memory_id = r.memory_id), '{}'),
+                     WHERE p.memory_id = r.memory_id), '{{}}'),
            source, fingerprint, $23, stored_at, revision_of, superseded_at, superseded_by, pinned,
            review, stale, expires_at
     FROM unnest($6::uuid[], $7::int[], $8::int[], $9::bigint[], $10::text[], $11::text[],
@@ -106,7 +111,7 @@ WITH stored AS (
 ), receipt AS (
     INSERT INTO receipts (account_id, seq, object)
     SELECT $1, seq, object FROM unnest($30::bigint[], $31::bytea[]) AS r (seq, object)
-)
+), {_STEP}
 UPDATE accounts
 SET receipt_seq = $32, receipt_head = $33, memory_seq = memory_seq + cardinality($6::uuid[]),
     storage_bytes = storage_bytes + $39,
@@ -135,6 +140,7 @@ UPDATE memories m SET seen_count = m.seen_count + s.times, last_seen_at = $3
 FROM (SELECT memory_id, count(*)::int AS times FROM unnest($2::uuid[]) AS s (memory_id)
       GROUP BY memory_id) s
 WHERE m.account_id = $1 AND m.memory_id = s.memory_id
+RETURNING m.namespace_id, m.seq
 """
 
 # States for pollers: stored at once, found by vector later.
@@ -338,7 +344,7 @@ async def count_seen(
     Under the account's lock, which every writer takes first.
     """
     await note_change(connection, account)  # a recall shows how often
-    await connection.execute(_SEEN, account, ids, now)
+    await note_step(connection, account, await connection.fetch(_SEEN, account, ids, now))
 
 
 async def find_memories(

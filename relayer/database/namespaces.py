@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from relayer.database.accounts import lock_account, note_change
+from relayer.database.accounts import lock_account
+from relayer.database.index_steps import note_change
 from relayer.database.pool import Database, Row
 from relayer.errors import NotFound
 from relayer.sealed.keys import AccountId, Namespace

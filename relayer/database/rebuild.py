@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from relayer.database.accounts import note_change
+from relayer.database.index_steps import note_change
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId, PublicKey
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from relayer.database.accounts import note_change
+from relayer.database.index_steps import note_change
 from relayer.database.pool import Connection, Database, Row, halfvec
 from relayer.sealed.keys import AccountId, Namespace
 

@@ -2,8 +2,9 @@
 
 Not here: holding it in memory (`relayer.resident`).
 
-- A row of `memories` has another `xmin` after every change of it, and whatever is found by a memory
-  changes together with its row: so two lists of (sequence number, xmin) tell what changed.
+- What changed is told by the steps between two states of the account's index (`index_steps`).
+- Where one of these is missing, all rows tell it: a row of `memories` has another `xmin` after
+  every change, and whatever a memory is found by changes together with its row.
 - All of a reading comes from one snapshot. After a database was set back under a running relayer,
   an `xmin` may come again: restart it.
 """
@@ -15,6 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection, Row
 from relayer.sealed.keys import AccountId
 
@@ -23,14 +25,26 @@ SELECT memory_count FROM namespaces WHERE account_id = $1 AND namespace_id = $2
 """
 # Big-endian, as their types are sent: arrays of so many numbers take half as long again.
 _VERSIONS: Final = """
-SELECT n.memory_count, n.word_count, m.seqs, m.versions
-FROM namespaces n
+SELECT a.receipt_head, a.receipt_seq + a.index_changes AS number, n.memory_count, n.word_count,
+       m.seqs, m.versions
+FROM accounts a
+JOIN namespaces n ON n.account_id = $1 AND n.namespace_id = $2
 CROSS JOIN (
     SELECT string_agg(int8send(seq), ''::bytea) AS seqs,
            string_agg(xidsend(xmin), ''::bytea) AS versions
     FROM memories WHERE account_id = $1 AND namespace_id = $2
 ) m
-WHERE n.account_id = $1 AND n.namespace_id = $2
+WHERE a.account_id = $1
+"""
+# The steps since a state, each with the memories that it changed of one namespace.
+_STEPS: Final = """
+SELECT a.receipt_head, a.receipt_seq + a.index_changes AS number, n.memory_count, n.word_count,
+       s.number AS later, s.earlier, s.earlier_head,
+       CASE WHEN $2 = ANY (s.namespace_ids) THEN s.seqs ELSE '{}' END AS seqs
+FROM accounts a
+JOIN namespaces n ON n.account_id = $1 AND n.namespace_id = $2
+LEFT JOIN index_steps s ON s.account_id = $1 AND s.number > $3
+WHERE a.account_id = $1 ORDER BY s.number LIMIT $4
 """
 _MEMORIES: Final = """
 SELECT seq, xmin::text::bigint AS version, epoch, format, kind, importance, writer, source,
@@ -57,6 +71,7 @@ JOIN postings p ON p.account_id = $1 AND p.namespace_id = $2 AND p.token = t.tok
                AND p.memory_id = m.memory_id
 WHERE m.account_id = $1 AND m.namespace_id = $2 AND m.seq = ANY ($3)
 """
+STEPS_MAX: Final = 500  # so many look at fewer rows than all of a namespace that is worth holding
 _HALF_HEADER: Final = 4  # bytes in front of each vector that is sent
 
 
@@ -69,9 +84,19 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class Differing:
+    """The numbers of memories that are new, have changed or are gone by a later state."""
+
+    mark: IndexMark
+    counts: Counts
+    seqs: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
 class Versions:
     """Of a namespace's rows: ascending numbers, and the version of each."""
 
+    mark: IndexMark
     counts: Counts
     seqs: npt.NDArray[np.int64]
     versions: npt.NDArray[np.int64]
@@ -111,8 +136,25 @@ async def versions(
     seqs = np.frombuffer(row["seqs"] or b"", ">i8").astype(np.int64)
     versions = np.frombuffer(row["versions"] or b"", ">u4").astype(np.int64)
     order = np.argsort(seqs)
-    counts = Counts(row["memory_count"], row["word_count"])
-    return Versions(counts, seqs[order], versions[order])
+    return Versions(*_state(row), seqs[order], versions[order])
+
+
+async def differing(
+    connection: Connection, account: AccountId, namespace_id: int, since: IndexMark
+) -> Differing | None:
+    """What of a namespace differs from an earlier state; None when not every step is known."""
+    rows = await connection.fetch(_STEPS, account, namespace_id, since.number, STEPS_MAX)
+    if not rows:
+        return None
+    mark, counts = _state(rows[0])
+    steps = [row for row in rows if row["later"] is not None]
+    begun = [*(row["earlier"] for row in steps), mark.number]
+    ended = [since.number, *(row["later"] for row in steps)]
+    head = steps[0]["earlier_head"] if steps else mark.head
+    if begun != ended or head != since.head:
+        return None
+    seqs = sorted({seq for row in steps for seq in row["seqs"]})
+    return Differing(mark, counts, np.array(seqs, np.int64))
 
 
 async def page(
@@ -132,6 +174,11 @@ async def page(
         frequencies=np.array(postings["frequencies"] or (), np.int16),
         lengths=np.array(postings["lengths"] or (), np.int16),
     )
+
+
+def _state(row: Row) -> tuple[IndexMark, Counts]:
+    mark = IndexMark(row["receipt_head"], row["number"])
+    return mark, Counts(row["memory_count"], row["word_count"])
 
 
 def _unpacked(row: Row) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:

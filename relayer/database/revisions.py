@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from relayer.database.index_steps import note_change
 from relayer.database.memories import MEMORY_COLUMNS, Mark, NewMemory
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId
@@ -222,11 +223,13 @@ async def set_life(
     expires_at: datetime | None,
 ) -> None:
     """Give a memory and its earlier revisions that expiry."""
+    await note_change(connection, account)
     await connection.execute(_SET_LIFE, account, memory_id, expires_at)
 
 
 async def share_life(connection: Connection, *, account: AccountId, memory_id: uuid.UUID) -> None:
     """Give a memory's earlier revisions its expiry, if it is there."""
+    await note_change(connection, account)
     await connection.execute(_SHARE_LIFE, account, memory_id)
 
 
@@ -243,6 +246,7 @@ async def step_back(
 ) -> None:
     """Make the current revision an earlier one, under the account's lock; the memory has none
     then, and `seq` is the account's newest."""
+    await note_change(connection, account)
     await connection.execute(_ARCHIVE, account, memory_id, archive_id, seq, superseded_at)
     await connection.execute(_MOVE_POSTINGS, account, memory_id, archive_id)
     await connection.execute(_COPY_VECTORS, account, memory_id, archive_id)

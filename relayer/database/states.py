@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from relayer.database.index_steps import note_change, step
 from relayer.database.pool import Connection, Database, Row
 from relayer.record import State
 from relayer.sealed.keys import AccountId
@@ -27,15 +28,20 @@ WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND m.revision_of IS NULL
 ORDER BY m.memory_id FOR UPDATE OF m
 """
 
+_STEP: Final = step(
+    receipt_seq="$13",
+    namespace_ids="ARRAY(SELECT DISTINCT namespace_id FROM earlier)",
+    seqs="ARRAY(SELECT seq FROM earlier)",
+)
 # Put states, the objects that prove them and their receipts in place. What is pinned lives as long
 # as it was given, whatever its namespace says; the object before has had its time.
-_SET_STATES: Final = """
+_SET_STATES: Final = f"""
 WITH changed AS (
     SELECT * FROM unnest($2::uuid[], $3::bool[], $4::text[], $5::bool[], $6::timestamptz[],
                          $7::uuid[], $8::bytea[])
         AS s (memory_id, pinned, review, stale, superseded_at, superseded_by, object_id)
 ), earlier AS (
-    SELECT m.namespace_id, m.state_blob FROM memories m
+    SELECT m.namespace_id, m.seq, m.state_blob FROM memories m
     WHERE m.account_id = $1 AND m.memory_id = ANY ($2)
 ), memory AS (
     UPDATE memories m
@@ -65,7 +71,7 @@ WITH changed AS (
     UPDATE namespaces n SET updated_at = $10
     FROM (SELECT DISTINCT namespace_id FROM earlier) t
     WHERE n.account_id = $1 AND n.namespace_id = t.namespace_id
-)
+), {_STEP}
 UPDATE accounts SET receipt_seq = $13, receipt_head = $14 WHERE account_id = $1
 """
 
@@ -181,6 +187,7 @@ async def part(
     connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> None:
     """Take back for links and counts that these were merged into others."""
+    await note_change(connection, account)
     await connection.execute(_PART, account, memory_ids)
 
 

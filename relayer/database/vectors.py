@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relayer.database import webhooks as webhook_rows
-from relayer.database.accounts import note_change
+from relayer.database.index_steps import note_change, note_step
 from relayer.database.memories import NewMemory
 from relayer.database.pool import Connection, Database, Row, halfvec
 from relayer.sealed.keys import AccountId
@@ -96,7 +96,8 @@ WHERE account_id = $1 AND format = 'sealed' AND seq > $2 AND seq <= $3 AND embed
 # Lock the rows that still live, are still due and say what was looked at: an erased one must not
 # get a vector, and an edited one not that of its text of before.
 _LOCK: Final = f"""
-SELECT m.memory_id, m.index_version, m.embedding_version FROM memories m
+SELECT m.memory_id, m.namespace_id, m.seq, m.index_version, m.embedding_version
+FROM memories m
 WHERE m.account_id = $1 AND {_IS_DUE}
   AND (m.memory_id, m.blob_id) IN (SELECT * FROM unnest($4::uuid[], $5::bytea[]))
 ORDER BY m.memory_id FOR UPDATE
@@ -305,6 +306,7 @@ async def store(database: Database, *, account: AccountId, indexed: Indexed) -> 
             )
         if missing := [r["memory_id"] for r in locked if r["memory_id"] in indexed.missing]:
             await connection.execute(_MARK_MISSING, account, at.index, at.embedding, missing)
+        await note_step(connection, account, [(r["namespace_id"], r["seq"]) for r in locked])
     return any(r["memory_id"] not in indexed.missing for r in locked)
 
 

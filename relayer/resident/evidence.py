@@ -239,6 +239,7 @@ def _words(places: Sequence[_Place], count: int, query_words: int) -> _Words:
             df = min(float(sum(len(postings) for _, postings in found)), documents)
             idf = math.log(1 + (documents - df + 0.5) / (df + 0.5))
             idfs[ordinal] = max(idf, idfs.get(ordinal, 0.0))
+            its = []  # a memory has a term once, whichever part of the postings has it
             for begins, postings in found:
                 tf = postings["frequency"].astype(np.float64)
                 length = postings["length"] / mean
@@ -246,7 +247,8 @@ def _words(places: Sequence[_Place], count: int, query_words: int) -> _Words:
                 value /= tf + BM25_K1 * (1 - BM25_B + BM25_B * length)
                 at = postings["at"].astype(np.int64) + begins
                 scratch[at] = np.maximum(scratch[at], value)
-                touched.append(at)
+                its.append(at)
+            touched.append(_joined(its))
         at = touched[0] if len(touched) == 1 else np.unique(np.concatenate(touched))
         matched.append((ordinal, at, scratch[at]))
         bm25[at] += scratch[at]

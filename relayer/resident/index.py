@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from relayer.access import Access, IndexMark
+from relayer.access import Access
 from relayer.blobs import verified
 from relayer.database import resident as rows
+from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection, Database, Row
 from relayer.database.recall import rows_of
 from relayer.errors import Unavailable
@@ -48,9 +49,11 @@ BYTES_A_MEMORY: Final = 1_000  # at least: what is surely too large is not read
 
 @dataclass
 class _Held:
-    """A namespace, and the marks of requests that it was new enough for."""
+    """A namespace, the mark of the state it was read in, and those of requests it is new enough
+    for."""
 
     resident: Resident
+    mark: IndexMark
     marks: deque[IndexMark]
     catching_up: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -154,20 +157,19 @@ class ResidentIndex:
 
     async def _catch_up(self, place: Place, held: _Held, mark: IndexMark) -> bool:
         async with self._database.snapshot() as connection:
-            now = await rows.versions(connection, *place)
-            touched = None if now is None else held.resident.differing(now)
-            if now is None or touched is None or len(touched) > CATCH_UP_MAX:
+            now = await _differing(connection, place, held)
+            if now is None or len(now.seqs) > CATCH_UP_MAX:
                 self._read_soon(place, mark)
                 return False
-            pages = await _pages(connection, place, touched)
-        resident = await _updated(held.resident, now.counts, touched, pages)
+            pages = await _pages(connection, place, now.seqs)
+        resident = await _updated(held.resident, now, pages)
         if resident.size_bytes > self._bytes_max:
             self._refuse(place)
             return False
         if self._held.get(place) is held:
             self._bytes += resident.size_bytes - held.resident.size_bytes
-        held.resident = resident
-        held.marks.append(mark)
+        held.resident, held.mark = resident, now.mark
+        held.marks.extend(dict.fromkeys((mark, now.mark)))
         self._make_room()
         return True
 
@@ -181,23 +183,24 @@ class ResidentIndex:
     async def _read(self, place: Place, mark: IndexMark) -> None:
         """Hold a namespace as it is now, if there is room for it."""
         try:
-            resident = await self._whole(place)
+            whole = await self._whole(place)
         except Unavailable:
             return
         except Exception as error:  # recalls go on without it; nothing of it may be said
             extra = {"event": "resident.failed", "exception": describe(error)}
             log.error("a namespace was not read into memory", extra=extra)
-            resident = None
-        if resident is None or resident.size_bytes > self._bytes_max:
+            whole = None
+        if whole is None or whole.resident.size_bytes > self._bytes_max:
             self._refuse(place)
             return
         self._let_go(place)
-        self._held[place] = _Held(resident, deque([mark], maxlen=MARKS_MAX))
-        self._bytes += resident.size_bytes
+        whole.marks.append(mark)
+        self._held[place] = whole
+        self._bytes += whole.resident.size_bytes
         self._asked.pop(place, None)
         self._make_room()
 
-    async def _whole(self, place: Place) -> Resident | None:
+    async def _whole(self, place: Place) -> _Held | None:
         """The namespace; None where there surely is no room for it."""
         held = self._held.get(place)
         before = empty(place[1]) if held is None else held.resident
@@ -205,12 +208,13 @@ class ResidentIndex:
             memories = await rows.count(connection, *place)
             if memories is None or memories * BYTES_A_MEMORY > self._bytes_max:
                 return None
-            now = await rows.versions(connection, *place)
-            if now is None or len(now.seqs) * BYTES_A_MEMORY > self._bytes_max:
+            there = await rows.versions(connection, *place)
+            if there is None or len(there.seqs) * BYTES_A_MEMORY > self._bytes_max:
                 return None
-            touched = before.differing(now)
-            pages = await _pages(connection, place, touched)
-        return await _updated(before, now.counts, touched, pages)
+            now = before.differing(there)
+            pages = await _pages(connection, place, now.seqs)
+        resident = await _updated(before, now, pages)
+        return _Held(resident, now.mark, deque([now.mark], maxlen=MARKS_MAX))
 
     def _refuse(self, place: Place) -> None:
         """Let go of a namespace that has no room, and do not look at it for a while."""
@@ -237,10 +241,16 @@ async def _pages(connection: Connection, place: Place, seqs: Ints) -> list[rows.
     return [await rows.page(connection, *place, seqs[at : at + PAGE].tolist()) for at in cuts]
 
 
-async def _updated(
-    before: Resident, counts: rows.Counts, touched: Ints, pages: Sequence[rows.Page]
-) -> Resident:
+async def _differing(connection: Connection, place: Place, held: _Held) -> rows.Differing | None:
+    """What has changed since it was read: by the steps from then on, or by all rows."""
+    if (now := await rows.differing(connection, *place, held.mark)) is not None:
+        return now
+    there = await rows.versions(connection, *place)
+    return None if there is None else held.resident.differing(there)
+
+
+async def _updated(before: Resident, now: rows.Differing, pages: Sequence[rows.Page]) -> Resident:
     """What is held now; a thread copies what is large, because others are waiting."""
-    if len(before.memories) + len(touched) > COPIED_AT_ONCE_MAX:
-        return await asyncio.to_thread(updated, before, counts, touched, pages)
-    return updated(before, counts, touched, pages)
+    if len(before.memories) + len(now.seqs) > COPIED_AT_ONCE_MAX:
+        return await asyncio.to_thread(updated, before, now, pages)
+    return updated(before, now, pages)

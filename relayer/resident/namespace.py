@@ -7,7 +7,7 @@ Not here: reading it (`database.resident`), when (`index.py`), searching it (`ev
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, get_args
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from relayer.database.memories import SEALED
 from relayer.database.pool import Row
-from relayer.database.resident import Counts, Page, Versions
+from relayer.database.resident import Differing, Page, Versions
 from relayer.record import Importance, Kind
 from relayer.resident.passages import NO_PASSAGES, Floats, Passages
 from relayer.resident.postings import NO_POSTINGS, POSTING, Postings
@@ -106,13 +106,13 @@ class Resident:
         at, here = _positions(wanted, self.memories.seq)
         return dict(zip(wanted[here].tolist(), self.memories.version[at].tolist(), strict=True))
 
-    def differing(self, now: Versions) -> Ints:
-        """The numbers of memories that are new, have changed or are gone."""
+    def differing(self, now: Versions) -> Differing:
+        """What is otherwise by now."""
         here = self.memories
         at, known = _positions(now.seqs, here.seq)
         known[known] = now.versions[known] == here.version[at]
         gone = here.seq[~np.isin(here.seq, now.seqs, assume_unique=True)]
-        return np.concatenate([now.seqs[~known], gone])
+        return Differing(now.mark, now.counts, np.concatenate([now.seqs[~known], gone]))
 
 
 def empty(namespace_id: int) -> Resident:
@@ -127,11 +127,14 @@ def empty(namespace_id: int) -> Resident:
     )
 
 
-def updated(before: Resident, counts: Counts, touched: Ints, pages: Sequence[Page]) -> Resident:
-    """The namespace with these memories as the pages have them; those that none has are gone."""
+def updated(before: Resident, now: Differing, pages: Sequence[Page]) -> Resident:
+    """The namespace with what differs as the pages have it; memories that none has are gone."""
+    counts = now.counts
+    if not len(now.seqs):
+        return replace(before, documents=counts.memory_count, words=counts.word_count)
     old = before.memories
     kept = np.ones(len(old), bool)
-    kept[_positions(touched, old.seq)[0]] = False
+    kept[_positions(now.seqs, old.seq)[0]] = False
     stay = old if kept.all() else old.at(kept)
     memories = joined([stay, *(_columns(page.memories) for page in pages)])
     if not (np.diff(memories.seq) > 0).all():  # else only newer ones have come

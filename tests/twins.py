@@ -1,0 +1,193 @@
+"""Two relayers on one database: one answers from memory, the other by statements alone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+
+from relayer.database import resident as rows
+from relayer.opening import Caller
+from relayer.provision import NewKey
+from relayer.recall import Query, Recalled
+from relayer.resident import index as resident_index
+from relayer.resident.index import ResidentIndex
+from relayer.resident.namespace import Resident
+from relayer.sealed.keys import Namespace
+from tests.conftest import BenchMaker
+from tests.services import OTHER, TEAM, Bench
+
+PLENTY: Final = 2**30
+TALK: Final = [
+    "Anna Kowalski prefers tea without sugar.",
+    "Anna moved to the Hamburg office in March.",
+    "The deploy pipeline broke on 14 March 2031.",
+    "Ben sells cups in Rotterdam.",
+    "Ticket MW-4711 waits for Ben.",
+    "The red door leads to the cellar.",
+    "Tea is served at four in the cellar.",
+    "Grandfather restarts the database every Sunday.",
+    "The database lives in Hamburg.",
+    "Ben prefers coffee. " + "He tells of the harbour and of ships that never came. " * 30,
+]
+QUERIES: Final = [
+    {"text": "What does Anna drink?"},
+    {"text": "Hamburg database tea cellar Ben", "limit": 3},
+    {"text": "MW-4711", "mode": "keyword"},
+    {"text": "hot beverages", "mode": "vector"},
+    {"text": "Who is in Rotterdam?", "goal": "Buy cups for the office."},
+    {"text": "tea", "namespaces": [TEAM, OTHER]},
+    {"text": "tea", "namespaces": [OTHER, TEAM], "kinds": ["semantic"]},
+    {"text": "What about the door?", "tags": ["house"]},
+    {"text": "Who was late in March 2031?", "source": "chat"},
+    {"text": "tea in the cellar", "metadata": {"room": "cellar"}},
+    {"text": "nothing of all this, zzyzx"},
+]
+
+
+@dataclass
+class Twins:
+    """Two relayers on one database: one answers from memory, the other by statements alone."""
+
+    held: Bench
+    plain: Bench
+    founder: NewKey
+
+    async def caller(self, bench: Bench) -> Caller:
+        """What a request of now is."""
+        caller = await self.held.caller(self.founder)
+        key = self.founder
+        access = await bench.storage.accounts.access(key.account, key.identity.public_key)
+        assert access is not None
+        return Caller(access, caller.keys)
+
+    async def recall(self, bench: Bench, **query: Any) -> Recalled:
+        asked = Query(**{"namespaces": [TEAM], **query})
+        return await bench.services.recaller.recall(await self.caller(bench), asked)
+
+    async def residents(self, *namespaces: Namespace) -> list[Resident] | None:
+        """What a request of now would find in memory."""
+        caller = await self.caller(self.held)
+        entries = [
+            await self.held.storage.namespaces.find(self.founder.account, n) for n in namespaces
+        ]
+        numbers = [entry.namespace_id for entry in entries if entry is not None]
+        return await self.held.services.resident.find(caller.access, numbers)
+
+    async def hold(self, *namespaces: Namespace) -> None:
+        """Wait until these are answered from memory."""
+        async with asyncio.timeout(60):
+            while await self.residents(*namespaces) is None:
+                await asyncio.sleep(0.01)
+
+    async def check_alike(self) -> None:
+        """Return when both answer every query alike, and the one does it from memory."""
+        await self.hold(TEAM, OTHER)
+        for query in QUERIES:
+            ours = await self.recall(self.held, **query)
+            theirs = await self.recall(self.plain, **query)
+            assert [_exactly(f) for f in ours.found] == [_exactly(f) for f in theirs.found], query
+            assert [f.memory for f in ours.found] == [f.memory for f in theirs.found], query
+            for one, other in zip(ours.found, theirs.found, strict=True):
+                assert _about(one) == pytest.approx(_about(other), abs=1e-5), query
+            assert (ours.dropped, ours.degraded) == (theirs.dropped, theirs.degraded)
+
+
+def _exactly(found: Any) -> tuple[Any, ...]:
+    return found.memory.text, found.hit.seq, tuple(sorted(found.hit.matched))
+
+
+def _about(found: Any) -> list[float]:
+    hit = found.hit
+    named = (hit.score, hit.relevance, hit.meaning, hit.words, hit.neighbours, hit.period)
+    return [*named, hit.distance, 9.0 if hit.cosine is None else hit.cosine]
+
+
+@pytest_asyncio.fixture
+async def twins(make_bench: BenchMaker, embedder: Any) -> AsyncIterator[Twins]:
+    held = make_bench(embedder=embedder, index_memory_bytes=PLENTY)
+    plain = make_bench(
+        embedder=embedder,
+        index_memory_bytes=0,
+        identity=held.storage.identity,
+        clock=held.clock,
+    )
+    twins = Twins(held, plain, await held.account())
+    caller = await held.caller(twins.founder)
+    items = await held.remember(caller, *TALK[:6])
+    items += await held.remember(caller, TALK[6], kind="semantic", tags=("house",))
+    items += await held.remember(
+        caller, TALK[7], source="chat", metadata={"room": "cellar"}, namespace=OTHER
+    )
+    items += await held.remember(caller, *TALK[8:], namespace=OTHER)
+    await held.embed(caller, items)
+    yield twins
+    await held.services.resident.close()
+
+
+async def held_now(twins: Twins) -> Resident:
+    """The namespace as it is held now."""
+    await twins.hold(TEAM)
+    found = await twins.residents(TEAM)
+    assert found is not None
+    return found[0]
+
+
+async def read_anew(twins: Twins) -> Resident:
+    """The namespace as somebody reads it who has held nothing before."""
+    index = index_of(twins.held, PLENTY)
+    await held_by(twins, index, TEAM)
+    access, number = (await twins.caller(twins.held)).access, await number_of(twins, TEAM)
+    found = await index.find(access, [number])
+    assert found is not None
+    await index.close()
+    return found[0]
+
+
+def content_of(resident: Resident) -> list[Any]:
+    """All that a namespace holds, in an order of its own."""
+    vectors = {
+        scope: sorted(zip(its.at.tolist(), its.units.T.tolist(), strict=True))
+        for scope, its in resident.passages.items()
+    }
+    postings = sorted(
+        pair
+        for part in resident.postings
+        for pair in zip(part.tokens.tolist(), part.entries.tolist(), strict=True)
+    )
+    columns = [column.tolist() for column in resident.memories.columns]
+    return [resident.documents, resident.words, columns, vectors, postings]
+
+
+def calls_of(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
+    """Calls of a statement from now on."""
+    call, calls = getattr(rows, name), []
+
+    async def counted(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return await call(*arguments)
+
+    monkeypatch.setattr(rows, name, counted)
+    return calls
+
+
+def index_of(bench: Bench, bytes_max: int) -> ResidentIndex:
+    """One that has room for so much of namespaces, and some more for rows."""
+    share = resident_index.ROWS_SHARE
+    whole = -(-bytes_max * share // (share - 1))
+    return ResidentIndex(database=bench.storage.database, bytes_max=whole)
+
+
+async def number_of(twins: Twins, namespace: Namespace) -> int:
+    entry = await twins.held.storage.namespaces.find(twins.founder.account, namespace)
+    assert entry is not None
+    return entry.namespace_id
+
+
+async def held_by(twins: Twins, index: ResidentIndex, namespace: Namespace) -> None:
+    access, number = (await twins.caller(twins.held)).access, await number_of(twins, namespace)
+    async with asyncio.timeout(60):
+        while await index.find(access, [number]) is None:
+            await asyncio.gather(*index.reading)
