@@ -236,19 +236,14 @@ def _words(places: Sequence[_Place], count: int, query_words: int) -> _Words:
     for ordinal, terms in _by_ordinal(places):
         touched = []
         for weight, found in terms:
-            df = min(float(sum(len(postings) for _, postings in found)), documents)
+            at, tf, length = _entries(found)
+            df = min(float(len(at)), documents)
             idf = math.log(1 + (documents - df + 0.5) / (df + 0.5))
             idfs[ordinal] = max(idf, idfs.get(ordinal, 0.0))
-            its = []  # a memory has a term once, whichever part of the postings has it
-            for begins, postings in found:
-                tf = postings["frequency"].astype(np.float64)
-                length = postings["length"] / mean
-                value = weight * idf * tf * (BM25_K1 + 1)
-                value /= tf + BM25_K1 * (1 - BM25_B + BM25_B * length)
-                at = postings["at"].astype(np.int64) + begins
-                scratch[at] = np.maximum(scratch[at], value)
-                its.append(at)
-            touched.append(_joined(its))
+            value = weight * idf * tf * (BM25_K1 + 1)
+            value /= tf + BM25_K1 * (1 - BM25_B + BM25_B * (length / mean))
+            scratch[at] = np.maximum(scratch[at], value)
+            touched.append(at)
         at = touched[0] if len(touched) == 1 else np.unique(np.concatenate(touched))
         matched.append((ordinal, at, scratch[at]))
         bm25[at] += scratch[at]
@@ -258,6 +253,13 @@ def _words(places: Sequence[_Place], count: int, query_words: int) -> _Words:
 
 
 _Found = list[tuple[int, npt.NDArray[np.void]]]  # where memories begin, postings of a term
+
+
+def _entries(found: _Found) -> tuple[Ints, Floats, npt.NDArray[np.int16]]:
+    """Of a term: positions of memories, each once, how often they have it, how long they are."""
+    at = [postings["at"].astype(np.int64) + begins for begins, postings in found]
+    tf = [postings["frequency"].astype(np.float64) for _, postings in found]
+    return _joined(at), _joined(tf), _joined([postings["length"] for _, postings in found])
 
 
 def _by_ordinal(places: Sequence[_Place]) -> list[tuple[int, list[tuple[float, _Found]]]]:

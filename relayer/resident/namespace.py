@@ -26,6 +26,7 @@ Bools = npt.NDArray[np.bool_]
 IMPORTANCES: Final = get_args(Importance)
 KINDS: Final = get_args(Kind)
 RECENT_MAX: Final = 4_096  # postings that are kept beside those in order
+ORDERED_MAX: Final = 65_536  # postings that are put in order anew with each change
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ def _merged_postings(
 ) -> tuple[Postings, Postings]:
     most, recent = (part.remaining(kept, moved) for part in before.postings)
     recent = recent.joined_by(_new_postings(pages, seqs))
-    if len(recent) > RECENT_MAX:
+    if len(recent) > RECENT_MAX or len(most) <= ORDERED_MAX:
         return most.joined_by(recent), NO_POSTINGS
     return most, recent
 
