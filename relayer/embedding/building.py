@@ -53,9 +53,10 @@ def for_storing(embedder: Embedder | None) -> Embedder | None:
 
 
 def _builtin_embedder(settings: Settings) -> Embedder:
-    from relayer.embedding.builtin import BuiltinEmbedder  # noqa: PLC0415  # brings onnxruntime
+    from relayer.embedding import builtin  # noqa: PLC0415  # brings onnxruntime
 
-    return CoalescingEmbedder(inner=BuiltinEmbedder(folder=model_folder(settings)))
+    embedder = builtin.BuiltinEmbedder(folder=model_folder(settings))
+    return CoalescingEmbedder(inner=embedder, flights_max=builtin.THREADS)
 
 
 def _endpoint_embedder(settings: Settings, name: str, dim: int) -> Embedder:

@@ -23,11 +23,12 @@ _OVERLAP_TOKENS: Final = 16
 # Larger runs are no faster per token, and a query waits for the run that is under way.
 _TOKENS_PER_RUN_MAX: Final = 128
 _CHARS_PER_TOKEN_MAX: Final = 128  # beyond it a text is cut before it is tokenised
+THREADS: Final = 2
 _CHARS_AT_ONCE_MAX: Final = 1_000  # cutting so few takes less time than giving them to a thread
 
 
 class BuiltinEmbedder:
-    """all-MiniLM-L6-v2 in this process; runs in a worker thread, from files and without network.
+    """all-MiniLM-L6-v2 in this process; runs in worker threads, from files and without network.
 
     Each run of a call is queued by itself, and short ones come first: a query waits for one run.
     """
@@ -35,8 +36,8 @@ class BuiltinEmbedder:
     model_id = model.MODEL_ID
     dim = model.DIM
 
-    def __init__(self, *, folder: Path, threads: int = 2) -> None:
-        """Load the model.
+    def __init__(self, *, folder: Path, threads: int = THREADS) -> None:
+        """Load the model, for so many runs at a time.
 
         Raises:
             Unavailable: `embedder.model_missing`, `relayer model fetch` has to be run first.
@@ -53,13 +54,14 @@ class BuiltinEmbedder:
         self.version = f"{self.model_id} {self._splitter.name}"
         self._session = InferenceSession(
             str(folder / model.GRAPH_FILE),
-            _session_options(threads),
+            _session_options(),
             providers=["CPUExecutionProvider"],
         )
-        self._runs = Runs()
+        self._threads = threads
+        self._runs = Runs(threads)
 
     def close(self) -> None:
-        """Wait for the run under way and end the worker thread."""
+        """Wait for the runs under way and end the worker threads."""
         self._runs.close()
 
     async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Vectors:
@@ -70,10 +72,12 @@ class BuiltinEmbedder:
         else:
             # In another thread than the runs, so that a call waits for the run under way once only.
             rows = await asyncio.to_thread(self._token_ids, texts)
-        for run in _runs(rows):
-            part = [rows[at] for at in run]
-            with embedding(len(part)):
-                vectors[run] = await self._runs.run(sum(map(len, part)), self._run, part)
+        runs = _runs(rows)
+        if len(texts) == 1:
+            await self._fill(vectors, rows, runs)
+        else:
+            lanes = (self._fill(vectors, rows, runs) for _ in range(self._threads))
+            await asyncio.gather(*lanes)
         return vectors
 
     def split(self, text: str) -> list[str]:
@@ -87,6 +91,15 @@ class BuiltinEmbedder:
     def known(self, text: str) -> float:
         """Return the share of the word pieces of `text` that the model knows, 0–1."""
         return self._splitter.known(text)
+
+    async def _fill(
+        self, vectors: Vectors, rows: Sequence[list[int]], runs: Iterator[list[int]]
+    ) -> None:
+        """Put the vectors of one run after the other in their places, as long as there are any."""
+        for run in runs:
+            part = [rows[at] for at in run]
+            with embedding(len(part)):
+                vectors[run] = await self._runs.run(sum(map(len, part)), self._run, part)
 
     def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         first, last = self._special
@@ -111,13 +124,13 @@ class BuiltinEmbedder:
         return np.asarray(vectors, np.float32)
 
 
-def _session_options(threads: int) -> SessionOptions:
+def _session_options() -> SessionOptions:
+    """One thread a run: a second one would take a fifth off a run, and two runs beside one another
+    are done half as soon again as one after the other by two threads (DECISIONS.md)."""
     options = SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 3  # errors
-    # Threads that spin for work take the processor from the event loop and from PostgreSQL.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
 
 

@@ -1,9 +1,9 @@
-"""Runs of a model, one at a time, short ones first.
+"""Runs of a model, a few at a time, short ones first.
 
 Not here: the model, and how texts become runs (`embedders.py`).
 
 - A question is a short run and somebody waits for it; a batch of memories is many long ones. So a
-  question waits for the run under way and never for a batch.
+  question waits for a run under way and never for a batch.
 """
 
 import asyncio
@@ -18,36 +18,35 @@ T = TypeVar("T")
 
 
 class Runs:
-    """A worker thread, and who waits for it."""
+    """Worker threads, and who waits for one."""
 
-    def __init__(self) -> None:
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embed")
+    def __init__(self, threads: int = 1) -> None:
+        self._workers = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="embed")
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []  # a heap
         self._number = count()
-        self._busy = False
+        self._free = threads
 
     def close(self) -> None:
-        """Wait for the run under way and end the thread."""
-        self._worker.shutdown(cancel_futures=True)
+        """Wait for the runs under way and end the threads."""
+        self._workers.shutdown(cancel_futures=True)
 
     async def run(self, cost: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of `work`, done in the thread after all that cost less or came before."""
+        """The result of `work`, done in a thread after all that cost less or came before."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
         heapq.heappush(self._waiting, (cost, next(self._number), turn))
-        if not self._busy:
-            self._begin_next()
+        self._begin()
         try:
             await turn
-            return await loop.run_in_executor(self._worker, lambda: work(*args, **kwargs))
+            return await loop.run_in_executor(self._workers, lambda: work(*args, **kwargs))
         finally:
             if turn.done() and not turn.cancelled():
-                self._begin_next()
+                self._free += 1
+                self._begin()
 
-    def _begin_next(self) -> None:
-        self._busy = False
-        while self._waiting and not self._busy:
+    def _begin(self) -> None:
+        while self._waiting and self._free:
             _, _, turn = heapq.heappop(self._waiting)
             if not turn.done():  # its caller was cancelled
                 turn.set_result(None)
-                self._busy = True
+                self._free -= 1
