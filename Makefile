@@ -7,7 +7,7 @@ INSTALL := $(PIP) install --quiet --root-user-action ignore --no-warn-script-loc
 REQUIREMENTS := deploy/requirements
 WORKERS ?= 3
 
-.PHONY: help setup demo serve test test-hermes test-openclaw test-memwal-ts test-pgbouncer test-deploy torture fuzz bench bench-others check format vectors capabilities requirements clean
+.PHONY: help setup demo serve test test-hermes test-openclaw test-memwal-ts test-pgbouncer test-deploy torture fuzz bench bench-others format vectors capabilities requirements clean
 
 help:
 	@echo "make demo    remember, recall and a proof of isolation, in a temporary folder"

@@ -1,4 +1,4 @@
-"""What an owner brings from another relayer, in order: account, grants, namespaces, erasures, rows.
+"""What an owner brings from another relayer, in order: grants, account, namespaces, erasures, rows.
 
 Not here: reading it there (`leaving.py`), judging and writing rows (`arrival.py`), SQL
 (`database.arriving`). Source: SPEC §17.2.

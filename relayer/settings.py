@@ -28,12 +28,16 @@ def setting(default: Any, text: str, *, unit: str = "", low: float | None = None
 class Settings:
     """What an operator may choose; see `variable` for the names in the environment."""
 
-    data_dir: Path = setting(Path("data"), "folder of the embedded database, keys and model")
+    data_dir: Path = setting(Path("data"), "folder of the embedded database and the relayer's key")
     host: str = setting("127.0.0.1", "address to listen on")
     port: int = setting(8000, "port to listen on; 0 picks a free one", low=0)
     workers: int = setting(1, "serving processes; SIGHUP replaces several one by one", low=1)
     public_url: str = setting("", "URL clients reach this relayer by; its path is not signed")
-    trusted_proxies: str = setting("", "comma-separated addresses whose X-Forwarded-* count")
+    trusted_proxies: str = setting(
+        "",
+        "comma-separated addresses, no networks, whose X-Forwarded-Proto and -Host count where no"
+        " public URL is set",
+    )
     database_url: str = setting("", "PostgreSQL to use instead of the embedded one")
     database_direct_url: str = setting(
         "", "the same database past a pooler; set: RELAYER_DATABASE_URL is one of transactions"
@@ -55,11 +59,15 @@ class Settings:
         "loopback", "where the endpoint may be without TLS"
     )
     registration: Literal["auto", "open", "token", "closed"] = setting(
-        "auto", "who may create accounts over HTTP; auto: open on loopback only, else token"
+        "auto",
+        "who may create accounts over HTTP; auto: this machine alone, where host and public URL (if"
+        " any) are loopback, else token",
     )
     registration_token: str = setting("", "the token that registration asks for")
     metrics_token: str = setting(
-        "", "the token that /metrics asks for; empty: it answers this machine alone"
+        "",
+        "the token that /metrics asks for; empty: it answers this machine alone, where host and"
+        " public URL (if any) are loopback, else nobody",
     )
     rate_limit: Literal["on", "off"] = setting("on", "request limits; off is for benchmarks")
     requests_per_minute: int = setting(
@@ -70,7 +78,7 @@ class Settings:
     )
     requests_per_hour: int = setting(300000, "weighted requests of an account", unit="1/h", low=1)
     storage_bytes_max: int = setting(
-        10 * 2**30, "sealed bytes an account may store", unit="bytes", low=0
+        10 * 2**30, "sealed bytes an account may store; 0: no bound", unit="bytes", low=0
     )
     embedder: Literal["auto", "builtin", "openai", "none"] = setting(
         "auto", "who embeds; auto: openai when an embedding model is named, else builtin"
@@ -84,11 +92,11 @@ class Settings:
     embedding_timeout_s: float = setting(10.0, "deadline of one embedding call", unit="s", low=0.1)
     index_memory_bytes: int = setting(
         128 * 2**20,
-        "indexes of often asked namespaces kept in memory by one process",
+        "indexes of often asked namespaces kept in memory by one process; 0: none",
         unit="bytes",
         low=0,
     )
-    embedding_cache_entries: int = setting(20000, "texts kept embedded in memory", low=0)
+    embedding_cache_entries: int = setting(20000, "vectors of queries kept in memory", low=0)
     llm_model: str = setting("", "chat model for extraction and answers; empty: none")
     llm_timeout_s: float = setting(20.0, "deadline of one model call", unit="s", low=0.1)
     request_timeout_s: float = setting(25.0, "deadline of one request", unit="s", low=1)

@@ -1,4 +1,4 @@
-"""A small strict OpenAI-compatible server on loopback: the one stand-in of the test-suite.
+"""A small strict OpenAI-compatible server on loopback: the stand-in for paid models.
 
 It answers `/v1/chat/completions`, streamed if so asked, and `/v1/embeddings` deterministically,
 refuses what the real API refuses, plays scripted faults, and keeps every request for assertions.

@@ -1,10 +1,12 @@
 """What an account's setting `redact` decides: what is sealed, embedded and shown to a model."""
 
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
 
+from relayer.app import build_app
 from relayer.conversations import Conversation
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder
@@ -14,6 +16,8 @@ from relayer.preferences import AccountSettings
 from relayer.provision import NewKey
 from relayer.recall import Query
 from relayer.record import Draft
+from relayer.settings import Settings
+from relayer.storage import Storage
 from tests.conftest import BenchMaker
 from tests.openai_server import (
     API_KEY,
@@ -23,6 +27,7 @@ from tests.openai_server import (
     openai_server,
 )
 from tests.services import TEAM, Bench
+from tests.signing import client_of, signer_of
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
 SAID = f"FACT: The deployment uses the token {TOKEN} for now."
@@ -149,3 +154,24 @@ async def test_a_turn_that_was_kept_is_not_shown_to_a_model_later(
     await watched.services.analysis.again(caller, kept.kept)
     assert was_sent(server, MARKED)
     assert not was_sent(server, TOKEN)
+
+
+@pytest.mark.parametrize("redacts", [True, False])
+async def test_a_text_whose_vector_is_asked_for_is_redacted_likewise(
+    storage: Storage, settings: Settings, managed: NewKey, server: OpenAIServer, redacts: bool
+) -> None:
+    """Who seals by themselves has texts and queries embedded by MemWal's own route."""
+    settings = replace(
+        settings,
+        embedding_model=EMBEDDING_MODEL,
+        embedding_dim=server.embedding_dim,
+        openai_base_url=server.base_url,
+        openai_api_key=API_KEY,
+    )
+    async with client_of(build_app(storage, settings), signer_of(managed)) as client:
+        chosen = {"redact": redacts, "relayer": storage.identity.public_key.hex()}
+        assert (await client.patch("/v1/settings", json=chosen)).status_code == 200
+        answer = await client.post("/api/embed", json={"text": f"It is {TOKEN}."})
+    assert len(answer.json()["vector"]) == server.embedding_dim
+    assert was_sent(server, TOKEN) is not redacts
+    assert was_sent(server, "It is [redacted:github-token].") is redacts

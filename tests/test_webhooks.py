@@ -83,6 +83,7 @@ class TestWhere:
             "https://hook.example/" + "x" * 2_048, "https://hook.example/\u017f",
             "https://hoo\u212a.example/", "http\u017f://hook.example/",
             "https://[8.8.8.8]/", "https://[1e9]/", "https://[beef]/",
+            "https://hook.example:25/", "https://hook.example:80/", "https://hook.example:1023/",
         ],
     )  # fmt: skip
     def test_what_no_public_relayer_posts_to(self, url: str) -> None:
@@ -95,6 +96,8 @@ class TestWhere:
         ("url", "host", "authority"),
         [
             ("https://Hook.Example", "hook.example", "hook.example"),
+            ("https://hook.example:443/", "hook.example", "hook.example"),
+            ("https://hook.example:1024/", "hook.example", "hook.example:1024"),
             ("https://hook.example:8443/a?b=c", "hook.example", "hook.example:8443"),
             ("https://8.8.8.8/x", "8.8.8.8", "8.8.8.8"),
             ("https://[2606:4700::1]/x", "2606:4700::1", "[2606:4700::1]"),
@@ -103,6 +106,12 @@ class TestWhere:
     def test_what_it_posts_to(self, url: str, host: str, authority: str) -> None:
         target = parse_target(url, "public")
         assert (target.host, target.authority) == (host, authority)
+
+    def test_a_private_relayer_takes_every_port_of_its_own_networks(self) -> None:
+        """Where a name leads is known later, and only what is not public may have such a port."""
+        target = parse_target("https://hook.example:25/", "private")
+        assert permitted(ipaddress.ip_address("10.1.2.3"), target, "private")
+        assert not permitted(ipaddress.ip_address("8.8.8.8"), target, "private")
 
     @pytest.mark.parametrize(
         ("address", "scheme", "allowed"),

@@ -95,6 +95,8 @@ def parse_target(url: str, reach: Reach) -> Target:
         raise _refused("The URL must be https.")
     if target.port > 65_535:
         raise _refused("The URL's port is out of range.")
+    if reach == "public" and not _is_web_port(target.port):
+        raise _refused("The URL's port must be 443, or from 1024 on.")
     bracketed = parts[2].startswith("[")
     if (literal := _literal(host)) is not None and bracketed == (literal.version == 6):
         if not permitted(literal, target, reach):
@@ -138,8 +140,12 @@ def permitted(address: Address, target: Target, reach: Reach) -> bool:
         or (isinstance(address, ipaddress.IPv6Address) and address.is_site_local)
         or any(address in network for network in _TUNNELS)
     )
-    web_port = target.port == _PORTS["https"] or target.port >= _FREE_PORT_MIN
-    return public and reach != "none" and target.scheme == "https" and web_port
+    safe = target.scheme == "https" and _is_web_port(target.port)
+    return public and reach != "none" and safe
+
+
+def _is_web_port(port: int) -> bool:
+    return port == _PORTS["https"] or port >= _FREE_PORT_MIN
 
 
 class Poster:

@@ -23,6 +23,7 @@ from relayer.opening import Caller
 from relayer.routes.arguments import Answer
 from relayer.routes.memwal import Tolerant
 from relayer.sealed.keys import account_text
+from relayer.sealing import without_secrets
 from relayer.settings import Limits
 
 Vector = Annotated[list[float], Meta(min_length=1, max_length=Limits.embedding_dim_max)]
@@ -54,10 +55,11 @@ async def embed(
     access: NamedDependency[Access],
     embedder: NamedDependency[SkipValidation[Embedder | None]],  # a protocol, not a class
 ) -> Answer:
-    """The vector of a text, as the embedder gives it."""
+    """The vector of a text without its secrets, as the embedder gives it."""
     text = bodies.checked_text(data.text, Limits.bulk_text_bytes_max)
     if embedder is None:
         raise Unavailable("This relayer has no embedder.", code="embedder.unavailable")
+    text, _ = await without_secrets(access, text)
     vectors = await embedder.embed([text], account=access.account)
     return {"vector": vectors[0].tolist()}
 
