@@ -24,7 +24,6 @@ from relayer.sealed import envelope
 from relayer.sealed.turn import derive_turn
 
 LIMIT: Final = 10
-THREADS: Final = 2
 PIECES: Final = ("embed", "verify", "search", "open")
 
 # The nearest of a namespace, through whichever index the relayer's own search may use.
@@ -45,9 +44,7 @@ class Session:
 
     def __init__(self) -> None:
         options = SessionOptions()
-        options.intra_op_num_threads = THREADS
-        # As in the relayer: threads that spin would slow down what is measured next.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.intra_op_num_threads = 1  # as in the relayer; after a pause two take longer
         self._tokenizer = load_tokenizer(MODEL_FOLDER / model.TOKENIZER_FILE)
         self._session = InferenceSession(
             str(MODEL_FOLDER / model.GRAPH_FILE), options, providers=["CPUExecutionProvider"]

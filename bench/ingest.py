@@ -3,13 +3,14 @@
 Not here: how long one memory takes (`remember.py`).
 
 - The real client stores many texts; the clock stops when the last one has its vector.
-- onnxruntime gets the same texts sorted by length, in runs of the relayer's size, in this process,
-  while the relayer has nothing to do.
+- onnxruntime gets the same texts sorted by length, in runs of the relayer's size and as many at a
+  time, in this process, while the relayer has nothing to do.
 """
 
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count, islice
 from typing import Final
 
@@ -18,6 +19,7 @@ from bench.floor import Session
 from bench.running import Account, Scale, Site
 from bench.sentences import sentence
 from memrelay import MemoryClient
+from relayer.embedding.builtin import THREADS
 
 TEXTS: Final = 600
 NAMESPACE: Final = "many"
@@ -48,8 +50,8 @@ class _Ingest:
         texts = self._fresh()
         began = time.perf_counter()
         tokens = sorted((self._session.tokens(text) for text in texts), key=len)
-        for run in _runs(tokens):
-            self._session.run(run)
+        with ThreadPoolExecutor(THREADS) as threads:
+            list(threads.map(self._session.run, _runs(tokens)))
         return len(texts) / (time.perf_counter() - began)
 
     def _fresh(self) -> list[str]:

@@ -4,7 +4,6 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -130,16 +129,37 @@ class TestSteps:
                 found = await rows.differing(connection, account, number, mark)
             assert (found is not None) is followed
 
-    async def test_go_when_they_are_old(
+    async def test_go_when_they_are_old(self, twins: Twins) -> None:
+        count = "SELECT count(*) FROM index_steps"
+        assert await twins.plain.value(count) > 1
+        await twins.plain.sql(
+            "UPDATE index_steps SET created_at = created_at - $1::interval"
+            " WHERE number > (SELECT min(number) FROM index_steps)",
+            index_steps.KEPT,
+        )
+        async with twins.plain.working():  # whose worker keeps house
+            await twins.plain.until(count, 1)
+
+    async def test_of_a_closed_account_there_are_none(
         self, twins: Twins, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        count = "SELECT count(*) FROM index_steps"
-        steps = await twins.plain.value(count)
-        await index_steps.delete_old(twins.plain.storage.database)
-        assert await twins.plain.value(count) == steps > 0
-        monkeypatch.setattr(index_steps, "KEPT", timedelta(0))
-        await index_steps.delete_old(twins.plain.storage.database)
-        assert await twins.plain.value(count) == 0
+        """Also when what was begun before stores its vectors after it was emptied."""
+        caller = await twins.caller(twins.plain)
+        items = await twins.plain.remember(caller, "Carla drinks tea with Anna.")
+        store, closing = vector_rows.store, twins.plain.services.closing
+
+        async def late(*arguments: Any, **named: Any) -> bool:
+            await closing.close(caller.access)
+            for _ in range(30):
+                await closing.purge()
+            return await store(*arguments, **named)
+
+        monkeypatch.setattr(vector_rows, "store", late)
+        await twins.plain.embed(caller, items)
+        purged = "SELECT purged_at IS NOT NULL FROM accounts WHERE account_id = $1"
+        assert await twins.plain.value(purged, twins.founder.account)
+        steps = "SELECT count(*) FROM index_steps WHERE account_id = $1"
+        assert await twins.plain.value(steps, twins.founder.account) == 0
 
 
 class TestStatements:

@@ -13,6 +13,7 @@ from relayer.opening import Caller
 from relayer.provision import NewKey
 from relayer.recall import Query, Recalled
 from relayer.resident import index as resident_index
+from relayer.resident import namespace
 from relayer.resident.index import ResidentIndex
 from relayer.resident.namespace import Resident
 from relayer.sealed.keys import Namespace
@@ -106,7 +107,12 @@ def _about(found: Any) -> list[float]:
 
 
 @pytest_asyncio.fixture
-async def twins(make_bench: BenchMaker, embedder: Any) -> AsyncIterator[Twins]:
+async def twins(
+    make_bench: BenchMaker, embedder: Any, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Twins]:
+    # A few memories are enough for postings in two parts.
+    monkeypatch.setattr(namespace, "RECENT_MAX", 20)
+    monkeypatch.setattr(namespace, "ORDERED_MAX", 0)
     held = make_bench(embedder=embedder, index_memory_bytes=PLENTY)
     plain = make_bench(
         embedder=embedder,

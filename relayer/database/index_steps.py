@@ -26,7 +26,7 @@ INSERT INTO index_steps
     (account_id, number, earlier, earlier_head, namespace_ids, seqs, created_at)
 SELECT $1, receipt_seq + index_changes, receipt_seq + index_changes - 1, receipt_head,
        $2::int[], $3::bigint[], now()
-FROM accounts WHERE account_id = $1
+FROM accounts WHERE account_id = $1 AND closed_at IS NULL
 """
 _DELETE_OLD: Final = "DELETE FROM index_steps WHERE created_at < now() - $1::interval"
 

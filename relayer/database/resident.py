@@ -43,8 +43,10 @@ SELECT a.receipt_head, a.receipt_seq + a.index_changes AS number, n.memory_count
        CASE WHEN $2 = ANY (s.namespace_ids) THEN s.seqs ELSE '{}' END AS seqs
 FROM accounts a
 JOIN namespaces n ON n.account_id = $1 AND n.namespace_id = $2
-LEFT JOIN index_steps s ON s.account_id = $1 AND s.number > $3
-WHERE a.account_id = $1 ORDER BY s.number LIMIT $4
+LEFT JOIN LATERAL (
+    SELECT * FROM index_steps i WHERE i.account_id = $1 AND i.number > $3 ORDER BY i.number LIMIT $4
+) s ON true
+WHERE a.account_id = $1 ORDER BY s.number
 """
 _MEMORIES: Final = """
 SELECT seq, xmin::text::bigint AS version, epoch, format, kind, importance, writer, source,

@@ -169,7 +169,7 @@ class ResidentIndex:
         if self._held.get(place) is held:
             self._bytes += resident.size_bytes - held.resident.size_bytes
         held.resident, held.mark = resident, now.mark
-        held.marks.extend(dict.fromkeys((mark, now.mark)))
+        held.marks.extend({mark, now.mark}.difference(held.marks))
         self._make_room()
         return True
 
@@ -251,6 +251,6 @@ async def _differing(connection: Connection, place: Place, held: _Held) -> rows.
 
 async def _updated(before: Resident, now: rows.Differing, pages: Sequence[rows.Page]) -> Resident:
     """What is held now; a thread copies what is large, because others are waiting."""
-    if len(before.memories) + len(now.seqs) > COPIED_AT_ONCE_MAX:
+    if len(now.seqs) and len(before.memories) + len(now.seqs) > COPIED_AT_ONCE_MAX:
         return await asyncio.to_thread(updated, before, now, pages)
     return updated(before, now, pages)
