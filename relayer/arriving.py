@@ -196,6 +196,7 @@ class Arriving:
 
     async def _take_namespace(self, access: Access, moved: MovedNamespace) -> None:
         name = _namespace(moved.name)
+        known = await self._namespaces.find(access.account, name)
         chain = await self._accounts.chain(access.account)
         for key in moved.keys:
             named = _named_key(chain, name, key.epoch)
@@ -209,6 +210,9 @@ class Arriving:
                 raise Conflict("A namespace has another key here.", code="namespace.key")
         if moved.ttl_s is not None:
             await rows.set_ttl(self._database, access.account, name, moved.ttl_s)
+        elif known is None:
+            # It may have been erased there; what is on its way lists it.
+            await rows.unlist(self._database, access.account, name, self._clock())
 
     async def _take_tombstones(
         self, access: Access, stones: Sequence[MovedTombstone]

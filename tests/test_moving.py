@@ -14,6 +14,7 @@ import pytest_asyncio
 from relayer import provision
 from relayer.arriving import Arrival
 from relayer.check import check
+from relayer.database.namespaces import summaries
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
 from relayer.errors import BadRequest, Conflict, NotAllowed, QuotaExceeded
@@ -174,6 +175,27 @@ async def test_what_was_erased_does_not_come(here: Bench, there: Bench) -> None:
     late = await there.services.arriving.take_in((await there.caller(founder)).access, before)
     assert dict(late.results)[doomed.id] == "erased"
     assert [r["memory_id"] for r in await there.sql(ROWS)] == [kept.id]
+
+
+async def test_a_namespace_is_listed_as_it_was(here: Bench, there: Bench) -> None:
+    """With the time of its last write; one that was emptied only once something is written."""
+    founder = await here.account()
+    caller = await here.caller(founder)
+    await here.remember(caller, "Anna prefers tea.")
+    here.clock.advance(60)
+    await here.remember(caller, "Ben sells cups.")
+    await here.remember(caller, "Elsewhere.", namespace=OTHER)
+    await here.services.forgetting.forget_namespace(caller.access, OTHER)
+    listed = await summaries(here.storage.database, founder.account, None)
+    here.clock.advance(3_600)
+    await moved(here, there, founder)
+    arrived = await summaries(there.storage.database, founder.account, None)
+    assert [one["name"] for one in arrived] == [TEAM]
+    assert arrived[0]["updated_at"] == listed[0]["updated_at"]
+    reader = await there.unlocked(founder, OTHER)
+    await there.remember(reader, "Elsewhere again.", namespace=OTHER)
+    arrived = await summaries(there.storage.database, founder.account, None)
+    assert [(one["name"], one["memory_count"]) for one in arrived] == [(OTHER, 1), (TEAM, 2)]
 
 
 async def test_what_was_erased_there_since_goes_here(here: Bench, there: Bench) -> None:

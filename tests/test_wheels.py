@@ -90,6 +90,20 @@ def test_installed_commands_do_the_main_job(
         process.stdout.close()
 
 
+def test_an_interrupt_while_the_client_is_loaded_is_silent(installed: Path, tmp_path: Path) -> None:
+    """By Ctrl-C at the moment when this library is asked for."""
+    (tmp_path / "httpx.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = subprocess.run(
+        [str(installed / "memrelay"), "--version"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_the_client_installs_without_the_server(installed: Path) -> None:
     text = run(
         str(installed / "python"),

@@ -4,6 +4,7 @@ It does not own what the commands do and take (`commands/`). Private keys come f
 the environment, never from arguments, which other users of a machine can see.
 """
 
+import json
 import os
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
@@ -29,9 +30,18 @@ from memrelay.commands import (
     telling,
     verify,
 )
-from memrelay.commands.parsers import Adder
-from memrelay.commands.shell import Shell, warn
-from memrelay.errors import ConfigError, Invalid, MemrelayError, NotFound
+from memrelay.commands.parsers import Adder, Parser
+from memrelay.commands.shell import Shell, open_streams, warn
+from memrelay.errors import (
+    ConfigError,
+    Invalid,
+    MemrelayError,
+    NotFound,
+    NotGranted,
+    ServerError,
+    TimedOut,
+    TransportError,
+)
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -51,24 +61,61 @@ exit codes:
 
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
     """Run a command and return its exit code."""
-    args = build_parser().parse_args(argv)
-    shell = Shell(args, os.environ if environ is None else environ)
+    as_json = False
     try:
-        args.command(shell)
+        open_streams()
+        args = build_parser().parse_args(argv)
+        as_json = args.json
+        args.command(Shell(args, os.environ if environ is None else environ))
         sys.stdout.flush()
     except (MemrelayError, ValueError) as error:
-        warn(" ".join(str(error).split()))
+        _tell(error, as_json=as_json)
         return _exit_code(error)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except OSError as error:
         # Whoever reads from a broken pipe has enough; a full disk is worth a word.
         if not isinstance(error, BrokenPipeError):
-            warn(f"{error.filename or 'The output'}: {error.strerror or type(error).__name__}.")
+            told = f"{error.filename or 'The output'}: {error.strerror or type(error).__name__}."
+            _tell(MemrelayError(told), as_json=as_json)
         # What could not be written is not tried again at exit, which would complain once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     return EXIT_OK
+
+
+def _tell(error: Exception, *, as_json: bool) -> None:
+    """Print one line, or with `--json` one JSON value in a line."""
+    told = _told(error)
+    if isinstance(error, TransportError) and not error.sent:
+        told = f"{told.removesuffix('.')}; `memrelay doctor` says more."
+    if not as_json:
+        return warn(told)
+    code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
+    value = {"error": told, "code": code, "request_id": None}
+    if isinstance(error, ServerError):
+        value |= {"error": error.message, "code": error.code, "request_id": error.request_id}
+    elif isinstance(error, Invalid):
+        value["code"] = error.code
+    print(json.dumps(value), file=sys.stderr)
+
+
+# What is more particular comes first.
+_CODES: Mapping[type[Exception], str] = {
+    TimedOut: "timed_out",
+    TransportError: "unreachable",
+    NotGranted: "not_granted",
+    ConfigError: "settings",
+    ValueError: "arguments",
+    Exception: "failed",
+}
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError | UnicodeEncodeError):
+        # Of an argument or of standard input; what is shown is escaped instead.
+        return f"The text is not {error.encoding.upper()}."
+    return " ".join(str(error).split())
 
 
 def _exit_code(error: Exception) -> int:
@@ -81,7 +128,7 @@ def _exit_code(error: Exception) -> int:
 
 def build_parser() -> ArgumentParser:
     """Return the parser of all commands."""
-    parser = ArgumentParser(
+    parser = Parser(
         prog="memrelay",
         description="Long-term memory for AI agents that nobody else can read.",
         epilog=_EPILOG,

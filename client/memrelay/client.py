@@ -19,9 +19,9 @@ import httpx
 from memrelay import consolidating, moving, webhooks
 from memrelay.answers import onward
 from memrelay.config import Settings, check_url, is_loopback
-from memrelay.errors import MemrelayError, TransportError
+from memrelay.errors import MemrelayError
 from memrelay.events import Event, EventReader
-from memrelay.exchange import Each, Incoming, Operation, Send, Sleep, Step, refusal
+from memrelay.exchange import Each, Incoming, Operation, Send, Sleep, Step, lost, refusal
 from memrelay.keyholders import Keyholders
 from memrelay.listing import Filters
 from memrelay.models import Memory, NewAccount
@@ -84,6 +84,11 @@ class _Client:
             self._session.identity, account_id=self.settings.account_id, path_prefix=self._prefix
         )
 
+    @property
+    def receipt_seq(self) -> int:
+        """The number of the newest receipt that was followed; 0 before the first."""
+        return self._session.seen.value.checked_seq
+
     @classmethod
     def from_settings(cls, settings: Settings, **options: Any) -> Self:
         """Return a client of these settings; `options` are the constructor's other arguments."""
@@ -123,6 +128,13 @@ class _Client:
     def _auth(self, step: Send) -> httpx.Auth | None:
         return self._signer if step.signed else None
 
+    def _explained(self, error: httpx.HTTPError | MemrelayError) -> MemrelayError:
+        if isinstance(error, MemrelayError):
+            return error
+        explained = lost(error, self.settings.url)
+        explained.__cause__ = error
+        return explained
+
     def _proxied(self) -> bool:
         # A proxy from the environment has no business between two ends of one machine.
         return not is_loopback(self._url.host)
@@ -135,14 +147,6 @@ class _Client:
 def _no_cookies() -> CookieJar:
     # They would never be sent back, and whoever answers could set more of them without end.
     return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
-
-
-def _explained(error: httpx.HTTPError | MemrelayError) -> Exception:
-    if isinstance(error, MemrelayError):
-        return error
-    broken = TransportError("The connection to the relayer broke.")
-    broken.__cause__ = error
-    return broken
 
 
 def _founder(url: str, choices: Choices, identity: Identity | None) -> Options:
@@ -317,11 +321,11 @@ class MemoryClient(_Client):
                         else:
                             incoming.take(piece)
                     if not response.is_success:
-                        raise refusal(incoming.whole())
+                        raise refusal(incoming.whole(), self.settings.url)
                 if not follow:
                     return
             except (httpx.HTTPError, MemrelayError) as error:
-                reader.lost(_explained(error))
+                reader.lost(self._explained(error))
             await asyncio.sleep(reader.pause_s())
 
     async def close(self) -> None:
@@ -537,11 +541,11 @@ class SyncMemoryClient(_Client):
                         else:
                             incoming.take(piece)
                     if not response.is_success:
-                        raise refusal(incoming.whole())
+                        raise refusal(incoming.whole(), self.settings.url)
                 if not follow:
                     return
             except (httpx.HTTPError, MemrelayError) as error:
-                reader.lost(_explained(error))
+                reader.lost(self._explained(error))
             time.sleep(reader.pause_s())
 
     def close(self) -> None:

@@ -5,7 +5,8 @@ Not here: the counts in JSON, which are numbers.
 
 from typing import Final
 
-_PLURALS: Final = {"memory": "memories"}  # those that are more than an s behind the noun
+# Those that are more than an s behind the noun.
+_PLURALS: Final = {"entry": "entries", "memory": "memories"}
 
 
 def counted(number: int, noun: str) -> str:

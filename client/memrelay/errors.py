@@ -111,7 +111,7 @@ class NotAllowed(ServerError):
 
 
 class NotFound(ServerError):
-    """404: absent, or somebody else's."""
+    """404: absent, or somebody else's; what is no relayer, and knows no route, is not meant."""
 
 
 class Conflict(ServerError):

@@ -9,6 +9,8 @@ unlock keys (`session.py`).
 """
 
 import secrets
+import socket
+import ssl
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -101,7 +103,10 @@ class Incoming:
 
 
 class Exchange:
-    """Asks until there is an answer, an error that repeating cannot cure, or no time left."""
+    """Asks until there is an answer, an error that repeating cannot cure, or no time left.
+
+    `relayer` is what messages call it: its URL, where that is known.
+    """
 
     def __init__(
         self,
@@ -110,7 +115,9 @@ class Exchange:
         deadline_s: float,
         monotonic: Callable[[], float],
         attempts_max: int = ATTEMPTS_MAX,
+        relayer: str = "The relayer",
     ) -> None:
+        self._relayer = relayer
         self._attempts_max = attempts_max
         self._timeout_s = timeout_s
         self._deadline_s = deadline_s
@@ -127,7 +134,7 @@ class Exchange:
             try:
                 left_s = max(0.1, until - self._monotonic())
                 bounded = replace(send, timeout_s=min(self._timeout_s, left_s))
-                return _parsed((yield from _reply(bounded)))
+                return (yield from self._reply(bounded))
             except (TransportError, RateLimited, Unavailable) as error:
                 pause_s = _pause_s(error, attempt, repeatable)
                 last = attempt == self._attempts_max
@@ -136,32 +143,69 @@ class Exchange:
             yield Sleep(pause_s)
         raise AssertionError("the last attempt returns or raises")
 
-
-def _reply(send: Send) -> Operation[httpx.Response]:
-    try:
-        response: httpx.Response = yield send
-    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-        raise TransportError("The relayer was not reached.", sent=False) from error
-    except httpx.TimeoutException as error:
-        raise TimedOut("The relayer did not answer in time.") from error
-    except httpx.HTTPError as error:
-        raise TransportError("The connection to the relayer broke.") from error
-    return response
+    def _reply(self, send: Send) -> Operation[Any]:
+        try:
+            response: httpx.Response = yield send
+        except httpx.HTTPError as error:
+            raise lost(error, self._relayer) from error
+        if not response.is_success:
+            raise refusal(response, self._relayer)
+        return read_json_object(response.content)
 
 
-def _parsed(response: httpx.Response) -> Any:
-    if not response.is_success:
-        raise refusal(response)
-    return read_json_object(response.content)
+def lost(error: httpx.HTTPError, relayer: str) -> TransportError:
+    """Return the error for an answer that did not come, or not whole."""
+    if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)):
+        return TransportError(f"{relayer} was not reached: {_why(error)}.", sent=False)
+    if isinstance(error, httpx.TimeoutException):
+        return TimedOut("The relayer did not answer in time.")
+    return TransportError("The connection to the relayer broke.")
 
 
-def refusal(response: httpx.Response) -> ServerError:
+def _why(error: httpx.HTTPError) -> str:
+    kinds = [type(cause) for cause in causes(error)]
+    for kind, words in _WORDS.items():
+        if any(issubclass(found, kind) for found in kinds):
+            return words
+    return "no connection came about"
+
+
+# What is more particular comes first.
+_WORDS: Mapping[type[BaseException], str] = {
+    socket.gaierror: "no address is known for its name",
+    ConnectionRefusedError: "connection refused",
+    ssl.SSLCertVerificationError: "its certificate does not hold",
+    ssl.SSLError: "it does not speak TLS",
+    httpx.TimeoutException: "no connection came about in time",
+}
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what it came of."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def refusal(response: httpx.Response, relayer: str) -> ServerError:
     """Return the error that an answer tells."""
     try:
         body = read_json_object(response.content)
     except ServerError:
         body = {}
-    return server_error(response.status_code, body, response.headers)
+    error = server_error(response.status_code, body, response.headers)
+    if error.status == 404 and (error.code != "not_found" or error.message == _NO_ROUTE):
+        # What is there does not know the path: another server, or another place on it.
+        return ServerError(
+            f"{relayer} has no such route: is that the relayer's URL?",
+            status=404,
+            code="http.404",
+            request_id=error.request_id,
+        )
+    return error
+
+
+_NO_ROUTE = "No such route."  # a relayer's answer, whose code is that of an absent memory
 
 
 def _pause_s(error: Exception, attempt: int, repeatable: bool) -> float | None:

@@ -317,5 +317,5 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
 def segment(memory_id: str) -> str:
     """Return an id as a part of a path; one from outside must not lead to another route."""
     if not memory_id or any(not (char.isalnum() or char == "-") for char in memory_id):
-        raise ValueError("A memory id has letters, digits and hyphens only.")
+        raise ValueError("An id has letters, digits and hyphens only.")
     return memory_id

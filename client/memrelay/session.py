@@ -158,6 +158,7 @@ class Session:
             deadline_s=deadline_s,
             monotonic=monotonic,
             attempts_max=attempts_max,
+            relayer=settings.url,
         )
         self._hold_s = hold_s
         self._clock = clock

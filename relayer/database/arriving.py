@@ -73,12 +73,15 @@ WITH stored AS (
 ), counted AS (
     UPDATE namespaces n
     SET memory_count = n.memory_count + c.memories, word_count = n.word_count + c.words,
-        storage_bytes = n.storage_bytes + c.bytes, updated_at = $2
+        storage_bytes = n.storage_bytes + c.bytes,
+        -- One that was just made has the time of that until its memories come.
+        updated_at = CASE WHEN n.memory_count = 0 THEN c.stored_at
+                          ELSE greatest(n.updated_at, c.stored_at) END
     FROM (SELECT namespace_id, count(*) FILTER (WHERE revision_of IS NULL) AS memories,
                  coalesce(sum(word_count) FILTER (WHERE revision_of IS NULL), 0) AS words,
-                 sum(size_bytes) AS bytes
-          FROM unnest($11::int[], $35::int[], $36::smallint[], $15::uuid[])
-              AS r (namespace_id, size_bytes, word_count, revision_of)
+                 sum(size_bytes) AS bytes, max(stored_at) AS stored_at
+          FROM unnest($11::int[], $35::int[], $36::smallint[], $15::uuid[], $24::timestamptz[])
+              AS r (namespace_id, size_bytes, word_count, revision_of, stored_at)
           GROUP BY namespace_id) c
     WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
 ), episode AS (
@@ -143,6 +146,9 @@ ON CONFLICT DO NOTHING
 """
 _SET_TTL: Final = """
 UPDATE namespaces SET ttl_s = $3 WHERE account_id = $1 AND name = $2 AND ttl_s IS NULL
+"""
+_UNLIST: Final = """
+UPDATE namespaces SET erased_at = $3 WHERE account_id = $1 AND name = $2
 """
 _KEEP_SEQS: Final = """
 UPDATE accounts SET memory_seq = greatest(memory_seq, $2) WHERE account_id = $1
@@ -367,6 +373,11 @@ async def journal(
 async def set_ttl(database: Database, account: AccountId, namespace: str, ttl_s: int) -> None:
     """Give a namespace its life span unless it has one."""
     await database.execute(_SET_TTL, account, namespace, ttl_s)
+
+
+async def unlist(database: Database, account: AccountId, namespace: str, now: datetime) -> None:
+    """List a namespace only once something is in it."""
+    await database.execute(_UNLIST, account, namespace, now)
 
 
 async def keep_seqs(database: Database, account: AccountId, through: int) -> None:

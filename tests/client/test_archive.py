@@ -574,7 +574,35 @@ def test_the_commands(found: Callable[[str], Scene], capsys: pytest.CaptureFixtu
     assert main(["recall", "tea", "--json", "--profile", str(there)], {}) == EXIT_OK
     assert "green tea" in capsys.readouterr().out
     assert Settings.load(there, environ={}).relayer_key == moved["relayer_key"]
+    assert scene.run("import", str(scene.archive), *move[:-1]) == EXIT_OK
+    out, err = capsys.readouterr()
+    assert f"the profile for it is {there}" in out
+    assert "agents" not in err
     assert scene.run("export", str(scene.archive), "--format", "jsonl") == EXIT_USAGE
     assert scene.run("import", str(lines), "--managed") == EXIT_USAGE
     scene.archive.write_bytes(scene.archive.read_bytes()[:-1])
     assert scene.run("import", str(scene.archive)) in (EXIT_FAILED, EXIT_USAGE)
+
+
+def test_agents_stay_until_their_keys_are_replaced(
+    found: Callable[[str], Scene], capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene = found("sealed")
+    assert scene.run("agents", "provision", "coder") == EXIT_OK
+    assert scene.run("remember", TEXTS[0], "--agent", "coder") == EXIT_OK
+    assert scene.run("export", str(scene.archive)) == EXIT_OK
+    there = scene.folder / "there.json"
+    move = ("--url", scene.there.url, "--save", str(there))
+    capsys.readouterr()
+    assert scene.run("import", str(scene.archive), *move) == EXIT_OK
+    out, err = capsys.readouterr()
+    assert f"the profile for it is {there}" in out
+    assert f"The agents' profiles in {scene.folder / 'agents'} still name" in err
+    assert f"memrelay agents rotate NAME --profile {there}" in err
+    owner = ["--profile", str(there)]
+    assert main(["agents", "rotate", "coder", *owner], {}) == EXIT_OK
+    capsys.readouterr()
+    assert main(["recall", "tea", "--agent", "coder", *owner], {}) == EXIT_OK
+    assert TEXTS[0] in capsys.readouterr().out
+    assert main(["status", "--agent", "coder", *owner], {}) == EXIT_OK
+    assert scene.there.url in capsys.readouterr().out

@@ -218,12 +218,92 @@ def test_a_full_disk_is_one_line_and_exit_code_1(profile, form):
     with open("/dev/full", "w") as full:
         done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == EXIT_FAILED
-    assert done.stderr == "memrelay: The output: No space left on device.\n"
+    told = "The output: No space left on device."
+    if form:
+        assert json.loads(done.stderr)["error"] == told
+    else:
+        assert done.stderr == f"memrelay: {told}\n"
 
 
-def test_nobody_there_is_exit_code_1(profile, capsys, monkeypatch):
-    monkeypatch.setattr("memrelay.exchange.ATTEMPTS_MAX", 1)
-    assert main(["list", "--profile", profile, "--json"], {}) == EXIT_FAILED
+def command(
+    *argv: str | bytes, closed: int | None = None, said: bytes = b"", **environment: str
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run a command, with one of the standard streams closed and this on standard input."""
+    closing = "" if closed is None else f" {closed}>&-"
+    return subprocess.run(
+        ["sh", "-c", f'exec "$0" "$@"{closing}', sys.executable, "-m", "memrelay", *argv],
+        input=said,
+        capture_output=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_what_an_encoding_lacks_is_escaped(encoding, profile):
+    shown = command("doctor", "--profile", profile, PYTHONIOENCODING=encoding)
+    assert shown.returncode == EXIT_FAILED
+    assert b"ea4a\\u2026d22c" in shown.stdout
+    assert b"codec" not in shown.stderr
+    helped = command("import", "--help", PYTHONIOENCODING=encoding)
+    assert (helped.returncode, helped.stderr) == (0, b"")
+    assert b"MemWal \\u2026" in helped.stdout
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_json_in_another_encoding_is_json(encoding, profile):
+    done = command("doctor", "--profile", profile, "--json", PYTHONIOENCODING=encoding)
+    assert "ea4a…d22c" in json.loads(done.stdout)["findings"][0]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["remember"], b"caf\xe9"),
+        (["remember", b"caf\xe9"], b""),
+        (["recall", b"caf\xe9"], b""),
+        (["recall", "tea", "--tag", b"caf\xe9"], b""),
+    ],
+)
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_a_text_in_another_encoding_is_refused(argv, said, locale, profile):
+    done = command(*argv, "--profile", profile, said=said, LC_ALL=locale)
+    assert done.returncode == EXIT_USAGE
+    assert done.stderr == b"memrelay: The text is not UTF-8.\n"
+
+
+def test_closed_input_is_no_text(profile):
+    done = command("remember", "--profile", profile, closed=0)
+    assert done.returncode == EXIT_USAGE
+    assert done.stderr == b"memrelay: Give the text as arguments or on standard input.\n"
+
+
+def test_a_closed_output_is_told_before_anything_is_done(profile):
+    other = "ab" * 32
+    done = command("trust", other, "--profile", profile, closed=1)
+    assert done.returncode == EXIT_FAILED
+    assert done.stderr.startswith(b"memrelay: Standard output is closed;")
+    assert done.stderr.count(b"\n") == 1
+    assert read_profile(Path(profile), missing_ok=False)["relayer_key"] == RELAYER
+
+
+def test_warnings_do_not_take_the_place_of_the_output(profile):
+    done = command("recall", "--profile", profile, closed=2)
+    assert (done.returncode, done.stdout) == (EXIT_USAGE, b"")
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_nobody_there_is_exit_code_1(profile, capsys, form):
+    assert main(["list", "--profile", profile, *form], {}) == EXIT_FAILED
     out, err = capsys.readouterr()
     assert out == ""
-    assert err == "memrelay: The relayer was not reached.\n"
+    told = "http://127.0.0.1:9 was not reached: connection refused; `memrelay doctor` says more."
+    if form:
+        assert json.loads(err) == {"error": told, "code": "unreachable", "request_id": None}
+    else:
+        assert err == f"memrelay: {told}\n"
+
+
+def test_nobody_has_that_name(profile, capsys):
+    assert main(["list", "--profile", profile], {"MEMRELAY_URL": "https://nobody.invalid"}) == 1
+    assert "nobody.invalid was not reached: no address is known" in capsys.readouterr().err

@@ -1,5 +1,8 @@
 """When a request is repeated, and when it must not be."""
 
+import socket
+import ssl
+
 import httpx
 import pytest
 
@@ -117,13 +120,43 @@ def test_what_may_have_had_an_effect_is_not_repeated(first, kind):
         (httpx.ReadTimeout("x"), TimedOut),
         (httpx.WriteTimeout("x"), TimedOut),
         (httpx.Response(400, json={}), BadRequest),
-        (httpx.Response(404, json={}), NotFound),
+        (httpx.Response(404, json={"code": "not_found", "message": "No such memory."}), NotFound),
         (httpx.Response(500, json={}), ServerError),
         (httpx.Response(302, headers={"location": "https://elsewhere"}), ServerError),
     ],
 )
 def test_what_repeating_cannot_cure_is_not_repeated(first, kind, repeatable):
     fails(kind, first, repeatable=repeatable)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"code": "not_found", "message": "No such route."}, {"code": "x", "message": "No page."}],
+)
+def test_a_place_without_a_relayer_lacks_no_memory(body):
+    error = fails(ServerError, httpx.Response(404, json=body))
+    assert not isinstance(error, NotFound)
+    assert (error.code, error.message) == (
+        "http.404",
+        "The relayer has no such route: is that the relayer's URL?",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "words"),
+    [
+        (httpx.ConnectError("x"), socket.gaierror(), "no address is known for its name"),
+        (httpx.ConnectError("x"), ConnectionRefusedError(), "connection refused"),
+        (httpx.ConnectError("x"), ssl.SSLCertVerificationError(), "its certificate does not hold"),
+        (httpx.ConnectError("x"), ssl.SSLError(), "it does not speak TLS"),
+        (httpx.ConnectTimeout("x"), TimeoutError(), "no connection came about in time"),
+        (httpx.ConnectError("x"), None, "no connection came about"),
+    ],
+)
+def test_why_nobody_was_reached_is_told(error, cause, words):
+    error.__cause__ = cause
+    told = str(fails(TransportError, *[error] * ATTEMPTS_MAX))
+    assert told == f"The relayer was not reached: {words}."
 
 
 def test_attempts_and_time_are_bounded():

@@ -14,6 +14,7 @@ from memrelay.counting import counted
         (1, "captured turn", "1 captured turn"),
         (21, "captured turn", "21 captured turns"),
         (0, "page", "0 pages"),
+        (2, "entry", "2 entries"),
     ],
 )
 def test_one_is_not_many(number: int, noun: str, said: str) -> None:

@@ -1,5 +1,6 @@
 """`memrelay doctor` on a relayer that is not reached, has another clock or another key."""
 
+import itertools
 import json
 import ssl
 import time
@@ -36,10 +37,15 @@ __all__ = ["machine", "user"]  # fixtures
 
 
 @contextmanager
-def answering(answers: dict[str, object], certificate: Path | None = None) -> Iterator[str]:
-    """The URL of a server with these JSON answers by path, and 404 for others."""
+def answering(
+    answers: dict[str, object], certificate: Path | None = None, time_s: float | None = None
+) -> Iterator[str]:
+    """The URL of a server with these JSON answers by path, and 404 for others, at its own time."""
 
     class Handler(BaseHTTPRequestHandler):
+        def date_time_string(self, timestamp: float | None = None) -> str:
+            return super().date_time_string(timestamp or time_s)
+
         def do_GET(self) -> None:
             found = self.path in answers
             body = json.dumps(answers.get(self.path)).encode()
@@ -177,6 +183,30 @@ def test_a_clock_that_still_works(user: Machine, shift_s: int, off: str) -> None
     found = user.examine(clock=lambda: time.time() + shift_s)
     assert (found["clock"].state, states(found, PROBLEM)) == (WARNING, [])
     assert found["clock"].detail.endswith(f" s {off} the relayer's.")
+
+
+@pytest.mark.parametrize(
+    ("shift_s", "said"),
+    [
+        (0, "as the relayer's"),
+        (2, "as the relayer's"),  # what a server tells is cut to the second, and may be older
+        (5, "4 s ahead of the relayer's"),
+        (-5, "6 s behind the relayer's"),
+    ],
+)
+def test_a_clock_is_as_exact_as_the_relayer_tells(user: Machine, shift_s: int, said: str) -> None:
+    now_s = 1_800_000_000
+    with answering({"/health": {"status": "ok"}}, time_s=now_s - shift_s) as url:
+        user.write(url=url)
+        assert user.examine(clock=lambda: now_s + 0.9)["clock"].detail == said
+
+
+def test_a_relayer_that_takes_its_time_has_the_same_clock(user: Machine) -> None:
+    seconds = itertools.count(1_800_000_000, 20)
+    with answering({"/health": {"status": "ok"}}, time_s=1_800_000_010) as url:
+        user.write(url=url)
+        found = user.examine(clock=lambda: float(next(seconds)))
+    assert found["clock"].detail == "as the relayer's"
 
 
 def test_a_clock_that_only_the_relayer_finds_wrong(user: Machine) -> None:

@@ -332,7 +332,10 @@ def test_lines_go_where_a_link_leads(profile, tmp_path, capsys):
     target.write_text("of yesterday")
     (tmp_path / "link").symlink_to(target)
     argv = ("export", "--format", "jsonl", "--profile", profile, "--out", str(tmp_path / "link"))
-    assert run(capsys, *argv)["memories"] == 3
+    assert main([*argv], {}) == EXIT_USAGE
+    assert target.read_text() == "of yesterday"
+    capsys.readouterr()
+    assert run(capsys, *argv, "--force")["memories"] == 3
     assert (tmp_path / "link").is_symlink()
     assert len(target.read_text().splitlines()) == 3
 
@@ -386,7 +389,7 @@ def test_what_another_client_sealed_is_told_to_be_left_out(accounts, tmp_path, c
     assert main(["export", "--out", str(tmp_path / "out"), "--profile", profile], {}) == EXIT_OK
     out, err = capsys.readouterr()
     assert out.startswith("1 memory on 1 page in ")
-    assert "1 were left out" in err
+    assert "Left out: 1 memory" in err
 
 
 def test_a_terminal_does_not_obey_a_memory(accounts):
@@ -405,6 +408,9 @@ def test_a_terminal_does_not_obey_a_memory(accounts):
     assert json.loads(printed)["text"] == text
     piped = subprocess.run(argv, capture_output=True, check=True, timeout=60, text=True).stdout
     assert "\u202e" in piped
+    latin = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    piped = subprocess.run(argv, capture_output=True, check=True, timeout=60, env=latin).stdout
+    assert json.loads(piped)["text"] == text
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,15 @@
 """Seeing, correcting and forgetting from a shell, against a real relayer."""
 
+import fcntl
 import io
 import json
 import os
 import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -102,11 +106,49 @@ class TestSeeing:
         run("pin", memory_id)
         [line] = run.lines("list")
         today = f"{datetime.now(UTC):%Y-%m-%d}"
-        assert line.startswith(f"{memory_id}  {today} ")
+        assert re.match(f"{memory_id}  {today} [0-9]{{2}}:[0-9]{{2}}Z  ", line)
         assert line.endswith(GREEN)
         for part in ("default", "preference", "pinned"):
             assert f"  {part}  " in line
-        assert run.lines("list", "--namespace", "empty") == []
+
+    def test_a_list_cuts_long_lines(self, run: Machine) -> None:
+        text = "long" * 2_000
+        memory_id = run.remember(text)
+        [line] = run.lines("list")
+        assert line.endswith(f"  {text[:199]}…")
+        assert run.texts() == [text]
+        assert run.lines("get", memory_id) == [text]
+
+    @pytest.mark.parametrize(("columns", "shown"), [(120, 120), (90, 180), (50, 150)])
+    def test_a_list_fits_the_terminal(self, run: Machine, columns: int, shown: int) -> None:
+        run.remember("long " * 200)
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+        subprocess.run(
+            [sys.executable, "-m", "memrelay", "list", "--profile", str(run.profile)],
+            stdout=theirs,
+            env={name: value for name, value in os.environ.items() if name != "COLUMNS"},
+            check=True,
+        )
+        os.close(theirs)
+        with os.fdopen(ours, "rb") as terminal:
+            line = terminal.readline().decode().rstrip()
+        assert line.endswith("…")
+        assert len(line) == shown
+
+    def test_people_are_told_that_nothing_was_found(self, run: Machine) -> None:
+        run.remember(GREEN, "--namespace", "Team/red")
+        for argv in (["list", "--tag", "none"], ["recall", "xyzzy", "--mode", "keyword"]):
+            assert run.lines(*argv, "--namespace", " Team/red") == []
+            assert run.err == "memrelay: Nothing found.\n"
+            assert run.lines(*argv) == []
+            assert run.err == "memrelay: Nothing found.\n"
+            assert run.lines(*argv, "--namespace", "nowhere") == []
+            assert run.err == "memrelay: There is no namespace nowhere.\n"
+            run(*argv, "--namespace", "nowhere")
+            assert run.err == ""
+        assert len(run.lines("list", "--namespace", "Team/red")) == 1
+        assert run.err == ""
 
     def test_a_list_has_pages_and_filters(self, run: Machine) -> None:
         for number in range(3):
@@ -147,7 +189,7 @@ class TestSeeing:
         memory_id = run.remember(GREEN, "--tag", "drinks")
         run("edit", memory_id, "--text", BLACK, "--tag", "tea")
         lines = run.lines("history", memory_id)
-        assert lines[0].startswith("revision 2  ")
+        assert re.match("revision 2  [-0-9]{10} [:0-9]{5}Z  ", lines[0])
         assert lines[1:3] == [
             "    Anna prefers [-green-]{+black+} tea.",
             '    tags: ["drinks"] → ["tea"]',
@@ -173,8 +215,15 @@ class TestSeeing:
         assert run("namespaces", "Team/red", "--ttl", "30d")["ttl_s"] == 30 * 86_400
         [line] = run.lines("namespaces")
         assert line.startswith("Team/red  1 memory, ")
-        assert line.endswith("erased after 30 days, 0:00:00")
-        assert run("namespaces", "Team/red", "--no-ttl")["ttl_s"] is None
+        assert line.endswith("Z, its memories are erased 30 days after they were stored")
+        for span, said in (("1d", "1 day"), ("36h", "36 hours"), ("90m", "90 minutes")):
+            assert run.lines("namespaces", "Team/red", "--ttl", span) == [
+                f"Team/red: its memories are erased {said} after they were stored"
+            ]
+        assert run.lines("namespaces", "Team/red", "--no-ttl") == [
+            "Team/red: its memories are kept"
+        ]
+        assert run("namespaces")["namespaces"][0]["ttl_s"] is None
         assert run("namespaces", "nowhere", "--ttl", "30d", code=EXIT_NOT_FOUND) is None
         for argv in (["namespaces", "Team/red"], ["namespaces", "--ttl", "30d"]):
             assert run(*argv, code=EXIT_USAGE) is None
@@ -192,10 +241,11 @@ class TestCorrecting:
         self, run: Machine, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         memory_id = run.remember(GREEN)
-        for argv, text in ((["--text", "-"], BLACK), ([], GREEN)):
-            monkeypatch.setattr(sys, "stdin", io.StringIO(f"{text}\n"))
-            run("edit", memory_id, *argv)
-            assert run("get", memory_id)["text"] == text
+        monkeypatch.setattr(sys, "stdin", io.StringIO(f"{BLACK}\n"))
+        run("edit", memory_id, "--text", "-")
+        assert run("get", memory_id)["text"] == BLACK
+        run("edit", memory_id, "--text", GREEN)
+        assert run("get", memory_id)["text"] == GREEN
 
     def test_only_what_is_named_changes(self, run: Machine) -> None:
         memory_id = run.remember(GREEN, "--tag", "a", "--source", "chat")
@@ -331,8 +381,8 @@ class TestForgetting:
         assert (tried["matched"], tried["erased"], run.texts()) == (2, 0, [BLACK, GREEN])
         done = run("forget", *ids, UNKNOWN, code=EXIT_NOT_FOUND)
         assert [one["status"] for one in done["results"]] == ["erased", "erased", "not_found"]
-        assert "1 were not found" in run.err
-        assert run.lines("forget", *ids) == [f"{one}  was erased before" for one in ids]
+        assert "One was not found" in run.err
+        assert run.lines("forget", *ids)[:2] == [f"{one}  was erased before" for one in ids]
 
     def test_more_than_was_named_needs_a_yes(self, run: Machine) -> None:
         run.remember(GREEN, "--tag", "tea")

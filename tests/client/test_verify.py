@@ -476,7 +476,7 @@ async def test_the_command_exits_0_only_when_everything_holds(scene, profile, ca
         told = capsys.readouterr()
         [finding] = json.loads(told.out)["findings"]
         assert (finding["what"], finding["id"]) == ("missing", scene.ids["second"])
-        assert "1 things do not hold" in told.err
+        assert "One thing does not hold." in told.err
         assert main(["verify", "--profile", profile], {}) == 1
         assert f"missing: {scene.ids['second']}" in capsys.readouterr().out
 

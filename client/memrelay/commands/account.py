@@ -161,10 +161,10 @@ def receipts(shell: Shell) -> None:
     """Check the account's history against what was seen before."""
     with shell.client() as client:
         found = client.receipts()
-    last = found[-1].seq if found else None
+        seq = client.receipt_seq
     shell.show(
-        {"checked": len(found), "seq": last},
-        [f"{len(found)} new receipts follow from those seen before"],
+        {"checked": len(found), "seq": seq},
+        [f"{counted(len(found), 'new receipt')} followed, up to number {seq}"],
     )
 
 

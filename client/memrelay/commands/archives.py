@@ -13,7 +13,7 @@ from memrelay.archiving import export_archive
 from memrelay.client import SyncMemoryClient
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell, warn
-from memrelay.config import Settings
+from memrelay.config import Settings, agent_paths, agents_folder, read_profile
 from memrelay.counting import counted
 from memrelay.errors import ConfigError, Invalid, MemrelayError, NotGranted
 from memrelay.exporting import Collected, Record, in_order, record
@@ -36,8 +36,12 @@ def write_archive(shell: Shell) -> None:
     path = Path(shell.args.file).expanduser()
     if path.exists() and not path.is_file():
         raise ConfigError(f"{path} is no file; choose another name.")
-    progress = ProgressLine(sys.stderr, "memories exported")
-    with SyncMemoryClient.from_settings(shell.settings(), deadline_s=_DEADLINE_S) as client:
+    if path.exists() and not shell.args.force:
+        raise ConfigError(f"{path} exists; --force replaces it.")
+    with (
+        ProgressLine(sys.stderr, "exported") as progress,
+        SyncMemoryClient.from_settings(shell.settings(), deadline_s=_DEADLINE_S) as client,
+    ):
         try:
             counts = export_archive(client, path, progress)
         except KeyboardInterrupt:
@@ -49,7 +53,8 @@ def write_archive(shell: Shell) -> None:
         value, [f"{counted(rows, 'memory')} and earlier revisions, with all that belongs to them"]
     )
     if counts["lost"]:
-        raise MemrelayError(f"{counts['lost']} are lost: the relayer has no blob for them.")
+        lost = counted(counts["lost"], "record")
+        raise MemrelayError(f"Lost: {lost} for which the relayer has no blob.")
 
 
 def read_archive(shell: Shell, path: Path) -> Archive:
@@ -71,19 +76,21 @@ def bring_archive(shell: Shell, path: Path) -> None:
     archive = read_archive(shell, path)
     if args.dry_run:
         counts = dict(archive.counts)
-        held = ", ".join(f"{number} {kind}" for kind, number in sorted(counts.items()))
+        held = ", ".join(counted(number, kind) for kind, number in sorted(counts.items()))
         return shell.show({"dry_run": True, "counts": counts}, [f"the archive holds: {held}"])
     settings = _settings_there(shell)
-    progress = ProgressLine(sys.stderr, "brought")
+    saved = Path(args.save).expanduser() if args.save else None
+    if saved is not None:
+        _check_same_key(saved, settings)
     with SyncMemoryClient.from_settings(settings, deadline_s=_DEADLINE_S) as client:
         relayer = client.statement().relayer
-        tally = import_archive(client, archive, progress, token=args.token)
+        with ProgressLine(sys.stderr, "brought", "record") as progress:
+            tally = import_archive(client, archive, progress, token=args.token)
         if args.managed:
             client.give_custody()
         custody = client.account().custody
-    if args.save:
-        there = replace(settings, relayer_key=relayer.hex())
-        write_private(Path(args.save).expanduser(), there.profile())
+    if saved is not None:
+        write_private(saved, replace(settings, relayer_key=relayer.hex()).profile())
     value = {
         "url": settings.url,
         "relayer_key": relayer.hex(),
@@ -92,11 +99,25 @@ def bring_archive(shell: Shell, path: Path) -> None:
         **{name: tally[name] for name in _OUTCOMES},
     }
     lines = [f"{tally[name]} {words}" for name, words in _OUTCOMES.items() if tally[name]]
-    shell.show(value, [*(lines or ["nothing to bring"]), f"the account is {custody} there"])
+    lines = [*(lines or ["nothing to bring"]), f"the account is {custody} there"]
+    shell.show(value, lines + ([f"the profile for it is {saved}"] if saved else []))
+    if settings.url != shell.settings().url and agent_paths(args.profile, shell.environ):
+        warn(
+            f"The agents' profiles in {agents_folder(args.profile, shell.environ)} still name the "
+            f"relayer from before; `memrelay agents rotate NAME --profile {saved or 'PATH'}` gives "
+            "an agent a key there."
+        )
     if custody == "managed" and not args.managed:
         warn("A custodian was there before; revoke it if it should not read the account.")
     if tally["refused"] or tally["lost"]:
-        raise MemrelayError(f"{tally['refused']} were refused, {tally['lost']} are lost.")
+        raise MemrelayError(f"{tally['refused']} refused, {tally['lost']} lost.")
+
+
+def _check_same_key(path: Path, settings: Settings) -> None:
+    """Return if a profile may be written there: it replaces no other key, which would be lost."""
+    key = read_profile(path, missing_ok=True).get("private_key", settings.private_key)
+    if key != settings.private_key:
+        raise ConfigError(f"{path} exists and holds another key; choose another name.")
 
 
 def _settings_there(shell: Shell) -> Settings:

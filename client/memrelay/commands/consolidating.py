@@ -5,12 +5,14 @@ It does not own what a run does (the relayer's part), nor review of what it prop
 """
 
 from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from memrelay.commands.listing import when
-from memrelay.commands.parsers import Adder
+from memrelay.commands.parsers import Adder, whole
 from memrelay.commands.shell import Shell
 from memrelay.consolidating import Consolidation, ConsolidationAction
-from memrelay.errors import ConfigError
+from memrelay.errors import ConfigError, NotFound
 
 _ACTIONS = ("run", "list", "show", "undo")
 
@@ -31,7 +33,9 @@ def _add(parser: ArgumentParser) -> None:
     )
     parser.add_argument("id", nargs="?", help="the run, to show or undo")
     parser.add_argument("--dry-run", action="store_true", help="say what a run would do")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="1 to 100 (20)")
+    parser.add_argument(
+        "--limit", type=whole(1, 200), default=20, metavar="N", help="1 to 200 (20)"
+    )
     parser.add_argument("--cursor", help="where the last page ended")
 
 
@@ -74,16 +78,27 @@ def _list(shell: Shell) -> None:
 
 
 def _show(shell: Shell) -> None:
-    with shell.client() as client:
+    with shell.client() as client, _run_named():
         run = client.consolidation(shell.args.id)
     shell.show(run.to_json(), [_line(run), *map(_told, run.actions or ())])
 
 
 def _undo(shell: Shell) -> None:
-    with shell.client() as client:
+    with shell.client() as client, _run_named():
         done = client.undo_consolidation(shell.args.id)
     left = f", {done.skipped} changed since and left alone" if done.skipped else ""
     shell.show(done.to_json(), [f"{done.id}  {done.undone} undone{left}"])
+
+
+@contextmanager
+def _run_named() -> Iterator[None]:
+    """Say of a run that is not there that it is a run: relayers call what no id can be a memory."""
+    try:
+        yield
+    except NotFound as error:
+        raise NotFound(
+            "No such run.", status=error.status, code=error.code, request_id=error.request_id
+        ) from error
 
 
 def _line(run: Consolidation) -> str:

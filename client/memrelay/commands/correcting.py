@@ -3,14 +3,14 @@
 It does not own showing (`listing.py`) or erasing (`forgetting.py`).
 """
 
-import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from memrelay.client import SyncMemoryClient
 from memrelay.commands.listing import shown, when, writer
-from memrelay.commands.parsers import Adder, pair
+from memrelay.commands.memories import storable
+from memrelay.commands.parsers import Adder, moment, pair, pairs, whole
 from memrelay.commands.shell import Shell, text_of, warn
 from memrelay.correcting import CLEARABLE
 from memrelay.errors import ConfigError, MemrelayError, NotFound, TransportError
@@ -36,18 +36,25 @@ def _add_edit(parser: ArgumentParser) -> None:
     parser.add_argument("--kind", choices=KINDS)
     parser.add_argument("--tag", action="append", metavar="TAG", help="instead of all; repeatable")
     parser.add_argument("--source")
-    parser.add_argument("--event-time", metavar="TIME", help="RFC 3339, with an offset")
+    parser.add_argument(
+        "--event-time", type=moment, metavar="TIME", help="RFC 3339, with an offset"
+    )
     parser.add_argument(
         "--metadata", action="append", type=pair, metavar="KEY=VALUE", help="instead of all"
     )
     parser.add_argument("--importance", choices=("vital", "standard", "trivial"))
     parser.add_argument("--confidence", choices=("high", "medium", "low"))
-    parser.add_argument("--expires-at", metavar="TIME", help="RFC 3339, with an offset")
+    parser.add_argument(
+        "--expires-at", type=moment, metavar="TIME", help="RFC 3339, with an offset"
+    )
     parser.add_argument(
         "--clear", action="append", choices=CLEARABLE, help="have none any more; repeatable"
     )
     parser.add_argument(
-        "--revision", type=int, metavar="N", help="only if this is still the newest one"
+        "--revision",
+        type=whole(1, 100),
+        metavar="N",
+        help="only if this is still the newest one",
     )
 
 
@@ -61,7 +68,9 @@ def _add_review(parser: ArgumentParser) -> None:
         "resolve: it replaces what it speaks against (list)",
     )
     parser.add_argument("id", nargs="*", help="the memories' ids")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="1 to 100 (20)")
+    parser.add_argument(
+        "--limit", type=whole(1, 200), default=20, metavar="N", help="1 to 200 (20)"
+    )
     parser.add_argument("--cursor", help="where the last page ended")
 
 
@@ -69,25 +78,35 @@ def edit(shell: Shell) -> None:
     """Correct a memory; what it said before stays in its history."""
     args = shell.args
     changes: dict[str, Any] = {
-        "text": text_of(["-"]) if args.text == "-" else args.text,
+        "text": None if args.text is None else _new_text(args.text),
         "kind": args.kind,
         "tags": args.tag,
         "source": args.source,
         "event_time": args.event_time,
-        "metadata": dict(args.metadata) if args.metadata else None,
+        "metadata": pairs("--metadata", args.metadata),
         "importance": args.importance,
         "confidence": args.confidence,
         "expires_at": args.expires_at,
-        "clear": args.clear or (),
     }
-    if not any(changes.values()):
-        if sys.stdin.isatty():
-            raise ConfigError("Say what to change: --text TEXT, --kind, --tag … (see --help).")
-        changes["text"] = text_of([])
+    cleared = args.clear or ()
+    if not cleared and all(value is None for value in changes.values()):
+        raise ConfigError("Say what to change: --text TEXT, --kind, --tag … (see --help).")
+    for name in cleared:
+        if changes[name] is not None:
+            raise ConfigError(f"Give {name} or clear them, not both.")
     with shell.client() as client:
-        result = client.edit(args.id, revision=args.revision, namespace=args.namespace, **changes)
+        result = client.edit(
+            args.id, clear=cleared, revision=args.revision, namespace=args.namespace, **changes
+        )
     told = "says that already" if result.unchanged else f"is revision {result.revision} now"
     shell.show(result.to_json(), [f"{result.id}  {told}"])
+
+
+def _new_text(given: str) -> str:
+    # An unset variable of a shell gives an empty text, which must not be taken for none.
+    if not given.strip():
+        raise ConfigError("--text is empty.")
+    return storable(text_of([given]))
 
 
 def pin(shell: Shell) -> None:
@@ -131,9 +150,15 @@ def _change_each(
 
 def _raise_of_several(failures: Sequence[MemrelayError]) -> None:
     if failures and all(isinstance(error, NotFound) for error in failures):
-        raise NotFound(f"{len(failures)} were not found.", status=404, code="not_found")
+        raise not_found(len(failures))
     if failures:
         raise MemrelayError(f"{len(failures)} could not be changed.")
+
+
+def not_found(number: int) -> NotFound:
+    """Return the error for so many of several that are not there."""
+    told = "One was" if number == 1 else f"{number} were"
+    return NotFound(f"{told} not found.", status=404, code="not_found")
 
 
 def review(shell: Shell) -> None:

@@ -17,9 +17,9 @@ from memrelay.answers import rfc3339
 from memrelay.archived import is_archive
 from memrelay.client import MemoryClient, SyncMemoryClient
 from memrelay.commands import archives
-from memrelay.commands.parsers import Adder
+from memrelay.commands.parsers import Adder, seconds, stated
 from memrelay.commands.progress import ProgressLine
-from memrelay.commands.shell import Shell, warn
+from memrelay.commands.shell import Shell, ascii_only, warn
 from memrelay.counting import counted
 from memrelay.errors import (
     ConfigError,
@@ -73,7 +73,9 @@ def _add_import(parser: ArgumentParser) -> None:
     archive.add_argument("--relayer-key", metavar="HEX", help="insist on its key")
     archive.add_argument("--token", help="what it asks of newcomers")
     archive.add_argument("--managed", action="store_true", help="let it read the account, too")
-    archive.add_argument("--save", metavar="PATH", help="write the profile for it there")
+    archive.add_argument(
+        "--save", type=stated, metavar="PATH", help="write the profile for it there"
+    )
     parser.add_argument("--verbose", action="store_true", help="with --dry-run: each first line")
     parser.add_argument(
         "--utc-offset",
@@ -84,7 +86,7 @@ def _add_import(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--wait",
-        type=float,
+        type=seconds,
         nargs="?",
         const=600.0,
         metavar="SECONDS",
@@ -111,6 +113,7 @@ def _add_export(parser: ArgumentParser) -> None:
         "--out", metavar="PATH", help="the folder of the pages; the file of the lines, or - (-)"
     )
     parser.add_argument("--all-namespaces", action="store_true", help="all that this key may read")
+    parser.add_argument("--force", action="store_true", help="replace the file")
 
 
 def _offset(text: str) -> tzinfo:
@@ -164,7 +167,6 @@ class _Import:
     async def store(self) -> None:
         """Store the entries of the files, and show how they fared, also if it ends early."""
         args = self._shell.args
-        progress = ProgressLine(sys.stderr, "imported")
         async with MemoryClient.from_settings(
             self._shell.settings(), deadline_s=_DEADLINE_S
         ) as client:
@@ -172,7 +174,8 @@ class _Import:
                 client, namespace=args.namespace, failed=self._failed, keep_ids=bool(args.wait)
             )
             try:
-                await storing.run(self.items(), progress=progress)
+                with ProgressLine(sys.stderr, "done", "entry") as progress:
+                    await storing.run(self.items(), progress=progress)
             except _PASSING:
                 warn("The import broke off; the same command goes on with the rest.")
                 raise
@@ -192,15 +195,15 @@ class _Import:
     def show(self) -> None:
         """Print how the files fared."""
         dry_run = self._shell.args.dry_run
-        counted = ("entries", "expired", "failed") if dry_run else _OUTCOMES
+        told = ("entries", "expired", "failed") if dry_run else _OUTCOMES
         lines = [
-            f"{tally.file} ({tally.format}): {_numbers(tally.to_json(), counted)}"
+            f"{tally.file} ({tally.format}): {_numbers(tally.to_json(), told)}"
             for tally in self._tallies
         ]
         totals = {name: self.total(name) for name in ("entries", *_OUTCOMES)}
         end = "; nothing was stored" if dry_run else ""
         if self._left_out:
-            warn(f"{self._left_out} other files were left out; to import one, name it.")
+            warn(f"Left out: {counted(self._left_out, 'other file')}; to import one, name it.")
         value = {
             "dry_run": dry_run,
             **totals,
@@ -208,7 +211,7 @@ class _Import:
             "files": [tally.to_json() for tally in self._tallies],
             "failures": self._failures,
         }
-        self._shell.show(value, [*lines, f"{_numbers(totals, counted)}{end}"])
+        self._shell.show(value, [*lines, f"{_numbers(totals, told)}{end}"])
 
 
 _OUTCOMES = ("stored", "edited", "known", "expired", "failed", "redacted")
@@ -253,19 +256,23 @@ def export(shell: Shell) -> None:
         raise ConfigError("Name the folder of the pages: --out FOLDER.")
     if out == "-" and args.json:
         raise ConfigError("Lines on standard output leave no room for --json; use --out FILE.")
+    if args.format == "jsonl" and Path(out).expanduser().is_file() and not args.force:
+        raise ConfigError(f"{out} exists; --force replaces it.")
     if args.from_archive:
         named = None if args.all_namespaces else [shell.settings().namespace]
         clear = archives.clear_of(shell, Path(args.from_archive).expanduser(), named)
         return _write(shell, out, shell.settings().account_id, clear)
     with shell.client() as client:
         names = _names(client) if args.all_namespaces else [client.settings.namespace]
-        progress = _counting(ProgressLine(sys.stderr, "exported"))
-        found = {name: collect(client, name, progress) for name in names}
+        with ProgressLine(sys.stderr, "exported") as progress:
+            count = _counting(progress)
+            found = {name: collect(client, name, count) for name in names}
         account_id = client.settings.account_id
     _write(shell, out, account_id, found)
     sealed = sum(one.sealed for one in found.values())
     if sealed:
-        warn(f"{sealed} were left out: another client sealed them under a key of its own.")
+        left_out = counted(sealed, "memory")
+        warn(f"Left out: {left_out} that another client sealed under a key of its own.")
 
 
 def _counting(progress: ProgressLine) -> Callable[[int], None]:
@@ -286,8 +293,7 @@ def _names(client: SyncMemoryClient) -> list[str]:
 def _write(shell: Shell, out: str, account_id: str, found: dict[str, Collected]) -> None:
     records = [record for one in found.values() for record in one.records]
     if out == "-":
-        # A terminal must not obey what a memory says.
-        sys.stdout.write(json_lines(records, ascii_only=sys.stdout.isatty()))
+        sys.stdout.write(json_lines(records, ascii_only=ascii_only()))
         return
     path = Path(out).expanduser()
     value: dict[str, Any] = {"out": str(path), "memories": len(records), "namespaces": list(found)}

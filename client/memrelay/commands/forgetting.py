@@ -7,17 +7,19 @@ It does not own exit codes (`cli.py`).
 
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from memrelay.client import SyncMemoryClient
+from memrelay.commands.correcting import not_found
 from memrelay.commands.listing import add_filters, filters_of
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
 from memrelay.counting import counted
-from memrelay.errors import ConfigError, NotFound
+from memrelay.errors import ConfigError, MemrelayError
 from memrelay.outcomes import ForgottenMany
+from memrelay.sealed.objects import claimed_member, from_base64
 
 _TOLD = {"erased": "erased", "already_erased": "was erased before", "not_found": "not found"}
 
@@ -33,7 +35,9 @@ def register(add: Adder) -> None:
 def _add_forget(parser: ArgumentParser) -> None:
     parser.add_argument("id", nargs="*", help="the memories' ids")
     parser.add_argument("--dry-run", action="store_true", help="only tell what would be erased")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument(
+        "--yes", action="store_true", help="do not ask; ids are never asked about, the rest is"
+    )
     add_filters(parser)
 
 
@@ -55,13 +59,14 @@ def forget(shell: Shell) -> None:
     shell.show(_value(found), _lines(found, dry_run=args.dry_run))
     missing = sum(one.status == "not_found" for one in found.results or ())
     if missing:
-        raise NotFound(f"{missing} were not found.", status=404, code="not_found")
+        raise not_found(missing)
 
 
 def _forget_one(shell: Shell, client: SyncMemoryClient) -> None:
     gone = client.forget(shell.args.id[0])
     state = "erased" if gone.erased and not gone.pending else "pending"
-    shell.show(gone.to_json(), [f"{gone.id}  {state}"])
+    told = "" if gone.receipt is None else f"  {_told_receipts({gone.receipt})}"
+    shell.show(gone.to_json(), [f"{gone.id}  {state}{told}"])
 
 
 def _forget_matching(shell: Shell, client: SyncMemoryClient, filtered: bool) -> ForgottenMany:
@@ -79,10 +84,10 @@ def _forget_matching(shell: Shell, client: SyncMemoryClient, filtered: bool) -> 
         count = _count(fitting())
         which = f"{count} of {name}" if filtered else f"all of {name} ({count})"
         shell.confirm(f"Erase {which} for good?")
-    progress = ProgressLine(sys.stderr, "erased")
-    if filtered:
-        return client.forget_matching(progress=progress, **filters)
-    return client.forget_namespace(name, progress=progress)
+    with ProgressLine(sys.stderr, "erased") as progress:
+        if filtered:
+            return client.forget_matching(progress=progress, **filters)
+        return client.forget_namespace(name, progress=progress)
 
 
 def _count(found: ForgottenMany) -> str:
@@ -96,6 +101,8 @@ def _value(found: ForgottenMany) -> dict[str, Any]:
 def _lines(found: ForgottenMany, *, dry_run: bool) -> Iterator[str]:
     if found.results is not None:
         yield from (f"{one.id}  {_TOLD.get(one.status, one.status)}" for one in found.results)
+        if found.receipts:
+            yield _told_receipts(found.receipts)
         return
     if dry_run:
         yield from found.ids
@@ -103,6 +110,25 @@ def _lines(found: ForgottenMany, *, dry_run: bool) -> Iterator[str]:
         return
     pending = "; an outside copy is still being erased" if found.pending else ""
     yield f"{found.erased} erased{pending}"
+    if found.receipts:
+        yield _told_receipts(found.receipts)
+
+
+def _told_receipts(texts: Iterable[str]) -> str:
+    """Say the numbers of receipts, which were verified as they came."""
+    numbers = sorted({_number(text) for text in texts})
+    if len(numbers) == 1:
+        return f"receipt {numbers[0]}"
+    if numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"receipts {numbers[0]} to {numbers[-1]}"
+    return f"receipts {', '.join(map(str, numbers))}"
+
+
+def _number(text: str) -> int:
+    number = claimed_member(from_base64(text, "receipt"), "seq")
+    if not isinstance(number, int):
+        raise MemrelayError("A receipt has no number.")
+    return number
 
 
 def close_account(shell: Shell) -> None:

@@ -11,13 +11,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from memrelay.answers import rfc3339
-from memrelay.commands.parsers import Adder
-from memrelay.commands.recovery import register_recovery
+from memrelay.commands.parsers import Adder, number, stated
+from memrelay.commands.recovery import granted, register_recovery
 from memrelay.commands.shell import Shell
 from memrelay.errors import ConfigError, MemrelayError, NotFound
 from memrelay.models import KeyInfo
 from memrelay.private import write_private
-from memrelay.sealed.keys import masked
+from memrelay.sealed.keys import Identity, masked, normalise_namespace
+
+KEY_HELP = "public key, 8 or more digits of its beginning, its short form in `keys list`, or label"
+_BEGINNING_DIGITS = 8
 
 
 def register(add: Adder) -> None:
@@ -26,7 +29,7 @@ def register(add: Adder) -> None:
     keys("list", keys_list)
     _add_keys_add(keys("add", keys_add, namespace=False))
     revoke = keys("revoke", keys_revoke)
-    revoke.add_argument("key", help="public key, its beginning, or label")
+    revoke.add_argument("key", help=KEY_HELP)
     revoke.add_argument("--yes", action="store_true", help="also if too few owners are left")
     register_recovery(keys)
 
@@ -36,8 +39,12 @@ def _add_keys_add(parser: ArgumentParser) -> None:
     parser.add_argument("--whole-account", action="store_true", help="every namespace")
     parser.add_argument("--role", choices=("owner", "writer", "reader"), default="writer")
     parser.add_argument("--label", help="a name for the key")
-    parser.add_argument("--expires-days", type=float, metavar="DAYS")
-    parser.add_argument("--out", metavar="PATH", help="write the key's own profile there")
+    parser.add_argument(
+        "--expires-days", type=number(0, 36_500, above=True), metavar="DAYS", help="from now"
+    )
+    parser.add_argument(
+        "--out", type=stated, metavar="PATH", help="write the key's own profile there"
+    )
 
 
 def keys_list(shell: Shell) -> None:
@@ -50,7 +57,7 @@ def keys_list(shell: Shell) -> None:
 def _key_line(key: KeyInfo) -> str:
     scope = "whole account" if key.namespaces is None else ", ".join(key.namespaces)
     until = f", until {rfc3339(key.expires_at)}" if key.expires_at else ""
-    state = ", revoked" if key.revoked else ""
+    state = ", revoked" if key.revoked else ", expired" if _expired(key) else ""
     return f"{masked(key.public_key)}  {key.label or '-'}  {key.role} of {scope}{until}{state}"
 
 
@@ -62,22 +69,27 @@ def keys_add(shell: Shell) -> None:
     out = Path(args.out).expanduser() if args.out else None
     if out is not None and out.exists():
         raise ConfigError(f"{out} exists.")
+    names = None if args.whole_account else sorted(map(normalise_namespace, args.namespace))
+    identity = Identity.generate()
+    wish = {
+        "namespaces": names,
+        "role": args.role,
+        "label": args.label,
+        "expires": timedelta(days=args.expires_days) if args.expires_days else None,
+    }
     with shell.client() as client:
-        key = client.add_key(
-            namespaces=None if args.whole_account else args.namespace,
-            role=args.role,
-            label=args.label,
-            expires=timedelta(days=args.expires_days) if args.expires_days else None,
-        )
-        settings = client.settings
-    if out is not None:
-        own = replace(
-            settings,
-            private_key=key.private_key,
-            namespace=key.namespaces[0] if key.namespaces else settings.namespace,
-            relayer_key=key.relayer_key,
-        )
-        write_private(out, own.profile())
+        if out is None:
+            key = client.add_key(identity=identity, **wish)
+        else:
+            own = replace(
+                client.settings,
+                private_key=identity.seed_hex(),
+                namespace=names[0] if names else client.settings.namespace,
+                relayer_key=client.statement().relayer.hex(),
+            )
+            # Written before it is granted anything: a key that cannot be kept must hold nothing.
+            write_private(out, own.profile())
+            key = granted(client, out, identity, **wish)
     shown = key.to_json() | ({"profile": str(out)} if out else {"private_key": key.private_key})
     scope = "the whole account" if key.namespaces is None else ", ".join(key.namespaces)
     place = f"profile      {out}" if out else f"private key  {key.private_key} (shown only now)"
@@ -111,16 +123,25 @@ def find_key(wanted: str, keys: Sequence[KeyInfo]) -> KeyInfo:
     """Return the key that a person means by its public key, the beginning of it, or its label.
 
     Raises:
+        ConfigError: the name is empty.
         NotFound: there is none.
         MemrelayError: there are several.
     """
+    if not wanted:
+        raise ConfigError("Name the key; an empty name is that of no key.")
     exact = [key for key in keys if wanted in {key.public_key, masked(key.public_key), key.label}]
-    found = exact or [key for key in keys if len(wanted) >= 8 and key.public_key.startswith(wanted)]
+    long = len(wanted) >= _BEGINNING_DIGITS
+    found = exact or [key for key in keys if long and key.public_key.startswith(wanted)]
     found = [key for key in found if not key.revoked] or found
     if not found:
-        raise NotFound("No key has this name.", status=404, code="not_found")
+        short = (
+            "" if long else f" A public key's beginning counts from {_BEGINNING_DIGITS} digits on."
+        )
+        raise NotFound(f"No key has this name.{short}", status=404, code="not_found")
     if len(found) > 1:
-        raise MemrelayError("Several keys have this name; give the whole public key.")
+        raise MemrelayError(
+            "Several keys have this name; give the whole public key: `memrelay keys list --json`."
+        )
     return found[0]
 
 
@@ -148,5 +169,8 @@ def check_owners_left(
 
 
 def _owns(key: KeyInfo) -> bool:
-    ended = key.expires_at is not None and key.expires_at <= datetime.now(UTC)
-    return key.role == "owner" and not key.revoked and not ended
+    return key.role == "owner" and not key.revoked and not _expired(key)
+
+
+def _expired(key: KeyInfo) -> bool:
+    return key.expires_at is not None and key.expires_at <= datetime.now(UTC)

@@ -4,21 +4,27 @@ It does not own recall (`memories.py`), or the commands that change something (`
 `forgetting.py`).
 """
 
+import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import pairwise
+from shutil import get_terminal_size
 
+from memrelay.client import SyncMemoryClient
 from memrelay.commands.differences import changed_fields, word_diff
-from memrelay.commands.parsers import Adder, span
+from memrelay.commands.parsers import Adder, moment, public_key, span, whole
 from memrelay.commands.shell import Shell, warn
 from memrelay.counting import counted
 from memrelay.errors import ConfigError
 from memrelay.listing import Filters
 from memrelay.models import KINDS, Memory, NamespaceInfo
 from memrelay.outcomes import STATES, History, marks_of
-from memrelay.sealed.keys import masked
+from memrelay.sealed.keys import masked, normalise_namespace
+
+# How much of a memory's first line a list shows: on a terminal at least, and where there is none.
+_CHARS_MIN, _CHARS_MAX = 20, 200
 
 
 def register(add: Adder) -> None:
@@ -31,7 +37,9 @@ def register(add: Adder) -> None:
 
 
 def _add_list(parser: ArgumentParser) -> None:
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="1 to 100 (20)")
+    parser.add_argument(
+        "--limit", type=whole(1, 200), default=20, metavar="N", help="1 to 200 (20)"
+    )
     parser.add_argument("--cursor", help="where the last page ended")
     add_filters(parser)
 
@@ -42,9 +50,13 @@ def add_filters(parser: ArgumentParser) -> None:
     group.add_argument("--kind", choices=KINDS, help="only of this kind")
     group.add_argument("--tag", action="append", metavar="TAG", help="repeatable: all match")
     group.add_argument("--source", help="only of this source")
-    group.add_argument("--writer", metavar="KEY", help="only by this public key")
-    group.add_argument("--after", metavar="TIME", help="at or after; RFC 3339, with an offset")
-    group.add_argument("--before", metavar="TIME", help="before; RFC 3339, with an offset")
+    group.add_argument("--writer", type=public_key, metavar="KEY", help="only by this public key")
+    group.add_argument(
+        "--after", type=moment, metavar="TIME", help="at or after; RFC 3339, with an offset"
+    )
+    group.add_argument(
+        "--before", type=moment, metavar="TIME", help="before; RFC 3339, with an offset"
+    )
     group.add_argument("--state", choices=STATES, help="those in recall unless said (active)")
     group.add_argument("--pinned", action="store_true", default=None, help="only pinned ones")
 
@@ -65,7 +77,9 @@ def filters_of(args: Namespace) -> Filters:
 
 def _add_get(parser: ArgumentParser) -> None:
     parser.add_argument("id", help="the memory's id")
-    parser.add_argument("--revision", type=int, metavar="N", help="an earlier one (the newest)")
+    parser.add_argument(
+        "--revision", type=whole(1, 100), metavar="N", help="an earlier one (the newest)"
+    )
 
 
 def _add_namespaces(parser: ArgumentParser) -> None:
@@ -85,7 +99,9 @@ def list_memories(shell: Shell) -> None:
     args = shell.args
     with shell.client() as client:
         page = client.list(limit=args.limit, cursor=args.cursor, **filters_of(args))
-    shell.show(page.to_json(), memory_table(page.memories))
+        shell.show(page.to_json(), memory_table(page.memories))
+        if not (page.memories or page.next_cursor):
+            tell_nothing_found(shell, client, [args.namespace] if args.namespace else ())
     if page.next_cursor and not args.json:
         warn(f"There are more: --cursor {page.next_cursor}")
 
@@ -99,12 +115,37 @@ def memory_table(memories: Sequence[Memory]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for memory, row in zip(memories, rows, strict=True):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width]
-        yield "  ".join([*cells, shown(memory).strip().split("\n")[0]])
+        first = shown(memory).strip().split("\n")[0]
+        yield "  ".join([*cells, _cut(first, sum(map(len, cells)) + 2 * len(cells))])
+
+
+def _cut(text: str, before: int) -> str:
+    """Return what of a text has room on a line, behind so many characters."""
+    room = _CHARS_MAX
+    if sys.stdout.isatty():
+        columns = get_terminal_size().columns
+        room = columns - before
+        while room < _CHARS_MIN:
+            room += columns  # it goes on below
+    return text if len(text) <= room else f"{text[: room - 1]}…"
+
+
+def tell_nothing_found(shell: Shell, client: SyncMemoryClient, named: Iterable[str]) -> None:
+    """Tell people that there was nothing, or that namespaces which they named are not there."""
+    if shell.args.json:
+        return
+    names = list(named)
+    there = {info.name for info in client.namespaces()} if names else set()
+    missing = [name for name in names if normalise_namespace(name) not in there]
+    for name in missing:
+        warn(f"There is no namespace {name}.")
+    if not missing:
+        warn("Nothing found.")
 
 
 def when(moment: datetime | None) -> str:
     """Return a time for people: in UTC, to the minute."""
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}" if moment else ""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%MZ}" if moment else ""
 
 
 def writer(memory: Memory) -> str:
@@ -156,7 +197,7 @@ def namespaces(shell: Shell) -> None:
         if change:
             ttl_s = None if args.ttl is None else int(args.ttl.total_seconds())
             changed = client.set_ttl(args.name, ttl_s)
-            return shell.show(changed.to_json(), [f"{args.name}: {_kept(changed.ttl_s)}"])
+            return shell.show(changed.to_json(), [f"{args.name}: {_kept(changed)}"])
         found = client.namespaces()
     shell.show({"namespaces": [one.to_json() for one in found]}, map(_namespace_line, found))
 
@@ -164,11 +205,20 @@ def namespaces(shell: Shell) -> None:
 def _namespace_line(info: NamespaceInfo) -> str:
     written = f", last written {when(info.updated_at)}" if info.updated_at else ""
     size = f"{counted(info.memory_count, 'memory')}, {info.storage_bytes} bytes"
-    return f"{info.name}  {size}{written}, {_kept(info.ttl_s)}"
+    return f"{info.name}  {size}{written}, {_kept(info)}"
 
 
-def _kept(ttl_s: int | None) -> str:
-    return "kept" if ttl_s is None else f"erased after {timedelta(seconds=ttl_s)}"
+def _kept(info: NamespaceInfo) -> str:
+    if info.ttl_s is None:
+        return "its memories are kept"
+    return f"its memories are erased {_span(info.ttl_s)} after they were stored"
+
+
+def _span(seconds: int) -> str:
+    """Return a span of time in the largest unit of which it is a whole number."""
+    units = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
+    noun = next(noun for noun, unit_s in units.items() if seconds % unit_s == 0)
+    return counted(seconds // units[noun], noun)
 
 
 def usage(shell: Shell) -> None:

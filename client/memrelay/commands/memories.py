@@ -7,11 +7,22 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from memrelay.commands.listing import shown
-from memrelay.commands.parsers import Adder, alias, number, pair
+from memrelay.commands.listing import shown, tell_nothing_found
+from memrelay.commands.parsers import (
+    Adder,
+    alias,
+    moment,
+    number,
+    pair,
+    pairs,
+    public_key,
+    seconds,
+    whole,
+)
 from memrelay.commands.shell import Shell, text_of, warn
 from memrelay.counting import counted
 from memrelay.errors import ConfigError
+from memrelay.importing.found import TEXT_BYTES_MAX
 from memrelay.models import KINDS, MODES, Memory
 from memrelay.reading import MIN_RELEVANCE
 
@@ -29,15 +40,19 @@ def _add_remember(parser: ArgumentParser) -> None:
     parser.add_argument("--kind", choices=KINDS)
     parser.add_argument("--tag", action="append", metavar="TAG", help="may be repeated")
     parser.add_argument("--source")
-    parser.add_argument("--event-time", metavar="TIME", help="RFC 3339, with an offset")
+    parser.add_argument(
+        "--event-time", type=moment, metavar="TIME", help="RFC 3339, with an offset"
+    )
     parser.add_argument("--metadata", action="append", type=pair, metavar="KEY=VALUE")
     parser.add_argument("--importance", choices=("vital", "standard", "trivial"))
     parser.add_argument("--confidence", choices=("high", "medium", "low"))
-    parser.add_argument("--expires-at", metavar="TIME", help="RFC 3339, with an offset")
+    parser.add_argument(
+        "--expires-at", type=moment, metavar="TIME", help="RFC 3339, with an offset"
+    )
     parser.add_argument("--idempotency-key", metavar="KEY", help="store once, however often sent")
     parser.add_argument(
         "--wait",
-        type=float,
+        type=seconds,
         nargs="?",
         const=60.0,
         metavar="SECONDS",
@@ -47,20 +62,33 @@ def _add_remember(parser: ArgumentParser) -> None:
 
 def _add_recall(parser: ArgumentParser) -> None:
     parser.add_argument("query", nargs="*", help="the query (else standard input)")
-    parser.add_argument("--limit", type=int, default=10, metavar="N", help="1 to 100 (10)")
+    parser.add_argument(
+        "--limit", type=whole(1, 100), default=10, metavar="N", help="1 to 100 (10)"
+    )
     _add_narrowing(parser)
     parser.add_argument("--source", help="only memories of this source")
     parser.add_argument(
-        "--writer", action="append", metavar="KEY", help="only by this public key; repeatable"
+        "--writer",
+        action="append",
+        type=public_key,
+        metavar="KEY",
+        help="only by this public key; repeatable",
     )
     parser.add_argument(
         "--metadata", action="append", type=pair, metavar="KEY=VALUE", help="repeatable: all match"
     )
     parser.add_argument(
-        "--min-relevance", type=number, default=MIN_RELEVANCE, metavar="X", help="0 to 1 (0.3)"
+        "--min-relevance",
+        type=number(0, 1),
+        default=MIN_RELEVANCE,
+        metavar="X",
+        help="0 to 1 (0.3)",
     )
     parser.add_argument(
-        "--max-tokens", type=int, metavar="N", help="of all texts together, 1 to 100000 (no bound)"
+        "--max-tokens",
+        type=whole(1, 100_000),
+        metavar="N",
+        help="of all texts together, 1 to 100000 (no bound)",
     )
     parser.add_argument("--explain", action="store_true", help="say why each one was found")
     _add_search(parser)
@@ -76,9 +104,15 @@ def _add_narrowing(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--kind", action="append", choices=KINDS, help="only these; repeatable")
     parser.add_argument("--tag", action="append", metavar="TAG", help="repeatable: all match")
-    parser.add_argument("--after", metavar="TIME", help="at or after; RFC 3339, with an offset")
-    parser.add_argument("--before", metavar="TIME", help="before; RFC 3339, with an offset")
-    parser.add_argument("--as-of", metavar="TIME", help="what was known then; RFC 3339")
+    parser.add_argument(
+        "--after", type=moment, metavar="TIME", help="at or after; RFC 3339, with an offset"
+    )
+    parser.add_argument(
+        "--before", type=moment, metavar="TIME", help="before; RFC 3339, with an offset"
+    )
+    parser.add_argument(
+        "--as-of", type=moment, metavar="TIME", help="what was known then; RFC 3339"
+    )
 
 
 def _add_search(parser: ArgumentParser) -> None:
@@ -90,18 +124,21 @@ def _add_search(parser: ArgumentParser) -> None:
     )
     group.add_argument(
         "--min-primary",
-        type=int,
+        type=whole(0, 100),
         metavar="N",
         help="for keyword_first: with fewer found by words, also by meaning; 0 to 100 (2)",
     )
     group.add_argument(
         "--vector-weight",
-        type=number,
+        type=number(0, 100),
         metavar="X",
         help="of meaning, 0 to 100, instead of the usual",
     )
     group.add_argument(
-        "--text-weight", type=number, metavar="X", help="of words, 0 to 100; both or neither"
+        "--text-weight",
+        type=number(0, 100),
+        metavar="X",
+        help="of words, 0 to 100; both or neither",
     )
     group.add_argument("--goal", metavar="TEXT", help="what you are about to do: a second query")
     group.add_argument(
@@ -115,25 +152,36 @@ def _add_search(parser: ArgumentParser) -> None:
 
 def _add_order(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("what counts beside the query")
-    group.add_argument("--recency", type=number, metavar="X", help="weight of age, 0 to 100 (0)")
     group.add_argument(
-        "--half-life", type=number, metavar="DAYS", help="after which age counts half (30 days)"
+        "--recency", type=number(0, 100), metavar="X", help="weight of age, 0 to 100 (0)"
     )
     group.add_argument(
-        "--importance", type=number, metavar="X", help="weight of importance, 0 to 100 (0)"
+        "--half-life",
+        type=number(0, 36_500, above=True),
+        metavar="DAYS",
+        help="after which age counts half (30 days)",
+    )
+    group.add_argument(
+        "--importance", type=number(0, 100), metavar="X", help="weight of importance, 0 to 100 (0)"
     )
 
 
 def _add_analyze(parser: ArgumentParser) -> None:
     parser.add_argument("text", nargs="*", help="the text (else standard input)")
-    parser.add_argument("--occurred-at", metavar="TIME", help="what relative dates count from")
+    parser.add_argument(
+        "--occurred-at", type=moment, metavar="TIME", help="what relative dates count from"
+    )
     parser.add_argument("--source")
 
 
 def _add_ask(parser: ArgumentParser) -> None:
     parser.add_argument("question", nargs="*", help="the question (else standard input)")
     parser.add_argument(
-        "--limit", type=int, default=5, metavar="N", help="memories to consult, 1 to 100 (5)"
+        "--limit",
+        type=whole(1, 100),
+        default=5,
+        metavar="N",
+        help="memories to consult, 1 to 100 (5)",
     )
     _add_narrowing(parser)
 
@@ -143,12 +191,12 @@ def remember(shell: Shell) -> None:
     args = shell.args
     with shell.client() as client:
         result = client.remember(
-            text_of(args.text),
+            storable(text_of(args.text)),
             kind=args.kind,
             tags=args.tag,
             source=args.source,
             event_time=args.event_time,
-            metadata=dict(args.metadata) if args.metadata else None,
+            metadata=pairs("--metadata", args.metadata),
             importance=args.importance,
             confidence=args.confidence,
             expires_at=args.expires_at,
@@ -159,6 +207,34 @@ def remember(shell: Shell) -> None:
             value["status"] = client.wait([result.id], timeout_s=args.wait)[0].status
     known = " (known already)" if result.duplicate else ""
     shell.show(value, [f"{result.id}  {value['status']}{known}"])
+    beside = [option for name, option in _BESIDE.items() if getattr(args, name)]
+    if result.duplicate and beside:
+        warn(
+            f"This is known already, and {', '.join(beside)} changed nothing of it: "
+            f"`memrelay edit {result.id} {beside[0]} …` does."
+        )
+
+
+# What the kind and the time make another memory of, these do not.
+_BESIDE = {
+    "tag": "--tag",
+    "source": "--source",
+    "metadata": "--metadata",
+    "importance": "--importance",
+    "confidence": "--confidence",
+    "expires_at": "--expires-at",
+}
+
+
+def storable(text: str) -> str:
+    """Return a text that is short enough to be a memory.
+
+    Raises:
+        ConfigError: it is longer than a relayer takes.
+    """
+    if len(text.encode(errors="surrogatepass")) > TEXT_BYTES_MAX:
+        raise ConfigError("The text is longer than 1 MiB.")
+    return text
 
 
 def recall(shell: Shell) -> None:
@@ -175,7 +251,7 @@ def recall(shell: Shell) -> None:
             goal=args.goal,
             aliases=_aliases(args.alias or ()),
             source=args.source,
-            metadata=dict(args.metadata) if args.metadata else None,
+            metadata=pairs("--metadata", args.metadata),
             writers=args.writer,
             min_relevance=args.min_relevance,
             scoring_weights=_weights(args),
@@ -183,6 +259,8 @@ def recall(shell: Shell) -> None:
             explain=args.explain or None,
             **_narrowing(args),
         )
+        if not (found.results or found.left_out or found.dropped_count):
+            tell_nothing_found(shell, client, args.namespace or ())
     lines = (line for memory in found.results for line in _recalled_lines(memory))
     shell.show(found.to_json(), lines)
     if found.left_out:

@@ -5,12 +5,14 @@ It does not own any command.
 
 import math
 import re
+import sys
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from memrelay.commands.shell import Shell
+from memrelay.errors import ConfigError
 
 Command = Callable[[Shell], None]
 
@@ -20,6 +22,24 @@ _UNITS = {
     "d": timedelta(days=1),
     "w": timedelta(weeks=1),
 }
+
+
+class Parser(ArgumentParser):
+    """A parser that refuses by itself what it does not know: argparse leaves that to the first."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Return what was given; nothing is left over."""
+        given = sys.argv[1:] if args is None else list(args)
+        option = given[0].partition("=")[0] if given and self._subparsers is not None else ""
+        if option.startswith("--") and option not in self._option_string_actions:
+            # Its value would be taken for the command.
+            self.error(f"{option} goes behind the command")
+        found, unknown = super().parse_known_args(given, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
 
 class Adder:
@@ -41,7 +61,7 @@ class Adder:
         )
         added.set_defaults(command=command)
         added.add_argument("--json", action="store_true", help="print one JSON value")
-        added.add_argument("--profile", metavar="PATH", help="the profile file")
+        added.add_argument("--profile", type=stated, metavar="PATH", help="the profile file")
         if agent:
             added.add_argument("--agent", metavar="NAME", help="act with this agent's own key")
         if namespace:
@@ -69,6 +89,20 @@ def later(text: str) -> datetime:
     return moment.astimezone(UTC).replace(microsecond=0)
 
 
+def moment(text: str) -> str:
+    """Return a time as it was written, if a relayer takes it."""
+    form = r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:?\d\d)"
+    try:
+        if re.fullmatch(form, text, re.ASCII) is None:
+            raise ValueError
+        datetime.fromisoformat(text.upper())
+    except ValueError:
+        raise ArgumentTypeError(
+            "an RFC 3339 time with an offset, such as 2026-05-04T09:30:00+02:00"
+        ) from None
+    return text
+
+
 def span(text: str) -> timedelta:
     """Return a span of time: `30m`, `12h`, `90d`, `4w`."""
     parts = re.fullmatch(r"([0-9]{1,6})([mhdw])", text)
@@ -85,12 +119,61 @@ def pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def number(text: str) -> float:
-    """Return a number; JSON has neither infinity nor what is no number."""
-    value = float(text)
-    if not math.isfinite(value):
-        raise ArgumentTypeError("write a finite number")
-    return value
+def pairs(option: str, given: Iterable[tuple[str, str]] | None) -> dict[str, str] | None:
+    """Return the pairs that an option gives, None without any.
+
+    Raises:
+        ConfigError: they give something two values.
+    """
+    found: dict[str, str] = {}
+    for key, value in given or ():
+        if found.setdefault(key, value) != value:
+            raise ConfigError(f"{option} gives {key} two values.")
+    return found or None
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """Return what reads a whole number of these bounds."""
+
+    def read(text: str) -> int:
+        if not (re.fullmatch(r"[0-9]{1,18}", text) and low <= int(text) <= high):
+            raise ArgumentTypeError(f"a whole number from {low} to {high}")
+        return int(text)
+
+    return read
+
+
+def number(low: float, high: float, *, above: bool = False) -> Callable[[str], float]:
+    """Return what reads a number of these bounds, or one that is `above` the lower one."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high or (above and value == low):
+            least = f"more than {low:g}, up" if above else f"from {low:g}"
+            raise ArgumentTypeError(f"a number {least} to {high:g}")
+        return value
+
+    return read
+
+
+seconds = number(0, 1_000_000)
+
+
+def public_key(text: str) -> str:
+    """Return a public key in hex."""
+    if re.fullmatch(r"[0-9a-f]{64}", text) is None:
+        raise ArgumentTypeError("a whole public key, 64 lower-case hexadecimal digits")
+    return text
+
+
+def stated(text: str) -> str:
+    """Return a text that says something: an unset variable of a shell gives an empty one."""
+    if not text.strip():
+        raise ArgumentTypeError("it is empty")
+    return text
 
 
 def alias(text: str) -> tuple[str, str]:

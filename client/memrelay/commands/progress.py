@@ -1,30 +1,64 @@
 """The progress of a long command, for people who wait for it.
 
 It does not own the work, or what is told at its end.
+
+- Only a terminal is told: in a log or a mail, the command's own last line says it.
+- What is over within a second is told by that line alone.
 """
 
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import Self, TextIO
+
+from memrelay.counting import counted
+
+_EVERY_S = 1.0
 
 
 class ProgressLine:
-    """Tells on a stream how many memories are `done` (a word) and how fast, once a second."""
+    """Tells on a stream, once a second, how many (of a noun) are `done` (a word), and how fast.
+
+    Leaving its block tells how many there were at last, if any line was told before.
+    """
 
     def __init__(
-        self, stream: TextIO, done: str, *, monotonic: Callable[[], float] = time.monotonic
+        self,
+        stream: TextIO,
+        done: str,
+        noun: str = "memory",
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stream = stream
         self._done = done
+        self._noun = noun
         self._monotonic = monotonic
-        self._began_s = monotonic()
-        self._told_s = float("-inf")
+        self._watched = stream.isatty()
+        self._next_s = monotonic() + _EVERY_S
+        self._first: tuple[int, float] | None = None
+        self._now: tuple[int, int | None] = (0, None)
+        self._told: tuple[int, int | None] | None = None
 
-    def __call__(self, number: int) -> None:
-        """Tell, if it is time to."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._told not in (None, self._now):
+            self._tell(self._monotonic())
+
+    def __call__(self, number: int, of: int | None = None) -> None:
+        """Take note of a number, of so many in all if that is known; tell it if it is time to."""
         now_s = self._monotonic()
-        if now_s - self._told_s < 1.0:
-            return
-        self._told_s = now_s
-        rate = number / max(now_s - self._began_s, 1e-9)
-        print(f"{number} {self._done}, {rate:.0f} a second", file=self._stream, flush=True)
+        self._now = number, of
+        # What goes on after a break begins with what was done before.
+        self._first = self._first or (number, now_s)
+        if self._watched and now_s >= self._next_s and self._now != self._told:
+            self._tell(now_s)
+
+    def _tell(self, now_s: float) -> None:
+        number, of = self._told = self._now
+        self._next_s = now_s + _EVERY_S
+        many = counted(number, self._noun) if of is None else f"{number} of {of}"
+        before, since_s = self._first or (0, now_s)
+        rate = f", {(number - before) / (now_s - since_s):.0f} a second" if now_s > since_s else ""
+        print(f"{many} {self._done}{rate}", file=self._stream, flush=True)

@@ -100,7 +100,7 @@ def keys_recover(shell: Shell) -> None:
     write_private(pending, {**values, "private_key": mine.seed_hex()})
     settings = Settings(**{**values, "private_key": recovery.seed_hex()})
     with SyncMemoryClient.from_settings(settings) as client:
-        key = _granted(client, mine, shell.args.label, pending)
+        key = granted(client, pending, mine, namespaces=None, role="owner", label=shell.args.label)
         values |= {"private_key": mine.seed_hex(), "relayer_key": key.relayer_key}
         write_private(pending, values)
         keep_old(path)
@@ -110,16 +110,20 @@ def keys_recover(shell: Shell) -> None:
     shell.show(shown, _welcome(path, others, {key.public_key, recovery.public_key.hex()}))
 
 
-def _granted(client: SyncMemoryClient, mine: Identity, label: str | None, pending: Path) -> NewKey:
-    """Have a key own the account; its file goes only if it certainly does not."""
+def granted(client: SyncMemoryClient, kept: Path, identity: Identity, **wish: Any) -> NewKey:
+    """Have a key granted what is wished; the file with it goes only if it certainly was not.
+
+    Raises:
+        MemrelayError: it was refused, or nobody knows; the message says so.
+    """
     try:
-        return client.add_key(namespaces=None, role="owner", label=label, identity=mine)
+        return client.add_key(identity=identity, **wish)
     except MemrelayError as error:
         if _never_granted(error):
-            pending.unlink()
+            kept.unlink()
             raise
         raise MemrelayError(
-            f"{error} The new key may own the account by now; it is kept in {pending}."
+            f"{error} The new key may be granted by now; it is kept in {kept}."
         ) from error
 
 

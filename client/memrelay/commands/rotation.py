@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from memrelay.client import SyncMemoryClient
-from memrelay.commands.keys import check_owners_left, find_key
+from memrelay.commands.keys import KEY_HELP, check_owners_left, find_key
 from memrelay.commands.parsers import Adder
+from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell, warn
 from memrelay.errors import ConfigError, MemrelayError
 from memrelay.models import Rotation
@@ -32,7 +33,11 @@ def register(add: Adder) -> None:
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--revoke", action="append", metavar="KEY", default=[], help="withdraw it first; repeatable"
+        "--revoke",
+        action="append",
+        metavar="KEY",
+        default=[],
+        help=f"withdraw it first; repeatable: {KEY_HELP}",
     )
     parser.add_argument(
         "--reseal",
@@ -97,18 +102,20 @@ def _choice(shell: Shell) -> str | Sequence[str]:
 
 def _followed(client: SyncMemoryClient, progress: Rotation) -> Rotation:
     """Keep the relayer in keys until nothing is left, or nothing goes on; return how it ended."""
-    pause_s, moved_s, told = _POLL_S, time.monotonic(), -1
+    pause_s, moved_s, left = _POLL_S, time.monotonic(), -1
     try:
-        while progress.remaining:
-            if progress.remaining != told:
-                told, moved_s = progress.remaining, time.monotonic()
-                print(f"{progress.done} of {progress.total} sealed anew", file=sys.stderr)
-            stalled = time.monotonic() - moved_s > _STALLED_S
-            if stalled or len(progress.blocked) == progress.remaining:
-                break
-            time.sleep(pause_s)
-            pause_s = min(_POLL_S_MAX, pause_s * 1.5)
-            progress = client.rotation(lend=True)
+        with ProgressLine(sys.stderr, "sealed anew") as line:
+            line(progress.done, of=progress.total)
+            while progress.remaining:
+                if progress.remaining != left:
+                    left, moved_s = progress.remaining, time.monotonic()
+                stalled = time.monotonic() - moved_s > _STALLED_S
+                if stalled or len(progress.blocked) == progress.remaining:
+                    break
+                time.sleep(pause_s)
+                pause_s = min(_POLL_S_MAX, pause_s * 1.5)
+                progress = client.rotation(lend=True)
+                line(progress.done, of=progress.total)
     except KeyboardInterrupt:
         warn("the new keys count; `memrelay rotate --resume` goes on with sealing anew")
         raise

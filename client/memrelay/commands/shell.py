@@ -4,7 +4,9 @@ It does not own what the commands do. With `--json`, a command prints exactly on
 the HTTP API's field names; everything else goes to standard error.
 """
 
+import io
 import json
+import os
 import shlex
 import sys
 from argparse import Namespace
@@ -75,9 +77,7 @@ class Shell:
     def show(self, value: Any, lines: Iterable[str]) -> None:
         """Print a value as JSON with `--json`, else the lines made for people."""
         if self.args.json:
-            # JSON may hold control characters as they are, and a terminal would obey them.
-            readable = not sys.stdout.isatty() and (sys.stdout.encoding or "").lower()[:3] == "utf"
-            print(json.dumps(value, ensure_ascii=not readable, indent=2))
+            print(json.dumps(value, ensure_ascii=ascii_only(), indent=2))
             return
         for line in lines:
             print(_printable(line))
@@ -91,6 +91,33 @@ def _printable(text: str) -> str:
 def warn(text: str) -> None:
     """Print one line for people beside the output."""
     print(f"memrelay: {_printable(text)}", file=sys.stderr)
+
+
+def ascii_only() -> bool:
+    """Whether JSON on standard output is to have nothing but ASCII.
+
+    JSON may hold control characters as they are, and a terminal would obey them; an encoding may
+    lack other characters.
+    """
+    return sys.stdout.isatty() or (sys.stdout.encoding or "").lower()[:3] != "utf"
+
+
+def open_streams() -> None:
+    """Let standard streams take any text, and be there if they were closed.
+
+    Raises:
+        MemrelayError: standard output is closed, so that nothing could be shown.
+    """
+    shown = sys.stdout is not None
+    # In this order they take the numbers that are free, which no other file must get.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    if not shown:
+        raise MemrelayError("Standard output is closed; to see nothing, send it to /dev/null.")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # As on standard error: what its encoding lacks is readable still, and nothing is lost.
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def text_of(words: Sequence[str]) -> str:

@@ -8,8 +8,9 @@ import json
 from argparse import ArgumentParser, BooleanOptionalAction
 from collections.abc import Iterator
 
+from memrelay.answers import INTEGER_MAX
 from memrelay.client import SyncMemoryClient
-from memrelay.commands.parsers import Adder
+from memrelay.commands.parsers import Adder, whole
 from memrelay.commands.shell import Shell
 from memrelay.errors import MemrelayError, NotFound
 from memrelay.events import Event
@@ -29,7 +30,10 @@ def register(add: Adder) -> None:
 
 def _add_events(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--after", type=int, metavar="SEQ", help="from after this receipt; 0: from the beginning"
+        "--after",
+        type=whole(0, INTEGER_MAX),
+        metavar="SEQ",
+        help="from after this receipt; 0: from the beginning",
     )
     parser.add_argument("--follow", action="store_true", help="go on with what is yet to happen")
 
@@ -92,7 +96,7 @@ def add_webhook(shell: Shell) -> None:
     """Have a URL told what happens from now on; its secret is shown once."""
     args = shell.args
     with shell.client() as client:
-        was = _webhook(client, args.webhook_id) if args.webhook_id else None
+        was = _webhook(client, args.webhook_id) if args.webhook_id is not None else None
         paused = args.paused if args.paused is not None else was is not None and not was.active
         made = client.put_webhook(
             args.url,

@@ -6,13 +6,15 @@ It does not own what must hold (`verifying.py`) or exit codes (`cli.py`).
 import json
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
+from memrelay.counting import counted
 from memrelay.errors import ConfigError, Invalid, UntrustedRelayer
 from memrelay.private import write_private_text
 from memrelay.sealed.keys import account_text
@@ -21,6 +23,7 @@ from memrelay.sealed.receipts import Checkpoint
 from memrelay.verifying import Finding, Verification
 
 _FILE_BYTES_MAX = 256 * 1024
+_NOUNS = {"receipts": "receipt", "blobs": "blob"}
 
 
 def register(add: Adder) -> None:
@@ -51,18 +54,30 @@ def _add_verify(parser: ArgumentParser) -> None:
 def verify(shell: Shell) -> None:
     """Check the whole history and everything stored against it; exit code 0 only if all holds."""
     args = shell.args
-    lines = {what: ProgressLine(sys.stderr, f"{what} checked") for what in ("receipts", "blobs")}
-    with shell.client() as client:
+    with shell.client() as client, ExitStack() as line:
         found = client.verify(
             namespaces=args.namespace,
             checkpoints=[_read(path) for path in args.checkpoint],
             since=None if args.since_checkpoint is None else _read(args.since_checkpoint),
             open_all=args.open,
-            progress=lambda what, number: lines[what](number),
+            progress=_telling(line),
         )
     shell.show(found.to_json(), _lines(found))
     if not found.ok:
-        raise UntrustedRelayer("verify", f"{len(found.findings)} things do not hold.")
+        raise UntrustedRelayer("verify", f"{_failing(found).capitalize()}.")
+
+
+def _telling(line: ExitStack) -> Callable[[str, int], None]:
+    """What tells how much was checked; the line of the one ends where that of the next begins."""
+    lines: dict[str, ProgressLine] = {}
+
+    def tell(what: str, number: int) -> None:
+        if what not in lines:
+            line.close()
+            lines[what] = line.enter_context(ProgressLine(sys.stderr, "checked", _NOUNS[what]))
+        lines[what](number)
+
+    return tell
 
 
 def _lines(found: Verification) -> Iterator[str]:
@@ -73,12 +88,17 @@ def _lines(found: Verification) -> Iterator[str]:
         yield f"Not checked, for this key cannot see it: {', '.join(found.unchecked)}."
     if found.unproven:
         yield f"{found.unproven} stored revisions lie before the history that was followed."
-    verdict = "everything holds" if found.ok else f"{len(found.findings)} things do not hold"
+    verdict = "everything holds" if found.ok else _failing(found)
     opened = f", {found.opened} opened" if found.opened else ""
     yield (
-        f"checked {found.receipts} receipts, {found.grants} grants, {found.blobs} blobs{opened}:"
-        f" {verdict}"
+        f"checked {counted(found.receipts, 'receipt')}, {counted(found.grants, 'grant')}, "
+        f"{counted(found.blobs, 'blob')}{opened}: {verdict}"
     )
+
+
+def _failing(found: Verification) -> str:
+    number = len(found.findings)
+    return "one thing does not hold" if number == 1 else f"{number} things do not hold"
 
 
 def _line(finding: Finding) -> str:

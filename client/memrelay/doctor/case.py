@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import NamedTuple
 
 import httpx
 
@@ -26,6 +27,14 @@ from memrelay.sealed.keys import normalise_namespace
 from memrelay.seen import Seen, SeenFile
 
 _SET_CLOCK = {"darwin": "sudo sntp -sS time.apple.com", "win32": "w32tm /resync"}
+
+
+class Heard(NamedTuple):
+    """An answer, and between which times of this machine the relayer gave it."""
+
+    response: httpx.Response
+    asked: datetime
+    come: datetime
 
 
 class Case:
@@ -73,9 +82,10 @@ class Case:
         return SeenFile(self.settings.seen_path).value
 
     @cached_property
-    def health(self) -> httpx.Response:
+    def health(self) -> Heard:
         """The relayer's answer on how it is."""
-        return self.inquiry.get("/health")
+        asked = self.now()
+        return Heard(self.inquiry.get("/health"), asked, self.now())
 
     @cached_property
     def held(self) -> list[Grant]:

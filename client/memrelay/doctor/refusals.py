@@ -11,7 +11,7 @@ import shlex
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from memrelay.client import SyncMemoryClient
 from memrelay.config import Settings, check_url, is_loopback
 from memrelay.doctor.findings import Verdict, problem
 from memrelay.errors import MemrelayError, NotAuthenticated
-from memrelay.exchange import Incoming
+from memrelay.exchange import Incoming, causes
 from memrelay.models import KeyInfo
 from memrelay.sealed.grants import read_grant
 from memrelay.sealed.keys import account_id_of, account_text
@@ -83,24 +83,24 @@ class Inquiry:
 
 def unreached(error: httpx.HTTPError, url: httpx.URL) -> Verdict:
     """Return why there was no answer."""
-    causes = list(_causes(error))
+    found = list(causes(error))
     host = shlex.quote(url.host)
     port = url.port or {"http": 80}.get(url.scheme, 443)
-    if any(isinstance(cause, socket.gaierror) for cause in causes):
+    if any(isinstance(cause, socket.gaierror) for cause in found):
         return problem(f"No address is known for the name {url.host}.", f"nslookup {host}")
-    certificate = next((c for c in causes if isinstance(c, ssl.SSLCertVerificationError)), None)
+    certificate = next((c for c in found if isinstance(c, ssl.SSLCertVerificationError)), None)
     if certificate is not None:
         return problem(
             f"The certificate of {url.host} does not hold: {certificate.verify_message}.",
             f"openssl s_client -connect {host}:{port} -servername {host}",
         )
-    if any(isinstance(cause, ssl.SSLError) for cause in causes):
+    if any(isinstance(cause, ssl.SSLError) for cause in found):
         detail = f"Port {port} of {url.host} does not speak TLS; is it http, or another port?"
         return problem(detail, f"curl -v {_health(url)}")
     if isinstance(error, httpx.ProxyError):
         detail = f"The proxy that the environment names does not let through to {url.host}."
         return problem(detail, "env | grep -i _proxy")
-    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+    if any(isinstance(cause, ConnectionRefusedError) for cause in found):
         detail = f"Nothing listens on port {port} of {url.host}: the relayer is stopped, or the"
         here = "relayer serve" if is_loopback(url.host) else f"curl -v {_health(url)}"
         return problem(f"{detail} port is wrong.", here)
@@ -111,12 +111,6 @@ def unreached(error: httpx.HTTPError, url: httpx.URL) -> Verdict:
         detail = f"{url.host} accepts connections and does not answer in time: it hangs."
         return problem(detail, f"curl -v {_health(url)}")
     return problem(f"The connection to {url.host} breaks.", f"curl -v {_health(url)}")
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _health(url: httpx.URL) -> str:

@@ -17,6 +17,7 @@ from memrelay.sealed.keys import masked
 
 CLOCK_SKEW_S_MAX = 300  # beyond it, the relayer refuses every signature
 CLOCK_SKEW_S_WARN = 60
+_DATE_AGE_S_MAX = 3  # it has whole seconds, and a server writes it anew about once a second
 API_MAJOR = "1"
 
 
@@ -30,7 +31,7 @@ class Health(Answer):
 def check_relayer(case: Case) -> Verdict:
     """Tell whether a relayer answers."""
     url = case.inquiry.url
-    response = case.health
+    response = case.health.response
     try:
         status = Health.from_json(read_json_object(response.raise_for_status().content)).status
     except (httpx.HTTPStatusError, ServerError):
@@ -51,11 +52,14 @@ def check_version(case: Case) -> Verdict:
 
 def check_clock(case: Case) -> Verdict:
     """Tell how far this machine's clock is from the relayer's."""
+    heard = case.health
     try:
-        told = parsedate_to_datetime(case.health.headers.get("date", ""))
-        ahead_s = round((case.now() - told).total_seconds())
+        told = parsedate_to_datetime(heard.response.headers.get("date", ""))
+        least_s = (heard.asked - told).total_seconds() - _DATE_AGE_S_MAX
+        most_s = (heard.come - told).total_seconds()
     except (ValueError, TypeError):  # a time without a zone is none either
         return ok("the relayer does not tell its time")
+    ahead_s = 0 if least_s <= 0 <= most_s else round((least_s + most_s) / 2)
     skew_s = abs(ahead_s)
     off = f"{skew_s} s {'ahead of' if ahead_s > 0 else 'behind'} the relayer's"
     detail = f"This machine's clock is {off}"

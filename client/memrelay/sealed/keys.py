@@ -127,9 +127,12 @@ def account_text(account: bytes) -> str:
 
 def account_bytes(text: object) -> bytes:
     """Return an account id from its text form."""
-    if not isinstance(text, str) or not text.startswith("0x"):
-        raise Invalid("account", "An account id is 0x and 64 lower-case hexadecimal digits.")
-    return hex_bytes(text[2:], 32, "account id")
+    digits = text[2:] if isinstance(text, str) and text.startswith("0x") else None
+    try:
+        return hex_bytes(digits, 32, "account id")
+    except Invalid:
+        told = "An account id is 0x and 64 lower-case hexadecimal digits."
+        raise Invalid("account", told) from None
 
 
 class Identity:

@@ -1,0 +1,286 @@
+"""What a slip at the shell must not do: lose, mangle or answer something else than was asked."""
+
+import io
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from memrelay.cli import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, main
+from memrelay.config import read_profile
+from memrelay.private import write_private
+from tests.client.test_doctor_relayer import answering
+from tests.client.test_memories_cli import UNKNOWN, Machine
+from tests.processes import RunningRelayer
+
+GREEN = "Anna prefers green tea."
+NEXT = "the next line of a loop"
+
+
+@pytest.fixture
+def run(
+    shared_relayer: RunningRelayer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Machine:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    machine = Machine(tmp_path / "profile.json", capsys)
+    machine("init", shared_relayer.url)
+    return machine
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """What the parser says against arguments."""
+    with pytest.raises(SystemExit) as done:
+        main(argv, {})
+    assert done.value.code == EXIT_USAGE
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        ("argv", "said"),
+        [
+            (["list", "--after", "2026-01-01"], "--after: an RFC 3339 time with an offset"),
+            (["list", "--before", "2026-01-01T09:30:00"], "--before: an RFC 3339 time"),
+            (["remember", "x", "--event-time", "yesterday"], "--event-time: an RFC 3339 time"),
+            (["remember", "x", "--expires-at", "2026-13-01T00:00:00Z"], "--expires-at: an RFC"),
+            (["edit", "x", "--event-time", "2026-05-04T09:30Z"], "--event-time: an RFC 3339 time"),
+            (["recall", "x", "--as-of", ""], "--as-of: an RFC 3339 time"),
+            (["analyze", "x", "--occurred-at", "now"], "--occurred-at: an RFC 3339 time"),
+            (["recall", "x", "--limit", "0"], "--limit: a whole number from 1 to 100"),
+            (["ask", "x", "--limit", "101"], "--limit: a whole number from 1 to 100"),
+            (["list", "--limit", "201"], "--limit: a whole number from 1 to 200"),
+            (["review", "--limit", "-1"], "--limit: a whole number from 1 to 200"),
+            (["consolidate", "list", "--limit", "0"], "--limit: a whole number from 1 to 200"),
+            (["events", "--after", "-1"], "--after: a whole number from 0"),
+            (["get", "x", "--revision", "0"], "--revision: a whole number from 1"),
+            (["recall", "x", "--min-relevance", "7"], "--min-relevance: a number from 0 to 1"),
+            (["recall", "x", "--half-life", "0"], "--half-life: a number more than 0"),
+            (["recall", "x", "--max-tokens", "0"], "--max-tokens: a whole number from 1"),
+            (["recall", "x", "--recency", "inf"], "--recency: a number from 0 to 100"),
+            (["recall", "x", "--writer", "zz"], "--writer: a whole public key"),
+            (["list", "--writer", "AB" * 32], "--writer: a whole public key"),
+            (["remember", "x", "--wait", "-1"], "--wait: a number from 0"),
+            (["import", "x", "--wait", "nan"], "--wait: a number from 0"),
+            (["keys", "add", "--expires-days", "-1"], "--expires-days: a number more than 0"),
+            (["keys", "add", "--expires-days", "0"], "--expires-days: a number more than 0"),
+            (["keys", "add", "--expires-days", "1e10"], "--expires-days: a number more than 0"),
+            (["forget", "x", "--profile", ""], "--profile: it is empty"),
+            (["keys", "add", "--out", ""], "--out: it is empty"),
+            (["import", "x", "--save", ""], "--save: it is empty"),
+        ],
+    )
+    def test_what_is_out_of_range_is_named(
+        self, argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert said in refused(capsys, *argv)
+
+    def test_the_usage_of_the_command_is_shown(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert refused(capsys, "list", "--bogus").startswith("usage: memrelay list ")
+        assert refused(capsys, "keys", "add", "x").startswith("usage: memrelay keys add ")
+
+    def test_options_go_behind_the_command(self, capsys: pytest.CaptureFixture[str]) -> None:
+        for argv in (["--profile", "x", "list"], ["--profile=x", "list"]):
+            assert "--profile goes behind the command" in refused(capsys, *argv)
+        assert "--json goes behind the command" in refused(capsys, "keys", "--json", "list")
+
+    @pytest.mark.parametrize("account_id", ["0x12", "ab" * 32, "0x" + "AB" * 32])
+    def test_an_account_id_is_described_in_one_way(
+        self, account_id: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        environ = {
+            "MEMRELAY_URL": "http://127.0.0.1:9",
+            "MEMRELAY_ACCOUNT_ID": account_id,
+            "MEMRELAY_PRIVATE_KEY": "07" * 32,
+            "XDG_CONFIG_HOME": str(tmp_path),
+        }
+        assert main(["list"], environ) == EXIT_USAGE
+        told = "memrelay: An account id is 0x and 64 lower-case hexadecimal digits.\n"
+        assert capsys.readouterr().err == told
+
+
+class TestTexts:
+    @pytest.mark.parametrize("argv", [["--text", ""], ["--text", " "], []])
+    def test_an_edit_takes_nothing_from_standard_input_unasked(
+        self, run: Machine, argv: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """In a loop that reads ids, it would store the next id as the text."""
+        memory_id = run.remember(GREEN)
+        waiting = io.StringIO(NEXT)
+        monkeypatch.setattr(sys, "stdin", waiting)
+        assert run("edit", memory_id, *argv, code=EXIT_USAGE) is None
+        assert waiting.read() == NEXT
+        assert run("get", memory_id)["text"] == GREEN
+
+    def test_one_thing_is_not_given_two_values(self, run: Machine) -> None:
+        memory_id = run.remember(GREEN, "--tag", "tea", "--metadata", "a=1")
+        for argv in (
+            ["edit", memory_id, "--tag", "t", "--clear", "tags"],
+            ["edit", memory_id, "--metadata", "a=2", "--metadata", "a=3"],
+            ["remember", "x", "--metadata", "a=1", "--metadata", "a=2"],
+            ["recall", "x", "--metadata", "a=1", "--metadata", "a=2"],
+        ):
+            assert run(*argv, code=EXIT_USAGE) is None
+        found = run("get", memory_id)
+        assert (found["tags"], found["metadata"]) == (["tea"], {"a": "1"})
+
+    @pytest.mark.parametrize("command", ["remember", "edit"])
+    def test_a_long_text_is_told_its_limit(
+        self, run: Machine, command: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        memory_id = run.remember(GREEN)
+        monkeypatch.setattr(sys, "stdin", io.StringIO("tea " * 2**19))
+        argv = ["edit", memory_id, "--text", "-"] if command == "edit" else ["remember"]
+        assert run(*argv, code=EXIT_USAGE) is None
+        assert "longer than 1 MiB" in run.err
+
+    def test_what_a_known_text_does_not_take_is_told(self, run: Machine) -> None:
+        memory_id = run.remember(GREEN)
+        assert run("remember", GREEN, "--tag", "tea", "--source", "chat")["duplicate"]
+        assert "--tag, --source" in run.err
+        assert f"memrelay edit {memory_id} --tag" in run.err
+        assert run("get", memory_id)["tags"] == []
+        assert run("remember", GREEN)["duplicate"]
+        assert run.err == ""
+        assert not run("remember", GREEN, "--kind", "decision", "--tag", "tea")["duplicate"]
+        assert run.err == ""
+
+
+class TestKeys:
+    def test_a_key_that_cannot_be_kept_is_granted_nothing(self, run: Machine) -> None:
+        before = run("keys", "list")
+        argv = ["keys", "add", "--namespace", "work", "--out", "/dev/null/k.json"]
+        assert run(*argv, code=EXIT_USAGE) is None
+        assert run("keys", "list") == before
+
+    def test_a_key_that_is_refused_leaves_no_file(self, run: Machine, tmp_path: Path) -> None:
+        out = tmp_path / "agent.json"
+        argv = ["keys", "add", "--namespace", "work", "--out", str(out)]
+        assert run(*argv, "--label", "x" * 129, code=EXIT_FAILED) is None
+        assert not out.exists()
+        added = run(*argv)
+        values = read_profile(out, missing_ok=False)
+        assert (values["namespace"], values["relayer_key"]) == ("work", added["relayer_key"])
+        assert main(["remember", GREEN, "--profile", str(out)], {}) == 0
+
+    def test_a_key_that_has_ended_is_shown_so(self, run: Machine) -> None:
+        run("keys", "add", "--namespace", "work", "--label", "guest", "--expires-days", "1e-5")
+        until = time.monotonic() + 60
+        while not any(line.endswith(", expired") for line in run.lines("keys", "list")):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+
+    def test_a_key_is_named_by_what_is_shown_of_it(self, run: Machine) -> None:
+        keys = [run("keys", "add", "--namespace", "work")["public_key"] for _ in range(2)]
+        assert run("keys", "revoke", "", code=EXIT_USAGE) is None
+        assert run("keys", "revoke", keys[0][:4], code=EXIT_NOT_FOUND) is None
+        assert "8 digits" in run.err
+        assert not any(key["revoked"] for key in run("keys", "list")["keys"])
+        run("keys", "revoke", keys[0][:8])
+        run("keys", "revoke", f"{keys[1][:4]}…{keys[1][-4:]}")
+        revoked = {key["public_key"] for key in run("keys", "list")["keys"] if key["revoked"]}
+        assert revoked == set(keys)
+
+    def test_namesakes_are_found_in_the_list(self, run: Machine) -> None:
+        for _ in range(2):
+            run("keys", "add", "--namespace", "work", "--label", "guest")
+        assert run("keys", "revoke", "guest", code=EXIT_FAILED) is None
+        assert "memrelay keys list --json" in run.err
+
+
+class TestFiles:
+    def test_lines_replace_a_file_only_by_force(self, run: Machine, tmp_path: Path) -> None:
+        out = tmp_path / "all.jsonl"
+        out.write_text("of yesterday")
+        argv = ["export", "--format", "jsonl", "--out", str(out)]
+        assert run(*argv, code=EXIT_USAGE) is None
+        assert "--force" in run.err
+        assert out.read_text() == "of yesterday"
+        assert run(*argv, "--force")["memories"] == 0
+
+    def test_an_archive_replaces_a_file_only_by_force(self, run: Machine, tmp_path: Path) -> None:
+        out = tmp_path / "account.memrelay"
+        run("export", str(out))
+        before = out.read_bytes()
+        assert run("export", str(out), code=EXIT_USAGE) is None
+        assert "--force" in run.err
+        assert out.read_bytes() == before
+        run("export", str(out), "--force")
+        assert out.read_bytes() != before
+
+    def test_an_archive_says_what_it_holds(self, run: Machine, tmp_path: Path) -> None:
+        out = tmp_path / "account.memrelay"
+        run.remember(GREEN)
+        run.remember("Berta prefers water.")
+        run("export", str(out))
+        [line] = run.lines("import", str(out), "--dry-run")
+        assert "1 account, 1 grant, 2 memories, 1 namespace, " in line
+
+    def test_a_saved_profile_replaces_no_other_key(
+        self, run: Machine, shared_relayer: RunningRelayer, tmp_path: Path
+    ) -> None:
+        out, other = tmp_path / "account.memrelay", tmp_path / "other.json"
+        run("export", str(out))
+        write_private(other, {"private_key": "07" * 32})
+        argv = ["import", str(out), "--url", shared_relayer.url, "--save"]
+        assert run(*argv, str(other), code=EXIT_USAGE) is None
+        assert "holds another key" in run.err
+        assert read_profile(other, missing_ok=False) == {"private_key": "07" * 32}
+
+
+class TestAnswers:
+    def test_what_is_no_relayer_has_no_memories_to_miss(
+        self, run: Machine, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        wrong = f"{read_profile(run.profile, missing_ok=False)['url']}/foo"
+        with answering({}) as elsewhere:
+            for url in (wrong, elsewhere):
+                for argv in (["get", UNKNOWN], ["consolidate", "show", UNKNOWN]):
+                    where = ["--profile", str(run.profile)]
+                    assert main([*argv, *where], {"MEMRELAY_URL": url}) == EXIT_FAILED
+                    assert f"{url} has no such route" in capsys.readouterr().err
+
+    def test_errors_are_json_where_answers_are(self, run: Machine) -> None:
+        run.remember(GREEN)
+        assert run("get", UNKNOWN, code=EXIT_NOT_FOUND) is None
+        told = json.loads(run.err)
+        assert (told["error"], told["code"]) == ("No such memory.", "not_found")
+        assert told["request_id"]
+        assert run("edit", UNKNOWN, code=EXIT_USAGE) is None
+        assert json.loads(run.err)["code"] == "settings"
+        assert run("get", "a/b", code=EXIT_USAGE) is None
+        told = json.loads(run.err)
+        assert (told["code"], told["request_id"]) == ("arguments", None)
+
+    def test_a_run_that_is_not_there_is_a_run(self, run: Machine) -> None:
+        for action in ("show", "undo"):
+            for name in ("foo", UNKNOWN):
+                assert run("consolidate", action, name, code=EXIT_NOT_FOUND) is None
+                assert json.loads(run.err)["error"] == "No such run."
+
+    def test_a_webhook_without_a_name_is_not_made_anew(self, run: Machine) -> None:
+        argv = ["webhooks", "add", "https://example.org", "--id", ""]
+        assert run(*argv, code=EXIT_NOT_FOUND) is None
+        assert run("webhooks", "list")["webhooks"] == []
+
+    def test_receipts_are_told_by_their_numbers(self, run: Machine) -> None:
+        ids = [run.remember(f"The note {number}.") for number in range(4)]
+        seq = run("receipts")["seq"]
+        assert run("receipts") == {"checked": 0, "seq": seq}
+        assert run.lines("forget", ids[0]) == [f"{ids[0]}  erased  receipt {seq + 1}"]
+        assert run.lines("forget", *ids[:2])[2:] == [f"receipt {seq + 2}"]
+        told = run.lines("forget", "--namespace", "default", "--yes")
+        assert told == ["2 erased", f"receipt {seq + 3}"]
+        assert run.lines("receipts") == [f"3 new receipts followed, up to number {seq + 3}"]
+
+    def test_one_that_is_missing_was_not_found(self, run: Machine) -> None:
+        memory_id = run.remember(GREEN)
+        for command in ("pin", "forget"):
+            run.lines(command, memory_id, UNKNOWN, code=EXIT_NOT_FOUND)
+            assert run.err == "memrelay: One was not found. (404 not_found)\n"
