@@ -80,7 +80,7 @@ async def measure(site: Site, scale: Scale) -> Report:
     for account in accounts:
         await filler.fill(account, NAMESPACE, memories)
     await filler.settle()
-    async with site.relayer() as one, site.relayer() as other:
+    async with site.relayer() as one, site.replica() as other:
         relayers = (one, other)
         signers = [[await presigner(site, r, a, [NAMESPACE]) for a in accounts] for r in relayers]
         places = [_Clients([one], signers[:1], n, requests, questions) for n in levels]

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlencode
 
 import asyncpg
 from pgvector.asyncpg import register_vector
@@ -146,6 +147,18 @@ class Site:
     async def relayer(self) -> AsyncIterator[Process]:
         """A relayer on this database."""
         async with relayer_in(self.folder) as process:
+            yield process
+
+    @contextlib.asynccontextmanager
+    async def replica(self) -> AsyncIterator[Process]:
+        """One more relayer of the same key on this database, with a folder of its own."""
+        folder, login = self.folder / "replica", self.storage.connect_args
+        folder.mkdir(mode=0o700, exist_ok=True)
+        place = urlencode({"host": login["host"], "port": login["port"], "sslmode": "disable"})
+        url = f"postgresql://{login['user']}:{login['password']}@/{login['database']}?{place}"
+        same = ["--database-url", url, "--key-file", str(self.folder / "relayer.key")]
+        arguments = ["relayer", "serve", "--data-dir", str(folder), "--port", "0", *same]
+        async with listening(arguments, folder) as process:
             yield process
 
 

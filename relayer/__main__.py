@@ -2,20 +2,43 @@
 
 Not here: the commands (`commands`).
 
-Exit codes: 0 done; 1 it failed, or what was checked does not hold; 2 the call needs something else.
+Exit codes: 0 done; 1 it failed, or what was checked does not hold; 2 the call needs something else;
+130 Ctrl-C.
 """
 
-import click
+import sys
+from typing import Any, Final
 
-from relayer import __version__
-from relayer.commands import accounts, backup, blobs, installation, top, upkeep
-from relayer.process import forbid_core_files
+INTERRUPTED: Final = 130  # what a shell says of Ctrl-C
+
+try:
+    import click
+
+    from relayer import __version__
+    from relayer.commands import accounts, backup, blobs, installation, top, upkeep
+    from relayer.process import forbid_core_files, stand_in_for_streams
+except KeyboardInterrupt:  # this takes as long as it takes to change one's mind
+    sys.exit(INTERRUPTED)
 
 
-@click.group(context_settings={"max_content_width": 100})
+class _Group(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; Ctrl-C that it has no answer to ends it without a word."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+        except RuntimeError as error:
+            if isinstance(error.__cause__, KeyboardInterrupt):  # Ctrl-C while a class was made
+                sys.exit(INTERRUPTED)
+            raise
+
+
+@click.group(cls=_Group, context_settings={"max_content_width": 100})
 @click.version_option(__version__, prog_name="relayer")
 def main() -> None:
     """Long-term memory for AI agents that nobody else can read: the server."""
+    stand_in_for_streams()
     forbid_core_files()
 
 

@@ -21,12 +21,22 @@ from typing import Any, Final, Self
 
 from relayer import __version__
 from relayer.clock import Clock, rfc3339
-from relayer.database.migrate import has_tables, head
+from relayer.database.migrate import has_tables, head, migrate
 from relayer.durable import replace
-from relayer.identity import load_identity, refuse_interrupted
+from relayer.identity import load_identity, make_identity, refuse_interrupted, take_over
 from relayer.postgres.dump import dump, load
+from relayer.sealed.keys import parse_public_key
 from relayer.settings import Settings
-from relayer.storage import Storage, as_found, database_server, key_path, opened
+from relayer.storage import (
+    Storage,
+    as_found,
+    connected,
+    database_server,
+    key_path,
+    last_writers,
+    make_folder,
+    opened,
+)
 
 DUMP_FILE: Final = "database.dump"
 MANIFEST_FILE: Final = "backup.json"
@@ -132,12 +142,24 @@ async def restore(
         place = "the database" if manifest.blobs_inside else "a folder or bucket"
         raise BackupError(f"Its blobs are in {place}: let RELAYER_BLOB_STORE name that.")
     _require_key(settings, manifest, other_key=other_key)
+    make_folder(settings)
     async with database_server(settings) as connect_args:
         if await has_tables(connect_args):
             raise BackupError("The database holds tables already: name an empty one.")
         await load(connect_args, folder / DUMP_FILE)
+        if other_key:
+            await _take_over(settings, connect_args)
     async with opened(settings, clock):
         return manifest
+
+
+async def _take_over(settings: Settings, connect_args: dict[str, Any]) -> None:
+    """Let the key here, a new one if there is none, go on with whatever others have written."""
+    await migrate(connect_args)
+    async with connected(settings, connect_args) as database:
+        writers = {writer async for writer in last_writers(database, limit=None) if writer}
+    own = make_identity(key_path(settings)).public_key.hex()
+    take_over(key_path(settings), map(parse_public_key, sorted(writers - {own})))
 
 
 def _has_blobs_inside(settings: Settings) -> bool:

@@ -57,10 +57,18 @@ class Report:
 
     def as_text(self) -> str:
         """The report for people."""
-        looked = ", ".join(f"{n} {what}" for what, n in sorted(self.checked.items()))
+        looked = ", ".join(_counted(n, what) for what, n in sorted(self.checked.items()))
         lines = [f"{p['account_id']}: {p['problem']}: {p['id']}" for p in self.problems]
-        verdict = "everything holds" if self.ok else f"{len(lines)} problems"
-        return "\n".join([f"checked {looked or 'nothing'}: {verdict}", *lines])
+        verdict = "everything holds" if self.ok else _counted(len(lines), "problems")
+        first = f"checked {looked}: {verdict}" if looked else "there is no account here"
+        return "\n".join([first, *lines])
+
+
+def _counted(number: int, what: str) -> str:
+    """So many of what has this plural."""
+    if number == 1:
+        what = f"{what[:-3]}y" if what.endswith("ies") else what.removesuffix("s")
+    return f"{number} {what}"
 
 
 async def check(storage: Storage) -> Report:

@@ -18,19 +18,16 @@ from relayer.database.distribution import layout
 from relayer.database.migrate import head
 from relayer.embedding import building, model
 from relayer.errors import RelayerError, Unavailable
-from relayer.identity import IdentityError
+from relayer.identity import IdentityError, load_taken_over
 from relayer.postgres.embedded import PostgresError
 from relayer.running import running_url, running_workers
 from relayer.sealed.keys import AccountId, account_text
-from relayer.sealed.primitives import CryptoError
-from relayer.sealed.receipts import open_receipt
 from relayer.settings import Settings, SettingsError
-from relayer.storage import NotInstalled, Storage, as_found
+from relayer.storage import NotInstalled, Storage, as_found, at, key_path, last_writers
 
 Finding = dict[str, Any]
 DISK_BYTES_MIN = 1 << 30
 CLOCK_SKEW_S_MAX = 30  # nonces live by the database's clock, signatures by this machine's
-ACCOUNTS_MAX = 100  # whose newest receipt is looked at
 
 
 async def examine(settings: Settings, key: str = "", *, clock: Clock = utc_now) -> list[Finding]:
@@ -68,13 +65,14 @@ def _model(settings: Settings) -> Finding:
     needed = settings.embedder == "builtin" or (
         settings.embedder == "auto" and not settings.embedding_model
     )
-    complete = model.is_complete(building.model_folder(settings))
-    detail = "complete" if complete else "missing" if needed else "not needed"
+    folder = building.model_folder(settings)
+    complete = model.is_complete(folder)
+    detail = "complete" if complete else f"missing in {folder}" if needed else "not needed"
     return _finding("model", complete or not needed, detail, "relayer model fetch")
 
 
 async def _storage(settings: Settings, key: str, clock: Clock) -> list[Finding]:
-    do = "read the message; then relayer serve"
+    do = f"read the message; then relayer serve{at(settings)}"
     try:
         async with as_found(settings, clock) as storage:
             found = [
@@ -82,7 +80,7 @@ async def _storage(settings: Settings, key: str, clock: Clock) -> list[Finding]:
                 *await _cluster(storage),
                 await _clock(storage, clock),
                 await _blobs(storage, settings),
-                await _identity(storage),
+                await _identity(storage, settings),
                 await _index(storage, settings),
             ]
             return [*found, await _key(storage, key, clock)] if key else found
@@ -126,30 +124,20 @@ async def _blobs(storage: Storage, settings: Settings) -> Finding:
     return _finding("blobs", True, f"{settings.blob_store}, answering")
 
 
-async def _identity(storage: Storage) -> Finding:
+async def _identity(storage: Storage, settings: Settings) -> Finding:
     """Whether the accounts were last written by this relayer, not by one with another key."""
-    me, others = storage.identity.public_key, 0
-    relayers = storage.relayers
-    accounts = (await statements.list_accounts(storage.database))[-ACCOUNTS_MAX:]
-    for account in accounts:
-        row = await statements.find_account(storage.database, account["account_id"])
-        seq = row["receipt_seq"] if row else 0
-        newest = await statements.receipts_after(
-            storage.database, account["account_id"], max(0, seq - 1), 1
-        )
-        try:
-            for signed in newest:
-                open_receipt(signed, *relayers)
-        except CryptoError:
-            others += 1
-    detail = me.hex()
+    taken_over = load_taken_over(key_path(settings))
+    ours = {key.hex() for key in (*storage.relayers, *taken_over)}
+    writers = [key async for key in last_writers(storage.database)]
+    others = sum(key not in ours for key in writers)
+    detail = storage.identity.public_key.hex()
     if others:
-        detail += f"; {others} of {len(accounts)} accounts were last written by another key"
+        detail += f"; {others} of {len(writers)} accounts were last written by another key"
     return _finding(
         "identity",
         not others,
         detail,
-        "put the old key file back; relayer serve for one identity only",
+        "put the old key file back (deploy/backup.md); relayer serve for one identity only",
     )
 
 
@@ -158,9 +146,10 @@ async def _index(storage: Storage, settings: Settings) -> Finding:
     try:
         report = await reindex.examine(storage, await reindex.versions_of(settings))
     except Unavailable as error:
-        return _finding("index", False, f"cannot tell: {error.message}", "relayer doctor again")
+        do = f"relayer doctor{at(settings)}"
+        return _finding("index", False, f"cannot tell: {error.message}", do)
     works = running_url(settings.data_dir) is not None or not report.total("waiting")
-    return _finding("index", works, report.as_text(), "relayer reindex")
+    return _finding("index", works, report.as_text(), f"relayer reindex{at(settings)}")
 
 
 async def _key(storage: Storage, beginning: str, clock: Clock) -> Finding:
@@ -193,7 +182,7 @@ def _embedder(settings: Settings) -> Finding:
 def _server(settings: Settings) -> Finding:
     url, workers = running_url(settings.data_dir), running_workers(settings.data_dir)
     detail = f"{url}, {workers} workers" if workers > 1 else url or "not running"
-    return _finding("server", url is not None, detail, "relayer serve")
+    return _finding("server", url is not None, detail, f"relayer serve{at(settings)}")
 
 
 def as_text(findings: list[Finding]) -> str:

@@ -13,6 +13,7 @@ import urllib.request
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
+from urllib.error import HTTPError, URLError
 
 from relayer.running import running_url
 
@@ -33,8 +34,11 @@ def ask(data_dir: Path) -> dict[str, Any]:
     try:
         with direct.open(f"{url}/health", timeout=TIMEOUT_S) as answer:
             told = json.loads(answer.read(_ANSWER_BYTES_MAX))
-    except (ValueError, HTTPException):
+    except (ValueError, HTTPException, HTTPError):
         told = None
+    except OSError as error:
+        reason = error.reason if isinstance(error, URLError) else error
+        raise OSError(f"the relayer at {url} does not answer: {reason}") from None
     if not isinstance(told, dict) or told.get("status") != "ok":
         raise OSError(f"what answers at {url} is no healthy relayer")
     return told

@@ -5,37 +5,49 @@ secret beside the database, so it has its own place and its own mode.
 
 - The first line is the key. Below stand the `relayer-next` objects of the keys before it, oldest
   first: a key and its succession are replaced together or not at all.
+- Further below stand keys that did not lead to it and are lost: their accounts it took over.
 - A key that is to come lies beside it until the accounts are ready for it; nothing else may be
   done with the relayer meanwhile.
 """
 
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from relayer.durable import create, sync
-from relayer.sealed.keys import Identity
-from relayer.sealed.primitives import from_base64, to_base64
+from relayer.durable import create, replace, sync
+from relayer.sealed.keys import Identity, PublicKey, parse_public_key
+from relayer.sealed.primitives import CryptoError, from_base64, to_base64
 from relayer.sealed.succession import keys_of
 
 _NEXT: Final = ".next"
+_TAKEN_OVER: Final = "took over "
 
 
 class IdentityError(Exception):
     """The key file cannot be used; the message says what to do."""
 
 
-def load_identity(path: Path) -> Identity:
+def make_identity(path: Path) -> Identity:
     """The identity in the file; a new one, durable before it is used, where there is none.
 
     Raises:
-        IdentityError: the file is readable by others, or is not a key.
+        IdentityError: the file cannot be written, is readable by others, or is not a key.
     """
     if not path.exists():
         with suppress(FileExistsError):  # another process was first: then its key counts
             _write(path, os.urandom(32).hex())
+    return load_identity(path)
+
+
+def load_identity(path: Path) -> Identity:
+    """The identity in the file.
+
+    Raises:
+        IdentityError: the file is not there, is readable by others, or is not a key.
+    """
     lines = _lines(path)
     try:
         return Identity(bytes.fromhex(lines[0].strip()))
@@ -51,13 +63,40 @@ def load_succession(path: Path) -> tuple[bytes, ...]:
     """
     identity = load_identity(path)
     try:
-        objects = tuple(from_base64(line.strip()) for line in _lines(path)[1:])
+        below = (line for line in _lines(path)[1:] if not line.startswith(_TAKEN_OVER))
+        objects = tuple(from_base64(line.strip()) for line in below)
         keys_of(objects, identity.public_key)
     except Exception:
         raise IdentityError(
             f"{path}: the lines below the key do not lead to it; put the whole file back."
         ) from None
     return objects
+
+
+def load_taken_over(path: Path) -> tuple[PublicKey, ...]:
+    """The keys whose accounts the key in the file took over.
+
+    Raises:
+        IdentityError: a line of them is no key.
+    """
+    try:
+        return tuple(
+            parse_public_key(line.removeprefix(_TAKEN_OVER).strip()) for line in _taken_over(path)
+        )
+    except CryptoError:
+        raise IdentityError(f"{path}: a key that was taken over is none.") from None
+
+
+def take_over(path: Path, keys: Iterable[PublicKey]) -> None:
+    """Let the key in the file go on with accounts of these keys, which are lost.
+
+    Raises:
+        IdentityError: the file cannot be written.
+    """
+    known = load_taken_over(path)
+    lines = _lines(path) + [_TAKEN_OVER + key.hex() for key in keys if key not in known]
+    with _told(path):
+        replace(path, "".join(f"{line}\n" for line in lines).encode())
 
 
 def next_path(path: Path) -> Path:
@@ -84,7 +123,8 @@ def write_next(path: Path, seed: bytes, succession: tuple[bytes, ...]) -> None:
     Raises:
         FileExistsError: one waits already.
     """
-    _write(next_path(path), "\n".join([seed.hex(), *map(to_base64, succession)]))
+    lines = [seed.hex(), *map(to_base64, succession), *_taken_over(path)]
+    _write(next_path(path), "\n".join(lines))
 
 
 def replace_identity(path: Path) -> None:
@@ -93,15 +133,37 @@ def replace_identity(path: Path) -> None:
     sync(path.parent)
 
 
+def _taken_over(path: Path) -> list[str]:
+    return [line for line in _lines(path)[1:] if line.startswith(_TAKEN_OVER)]
+
+
 def _lines(path: Path) -> list[str]:
-    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+    with _told(path):
+        mode, data = path.stat().st_mode, path.read_bytes()
+    if stat.S_IMODE(mode) & 0o077:
         raise IdentityError(f"{path} is readable by others: chmod 600 it.")
     try:
-        return path.read_text().strip().splitlines()
+        return data.decode().strip().splitlines()
     except UnicodeDecodeError:
         raise IdentityError(f"{path} does not hold 64 hex digits.") from None
 
 
 def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    create(path, f"{text}\n".encode())
+    with _told(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        create(path, f"{text}\n".encode())
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Say of a file that cannot be used which one it is; that one is there already stays as it is.
+
+    Raises:
+        IdentityError: the system refuses it.
+    """
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise IdentityError(f"cannot use the relayer's key {path}: {error.strerror}.") from None

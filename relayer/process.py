@@ -5,6 +5,7 @@ Not here: what it does then (`serve.py`, `__main__.py`).
 
 import ctypes
 import gc
+import os
 import resource
 import sys
 from typing import Final
@@ -21,6 +22,18 @@ def forbid_core_files() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def stand_in_for_streams() -> None:
+    """Open nothing for each standard stream that is closed.
+
+    Else the next file or socket would get its number, and what is printed would go there.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
 
 
 def collect_rarely() -> None:

@@ -26,7 +26,7 @@ from relayer.opening import Opener
 from relayer.running import running_url
 from relayer.sealed.keys import AccountId, account_text, parse_account
 from relayer.settings import Settings
-from relayer.storage import Storage, opened
+from relayer.storage import Storage, as_found, opened
 from relayer.words import INDEX_VERSION
 
 POLL_S: Final = 1.0
@@ -141,7 +141,7 @@ async def _standing(
 
 async def status(settings: Settings, *, account: AccountId | None) -> Report:
     """How far the running relayer is, or one with these settings would be."""
-    async with opened(settings) as storage:
+    async with as_found(settings) as storage:
         return await examine(storage, await versions_of(settings), account)
 
 
@@ -156,7 +156,7 @@ async def reindex(
         NotFound: no such account.
         Unavailable: the embedder, a store or the running relayer is away.
     """
-    async with opened(settings) as storage:
+    async with opened(settings, new=False) as storage:
         running = running_url(settings.data_dir) is not None
         embedder = None if running else building.build_embedder(settings)
         versions = await versions_of(settings) if running else _versions(embedder)

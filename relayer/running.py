@@ -1,29 +1,72 @@
-"""Where the server of a data folder is, for other commands on the same folder.
+"""Who serves a data folder, and where, for other commands on the same folder.
 
 Not here: serving (`serve.py`).
+
+- Whoever serves a folder holds a lock on it (flock) for as long: the kernel drops it however that
+  process ends, and no number of a process is mistaken for another's.
 """
 
 import contextlib
+import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from relayer.errors import Conflict
+
 RUNNING_FILE: Final = "relayer.json"
+LOCK_FILE: Final = "relayer.lock"
+_WAIT_S: Final = 1.0  # whoever only asks holds the lock for a moment, too
+_POLL_S: Final = 0.05
+
+
+@contextlib.contextmanager
+def alone(data_dir: Path) -> Iterator[None]:
+    """Be the only one to serve this folder, or to change what a server of it relies on.
+
+    Raises:
+        Conflict: another process is that.
+    """
+    descriptor = os.open(
+        data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
+    try:
+        deadline = time.monotonic() + _WAIT_S
+        while not _taken(descriptor, fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                raise _served(data_dir)
+            time.sleep(_POLL_S)
+        (data_dir / RUNNING_FILE).unlink(missing_ok=True)  # what a killed server left
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
 def announced(data_dir: Path, url: str, *, workers: int = 1) -> Iterator[None]:
-    """Tell other commands on this folder where the server is, while it is there."""
+    """Tell other commands where the server is; whoever calls this has the folder `alone`."""
     path = data_dir / RUNNING_FILE
-    path.unlink(missing_ok=True)  # what a killed server left
     with open(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(json.dumps({"pid": os.getpid(), "url": url, "workers": workers}))
     try:
         yield
     finally:
         path.unlink(missing_ok=True)
+
+
+def is_served(data_dir: Path) -> bool:
+    """Whether a process has this folder `alone`; a server that has not begun to answer, too."""
+    try:
+        descriptor = os.open(data_dir / LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return not _taken(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
 
 
 def running_url(data_dir: Path) -> str | None:
@@ -39,9 +82,25 @@ def running_workers(data_dir: Path) -> int:
 
 
 def _running(data_dir: Path) -> dict[str, Any] | None:
+    if not is_served(data_dir):
+        return None
     try:
         announced: dict[str, Any] = json.loads((data_dir / RUNNING_FILE).read_text())
-        os.kill(announced["pid"], 0)
         return {"url": announced["url"], "workers": announced.get("workers", 1)}
     except (OSError, ValueError, KeyError):
         return None
+
+
+def _served(data_dir: Path) -> Conflict:
+    url = running_url(data_dir)
+    message = f"another relayer serves this folder at {url}" if url else "this folder is in use"
+    return Conflict(f"{data_dir}: {message}", code="relayer.in_use")
+
+
+def _taken(descriptor: int, kind: int) -> bool:
+    """Whether the lock could be had at once."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -21,9 +21,9 @@ from relayer.accepting import Door
 from relayer.app import build_app
 from relayer.connections import Bounds, bounded
 from relayer.process import collect_rarely, forbid_core_files
-from relayer.running import announced
+from relayer.running import alone, announced
 from relayer.settings import Limits, Settings, SettingsError
-from relayer.storage import Storage, opened
+from relayer.storage import Storage, make_folder, opened
 from relayer.telemetry import tracing
 
 log = logging.getLogger("relayer")
@@ -115,12 +115,15 @@ async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
 
     Raises:
         SettingsError: nobody can listen there.
+        Conflict: another relayer serves this data folder.
     """
     forbid_core_files()
     collect_rarely()
     ending = Ending()
     end_on_signals(ending.end)
-    with bound(settings) as sockets:
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _stay)
+    make_folder(settings)
+    with alone(settings.data_dir), bound(settings) as sockets:
         url = url_of(settings, sockets)
         async with opened(settings) as storage:
             with contextlib.ExitStack() as told:
@@ -130,6 +133,15 @@ async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
                     ready(url)
 
                 await attend(storage, settings, sockets, ending, begun)
+
+
+def _stay() -> None:
+    # Whoever reloads a service expects that it goes on.
+    log.warning(
+        "SIGHUP: one worker has nobody to take its place; restart it to upgrade, or start it with"
+        " --workers 2 for workers that are replaced",
+        extra={"event": "serve.not_renewed"},
+    )
 
 
 async def attend(

@@ -6,6 +6,7 @@ hands the values in.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from pathlib import Path
@@ -31,7 +32,9 @@ class Settings:
     data_dir: Path = setting(Path("data"), "folder of the embedded database and the relayer's key")
     host: str = setting("127.0.0.1", "address to listen on")
     port: int = setting(8000, "port to listen on; 0 picks a free one", low=0)
-    workers: int = setting(1, "serving processes; SIGHUP replaces several one by one", low=1)
+    workers: int = setting(
+        1, "serving processes; SIGHUP replaces two or more one by one, and one not at all", low=1
+    )
     public_url: str = setting("", "URL clients reach this relayer by; its path is not signed")
     trusted_proxies: str = setting(
         "",
@@ -116,6 +119,10 @@ class Settings:
                 raise SettingsError(f"{variable(item.name)} must be at least {low}")
         if self.port > 65535:
             raise SettingsError("RELAYER_PORT must be at most 65535")
+        _check_public_url(self.public_url)
+        _check_addresses(self.trusted_proxies)
+        _check_database("database_url", self.database_url)
+        _check_database("database_direct_url", self.database_direct_url)
         if self.blob_store.startswith("s3:"):
             _ = self.bucket
         elif not (self.blob_store == "postgres" or self.blob_store.startswith("file:")):
@@ -197,6 +204,36 @@ _BUCKET: Final = re.compile(
 _REGION: Final = re.compile("[a-zA-Z0-9-]{1,64}")
 
 
+def _check_database(name: str, url: str) -> None:
+    if url and not url.startswith(("postgresql://", "postgres://")):
+        raise SettingsError(
+            f"{variable(name)} is no URL of a database: postgresql://USER@HOST:PORT/NAME"
+        )
+
+
+def _check_public_url(url: str) -> None:
+    """Refuse what clients could not put a path behind."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    plain = not ("@" in url or "?" in url or "#" in url)
+    if url and not (host and parts.scheme in ("http", "https") and plain):
+        raise SettingsError("RELAYER_PUBLIC_URL is no URL of a server: https://memory.example.org")
+
+
+def _check_addresses(listed: str) -> None:
+    for address in filter(None, map(str.strip, listed.split(","))):
+        try:
+            ip_address(address)
+        except ValueError:
+            raise SettingsError(
+                f"RELAYER_TRUSTED_PROXIES: {address} is no address; names and networks are not"
+                " looked up"
+            ) from None
+
+
 def _check_endpoint(url: str, *, plain_anywhere: bool) -> None:
     """Refuse what is no plain URL of a server, and one without TLS that is far away."""
     try:
@@ -225,6 +262,13 @@ def _is_loopback(host: str) -> bool:
 def variable(name: str) -> str:
     """The environment variable of a field."""
     return name.upper() if name.startswith("openai_") else f"RELAYER_{name.upper()}"
+
+
+def unknown_variables(environment: Iterable[str]) -> list[str]:
+    """The names that look like a setting's variable and are none, in order."""
+    known = {variable(item.name) for item in fields(Settings)} | {"RELAYER_OWNER_KEY"}
+    known |= {f"{variable(name)}_FILE" for name in SECRET}
+    return sorted(name for name in environment if name.startswith("RELAYER_") and name not in known)
 
 
 class Limits:

@@ -6,6 +6,7 @@ commands on accounts and keys start without either.
 
 import asyncio
 import os
+import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,21 +21,39 @@ from relayer.buckets import BucketStore
 from relayer.clock import Clock, utc_now
 from relayer.closing import Closing
 from relayer.custody import Custody
-from relayer.database.migrate import distribute, head, migrate, refuse_pooler, revision
+from relayer.database import accounts as account_rows
+from relayer.database.migrate import (
+    distribute,
+    has_accounts,
+    head,
+    migrate,
+    refuse_pooler,
+    revision,
+)
 from relayer.database.pool import Database
 from relayer.eraser import Eraser
-from relayer.identity import load_identity, load_succession, refuse_interrupted
+from relayer.identity import (
+    IdentityError,
+    load_identity,
+    load_succession,
+    load_taken_over,
+    make_identity,
+    refuse_interrupted,
+)
 from relayer.namespaces import Namespaces
 from relayer.outbox import Outbox
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.replay import Replay
-from relayer.sealed.keys import Identity, PublicKey
+from relayer.sealed.keys import AccountId, Identity, PublicKey
+from relayer.sealed.objects import claimed
+from relayer.sealed.primitives import CryptoError
 from relayer.sealed.succession import keys_of
-from relayer.settings import Settings
+from relayer.settings import Settings, SettingsError
 from relayer.unlocking import UnlockKeys
 
 STORE_SHARE: Final = 0.6  # of a request's time that one use of a bucket may take
 SOON_SHARE: Final = 0.2  # and that publishing what it committed may take
+ACCOUNTS_MAX: Final = 100  # whose newest receipt is looked at, to know whose they are
 
 
 @dataclass(frozen=True)
@@ -71,29 +90,92 @@ async def opened(
     settings: Settings,
     clock: Clock = utc_now,
     *,
+    new: bool = True,
     rotating: bool = False,
     unlock_keys: UnlockKeys | None = None,
 ) -> AsyncIterator[Storage]:
     """Storage on a migrated database; the embedded server is started and stopped with it.
 
-    What a database that was set back has forgotten is repeated first. Without `unlock_keys` the
-    process makes its own.
+    Where there is nothing yet a `new` installation is made. What a database that was set back has
+    forgotten is repeated first. Without `unlock_keys` the process makes its own.
 
     Raises:
         Unavailable: the blob store is away.
-        IdentityError: the relayer's key cannot be used, or is half replaced and not `rotating`.
+        IdentityError: the relayer's key cannot be used, is not there or not that of the accounts,
+            or is half replaced and not `rotating`.
+        NotInstalled: there is no installation, and none is to be made.
     """
-    _make_folder(settings)
+    if not new:
+        require(settings)
+    make_folder(settings)
     if not rotating:
         refuse_interrupted(key_path(settings))
-    identity = load_identity(key_path(settings))
     async with database_server(settings) as connect_args:
         if settings.database_url and not settings.database_direct_url:
             await refuse_pooler(connect_args)
+        path = key_path(settings)
+        if not path.exists() and await has_accounts(connect_args):
+            raise _lost(path)
         await migrate(connect_args)
-        async with _connected(settings, connect_args, identity, clock, unlock_keys) as storage:
+        async with connected(settings, connect_args) as database:
+            identity = await _identity(settings, database)
+            storage = _storage(settings, connect_args, database, identity, clock, unlock_keys)
+            await _refuse_other_key(storage, path)
             await replay_on(storage, clock).catch_up()
             yield storage
+
+
+async def _identity(settings: Settings, database: Database) -> Identity:
+    """The relayer's key; a new one only where nothing was written by another.
+
+    Raises:
+        IdentityError: it cannot be used, or there is none and the blob store holds accounts.
+    """
+    path = key_path(settings)
+    if path.exists():
+        return load_identity(path)
+    if await blobs_on(settings, database).accounts():
+        raise _lost(path)
+    return make_identity(path)
+
+
+def _lost(path: Path) -> IdentityError:
+    return IdentityError(
+        f"There is no {path}, and there are accounts, which belong to the key that was there: put"
+        " it back or name the right --key-file (deploy/backup.md)."
+    )
+
+
+async def _refuse_other_key(storage: Storage, path: Path) -> None:
+    """Return if the newest accounts were last written by this relayer.
+
+    Raises:
+        IdentityError: one was by another key; receipts of two keys can never be verified.
+    """
+    ours = {key.hex() for key in (*storage.relayers, *load_taken_over(path))}
+    writers = {writer async for writer in last_writers(storage.database)}
+    others = writers - ours - {""}  # what is no receipt is for `relayer check` to tell
+    if others:
+        raise IdentityError(
+            f"{path} is not the key by which accounts here were last written, which is"
+            f" {min(others)}: put that one back or name the right --key-file (deploy/backup.md)."
+        )
+
+
+async def last_writers(
+    database: Database, *, limit: int | None = ACCOUNTS_MAX
+) -> AsyncIterator[str]:
+    """The relayer's key, in hex, that the newest receipt of each account names; "" for none.
+
+    The newest accounts come first.
+    """
+    for row in await account_rows.newest_accounts(database, limit):
+        account, seq = AccountId(row["account_id"]), row["receipt_seq"]
+        for signed in await account_rows.receipts_after(database, account, seq - 1, 1):
+            try:
+                yield claimed(signed, "relayer")
+            except CryptoError:
+                yield ""
 
 
 async def migrated(settings: Settings, *, distributed: bool) -> list[str]:
@@ -102,16 +184,10 @@ async def migrated(settings: Settings, *, distributed: bool) -> list[str]:
     The tables that were laid out now.
 
     Raises:
-        NotInstalled: the embedded server is to be distributed, which is one machine.
         Unavailable: the database is away.
         PostgresError: it does not let us in, or cannot be migrated so.
     """
-    if distributed and not settings.database_url:
-        raise NotInstalled(
-            "the embedded PostgreSQL is one machine: name a cluster's coordinator",
-            "relayer migrate --distributed --database-url URL",
-        )
-    _make_folder(settings)
+    make_folder(settings)
     async with database_server(settings) as connect_args:
         if settings.database_url and not settings.database_direct_url:
             await refuse_pooler(connect_args)
@@ -121,10 +197,20 @@ async def migrated(settings: Settings, *, distributed: bool) -> list[str]:
         return []
 
 
-def _make_folder(settings: Settings) -> None:
+def make_folder(settings: Settings) -> None:
+    """Make the data folder, unless it is there.
+
+    Raises:
+        SettingsError: it cannot be made.
+    """
     # The embedded server drops root and must still walk through; what is inside is closed.
     mode = 0o711 if os.geteuid() == 0 else 0o700
-    settings.data_dir.mkdir(mode=mode, parents=True, exist_ok=True)
+    try:
+        settings.data_dir.mkdir(mode=mode, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(
+            f"RELAYER_DATA_DIR: cannot make the folder {settings.data_dir}: {error.strerror}"
+        ) from None
 
 
 @asynccontextmanager
@@ -135,12 +221,7 @@ async def as_found(settings: Settings, clock: Clock = utc_now) -> AsyncIterator[
         NotInstalled: something is missing, or the schema is not this release's.
     """
     cluster = [] if settings.database_url else [settings.data_dir / "postgres" / "cluster"]
-    for path in (settings.data_dir, key_path(settings), *cluster):
-        if not path.exists():
-            raise NotInstalled(
-                f"no installation here: there is no {path}",
-                "name the right --data-dir and --key-file; relayer serve makes a new installation",
-            )
+    require(settings, *cluster)
     _require_folder(settings)
     refuse_interrupted(key_path(settings))
     identity = load_identity(key_path(settings))
@@ -150,10 +231,24 @@ async def as_found(settings: Settings, clock: Clock = utc_now) -> AsyncIterator[
             newer = present is not None and present > needed
             raise NotInstalled(
                 f"its schema is {present or 'not there yet'}, this release needs {needed}",
-                "install the newer release" if newer else "relayer serve (it migrates)",
+                "install the newer release" if newer else f"relayer serve{at(settings)}",
             )
-        async with _connected(settings, connect_args, identity, clock) as storage:
-            yield storage
+        async with connected(settings, connect_args) as database:
+            yield _storage(settings, connect_args, database, identity, clock)
+
+
+def require(settings: Settings, *more: Path) -> None:
+    """Return if there is an installation: its folder and key, and these files of it.
+
+    Raises:
+        NotInstalled: something is missing.
+    """
+    for path in (settings.data_dir, key_path(settings), *more):
+        if not path.exists():
+            raise NotInstalled(
+                f"no installation here: there is no {path}",
+                "name the right --data-dir and --key-file; relayer serve makes a new installation",
+            )
 
 
 def _require_folder(settings: Settings) -> None:
@@ -170,14 +265,15 @@ def key_path(settings: Settings) -> Path:
     return Path(settings.key_file or settings.data_dir / "relayer.key")
 
 
+def at(settings: Settings) -> str:
+    """What a command is to be typed with, so that it finds the same data folder."""
+    given = settings.data_dir != Settings.data_dir
+    return f" --data-dir {shlex.quote(str(settings.data_dir))}" if given else ""
+
+
 @asynccontextmanager
-async def _connected(
-    settings: Settings,
-    connect_args: dict[str, Any],
-    identity: Identity,
-    clock: Clock,
-    unlock_keys: UnlockKeys | None = None,
-) -> AsyncIterator[Storage]:
+async def connected(settings: Settings, connect_args: dict[str, Any]) -> AsyncIterator[Database]:
+    """A pool on the database that these arguments lead to, or on the pooler before it."""
     pooled = bool(settings.database_direct_url)
     database = await Database.connect(
         {"dsn": settings.database_url} if pooled else connect_args,
@@ -186,10 +282,22 @@ async def _connected(
         pooled=pooled,
     )
     try:
-        succession = load_succession(key_path(settings))
-        yield storage_on(settings, connect_args, database, identity, clock, succession, unlock_keys)
+        yield database
     finally:
         await database.close()
+
+
+def _storage(
+    settings: Settings,
+    connect_args: dict[str, Any],
+    database: Database,
+    identity: Identity,
+    clock: Clock,
+    unlock_keys: UnlockKeys | None = None,
+) -> Storage:
+    """Storage with what the key file says of the keys before today's."""
+    succession = load_succession(key_path(settings))
+    return storage_on(settings, connect_args, database, identity, clock, succession, unlock_keys)
 
 
 @asynccontextmanager
@@ -236,10 +344,19 @@ def replay_on(storage: Storage, clock: Clock) -> Replay:
 
 
 def blobs_on(settings: Settings, database: Database) -> BlobStore:
-    """The blob store that the settings name."""
+    """The blob store that the settings name.
+
+    Raises:
+        SettingsError: it is a folder that cannot be made.
+    """
     kind, _, place = settings.blob_store.partition(":")
     if kind == "file":
-        return FolderStore(folder=Path(place))
+        try:
+            return FolderStore(folder=Path(place))
+        except OSError as error:
+            raise SettingsError(
+                f"{settings.blob_store}: cannot make that folder for blobs: {error.strerror}"
+            ) from None
     if kind == "s3":
         deadline_s = STORE_SHARE * settings.request_timeout_s
         bucket = BucketStore(bucket=settings.bucket, deadline_s=deadline_s)

@@ -15,12 +15,12 @@ from relayer.clock import Clock, to_ms
 from relayer.database import accounts as account_rows
 from relayer.errors import Conflict, NotFound
 from relayer.events import webhooks
-from relayer.running import running_url
+from relayer.running import alone, is_served
 from relayer.sealed.keys import AccountId, Identity, PublicKey
 from relayer.sealed.primitives import random_key
 from relayer.sealed.succession import SUCCESSIONS_MAX, name_next
 from relayer.settings import Settings
-from relayer.storage import key_path, opened
+from relayer.storage import key_path, opened, require
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,22 @@ async def rotate(settings: Settings, clock: Clock) -> Rotated:
     Raises:
         Conflict: a server runs on this data folder, or the key was replaced too often.
         IdentityError: the key file cannot be used.
+        NotInstalled: there is no installation.
     """
-    if running_url(settings.data_dir) is not None:
+    if is_served(settings.data_dir):
         raise Conflict(
             "Stop the relayer first, every replica of it: a running one would go on with the old"
             " key.",
             code="identity.in_use",
         )
+    require(settings)
+    with alone(settings.data_dir):
+        return await _rotate(settings, clock)
+
+
+async def _rotate(settings: Settings, clock: Clock) -> Rotated:
     path, handed_over = key_path(settings), 0
-    async with opened(settings, clock, rotating=True) as storage:
+    async with opened(settings, clock, new=False, rotating=True) as storage:
         successor, named = _successor(settings, storage.identity, storage.succession, clock)
         for row in await account_rows.list_accounts(storage.database):
             account = AccountId(row["account_id"])

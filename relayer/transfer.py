@@ -14,6 +14,7 @@ Not here: the stores (`blobs.py`, `buckets.py`), what is erased or astray (`coll
 """
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
@@ -25,11 +26,11 @@ from relayer.database import closing as closing_rows
 from relayer.database import outbox as outbox_rows
 from relayer.database import rebuild as rebuild_rows
 from relayer.errors import Conflict, Corrupted
-from relayer.running import running_url
+from relayer.running import alone, is_served
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.keys import AccountId, account_text
 from relayer.settings import Settings
-from relayer.storage import Storage, blobs_on, opened
+from relayer.storage import Storage, blobs_on, opened, require
 
 AT_ONCE: Final = 16  # objects in memory; each may have a mebibyte
 TOLD_EVERY: Final = 1_000
@@ -80,14 +81,26 @@ async def transfer(
 
     Raises:
         Conflict: the stores are the same, the other one is somebody else's, or a relayer runs.
-        SettingsError: `to` names no store.
+        NotInstalled: there is no installation.
+        SettingsError: `to` names no store, or a folder that cannot be.
         Unavailable: one of the stores is away.
     """
     # Nothing is kept in memory: what is read back has to come from the store.
     settings = replace(settings, blob_cache_bytes=0)
     wanted = replace(settings, blob_store=to)
     _check(settings, wanted, move=move)
-    async with opened(settings) as storage:
+    require(settings)
+    with contextlib.ExitStack() as held:
+        if move:
+            held.enter_context(alone(settings.data_dir))
+        return await _transfer(settings, wanted, move=move, tell=tell)
+
+
+async def _transfer(
+    settings: Settings, wanted: Settings, *, move: bool, tell: Callable[[Report], None]
+) -> Report:
+    to = wanted.blob_store
+    async with opened(settings, new=False) as storage:
         new = blobs_on(wanted, storage.database)
         strangers = set(await new.accounts()) - await rebuild_rows.known_accounts(storage.database)
         if strangers:
@@ -107,7 +120,7 @@ async def transfer(
 def _check(settings: Settings, wanted: Settings, *, move: bool) -> None:
     if _place(wanted) == _place(settings):
         raise _already_in(wanted.blob_store)
-    if move and running_url(settings.data_dir) is not None:
+    if move and is_served(settings.data_dir):
         raise _conflict("Stop the relayer first; relayer blobs copy brings most of it before that.")
     if not move and wanted.blob_store == "postgres":
         raise _conflict("A relayer would publish them again: stop it, then relayer blobs move.")

@@ -196,6 +196,19 @@ def test_a_backup_is_restored_beside_its_own_key_only(lost: Lost) -> None:
     assert sorted(path.name for path in home.iterdir()) == ["relayer.key"]
 
 
+def test_a_backup_goes_on_with_another_key_when_its_own_is_lost(lost: Lost) -> None:
+    home = lost.home("heir", key=False)
+    told = lost.command("backup", "restore", str(lost.backup), "--other-key", data=home)
+    assert told["relayer_key"] == lost.account["relayer_key"]
+    heir = lost.command("identity", "show", data=home)
+    assert heir["relayer_key"] != lost.account["relayer_key"]
+    assert heir["earlier"] == []
+    added = lost.command("account", "create", data=home)
+    assert added["relayer_key"] == heir["relayer_key"], "it opens, and writes"
+    findings = lost.command("doctor", data=home, codes=(0, 1))["findings"]
+    assert [found["ok"] for found in findings if found["check"] == "identity"] == [True]
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [

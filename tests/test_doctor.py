@@ -12,7 +12,7 @@ import pytest
 from relayer import doctor, provision
 from relayer.clock import utc_now
 from relayer.database.migrate import head
-from relayer.identity import load_identity
+from relayer.identity import make_identity
 from relayer.sealed.keys import account_text, parse_namespace
 from relayer.settings import Settings
 from relayer.storage import Storage, opened
@@ -25,7 +25,7 @@ ADD = "memrelay keys add --namespace NAME"
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
     """Those of an installation: there is a key beside the database."""
-    load_identity(settings.data_dir / "relayer.key")
+    make_identity(settings.data_dir / "relayer.key")
     return settings
 
 
@@ -180,7 +180,7 @@ async def test_a_mistyped_folder_is_told_and_not_filled(tmp_path: Path, missing:
     if missing != "data":
         data.mkdir(mode=0o700, parents=True)
     if missing == "data/postgres/cluster":
-        load_identity(data / "relayer.key")
+        make_identity(data / "relayer.key")
     before = everything_in(tmp_path)
     found = {f["check"]: f for f in await doctor.examine(Settings(data_dir=data))}
     expected = f"no installation here: there is no {tmp_path / 'far' / missing}"

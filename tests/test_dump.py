@@ -23,7 +23,7 @@ import pytest_asyncio
 from relayer.backup import DUMP_FILE, FORMAT, MANIFEST_FILE, BackupError, Manifest, restore
 from relayer.clock import utc_now
 from relayer.database.migrate import head
-from relayer.identity import load_identity
+from relayer.identity import load_identity, make_identity
 from relayer.postgres import dump as dumping
 from relayer.postgres.dump import dump, load
 from relayer.postgres.embedded import EmbeddedPostgres
@@ -171,7 +171,7 @@ async def test_what_the_server_refuses_leaves_what_was_there(
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """The data folder of a relayer that is to be: its key, and nothing else."""
-    load_identity(tmp_path / "home/relayer.key")
+    make_identity(tmp_path / "home/relayer.key")
     return tmp_path / "home"
 
 

@@ -15,7 +15,7 @@ import pytest
 from relayer import durable
 from relayer.blobs import FolderStore
 from relayer.errors import Unavailable
-from relayer.identity import load_identity, write_next
+from relayer.identity import IdentityError, load_identity, make_identity, write_next
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.keys import AccountId
 
@@ -127,11 +127,11 @@ def test_bytes_are_on_disk_before_the_name_and_then_the_name(
 
 def test_a_key_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "home" / "relayer.key"
-    with files_no_longer_than(10), pytest.raises(OSError, match="File too large"):
-        load_identity(path)
+    with files_no_longer_than(10), pytest.raises(IdentityError, match="File too large"):
+        make_identity(path)
     assert list(path.parent.iterdir()) == []
-    identity = load_identity(path)
-    with files_no_longer_than(10), pytest.raises(OSError, match="File too large"):
+    identity = make_identity(path)
+    with files_no_longer_than(10), pytest.raises(IdentityError, match="File too large"):
         write_next(path, bytes(32), ())
     assert [one.name for one in path.parent.iterdir()] == ["relayer.key"]
     write_next(path, bytes(32), ())

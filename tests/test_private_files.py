@@ -78,7 +78,7 @@ def test_what_a_relayer_writes_is_its_own(served: RunningRelayer) -> None:
 def test_a_data_folder_is_made_for_its_owner(tmp_path: Path, model_dir: Path) -> None:
     folder = tmp_path / "new" / "data"
     env = {**os.environ, "RELAYER_MODEL_DIR": str(model_dir)}
-    command = [sys.executable, "-m", "relayer", "account", "list", "--data-dir", str(folder)]
+    command = [sys.executable, "-m", "relayer", "account", "create", "--data-dir", str(folder)]
     subprocess.run(command, env=env, check=True, capture_output=True, timeout=120)
     allowed = {folder: 0o011, folder / "postgres": 0o010} if ROOT else {}
     assert open_to_others(folder, allowed) == []

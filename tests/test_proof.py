@@ -24,12 +24,15 @@ from relayer.identity import (
     IdentityError,
     load_identity,
     load_succession,
+    make_identity,
     next_path,
     replace_identity,
+    take_over,
     write_next,
 )
 from relayer.proof import Proof
-from relayer.sealed.keys import Identity
+from relayer.running import alone
+from relayer.sealed.keys import Identity, parse_public_key
 from relayer.sealed.primitives import to_base64url
 from relayer.sealed.receipts import open_checkpoint
 from relayer.sealed.succession import keys_of, name_next
@@ -149,7 +152,7 @@ async def test_a_checkpoint_says_where_the_chain_stands(bench: Bench) -> None:
 @pytest.fixture
 def key_file(tmp_path: Path) -> Path:
     path = tmp_path / "relayer.key"
-    load_identity(path)
+    make_identity(path)
     return path
 
 
@@ -297,11 +300,9 @@ async def stopped(*_: Any) -> bool:
     raise Stopped
 
 
-async def test_a_key_is_not_replaced_beside_a_running_relayer(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(succession, "running_url", lambda folder: "http://127.0.0.1:1")
-    with pytest.raises(Conflict, match="Stop"):
+async def test_a_key_is_not_replaced_beside_a_running_relayer(settings: Settings) -> None:
+    make_identity(settings.data_dir / "relayer.key")
+    with alone(settings.data_dir), pytest.raises(Conflict, match="Stop"):
         await rotated(settings)
     assert not next_path(settings.data_dir / "relayer.key").exists()
 
@@ -437,7 +438,8 @@ def test_a_relayer_that_nobody_named_is_a_hard_error_until_it_is_trusted_by_hand
         account = relayer.command("account", "create", "--custody", "sealed")
     key_path = folder / "relayer.key"
     key_path.unlink()
-    own = load_identity(key_path)
+    own = make_identity(key_path)
+    take_over(key_path, [parse_public_key(account["relayer_key"])])
     with running_relayer(folder, model_dir, database_url=fresh_database.url) as relayer:
         values = {name: account[name] for name in ("account_id", "private_key", "relayer_key")}
         write_private(profile, values | {"url": relayer.url})

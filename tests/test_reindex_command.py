@@ -18,10 +18,11 @@ from relayer import doctor, reindex
 from relayer.clock import utc_now
 from relayer.database.pool import Database
 from relayer.errors import NotFound, Unavailable
-from relayer.identity import load_identity
-from relayer.running import announced
+from relayer.identity import make_identity
+from relayer.running import alone, announced
 from relayer.sealed.keys import AccountId, account_text
 from relayer.settings import Settings
+from relayer.storage import NotInstalled, at
 from tests.conftest import BenchMaker, TestDatabase
 from tests.embeddings_server import KEY, EmbeddingsServer
 from tests.processes import RunningRelayer, running_relayer
@@ -168,7 +169,7 @@ class TestProcesses:
         make_bench: BenchMaker,
     ) -> None:
         """SIGKILL while texts are at the new model, its answer on its way."""
-        identity = load_identity(installation.settings(OLD).data_dir / "relayer.key")
+        identity = make_identity(installation.settings(OLD).data_dir / "relayer.key")
         old = make_bench(embedder=embedder(server, OLD), identity=identity, clock=utc_now)
         caller, _ = await written(old)
         await old.sql("UPDATE memories SET created_at = created_at - interval '1 h'")
@@ -214,7 +215,7 @@ class TestProcesses:
         assert standing(report, managed["account_id"]) == {"memories": 10, "waiting": 10}
         assert standing(report, sealed["account_id"]) == {"memories": 3, "waiting_for_keys": 3}
         found = {f["check"]: f for f in await doctor.examine(new)}["index"]
-        assert (found["ok"], found["do"]) == (False, "relayer reindex")
+        assert (found["ok"], found["do"]) == (False, f"relayer reindex{at(new)}")
         assert await models_in(database) == [f"{OLD}/6"]  # both only looked
         alone = await installation.command(NEW, "reindex")
         assert alone.code == 1  # the sealed account is left
@@ -224,7 +225,7 @@ class TestProcesses:
     async def test_a_broken_account_is_told_and_the_others_go_on(
         self, installation: Installation, server: EmbeddingsServer, make_bench: BenchMaker
     ) -> None:
-        identity = load_identity(installation.settings(OLD).data_dir / "relayer.key")
+        identity = make_identity(installation.settings(OLD).data_dir / "relayer.key")
         old = make_bench(embedder=embedder(server, OLD), identity=identity, clock=utc_now)
         caller, _ = await written(old)
         broken, _ = await written(old)
@@ -264,8 +265,12 @@ class TestProcesses:
     async def test_the_command_tells_what_it_needs(
         self, installation: Installation, server: EmbeddingsServer
     ) -> None:
+        settings = installation.settings(OLD)
+        with pytest.raises(NotInstalled):
+            await reindex.status(settings, account=None)
+        make_identity(settings.data_dir / "relayer.key")
         with pytest.raises(NotFound):
-            await reindex.status(installation.settings(OLD), account=AccountId(bytes(32)))
+            await reindex.status(settings, account=AccountId(bytes(32)))
         nonsense = await installation.command(OLD, "reindex", "--account", "anna")
         assert nonsense.code == 2
         assert "Usage:" in nonsense.err
@@ -274,7 +279,8 @@ class TestProcesses:
         self, installation: Installation, tmp_path: Path
     ) -> None:
         settings = installation.settings(OLD)
-        with announced(tmp_path, "http://127.0.0.1:9"), pytest.raises(Unavailable):
+        url = "http://127.0.0.1:9"
+        with alone(tmp_path), announced(tmp_path, url), pytest.raises(Unavailable):
             await reindex.versions_of(replace(settings, data_dir=tmp_path))
 
 

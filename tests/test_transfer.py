@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from relayer import transfer as transfer_module
 from relayer.blobs import BlobStore
 from relayer.check import check
 from relayer.errors import Conflict, Unavailable
-from relayer.identity import load_identity
+from relayer.identity import make_identity
 from relayer.opening import Caller
-from relayer.running import announced
+from relayer.running import alone, is_served
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.keys import AccountId
 from relayer.settings import SettingsError, variable
@@ -37,7 +38,7 @@ STRANGER = AccountId(bytes([7]) * 32)
 @pytest.fixture
 def relayer(make_bench: BenchMaker, tmp_path: Path) -> MakeRelayer:
     """Makes relayers with the key that commands on this folder read."""
-    identity = load_identity(tmp_path / "relayer.key")
+    identity = make_identity(tmp_path / "relayer.key")
     return lambda **changes: make_bench(identity=identity, **changes)
 
 
@@ -279,10 +280,25 @@ class TestRefusals:
     async def test_a_move_beside_a_relayer(self, relayer: MakeRelayer, folder: Path) -> None:
         bench = relayer()
         await busy(bench)
-        with announced(bench.settings.data_dir, "http://127.0.0.1:9"):
+        with alone(bench.settings.data_dir):
             with pytest.raises(Conflict, match="Stop the relayer"):
                 await bring(bench, f"file:{folder}", move=True)
             assert (await bring(bench, f"file:{folder}")).copied > 0
+
+    async def test_no_relayer_begins_beside_a_move(
+        self, relayer: MakeRelayer, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bench, seen = relayer(), set()
+        await busy(bench)
+        monkeypatch.setattr(transfer_module, "TOLD_EVERY", 1)
+        for move in (False, True):
+            await transfer(
+                bench.settings,
+                f"file:{folder}",
+                move=move,
+                tell=lambda _, move=move: seen.add((move, is_served(bench.settings.data_dir))),
+            )
+        assert seen == {(False, False), (True, True)}
 
     async def test_a_copy_that_would_not_last(self, relayer: MakeRelayer, folder: Path) -> None:
         with pytest.raises(Conflict, match="publish"):

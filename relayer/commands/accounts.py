@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from relayer import provision
-from relayer.clock import utc_now
+from relayer.clock import rfc3339, utc_now
 from relayer.commands.options import (
     Exit,
     account_of,
@@ -28,13 +28,14 @@ from relayer.running import running_url
 from relayer.sealed.grants import Role
 from relayer.sealed.keys import (
     Identity,
+    Namespace,
     account_text,
     parse_namespace,
     parse_public_key,
 )
 from relayer.sealed.primitives import CryptoError
 from relayer.settings import Settings
-from relayer.storage import Storage, opened
+from relayer.storage import Storage, as_found, opened
 
 _DAYS: Final = re.compile(r"([1-9][0-9]{0,4})([dhm])")
 _UNITS: Final = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1)}
@@ -78,7 +79,7 @@ def account_list(as_json: bool, **values: Any) -> None:
     """List accounts."""
 
     async def work() -> list[dict[str, Any]]:
-        async with opened(settings_of(values)) as storage:
+        async with as_found(settings_of(values)) as storage:
             return await provision.list_accounts(storage)
 
     accounts = run(work())
@@ -101,7 +102,7 @@ def account_erase(account_text_: str, yes: bool, as_json: bool, **values: Any) -
         raise Exit(2, "This cannot be undone. Say --yes to erase the account.")
 
     async def work() -> dict[str, Any]:
-        async with opened(settings_of(values)) as storage:
+        async with opened(settings_of(values), new=False) as storage:
             return await provision.erase_account(
                 storage, account=account_of(account_text_), clock=utc_now
             )
@@ -109,7 +110,8 @@ def account_erase(account_text_: str, yes: bool, as_json: bool, **values: Any) -
     data = run(work())
     rest = "; the rest goes in the background" if data["pending"] else ""
     noun = "memory" if data["erased"] == 1 else "memories"
-    show(data, as_json, lambda: f"erased {data['erased']} {noun}{rest}")
+    done = f"the account is erased, {data['erased']} {noun} with it{rest}"
+    show(data, as_json, lambda: done)
 
 
 @click.group()
@@ -149,24 +151,33 @@ def key_add(
     **values: Any,
 ) -> None:
     """Make a key and grant it something; prints it once."""
-    settings = settings_of(values)
+    settings, named = settings_of(values), _namespaces(namespaces)
+    expires_at = parse_expiry(expires, utc_now())
+    granted = {
+        "label": label,
+        "role": role,
+        "namespaces": list(named) or None,
+        "expires_at": rfc3339(expires_at),
+    }
 
     async def work() -> dict[str, Any]:
-        async with opened(settings) as storage:
+        async with opened(settings, new=False) as storage:
             new = await provision.add_key(
                 storage,
                 account=account_of(account_text_),
-                namespaces=[parse_namespace(n) for n in namespaces.split(",") if n.strip()],
+                namespaces=named,
                 role=role,
                 label=label,
-                expires_at=parse_expiry(expires, utc_now()),
+                expires_at=expires_at,
                 owner=_owner(owner_key_file),
                 clock=utc_now,
             )
-            return _key_json(new, settings, storage) | {"label": label, "role": role}
+            return _key_json(new, settings, storage) | granted
 
     data = run(work())
-    show(data, as_json, lambda: _key_text(data))
+    scope = ", ".join(named) or "the whole account"
+    shown = data | {"namespaces": scope, "expires_at": data["expires_at"] or "never"}
+    show(data, as_json, lambda: _key_text(shown))
 
 
 @key.command("list")
@@ -177,7 +188,7 @@ def key_list(account_text_: str, as_json: bool, **values: Any) -> None:
     """List the keys of an account."""
 
     async def work() -> list[dict[str, Any]]:
-        async with opened(settings_of(values)) as storage:
+        async with as_found(settings_of(values)) as storage:
             return await provision.list_keys(storage, account_of(account_text_))
 
     keys = run(work())
@@ -196,7 +207,7 @@ def key_revoke(
     """Withdraw everything a key was given, from the next request on."""
 
     async def work() -> None:
-        async with opened(settings_of(values)) as storage:
+        async with opened(settings_of(values), new=False) as storage:
             await provision.revoke_key(
                 storage,
                 account=account_of(account_text_),
@@ -209,6 +220,18 @@ def key_revoke(
     note = "Stolen copies of what it could read stay readable to it until the account is rotated."
     data = {"public_key": key_text, "revoked": True, "note": note}
     show(data, as_json, lambda: f"revoked {key_text}\n{note}")
+
+
+def _namespaces(text: str) -> list[Namespace]:
+    """The namespaces of a list with commas between them; none: the whole account.
+
+    Raises:
+        click.BadParameter: one is empty, or cannot be a name.
+    """
+    try:
+        return [parse_namespace(name) for name in text.split(",")] if text.strip() else []
+    except CryptoError as error:
+        raise click.BadParameter(f"--namespaces: {error}") from None
 
 
 def parse_expiry(text: str | None, now: datetime) -> datetime | None:
@@ -231,11 +254,11 @@ def parse_expiry(text: str | None, now: datetime) -> datetime | None:
 
 
 def _owner(file: Path | None) -> Identity | None:
-    text = file.read_text() if file else os.environ.get("RELAYER_OWNER_KEY", "")
-    if not text.strip():
-        return None
     try:
-        return Identity(bytes.fromhex(text.strip()))
+        text = file.read_text() if file else os.environ.get("RELAYER_OWNER_KEY", "")
+        return Identity(bytes.fromhex(text.strip())) if text.strip() else None
+    except OSError as error:
+        raise click.BadParameter(f"cannot read {file}: {error.strerror}") from None
     except (ValueError, CryptoError):
         raise click.BadParameter("the owner's key is 64 hex digits") from None
 

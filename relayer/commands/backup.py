@@ -11,7 +11,7 @@ import click
 from relayer import backup
 from relayer.clock import utc_now
 from relayer.commands.options import Exit, json_option, run, settings_of, show, storage_options
-from relayer.storage import NotInstalled, key_path
+from relayer.storage import at, key_path
 
 _folder = click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 
@@ -34,13 +34,11 @@ def backup_create(folder: Path, as_json: bool, **values: Any) -> None:
     settings = settings_of(values)
     try:
         made = run(backup.create(settings, folder, utc_now))
-    except NotInstalled as error:
-        raise Exit(1, f"{error}: {error.do}") from None
     except backup.BackupError as error:
         raise Exit(1, str(error)) from None
     lines = [f"{made.bytes} bytes in {folder}", f"not in it: {key_path(settings)}"]
     if not made.blobs_inside:
-        lines.append("nor the blobs; now type: relayer blobs copy --to file:PATH")
+        lines.append(f"nor the blobs; now type: relayer blobs copy --to file:PATH{at(settings)}")
     show(made.as_json(), as_json, lambda: "\n".join(lines))
 
 
@@ -60,8 +58,5 @@ def backup_restore(folder: Path, other_key: bool, as_json: bool, **values: Any) 
         found = run(backup.restore(settings, folder, utc_now, other_key=other_key))
     except backup.BackupError as error:
         raise Exit(1, str(error)) from None
-    show(
-        found.as_json(),
-        as_json,
-        lambda: f"restored what was written at {found.created_at}; now type: relayer check",
-    )
+    done = f"restored what was written at {found.created_at}"
+    show(found.as_json(), as_json, lambda: f"{done}; now type: relayer check{at(settings)}")

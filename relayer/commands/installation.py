@@ -5,6 +5,7 @@ Not here: what the commands do (`serve.py`, `succession.py`, `embedding.model`, 
 """
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from relayer.embedding import model
 from relayer.identity import IdentityError, load_identity, load_succession
 from relayer.logs import configure
 from relayer.sealed.succession import keys_of
+from relayer.settings import unknown_variables
 from relayer.storage import key_path
 
 
@@ -38,6 +40,8 @@ def serve_command(**values: Any) -> None:
 
     settings = settings_of(values)
     configure(settings.log_level)
+    if unknown := unknown_variables(os.environ):
+        click.echo(f"WARNING: no setting, and ignored: {', '.join(unknown)}", err=True)
     if settings.rate_limit == "off":
         click.echo("WARNING: request limits are OFF. Benchmarks only.", err=True)
     several = f" ({settings.workers} workers)" if settings.workers > 1 else ""

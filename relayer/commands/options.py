@@ -5,6 +5,7 @@ Not here: the commands.
 
 import json
 import os
+import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import fields
 from pathlib import Path
@@ -23,6 +24,7 @@ from relayer.sealed.keys import (
 )
 from relayer.sealed.primitives import CryptoError
 from relayer.settings import SECRET, Settings, SettingsError, variable
+from relayer.storage import NotInstalled
 
 T = TypeVar("T")
 
@@ -115,8 +117,18 @@ def settings_of(values: dict[str, Any]) -> Settings:
 
 
 def show(data: Any, as_json: bool, text: Callable[[], str]) -> None:
-    """Print for a script or for a person."""
-    click.echo(json.dumps(data) if as_json else text())
+    """Print for a script or for a person.
+
+    Raises:
+        Exit: there is no room for it where it goes.
+    """
+    try:
+        click.echo(json.dumps(data) if as_json else text())
+    except BrokenPipeError:
+        raise  # who reads it has had enough; click ends quietly
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python tries once more
+        raise Exit(1, f"cannot print: {error.strerror}") from None
 
 
 def run(work: "Coroutine[Any, Any, T]") -> T:
@@ -127,6 +139,8 @@ def run(work: "Coroutine[Any, Any, T]") -> T:
         raise Exit(2, f"{error.message}{_way_out(error)}") from None
     except RelayerError as error:
         raise Exit(1, error.message) from None
+    except NotInstalled as error:
+        raise Exit(1, f"{error}: {error.do}") from None
     except (SettingsError, IdentityError, PostgresError, CryptoError) as error:
         raise Exit(1, str(error)) from None
 

@@ -22,7 +22,7 @@ from relayer.commands.options import (
     table,
 )
 from relayer.database.migrate import head
-from relayer.storage import NotInstalled, migrated, opened
+from relayer.storage import as_found, migrated, opened
 
 
 @click.command("migrate")
@@ -36,10 +36,14 @@ from relayer.storage import NotInstalled, migrated, opened
 @json_option
 def migrate_command(distributed: bool, as_json: bool, **values: Any) -> None:
     """Bring the database to this release's schema; `relayer serve` does the same as it starts."""
-    try:
-        tables = run(migrated(settings_of(values), distributed=distributed))
-    except NotInstalled as error:
-        raise Exit(2, f"{error}. Type: {error.do}") from None
+    settings = settings_of(values)
+    if distributed and not settings.database_url:
+        raise Exit(
+            2,
+            "the embedded PostgreSQL is one machine: name a cluster's coordinator. Type: relayer"
+            " migrate --distributed --database-url URL",
+        )
+    tables = run(migrated(settings, distributed=distributed))
     done = f"schema {head()}"
     if distributed:
         done += f", {len(tables)} tables distributed now: {', '.join(tables) or 'all were before'}"
@@ -53,7 +57,7 @@ def check_command(as_json: bool, **values: Any) -> None:
     """Verify every blob against its name, every row against its blob, every chain."""
 
     async def work() -> check.Report:
-        async with opened(settings_of(values)) as storage:
+        async with as_found(settings_of(values)) as storage:
             return await check.check(storage)
 
     report = run(work())
@@ -74,7 +78,7 @@ def rebuild_command(as_json: bool, **values: Any) -> None:
     from relayer import rebuild  # noqa: PLC0415  # as above
 
     async def work() -> list[rebuild.Rebuilt]:
-        async with opened(settings_of(values)) as storage:
+        async with opened(settings_of(values), new=False) as storage:
             return await rebuild.rebuild_lost(storage, utc_now)
 
     done = [one.as_json() for one in run(work())]

@@ -79,6 +79,10 @@ _ACCOUNTS: Final = """
 SELECT account_id, label, created_at, grant_serial, memory_count, storage_bytes
 FROM accounts WHERE closed_at IS NULL ORDER BY created_at, account_id
 """
+_NEWEST_ACCOUNTS: Final = """
+SELECT account_id, receipt_seq FROM accounts WHERE closed_at IS NULL
+ORDER BY created_at DESC, account_id LIMIT $1
+"""
 _GRANTS_AFTER: Final = """
 SELECT serial, object, label, created_at, succession FROM grants
 WHERE account_id = $1 AND serial > $2 ORDER BY serial
@@ -257,6 +261,11 @@ async def update_settings(database: Database, *, account: AccountId, settings: s
 async def list_accounts(database: Database) -> list[Row]:
     """Every account that was not closed, oldest first."""
     return await database.fetch(_ACCOUNTS)
+
+
+async def newest_accounts(database: Database, limit: int | None) -> list[Row]:
+    """Accounts that were not closed, the newest first, each with its newest receipt's number."""
+    return await database.fetch(_NEWEST_ACCOUNTS, limit)
 
 
 async def grants_after(database: Database, account: AccountId, serial: int) -> list[Row]:

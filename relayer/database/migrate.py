@@ -8,22 +8,27 @@ where in a cluster (`distribution`).
 """
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
 
 import asyncpg
 
 import relayer
 from relayer.database import distribution, queue
 from relayer.database.pool import translated
+from relayer.errors import Unavailable
 from relayer.postgres.embedded import PostgresError, check_server
 
 LOCK: Final = 7236411
 
 
+_HAS_ACCOUNTS: Final = "SELECT EXISTS (SELECT FROM accounts)"
+_PLACE: Final = re.compile(r"[\w.,/:\[\]-]+")
 _BACKEND: Final = "SELECT pg_backend_pid()"
 # Whether anybody has made a table, view or sequence; those of extensions do not count.
 _HAS_TABLES: Final = """
@@ -121,10 +126,29 @@ async def _connected(connect_args: dict[str, Any]) -> asyncpg.Connection:
     """A connection of one's own.
 
     Raises:
-        Unavailable: nobody answers.
-        PostgresError: waiting will not help: its certificate does not hold, or it lets this user
-            in nowhere, or not into that database.
+        Unavailable: nobody answers; the message says where.
+        PostgresError: waiting will not help: its URL is malformed, its certificate does not hold,
+            or it lets this user in nowhere, or not into that database.
     """
+    try:
+        return await _connection(connect_args)
+    except Unavailable as error:
+        # Only whoever starts or administers a relayer is told this.
+        message = f"The database{_place(connect_args)} is away."
+        raise Unavailable(message, code=error.code) from None
+
+
+def _place(connect_args: dict[str, Any]) -> str:
+    """Where a database is, without a user and a password."""
+    dsn = connect_args.get("dsn", "")
+    netloc, query = urlsplit(dsn).netloc, dict(parse_qsl(urlsplit(dsn).query))
+    hosts = netloc.rpartition("@")[2] or query.get("host", "")
+    # What is no place may be a password with a sign in it that ends the place.
+    known = _PLACE.fullmatch(hosts) and ("@" in netloc or "@" not in dsn)
+    return f" at {hosts}" if known else ""
+
+
+async def _connection(connect_args: dict[str, Any]) -> asyncpg.Connection:
     with translated():
         try:
             return await asyncpg.connect(**connect_args)
@@ -135,6 +159,8 @@ async def _connected(connect_args: dict[str, Any]) -> asyncpg.Connection:
             asyncpg.InvalidCatalogNameError,
         ) as error:
             raise PostgresError(f"the database refuses us: {type(error).__name__}") from None
+        except ValueError:  # it quotes what it could not read, which may be a password
+            raise PostgresError("RELAYER_DATABASE_URL is malformed") from None
 
 
 async def revision(connect_args: dict[str, Any]) -> str | None:
@@ -161,6 +187,22 @@ async def has_tables(connect_args: dict[str, Any]) -> bool:
     connection = await _connected(connect_args)
     try:
         return bool(await connection.fetchval(_HAS_TABLES))
+    finally:
+        await connection.close()
+
+
+async def has_accounts(connect_args: dict[str, Any]) -> bool:
+    """Whether a database holds an account, erased ones too, whatever release has migrated it.
+
+    Raises:
+        Unavailable: nobody answers.
+        PostgresError: it does not let us in.
+    """
+    connection = await _connected(connect_args)
+    try:
+        if await connection.fetchval("SELECT to_regclass('accounts')") is None:
+            return False
+        return bool(await connection.fetchval(_HAS_ACCOUNTS))
     finally:
         await connection.close()
 

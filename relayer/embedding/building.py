@@ -12,17 +12,27 @@ from relayer.embedding import model
 from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
 from relayer.embedding.embedders import Embedder
 from relayer.embedding.endpoints import Endpoint
+from relayer.errors import Unavailable
 from relayer.settings import Settings
 
 
 def build_embedder(settings: Settings) -> Embedder | None:
-    """The embedder the settings name, behind the cache; None for none."""
+    """The embedder the settings name, behind the cache; None for none.
+
+    Raises:
+        Unavailable: the built-in model is not in its folder, which the message names.
+    """
     if settings.embedder == "none":
         return None
     if settings.embedder == "openai" or (settings.embedder == "auto" and settings.embedding_model):
         inner = _endpoint_embedder(settings, settings.embedding_model, settings.embedding_dim)
     else:
-        inner = _builtin_embedder(settings)
+        try:
+            inner = _builtin_embedder(settings)
+        except Unavailable as error:
+            # Only whoever starts or administers a relayer is told this.
+            message = f"{error.message} The folder: {model_folder(settings)}"
+            raise Unavailable(message, code=error.code) from None
     return _cached(settings, inner)
 
 

@@ -33,10 +33,10 @@ from relayer.database.check import connections_max
 from relayer.errors import Unavailable
 from relayer.process import forbid_core_files
 from relayer.rebuild import rebuild_lost
-from relayer.running import announced
+from relayer.running import alone, announced
 from relayer.serve import GRACE_S, LEAVE_S, bound, end_on_signals, url_of
 from relayer.settings import Settings, SettingsError
-from relayer.storage import Storage, opened
+from relayer.storage import Storage, make_folder, opened
 from relayer.telemetry.room import SEVERAL
 from relayer.unlocking import MadeKeys
 from relayer.workers.lines import LEAVE, READY, keys_line, settings_line
@@ -99,12 +99,14 @@ async def supervise(settings: Settings, ready: Callable[[str], None]) -> None:
 
     Raises:
         SettingsError: nobody can listen there, or the database has too few connections.
+        Conflict: another relayer serves this data folder.
         NotReady: a worker did not start.
     """
     forbid_core_files()
     stop = asyncio.Event()
     end_on_signals(stop.set)
-    with bound(settings) as sockets:
+    make_folder(settings)
+    with alone(settings.data_dir), bound(settings) as sockets:
         crew = Crew(settings, sockets, utc_now)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, crew.renew)
         async with opened(settings) as storage:

@@ -110,7 +110,7 @@ def test_a_container_serves_from_a_read_only_root_as_a_user_without_rights(
             assert in_container(first, user, image.environment, "touch", place) != 0
     assert process.returncode == 0, "STOPSIGNAL ended it well"
     left = {path.name for path in data.iterdir()}
-    assert left - {"metrics"} == {"postgres", "relayer.key"}
+    assert left - {"metrics"} == {"postgres", "relayer.key", "relayer.lock"}
     with container(image, data, *arguments, **chosen):
         until(lambda: answers(url), "it serves again")
         until(lambda: recalled(profile) == [FERRY], "it is found, by meaning")

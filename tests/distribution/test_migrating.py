@@ -17,7 +17,7 @@ from relayer.database import distribution, migrate
 from relayer.database.distribution import BY_ACCOUNT, BY_KEY, EVERYWHERE
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
-from relayer.identity import load_identity
+from relayer.identity import make_identity
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
 from relayer.settings import Settings
 from relayer.storage import key_path
@@ -242,7 +242,7 @@ class TestLaterRevisions:
 
 class TestDoctor:
     async def finding(self, settings: Settings) -> dict[str, Any] | None:
-        load_identity(key_path(settings))
+        make_identity(key_path(settings))
         found = {f["check"]: f for f in await doctor.examine(settings)}
         return found.get("cluster")
 
