@@ -42,9 +42,12 @@ WHERE m.account_id = $1 AND m.memory_id = ANY ($2)
 class Session:
     """onnxruntime on the built-in model, with nothing around it."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 1) -> None:
+        """With so many threads a run; one as in the relayer, for after a pause two take longer."""
         options = SessionOptions()
-        options.intra_op_num_threads = 1  # as in the relayer; after a pause two take longer
+        options.intra_op_num_threads = threads
+        # Threads that spin would slow down what is measured next.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._tokenizer = load_tokenizer(MODEL_FOLDER / model.TOKENIZER_FILE)
         self._session = InferenceSession(
             str(MODEL_FOLDER / model.GRAPH_FILE), options, providers=["CPUExecutionProvider"]

@@ -3,8 +3,9 @@
 Not here: how long one memory takes (`remember.py`).
 
 - The real client stores many texts; the clock stops when the last one has its vector.
-- onnxruntime gets the same texts sorted by length, in runs of the relayer's size and as many at a
-  time, in this process, while the relayer has nothing to do.
+- onnxruntime gets the same texts sorted by length, in runs of the relayer's size, in this process,
+  while the relayer has nothing to do: one run after the other on two threads, as the library does
+  it by itself, and two runs of one thread at a time, as the relayer does it.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ class _Ingest:
         self._site, self._account, self._client = site, account, client
         self._texts = texts
         self._numbers = count()
-        self._session = Session()
+        self._together, self._apart = Session(THREADS), Session(1)
 
     async def stored(self) -> float:
         """Texts a second until all of them have vectors."""
@@ -46,12 +47,19 @@ class _Ingest:
         return len(texts) / (time.perf_counter() - began)
 
     async def alone(self) -> float:
-        """Texts a second of onnxruntime."""
+        """Texts a second of onnxruntime, a run at a time."""
+        return self._embedded(self._together, at_once=1)
+
+    async def two_at_once(self) -> float:
+        """The same, two runs at a time."""
+        return self._embedded(self._apart, at_once=THREADS)
+
+    def _embedded(self, session: Session, *, at_once: int) -> float:
         texts = self._fresh()
         began = time.perf_counter()
-        tokens = sorted((self._session.tokens(text) for text in texts), key=len)
-        with ThreadPoolExecutor(THREADS) as threads:
-            list(threads.map(self._session.run, _runs(tokens)))
+        tokens = sorted((session.tokens(text) for text in texts), key=len)
+        with ThreadPoolExecutor(at_once) as threads:
+            list(threads.map(session.run, _runs(tokens)))
         return len(texts) / (time.perf_counter() - began)
 
     def _fresh(self) -> list[str]:
@@ -63,10 +71,16 @@ async def measure(site: Site, scale: Scale) -> Report:
     account = await site.new_account()
     async with site.relayer() as relayer, site.client(relayer, account) as client:
         ingest = _Ingest(site, account, client, 40 if scale.quick else TEXTS)
-        await in_turn(1, ingest.stored, ingest.alone)
-        stored, alone = await in_turn(scale.rounds, ingest.stored, ingest.alone)
+        measures = (ingest.stored, ingest.alone, ingest.two_at_once)
+        await in_turn(1, *measures)
+        stored, alone, two = await in_turn(scale.rounds, *measures)
     name = "bulk ingest, until all have vectors"
-    return Report([compared(name, "texts/s", stored, "onnxruntime /s", alone, INGEST)])
+    return Report(
+        [
+            compared(name, "texts/s", stored, "onnxruntime, a run at a time /s", alone, INGEST),
+            compared("…", "texts/s", stored, "onnxruntime, two runs at a time /s", two, INGEST),
+        ]
+    )
 
 
 async def embedded(site: Site, account: Account) -> None:
