@@ -28,11 +28,13 @@ def alone(data_dir: Path) -> Iterator[None]:
     """Be the only one to serve this folder, or to change what a server of it relies on.
 
     Raises:
-        Conflict: another process is that.
+        Conflict: another process is that, or the lock is not ours to take.
     """
-    descriptor = os.open(
-        data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-    )
+    path = data_dir / LOCK_FILE
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise Conflict(f"Cannot lock {path}: {error.strerror}.", code="folder.lock") from None
     try:
         deadline = time.monotonic() + _WAIT_S
         while not _taken(descriptor, fcntl.LOCK_EX):

@@ -32,7 +32,7 @@ from relayer.identity import (
     make_identity,
     take_over,
 )
-from relayer.running import RUNNING_FILE, alone, announced, is_served, running_url
+from relayer.running import LOCK_FILE, RUNNING_FILE, alone, announced, is_served, running_url
 from relayer.sealed.keys import AccountId, Identity
 from relayer.settings import Settings, SettingsError, unknown_variables
 from relayer.storage import NotInstalled, opened
@@ -297,6 +297,13 @@ class TestOneServer:
             pytest.fail("two are alone")
         with alone(tmp_path), pytest.raises(Conflict, match="in use"), alone(tmp_path):
             pytest.fail("two are alone")
+
+    def test_a_lock_that_is_not_ours_is_one_line(self, tmp_path: Path) -> None:
+        """As where somebody else once ran it here."""
+        (tmp_path / LOCK_FILE).mkdir()
+        done = command("serve", "--port", "0", data=tmp_path)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == f"Error: Cannot lock {tmp_path / LOCK_FILE}: Is a directory.\n"
 
     async def test_none_begins_while_the_key_is_replaced(
         self, settings: Settings, monkeypatch: pytest.MonkeyPatch
