@@ -58,8 +58,8 @@ def step(*, receipt_seq: str, namespace_ids: str, seqs: str) -> str:
 async def note_change(connection: Connection, account: AccountId) -> None:
     """Tell whoever holds the account's index in memory that it changes in this transaction.
 
-    For changes without a receipt; the first statement of all, because it locks the account's row
-    like any write.
+    For changes of which no receipt or step tells; the first statement of all where the account is
+    not locked yet, because it locks its row like any write.
     """
     await connection.execute(_NOTE_CHANGE, account)
 
