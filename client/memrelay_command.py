@@ -12,7 +12,7 @@ INTERRUPTED = 130
 def main() -> None:
     """Load the command and run it."""
     try:
-        from memrelay.cli import main as command  # noqa: PLC0415
+        from memrelay.cli import main as command  # noqa: PLC0415  # what Ctrl-C may come into
 
         sys.exit(command())
     except KeyboardInterrupt:

@@ -157,7 +157,7 @@ async def _take_over(settings: Settings, connect_args: dict[str, Any]) -> None:
     """Let the key here, a new one if there is none, go on with whatever others have written."""
     await migrate(connect_args)
     async with connected(settings, connect_args) as database:
-        writers = {writer async for writer in last_writers(database, limit=None) if writer}
+        writers = {*await last_writers(database, limit=None)} - {""}
     own = make_identity(key_path(settings)).public_key.hex()
     take_over(key_path(settings), map(parse_public_key, sorted(writers - {own})))
 

@@ -18,12 +18,12 @@ from relayer.database.distribution import layout
 from relayer.database.migrate import head
 from relayer.embedding import building, model
 from relayer.errors import RelayerError, Unavailable
-from relayer.identity import IdentityError, load_taken_over
+from relayer.identity import IdentityError
 from relayer.postgres.embedded import PostgresError
 from relayer.running import running_url, running_workers
 from relayer.sealed.keys import AccountId, account_text
 from relayer.settings import Settings, SettingsError
-from relayer.storage import NotInstalled, Storage, as_found, at, key_path, last_writers
+from relayer.storage import NotInstalled, Storage, as_found, at, key_path, last_writers, own_keys
 
 Finding = dict[str, Any]
 DISK_BYTES_MIN = 1 << 30
@@ -126,9 +126,8 @@ async def _blobs(storage: Storage, settings: Settings) -> Finding:
 
 async def _identity(storage: Storage, settings: Settings) -> Finding:
     """Whether the accounts were last written by this relayer, not by one with another key."""
-    taken_over = load_taken_over(key_path(settings))
-    ours = {key.hex() for key in (*storage.relayers, *taken_over)}
-    writers = [key async for key in last_writers(storage.database)]
+    ours = own_keys(storage, key_path(settings))
+    writers = await last_writers(storage.database)
     others = sum(key not in ours for key in writers)
     detail = storage.identity.public_key.hex()
     if others:

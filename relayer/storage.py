@@ -44,7 +44,7 @@ from relayer.namespaces import Namespaces
 from relayer.outbox import Outbox
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.replay import Replay
-from relayer.sealed.keys import AccountId, Identity, PublicKey
+from relayer.sealed.keys import Identity, PublicKey
 from relayer.sealed.objects import claimed
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.succession import keys_of
@@ -152,9 +152,8 @@ async def _refuse_other_key(storage: Storage, path: Path) -> None:
     Raises:
         IdentityError: one was by another key; receipts of two keys can never be verified.
     """
-    ours = {key.hex() for key in (*storage.relayers, *load_taken_over(path))}
-    writers = {writer async for writer in last_writers(storage.database)}
-    others = writers - ours - {""}  # what is no receipt is for `relayer check` to tell
+    # What is no receipt is for `relayer check` to tell.
+    others = {*await last_writers(storage.database)} - own_keys(storage, path) - {""}
     if others:
         raise IdentityError(
             f"{path} is not the key by which accounts here were last written, which is"
@@ -162,20 +161,28 @@ async def _refuse_other_key(storage: Storage, path: Path) -> None:
         )
 
 
-async def last_writers(
-    database: Database, *, limit: int | None = ACCOUNTS_MAX
-) -> AsyncIterator[str]:
+def own_keys(storage: Storage, path: Path) -> set[str]:
+    """The keys, in hex, that this relayer has had, and those whose accounts it took over.
+
+    Raises:
+        IdentityError: the file at `path` names one that is no key.
+    """
+    return {key.hex() for key in (*storage.relayers, *load_taken_over(path))}
+
+
+async def last_writers(database: Database, *, limit: int | None = ACCOUNTS_MAX) -> list[str]:
     """The relayer's key, in hex, that the newest receipt of each account names; "" for none.
 
     The newest accounts come first.
     """
-    for row in await account_rows.newest_accounts(database, limit):
-        account, seq = AccountId(row["account_id"]), row["receipt_seq"]
-        for signed in await account_rows.receipts_after(database, account, seq - 1, 1):
-            try:
-                yield claimed(signed, "relayer")
-            except CryptoError:
-                yield ""
+    return [_relayer_of(signed) for signed in await account_rows.newest_receipts(database, limit)]
+
+
+def _relayer_of(signed: bytes) -> str:
+    try:
+        return claimed(signed, "relayer")
+    except CryptoError:
+        return ""
 
 
 async def migrated(settings: Settings, *, distributed: bool) -> list[str]:

@@ -360,7 +360,7 @@ class TestStart:
     )
     def test_nonsense_is_refused(self, given: dict[str, str], told: str) -> None:
         with pytest.raises(SettingsError, match=told):
-            Settings(**given)  # type: ignore[arg-type]
+            Settings(**given)  # type: ignore[arg-type]  # as texts, like an environment's
 
     def test_what_makes_sense_is_not(self) -> None:
         for url in ("https://a.example/m/", "http://127.0.0.1:8000", "http://[::1]:8000"):

@@ -68,7 +68,7 @@ OVER_ALL = {
     "accounts._KEY_OWNER",
     "accounts._KEYS_BEGINNING",
     "accounts._ACCOUNTS",
-    "accounts._NEWEST_ACCOUNTS",
+    "accounts._NEWEST_RECEIPTS",
     "accounts._INSERT_OWNER",
     "blobs._FIRST",
     "outbox._OUTBOX",

@@ -79,9 +79,11 @@ _ACCOUNTS: Final = """
 SELECT account_id, label, created_at, grant_serial, memory_count, storage_bytes
 FROM accounts WHERE closed_at IS NULL ORDER BY created_at, account_id
 """
-_NEWEST_ACCOUNTS: Final = """
-SELECT account_id, receipt_seq FROM accounts WHERE closed_at IS NULL
-ORDER BY created_at DESC, account_id LIMIT $1
+_NEWEST_RECEIPTS: Final = """
+SELECT r.object FROM accounts a
+JOIN receipts r ON r.account_id = a.account_id AND r.seq = a.receipt_seq
+WHERE a.closed_at IS NULL
+ORDER BY a.created_at DESC, a.account_id LIMIT $1
 """
 _GRANTS_AFTER: Final = """
 SELECT serial, object, label, created_at, succession FROM grants
@@ -263,9 +265,9 @@ async def list_accounts(database: Database) -> list[Row]:
     return await database.fetch(_ACCOUNTS)
 
 
-async def newest_accounts(database: Database, limit: int | None) -> list[Row]:
-    """Accounts that were not closed, the newest first, each with its newest receipt's number."""
-    return await database.fetch(_NEWEST_ACCOUNTS, limit)
+async def newest_receipts(database: Database, limit: int | None) -> list[bytes]:
+    """The newest receipt of each account that was not closed, the newest accounts first."""
+    return [row["object"] for row in await database.fetch(_NEWEST_RECEIPTS, limit)]
 
 
 async def grants_after(database: Database, account: AccountId, serial: int) -> list[Row]:

@@ -27,7 +27,7 @@ _UNITS = {
 class Parser(ArgumentParser):
     """A parser that refuses by itself what it does not know: argparse leaves that to the first."""
 
-    def parse_known_args(  # type: ignore[override]
+    def parse_known_args(  # type: ignore[override]  # narrower: of typeshed's overloads, one
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
         """Return what was given; nothing is left over."""
