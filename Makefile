@@ -57,7 +57,7 @@ test: .venv/.dev .venv/.model .venv-swift/.ready
 	@rm -f .coverage .coverage.*
 	@$(BIN)/python -m pytest -n $(WORKERS) --cov=relayer --cov-branch --cov-report= $(COVERING)
 	@echo "branch coverage of the request checks and the cryptography must be complete:"
-	@$(BIN)/coverage report --include='relayer/checks.py,relayer/sui.py,relayer/sealed/*' --fail-under=100
+	@$(BIN)/coverage report --include='relayer/http/checks.py,relayer/http/sui.py,relayer/sealed/*' --fail-under=100
 	@$(BIN)/python -m pytest -n $(WORKERS) $(addprefix --ignore=,$(COVERING))
 	@$(MAKE) --no-print-directory test-hermes
 

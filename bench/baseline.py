@@ -24,11 +24,11 @@ from litestar import Litestar, Request, get, post
 from litestar.params import JSONBody
 
 from bench.running import settings_in
-from relayer import surroundings
-from relayer.checks import Guard
 from relayer.clock import utc_now
 from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.errors import RelayerError
+from relayer.http import surroundings
+from relayer.http.checks import Guard
 from relayer.logs import configure
 from relayer.routes.memwal_manual import ManualRecallBody
 from relayer.serve import server_config

@@ -26,13 +26,13 @@ from relayer.database import memories as rows
 from relayer.database.accounts import lock_account
 from relayer.database.pool import Connection, halfvec
 from relayer.database.vectors import MANUAL_MODEL
-from relayer.manual import new_upload
-from relayer.namespaces import NamespaceEntry
+from relayer.memories.manual import new_upload
+from relayer.memories.sealing import new_memory
 from relayer.record import Draft, encode, new_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, NamespaceKey
 from relayer.sealed.turn import derive_turn
-from relayer.sealing import new_memory
+from relayer.tenants.namespaces import NamespaceEntry
 from relayer.words import INDEX_VERSION
 
 BATCH: Final = 1_000

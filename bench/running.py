@@ -24,7 +24,6 @@ import asyncpg
 from pgvector.asyncpg import register_vector
 
 from memrelay import MemoryClient
-from relayer import provision
 from relayer.clock import utc_now
 from relayer.database.pool import Connection
 from relayer.embedding import model
@@ -33,6 +32,7 @@ from relayer.sealed.grants import open_grant
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Root, account_text
 from relayer.settings import Settings
 from relayer.storage import Storage, opened
+from relayer.upkeep import provision
 
 MODEL_FOLDER: Final = Path(os.environ.get("RELAYER_MODEL_DIR") or model.default_folder())
 START_S_MAX: Final = 120.0

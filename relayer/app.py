@@ -19,28 +19,29 @@ from litestar.openapi import OpenAPIConfig
 from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp
 
-from relayer import __version__, surroundings
-from relayer.access import Access
-from relayer.checks import ACCESS, PUBLIC, Guard
+from relayer import __version__
+from relayer.archives.leaving import Leaving
 from relayer.clock import Clock, utc_now
 from relayer.embedding.building import build_embedder
 from relayer.errors import RelayerError
 from relayer.events.streams import Streams
-from relayer.exposition import Exposition
-from relayer.leaving import Leaving
-from relayer.openapi import Document
-from relayer.opening import Caller
-from relayer.proof import Proof
-from relayer.public_url import PublicUrl, StripPrefix
-from relayer.readiness import Readiness
-from relayer.rebuild import rebuild_lost
-from relayer.registration import Registration
+from relayer.http import surroundings
+from relayer.http.checks import ACCESS, PUBLIC, Guard
+from relayer.http.openapi import Document
+from relayer.http.public_url import PublicUrl, StripPrefix
+from relayer.http.registration import Registration
+from relayer.memories.opening import Caller
+from relayer.monitoring.exposition import Exposition
+from relayer.monitoring.readiness import Readiness
 from relayer.routes.metrics import metrics
 from relayer.routes.router import all_routes
 from relayer.services import Services, build_language_model, build_services
 from relayer.settings import Limits, Settings
 from relayer.storage import Storage
 from relayer.telemetry.requests import request_counts
+from relayer.tenants.access import Access
+from relayer.tenants.proof import Proof
+from relayer.upkeep.rebuild import rebuild_lost
 
 log = logging.getLogger("relayer")
 UNLOCK_HEADER: Final = "x-memrelay-unlock"

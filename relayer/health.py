@@ -1,6 +1,6 @@
 """Whether the relayer of a data folder answers, for whoever supervises it.
 
-Not here: what is wrong if it does not (`doctor.py`), or when it is healthy (`routes/`).
+Not here: what is wrong if it does not (`upkeep/doctor.py`), or when it is healthy (`routes/`).
 
 - `python -m relayer.health` says it by its exit code, and imports next to nothing: a container asks
   every half minute.

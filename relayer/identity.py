@@ -1,7 +1,7 @@
 """The relayer's own key file: its key, and below it how it came to have that one.
 
-Not here: what the key signs, and the steps of replacing it (`succession.py`). The file is the one
-secret beside the database, so it has its own place and its own mode.
+Not here: what the key signs, and the steps of replacing it (`upkeep/succession.py`). The file is
+the one secret beside the database, so it has its own place and its own mode.
 
 - The first line is the key. Below stand the `relayer-next` objects of the keys before it, oldest
   first: a key and its succession are replaced together or not at all.

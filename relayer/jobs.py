@@ -1,7 +1,8 @@
 """What happens after the 202: embedding, late extraction, deletions outside, housekeeping; and what
 follows a change of the embedding model.
 
-Not here: what these steps do (`indexing.py`, `analysis.py`), queueing a job (`database.queue`).
+Not here: what these steps do (`memories/indexing.py`, `memories/analysis.py`), queueing a job
+(`database.queue`).
 
 - At least once: every handler may run again and then finds nothing left to do.
 - A job names ids only; whoever runs it needs the account's keys. Without them it is put back for
@@ -24,10 +25,7 @@ from pgqueuer import AsyncpgDriver, Job, Queries, QueueManager
 from pgqueuer.errors import RetryRequested
 
 from relayer import parking
-from relayer.analysis import Analysis
 from relayer.clock import Clock
-from relayer.consolidation import Consolidator
-from relayer.custody import Custody, Keys, LentKeys
 from relayer.database import accounts as account_rows
 from relayer.database import episodes as episode_rows
 from relayer.database import index_steps, queue
@@ -37,15 +35,18 @@ from relayer.database import reseal as reseal_rows
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import STATEMENT_TIMEOUT_S, Database
 from relayer.errors import Corrupted, NotAllowed, NotFound, QuotaExceeded, RelayerError, Unavailable
-from relayer.indexing import Indexer
-from relayer.namespaces import Namespaces
-from relayer.outbox import Outbox
-from relayer.reseal import Resealer
-from relayer.restore import Restore
-from relayer.runs import Runs
+from relayer.journal.outbox import Outbox
+from relayer.memories.analysis import Analysis
+from relayer.memories.consolidation import Consolidator
+from relayer.memories.indexing import Indexer
+from relayer.memories.reseal import Resealer
+from relayer.memories.runs import Runs
+from relayer.recovery.restore import Restore
 from relayer.sealed.keys import AccountId, Namespace
 from relayer.sealed.unlock import HOLD_S_MAX
 from relayer.telemetry.work import observed
+from relayer.tenants.custody import Custody, Keys, LentKeys
+from relayer.tenants.namespaces import Namespaces
 
 log = logging.getLogger("relayer.jobs")
 

@@ -1,7 +1,8 @@
 """A language model: it is asked until a deadline, and its answer can be used or is an error.
 
 Not here: how it is reached (`chat.py`), the prompts it is given (`prompts`), what is done with an
-answer: `extraction/model.py` checks facts, `analysis.py` decides what a failure means for the user.
+answer: `extraction/model.py` checks facts, `memories/analysis.py` decides what a failure means for
+the user.
 
 - One deadline spans a call with all its attempts.
 - Prompts, answers, keys, addresses and upstream messages reach neither an error nor a log line of

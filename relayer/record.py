@@ -1,6 +1,7 @@
 """What a memory says: the draft a caller sends, the sealed record, the memory a caller gets.
 
-Not here: sealing (`sealed.envelope`), limits on input (`bodies.py`), order of steps (`memory.py`).
+Not here: sealing (`sealed.envelope`), limits on input (`http/bodies.py`), order of steps
+(`memories/memory.py`).
 """
 
 import json

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import uvicorn
 
-from relayer.accepting import Door
 from relayer.app import build_app
-from relayer.connections import Bounds, bounded
+from relayer.http.accepting import Door
+from relayer.http.connections import Bounds, bounded
 from relayer.process import collect_rarely, forbid_core_files
 from relayer.running import alone, announced
 from relayer.settings import Limits, Settings, SettingsError

@@ -5,49 +5,49 @@ Not here: the parts, HTTP on top of them (`app.py`), what commands need of them 
 
 from dataclasses import dataclass
 
-from relayer.analysis import Analysis
-from relayer.arrival import ArrivingRows
-from relayer.arriving import Arriving
-from relayer.asking import Asking
+from relayer.archives.arrival import ArrivingRows
+from relayer.archives.arriving import Arriving
 from relayer.clock import Clock
-from relayer.closing import Closing
-from relayer.collection import Collector
-from relayer.consolidation import Consolidator
 from relayer.embedding.building import build_older_embedder, for_storing
 from relayer.embedding.embedders import Embedder
 from relayer.embedding.models import Embedders
 from relayer.embedding.passages import count_bytes
-from relayer.eraser import Eraser
 from relayer.events.delivery import Delivery
 from relayer.events.outward import Poster
 from relayer.events.webhooks import Webhooks
-from relayer.expiry import Expiry
 from relayer.extraction.facts import Extractor
 from relayer.extraction.model import LlmExtractor
 from relayer.extraction.procedure import ProcedureFinder
 from relayer.extraction.rules import SentenceExtractor
 from relayer.extraction.summary import Summariser
-from relayer.forgetting import Forgetting
-from relayer.indexing import Indexer
-from relayer.intake import Intake
 from relayer.jobs import Worker
+from relayer.journal.states import States
 from relayer.llm import LanguageModel
-from relayer.manual import Manual
-from relayer.memory import MemoryService
-from relayer.opening import Opener
+from relayer.memories.analysis import Analysis
+from relayer.memories.asking import Asking
+from relayer.memories.consolidation import Consolidator
+from relayer.memories.eraser import Eraser
+from relayer.memories.expiry import Expiry
+from relayer.memories.forgetting import Forgetting
+from relayer.memories.indexing import Indexer
+from relayer.memories.intake import Intake
+from relayer.memories.manual import Manual
+from relayer.memories.memory import MemoryService
+from relayer.memories.opening import Opener
+from relayer.memories.recall import RecallService
+from relayer.memories.reseal import Resealer
+from relayer.memories.revising import Reviser
+from relayer.memories.runs import Runs
+from relayer.memories.turns import Turns
+from relayer.memories.writer import Writer
 from relayer.query.vectors import QueryEmbedder
-from relayer.recall import RecallService
-from relayer.reseal import Resealer
+from relayer.recovery.collection import Collector
+from relayer.recovery.restore import Restore
 from relayer.resident.index import ResidentIndex
-from relayer.restore import Restore
-from relayer.revising import Reviser
-from relayer.rotation import Rotations
-from relayer.runs import Runs
 from relayer.settings import Settings
-from relayer.states import States
 from relayer.storage import Storage, replay_on
-from relayer.turns import Turns
-from relayer.writer import Writer
+from relayer.tenants.closing import Closing
+from relayer.tenants.rotation import Rotations
 
 
 def build_language_model(settings: Settings) -> LanguageModel | None:

@@ -1,6 +1,6 @@
 """So many requests of one account at a time: the others wait in a line of their own.
 
-Not here: how many requests there may be in a minute (`windows.py`).
+Not here: how many requests there may be in a minute (`http/windows.py`).
 
 - Whoever asks a lot waits for itself: another account's request never stands behind its line.
 - A request that waits for somebody outside, a model say, gives its place to the next meanwhile.

@@ -13,14 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from relayer.accounts import Accounts
-from relayer.announcing import Announcements
-from relayer.blob_cache import CachedStore
-from relayer.blobs import BlobStore, FolderStore, PostgresStore
-from relayer.buckets import BucketStore
+from relayer.blobs.buckets import BucketStore
+from relayer.blobs.cache import CachedStore
+from relayer.blobs.store import BlobStore, FolderStore, PostgresStore
 from relayer.clock import Clock, utc_now
-from relayer.closing import Closing
-from relayer.custody import Custody
 from relayer.database import accounts as account_rows
 from relayer.database.migrate import (
     distribute,
@@ -31,7 +27,6 @@ from relayer.database.migrate import (
     revision,
 )
 from relayer.database.pool import Database
-from relayer.eraser import Eraser
 from relayer.identity import (
     IdentityError,
     load_identity,
@@ -40,16 +35,21 @@ from relayer.identity import (
     make_identity,
     refuse_interrupted,
 )
-from relayer.namespaces import Namespaces
-from relayer.outbox import Outbox
+from relayer.journal.outbox import Outbox
+from relayer.memories.eraser import Eraser
 from relayer.postgres.embedded import EmbeddedPostgres
-from relayer.replay import Replay
+from relayer.recovery.replay import Replay
 from relayer.sealed.keys import Identity, PublicKey
 from relayer.sealed.objects import claimed
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.succession import keys_of
 from relayer.settings import Settings, SettingsError
-from relayer.unlocking import UnlockKeys
+from relayer.tenants.accounts import Accounts
+from relayer.tenants.announcing import Announcements
+from relayer.tenants.closing import Closing
+from relayer.tenants.custody import Custody
+from relayer.tenants.namespaces import Namespaces
+from relayer.tenants.unlocking import UnlockKeys
 
 STORE_SHARE: Final = 0.6  # of a request's time that one use of a bucket may take
 SOON_SHARE: Final = 0.2  # and that publishing what it committed may take

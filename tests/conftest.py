@@ -20,7 +20,6 @@ import pytest
 import pytest_asyncio
 from litestar.types import ASGIApp
 
-from relayer import provision
 from relayer.app import build_app
 from relayer.clock import utc_now
 from relayer.database.migrate import migrate
@@ -31,6 +30,7 @@ from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.sealed.keys import Identity
 from relayer.settings import Settings
 from relayer.storage import Storage, storage_on
+from relayer.upkeep import provision
 from tests.model_fixture import model_folder
 from tests.processes import RunningRelayer, running_relayer
 from tests.services import Bench, bench_on

@@ -4,11 +4,11 @@ import uuid
 from datetime import datetime, timedelta
 from typing import Any
 
-from relayer import check
-from relayer.opening import Caller
-from relayer.recognition import Stored
+from relayer.memories.opening import Caller
+from relayer.memories.recognition import Stored
 from relayer.sealed.keys import Namespace
 from relayer.sealed.receipts import open_receipt
+from relayer.upkeep import check
 from tests.services import TEAM, Bench
 from tests.test_memory import assert_chain_holds
 

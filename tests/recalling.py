@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from relayer.opening import Caller
-from relayer.recall import Found, Query, Recalled
+from relayer.memories.opening import Caller
+from relayer.memories.recall import Found, Query, Recalled
 from tests.services import TEAM, Bench
 
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from relayer import check
 from relayer.database import vectors as vector_rows
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder
-from relayer.opening import Caller
-from relayer.recall import Query, Recalled
-from relayer.recognition import Stored
+from relayer.memories.opening import Caller
+from relayer.memories.recall import Query, Recalled
+from relayer.memories.recognition import Stored
+from relayer.upkeep import check
 from tests.conftest import BenchMaker
 from tests.embeddings_server import KEY, EmbeddingsServer, unit
 from tests.services import TEAM, Bench

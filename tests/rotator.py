@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from relayer import provision
-from relayer.access import Access
-from relayer.conversations import Conversation
 from relayer.errors import BadRequest, Conflict, Misdirected, NotAllowed
 from relayer.llm import LanguageModel
-from relayer.opening import Caller
-from relayer.reseal import OLD_BYTES_LIVE
-from relayer.rotation import Rotated
+from relayer.memories.conversations import Conversation
+from relayer.memories.opening import Caller
+from relayer.memories.reseal import OLD_BYTES_LIVE
 from relayer.sealed import envelope
 from relayer.sealed.grants import Grant, issue_grant, issue_revocation
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey, PublicKey, Root
 from relayer.sealed.primitives import CryptoError, random_key
+from relayer.tenants.access import Access
+from relayer.tenants.rotation import Rotated
+from relayer.upkeep import provision
 from tests.services import TEAM, Bench
 from tests.test_accounts import access as access_of
 

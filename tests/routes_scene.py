@@ -12,15 +12,15 @@ import pytest_asyncio
 from litestar import Litestar
 from litestar.types import ASGIApp
 
-from relayer import provision
 from relayer.app import build_app
 from relayer.clock import utc_now
 from relayer.database.pool import Database
 from relayer.postgres.embedded import EmbeddedPostgres
-from relayer.provision import NewKey
 from relayer.sealed.keys import Identity, Namespace
 from relayer.settings import Settings
 from relayer.storage import Storage, storage_on
+from relayer.upkeep import provision
+from relayer.upkeep.provision import NewKey
 from tests.conftest import database_copy
 from tests.signing import client_of, signer_of
 

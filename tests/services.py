@@ -12,14 +12,13 @@ from typing import Any
 
 from nacl import bindings
 
-from relayer import provision
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
-from relayer.intake import Remembered
 from relayer.llm import LanguageModel
-from relayer.opening import Caller
-from relayer.recall import Query
-from relayer.recognition import Stored
+from relayer.memories.intake import Remembered
+from relayer.memories.opening import Caller
+from relayer.memories.recall import Query
+from relayer.memories.recognition import Stored
 from relayer.record import Draft
 from relayer.sealed.grants import Role, open_grant
 from relayer.sealed.keys import (
@@ -36,6 +35,7 @@ from relayer.sealed.primitives import aead_seal, exchange_public_key, to_base64,
 from relayer.services import Services, build_services
 from relayer.settings import Settings
 from relayer.storage import Storage, storage_on
+from relayer.upkeep import provision
 
 TEAM = Namespace("team")
 OTHER = Namespace("other")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import httpx
 from litestar.types import ASGIApp
 
-from relayer.provision import NewKey
 from relayer.sealed.keys import Identity, account_text
+from relayer.upkeep.provision import NewKey
 
 BASE_URL = "http://127.0.0.1:8000"
 

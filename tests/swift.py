@@ -23,7 +23,7 @@ from pathlib import Path
 import obstore
 from obstore.store import S3Store
 
-from relayer.buckets import BucketStore
+from relayer.blobs.buckets import BucketStore
 from relayer.settings import Settings
 from tests.processes import lasting_ports
 

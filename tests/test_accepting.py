@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from relayer.accepting import Door
+from relayer.http.accepting import Door
 from tests.processes import lasting_port
 
 GREETING = b"come in"

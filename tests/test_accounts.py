@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from relayer import provision
-from relayer.access import Access
 from relayer.errors import BadRequest, Conflict, Corrupted, NotAllowed, NotFound
 from relayer.sealed.grants import issue_grant, issue_revocation, parse_grant, sign_join
 from relayer.sealed.keys import (
@@ -25,6 +23,8 @@ from relayer.sealed.keys import (
 from relayer.sealed.objects import sign_object
 from relayer.sealed.primitives import random_key, to_base64
 from relayer.sealed.receipts import open_receipt
+from relayer.tenants.access import Access
+from relayer.upkeep import provision
 from tests.services import OTHER, TEAM, Bench, new_identity
 
 

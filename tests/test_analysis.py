@@ -12,16 +12,16 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from relayer.analysis import ATTEMPTS_MAX
-from relayer.asking import ASK_CHARACTERS_MAX, ASK_TEXT_CHARACTERS_MAX
-from relayer.conversations import Analyzed, Conversation
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder
 from relayer.errors import Conflict, Corrupted, NotAllowed, NotFound, QuotaExceeded, Unavailable
 from relayer.extraction.facts import FACTS_MAX
 from relayer.llm import LanguageModel
-from relayer.opening import Caller
-from relayer.recall import Query
+from relayer.memories.analysis import ATTEMPTS_MAX
+from relayer.memories.asking import ASK_CHARACTERS_MAX, ASK_TEXT_CHARACTERS_MAX
+from relayer.memories.conversations import Analyzed, Conversation
+from relayer.memories.opening import Caller
+from relayer.memories.recall import Query
 from relayer.routes.recalling import AskBody, question_of
 from relayer.sealed import envelope
 from relayer.sealed.keys import Namespace

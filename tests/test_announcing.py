@@ -7,8 +7,6 @@ from typing import Any
 import asyncpg
 import pytest
 
-from relayer import announcing
-from relayer.announcing import SEEN, Announcements
 from relayer.database import unlock_keys as rows
 from relayer.errors import Misdirected
 from relayer.sealed.keys import Identity
@@ -18,7 +16,9 @@ from relayer.sealed.receipts import ListedKey, open_statement, sign_statement
 from relayer.sealed.unlock import BOXES_MAX, generate_unlock_key
 from relayer.serve import Ending, attend, bound
 from relayer.settings import Limits
-from relayer.unlocking import HandedKeys, MadeKeys
+from relayer.tenants import announcing
+from relayer.tenants.announcing import SEEN, Announcements
+from relayer.tenants.unlocking import HandedKeys, MadeKeys
 from tests.conftest import TestDatabase
 from tests.life import WAIT_S_MAX
 from tests.services import TEAM, Bench

@@ -16,9 +16,9 @@ import httpx
 
 from memrelay.sealed.keys import Identity as ClientIdentity
 from relayer.app import build_app
-from relayer.provision import NewKey
 from relayer.settings import Settings
 from relayer.storage import Storage
+from relayer.upkeep.provision import NewKey
 from tests.conftest import TestDatabase
 from tests.processes import RunningRelayer
 from tests.routes_scene import concrete, table

@@ -12,13 +12,13 @@ import pytest
 from nacl import bindings
 from nacl.exceptions import CryptoError as NaclCryptoError
 
-from relayer import provision
 from relayer.record import Draft, encode
 from relayer.sealed import envelope
 from relayer.sealed.grants import Grant, open_grant
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Root
 from relayer.sealed.primitives import CryptoError, exchange_public_key, from_base64url
 from relayer.sealed.unlock import UnknownUnlockKey, UnlockKey, open_unlock
+from relayer.upkeep import provision
 from tests.rotator import all_bytes, opened_by, rotator
 from tests.services import OTHER, TEAM, Bench
 

@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 
 from memrelay import SyncMemoryClient
-from relayer.backup import BackupError, create, restore
 from relayer.clock import utc_now
 from relayer.postgres.dump import dump, load, without_password
 from relayer.postgres.embedded import PostgresError
 from relayer.postgres.programs import find_binaries
 from relayer.settings import Settings
+from relayer.upkeep.backup import BackupError, create, restore
 from tests.conftest import TestDatabase
 from tests.life import WAIT_S_MAX, until
 from tests.processes import RunningRelayer, lasting_port, running_relayer

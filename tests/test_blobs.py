@@ -10,11 +10,11 @@ import numpy as np
 import obstore
 import pytest
 
-from relayer.blobs import BlobStore, FolderStore, PostgresStore
-from relayer.buckets import BucketStore
+from relayer.blobs.buckets import BucketStore
+from relayer.blobs.store import BlobStore, FolderStore, PostgresStore
 from relayer.database.pool import Database
 from relayer.errors import Corrupted, NotFound, QuotaExceeded, Unavailable
-from relayer.outbox import GRACE
+from relayer.journal.outbox import GRACE
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import CryptoError

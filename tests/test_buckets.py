@@ -16,16 +16,16 @@ from pathlib import Path
 import obstore
 import pytest
 
-from relayer.blob_cache import LIFE_S, CachedStore, beneath
-from relayer.blobs import BlobStore, FolderStore
-from relayer.buckets import AT_ONCE, BucketStore
-from relayer.check import check
-from relayer.collection import STRAY_GRACE
+from relayer.blobs.buckets import AT_ONCE, BucketStore
+from relayer.blobs.cache import LIFE_S, CachedStore, beneath
+from relayer.blobs.store import BlobStore, FolderStore
 from relayer.errors import Corrupted, Unavailable
-from relayer.rebuild import REBUILT
+from relayer.recovery.collection import STRAY_GRACE
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.keys import AccountId
 from relayer.settings import Settings, SettingsError
+from relayer.upkeep.check import check
+from relayer.upkeep.rebuild import REBUILT
 from tests.conftest import BenchMaker
 from tests.hooks import Hook, certificate, listening
 from tests.services import Bench

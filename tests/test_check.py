@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from relayer import check, provision
 from relayer.llm import LanguageModel
+from relayer.upkeep import check, provision
 from tests.conftest import BenchMaker
 from tests.openai_server import API_KEY, CHAT_MODEL, openai_server
 from tests.services import OTHER, TEAM, Bench, random_text

@@ -12,9 +12,10 @@ import httpx
 import pytest
 from litestar.types import ASGIApp
 
-from relayer import provision
 from relayer.app import build_app
-from relayer.checks import (
+from relayer.clock import utc_now
+from relayer.errors import NotAuthenticated, UpgradeRequired
+from relayer.http.checks import (
     SignedRequest,
     check_clock,
     check_session,
@@ -22,13 +23,12 @@ from relayer.checks import (
     parse_request,
     signed_path,
 )
-from relayer.clock import utc_now
-from relayer.errors import NotAuthenticated, UpgradeRequired
 from relayer.postgres.embedded import EmbeddedPostgres
-from relayer.provision import NewKey
 from relayer.sealed.keys import Identity, account_id, account_text
 from relayer.settings import Settings
 from relayer.storage import Storage, storage_on
+from relayer.upkeep import provision
+from relayer.upkeep.provision import NewKey
 from tests.conftest import TestDatabase
 from tests.signing import client_of, signed_headers, signer_of
 

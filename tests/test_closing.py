@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from relayer import check, provision
-from relayer.accounts import Accounts
 from relayer.database import closing
 from relayer.database import outbox as outbox_rows
 from relayer.errors import Conflict, NotAllowed, NotFound
-from relayer.opening import Caller
-from relayer.outbox import GRACE
-from relayer.provision import NewKey
+from relayer.journal.outbox import GRACE
+from relayer.memories.opening import Caller
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.grants import Chain, issue_grant
 from relayer.sealed.receipts import open_receipt
+from relayer.tenants.accounts import Accounts
+from relayer.upkeep import check, provision
+from relayer.upkeep.provision import NewKey
 from tests.conftest import BenchMaker
 from tests.services import OTHER, TEAM, Bench
 from tests.test_erasure import keep_turn, link
@@ -158,9 +158,9 @@ class TestClosing:
     async def test_emptying_goes_on_where_it_stopped(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("relayer.closing.PAGE", 4)
-        monkeypatch.setattr("relayer.closing.ROUNDS_AT_ONCE", 1)
-        monkeypatch.setattr("relayer.closing.ROUNDS_MAX", 3)
+        monkeypatch.setattr("relayer.tenants.closing.PAGE", 4)
+        monkeypatch.setattr("relayer.tenants.closing.ROUNDS_AT_ONCE", 1)
+        monkeypatch.setattr("relayer.tenants.closing.ROUNDS_MAX", 3)
         founder = await bench.account()
         caller = await bench.caller(founder)
         await bench.remember(caller, *(f"Note {n}." for n in range(20)))

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from relayer.check import check
 from relayer.errors import Conflict, NotFound
-from relayer.outbox import GRACE
-from relayer.provision import NewKey
-from relayer.rebuild import CLOSED
+from relayer.journal.outbox import GRACE
+from relayer.journal.states import Change
+from relayer.memories.revising import Edit
 from relayer.record import Draft
-from relayer.revising import Edit
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.receipts import open_receipt
-from relayer.states import Change
+from relayer.upkeep.check import check
+from relayer.upkeep.provision import NewKey
+from relayer.upkeep.rebuild import CLOSED
 from tests.rotator import ALWAYS
 from tests.services import OTHER, TEAM, Bench
 from tests.test_closing import filled, left_of

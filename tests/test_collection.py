@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relayer import check
-from relayer.collection import REST, STRAY_GRACE
 from relayer.errors import NotFound
-from relayer.opening import Caller
+from relayer.memories.opening import Caller
 from relayer.record import new_id
+from relayer.recovery.collection import REST, STRAY_GRACE
 from relayer.sealed import envelope
 from relayer.sealed.states import SignedState, sign_state
+from relayer.upkeep import check
 from tests.conftest import BenchMaker
 from tests.services import TEAM, Bench
 from tests.test_erasure import keep_turn
@@ -277,8 +277,8 @@ async def test_an_altered_object_is_reported_and_kept(bench: Bench, folder: Path
 async def test_a_walk_is_done_in_pieces_and_then_rests(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relayer.examiner.PAGE", 3)
-    monkeypatch.setattr("relayer.collection.PAGES_AT_ONCE", 1)
+    monkeypatch.setattr("relayer.recovery.examiner.PAGE", 3)
+    monkeypatch.setattr("relayer.recovery.collection.PAGES_AT_ONCE", 1)
     callers = [await bench.caller(await bench.account()) for _ in range(2)]
     strays = [await put(bench, c, b"bytes %d" % n) for c in callers for n in range(7)]
     collector = bench.services.collector

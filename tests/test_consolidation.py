@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from relayer.clock import to_ms
-from relayer.consolidation import UNSEEN, Consolidator
 from relayer.errors import NotAllowed, NotFound
-from relayer.opening import Caller
+from relayer.journal.states import Change
+from relayer.memories.consolidation import UNSEEN, Consolidator
+from relayer.memories.opening import Caller
 from relayer.preferences import AccountSettings
-from relayer.provision import NewKey
 from relayer.sealed.grants import issue_grant, sign_join
-from relayer.states import Change
+from relayer.upkeep.provision import NewKey
 from tests.conftest import BenchMaker
 from tests.consolidating import (
     MEETINGS,

@@ -9,9 +9,9 @@ from litestar.types import ASGIApp
 
 from relayer.clock import utc_now
 from relayer.preferences import AccountSettings
-from relayer.provision import NewKey, add_key, create_account
 from relayer.sealed.keys import Namespace
 from relayer.storage import Storage
+from relayer.upkeep.provision import NewKey, add_key, create_account
 from tests.routes_scene import Answer, Desk, client, desk, named
 from tests.signing import client_of, signer_of
 

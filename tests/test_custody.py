@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from relayer import provision
-from relayer.access import Access
-from relayer.custody import Custody, LentKeys
 from relayer.errors import Corrupted, Misdirected, NotAllowed
 from relayer.record import Draft
 from relayer.sealed.keys import Identity, Namespace, NamespaceKey, account_text
 from relayer.sealed.objects import open_object, strict_json
 from relayer.sealed.primitives import from_base64url, random_key, to_base64, to_base64url
 from relayer.settings import Limits
+from relayer.tenants.access import Access
+from relayer.tenants.custody import Custody, LentKeys
+from relayer.upkeep import provision
 from tests.services import OTHER, TEAM, Bench, box_unlock, new_identity
 from tests.test_accounts import access as access_of
 

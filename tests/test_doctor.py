@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from relayer import doctor, provision
 from relayer.clock import utc_now
 from relayer.database.migrate import head
 from relayer.identity import make_identity
 from relayer.sealed.keys import account_text, parse_namespace
 from relayer.settings import Settings
 from relayer.storage import Storage, opened
+from relayer.upkeep import doctor, provision
 from tests.conftest import TestDatabase
 from tests.swift import KEY, Swift
 

@@ -20,7 +20,6 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from relayer.backup import DUMP_FILE, FORMAT, MANIFEST_FILE, BackupError, Manifest, restore
 from relayer.clock import utc_now
 from relayer.database.migrate import head
 from relayer.identity import load_identity, make_identity
@@ -29,6 +28,7 @@ from relayer.postgres.dump import dump, load
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.postgres.programs import PostgresError, find_binaries
 from relayer.settings import Settings
+from relayer.upkeep.backup import DUMP_FILE, FORMAT, MANIFEST_FILE, BackupError, Manifest, restore
 from tests.conftest import TestDatabase, database_copy
 
 SETS = b"SET transaction_timeout = 0;\n"

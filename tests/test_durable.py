@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from relayer import durable
-from relayer.blobs import FolderStore
+from relayer.blobs.store import FolderStore
 from relayer.errors import Unavailable
 from relayer.identity import IdentityError, load_identity, make_identity, write_next
 from relayer.sealed.envelope import blob_id

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from relayer import check
-from relayer.eraser import EXPIRE, Erasure
 from relayer.errors import NotAllowed, NotFound
-from relayer.forgetting import Filter
-from relayer.opening import Caller
+from relayer.journal.states import Change
+from relayer.memories.eraser import EXPIRE, Erasure
+from relayer.memories.forgetting import Filter
+from relayer.memories.opening import Caller
+from relayer.memories.revising import Edit
 from relayer.record import Draft, new_id
-from relayer.revising import Edit
 from relayer.sealed import envelope
 from relayer.sealed.keys import Namespace
 from relayer.sealed.receipts import open_receipt
-from relayer.states import Change
+from relayer.upkeep import check
 from tests.conftest import BenchMaker
 from tests.services import OTHER, TEAM, Bench
 from tests.test_memory import assert_chain_holds
@@ -367,8 +367,8 @@ class TestFilter:
     async def test_a_request_erases_so_many_and_says_there_is_more(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("relayer.forgetting.ERASED_MAX", 30)
-        monkeypatch.setattr("relayer.forgetting.PAGE", 20)
+        monkeypatch.setattr("relayer.memories.forgetting.ERASED_MAX", 30)
+        monkeypatch.setattr("relayer.memories.forgetting.PAGE", 20)
         caller = await bench.caller(await bench.account())
         for n in range(4):
             await bench.remember(caller, *(f"Note {n}.{i} of many." for i in range(20)))

@@ -22,12 +22,12 @@ from relayer.errors import RateLimited
 from relayer.events import streams as module
 from relayer.events.event import EXTRACTED, WRITTEN, events_of
 from relayer.events.streams import Streams
-from relayer.provision import NewKey
 from relayer.sealed.grants import issue_grant, sign_join
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey, account_text
 from relayer.sealed.receipts import OPERATIONS, Item, Receipt
 from relayer.settings import Limits, Settings
 from relayer.storage import Storage
+from relayer.upkeep.provision import NewKey
 from tests.conftest import BenchMaker
 from tests.processes import RunningRelayer, lasting_port, running_relayer
 from tests.services import OTHER, TEAM, Bench, random_text

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from relayer import check
 from relayer.errors import BadRequest, NotAllowed, NotFound
-from relayer.opening import Caller
-from relayer.revising import Edit
+from relayer.memories.opening import Caller
+from relayer.memories.revising import Edit
 from relayer.routes.memories import MemoryFields, draft_of
 from relayer.sealed.keys import Namespace
 from relayer.sealed.receipts import open_receipt
 from relayer.settings import Limits
+from relayer.upkeep import check
 from tests.services import OTHER, TEAM, Bench
 from tests.test_erasure import LEFT, living
 from tests.test_memory import assert_chain_holds, chain_of
@@ -59,7 +59,7 @@ class TestErasing:
     async def test_of_many_accounts_in_pages(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("relayer.expiry.PAGE", 7)
+        monkeypatch.setattr("relayer.memories.expiry.PAGE", 7)
         soon = bench.clock() + timedelta(minutes=5)
         callers = [await owner_of(bench) for _ in range(3)]
         for caller in callers:
@@ -73,8 +73,8 @@ class TestErasing:
     async def test_a_round_is_bounded_and_the_next_goes_on(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("relayer.expiry.PAGE", 5)
-        monkeypatch.setattr("relayer.expiry.PAGES_MAX", 2)
+        monkeypatch.setattr("relayer.memories.expiry.PAGE", 5)
+        monkeypatch.setattr("relayer.memories.expiry.PAGES_MAX", 2)
         caller = await owner_of(bench)
         soon = bench.clock() + timedelta(minutes=5)
         await bench.remember(caller, *(f"Note {n}." for n in range(20)), expires_at=soon)
@@ -159,8 +159,8 @@ class TestNamespaceLife:
     async def test_more_than_one_request_may_change(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("relayer.expiry.APPLIED_AT_ONCE", 5)
-        monkeypatch.setattr("relayer.expiry.APPLIED_MAX", 10)
+        monkeypatch.setattr("relayer.memories.expiry.APPLIED_AT_ONCE", 5)
+        monkeypatch.setattr("relayer.memories.expiry.APPLIED_MAX", 10)
         caller = await owner_of(bench)
         await bench.remember(caller, *(f"Note {n}." for n in range(18)))
         for changed, more in ((10, True), (8, False), (0, False)):

@@ -18,15 +18,15 @@ import pytest
 import pytest_asyncio
 
 from memrelay import SyncMemoryClient
-from relayer.analysis import ATTEMPTS_MAX
-from relayer.conversations import Conversation
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
 from relayer.extraction.facts import FACTS_MAX, Turn
 from relayer.extraction.model import SCHEMA
 from relayer.extraction.rules import SentenceExtractor
 from relayer.llm import LanguageModel
-from relayer.opening import Caller
+from relayer.memories.analysis import ATTEMPTS_MAX
+from relayer.memories.conversations import Conversation
+from relayer.memories.opening import Caller
 from relayer.prompts import PROMPT_VERSIONS, escape, system_prompt
 from relayer.record import AGAINST, Memory
 from relayer.redact import redact

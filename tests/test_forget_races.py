@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from relayer.check import check
 from relayer.database.accounts import lock_account
 from relayer.errors import NotFound
-from relayer.forgetting import Forgotten
-from relayer.opening import Caller
-from relayer.revising import Edit
+from relayer.memories.forgetting import Forgotten
+from relayer.memories.opening import Caller
+from relayer.memories.revising import Edit
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import CryptoError
+from relayer.upkeep.check import check
 from tests.consolidating import CUSTODIES, MEETINGS, always, happened, ops, week
 from tests.openai_server import OpenAIServer
 from tests.rotator import all_bytes, epochs, rotator

@@ -7,12 +7,12 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from relayer import provision
 from relayer.clock import utc_now
-from relayer.provision import NewKey
 from relayer.sealed.keys import Namespace, account_text
 from relayer.settings import Limits
 from relayer.storage import Storage
+from relayer.upkeep import provision
+from relayer.upkeep.provision import NewKey
 from tests.routes_scene import Answer, Desk, client, desk, named
 from tests.services import new_identity
 from tests.signing import client_of, signer_of

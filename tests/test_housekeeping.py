@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from relayer import check
 from relayer.database import queue
-from relayer.outbox import GRACE
+from relayer.journal.outbox import GRACE
 from relayer.sealed.receipts import open_receipt
+from relayer.upkeep import check
 from tests.conftest import BenchMaker
 from tests.services import Bench
 from tests.test_memory import chain_of

@@ -16,7 +16,7 @@ from relayer.database import namespaces as namespace_rows
 from relayer.database import resident as rows
 from relayer.database import vectors as vector_rows
 from relayer.database.index_steps import IndexMark
-from relayer.states import Change
+from relayer.journal.states import Change
 from tests.services import OTHER, TEAM
 from tests.twins import Twins, calls_of, content_of, held_now, number_of, read_anew, twins
 

@@ -20,8 +20,7 @@ from typing import Any
 import httpx
 import pytest
 
-from relayer import check, doctor, health, provision, succession
-from relayer.accounts import Accounts
+from relayer import health
 from relayer.clock import utc_now
 from relayer.errors import Conflict
 from relayer.identity import (
@@ -36,6 +35,8 @@ from relayer.running import LOCK_FILE, RUNNING_FILE, alone, announced, is_served
 from relayer.sealed.keys import AccountId, Identity
 from relayer.settings import Settings, SettingsError, unknown_variables
 from relayer.storage import NotInstalled, opened
+from relayer.tenants.accounts import Accounts
+from relayer.upkeep import check, doctor, provision, succession
 from tests.conftest import TestDatabase
 from tests.life import until
 from tests.processes import running_relayer

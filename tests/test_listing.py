@@ -8,7 +8,7 @@ import pytest
 
 from relayer.database import listing
 from relayer.errors import NotAllowed
-from relayer.opening import Caller
+from relayer.memories.opening import Caller
 from relayer.record import Kind
 from relayer.sealed.keys import Namespace
 from tests.services import OTHER, TEAM, Bench

@@ -11,7 +11,7 @@ import pytest
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder
 from relayer.errors import BadRequest, Conflict, NotAllowed, NotFound, QuotaExceeded, Unavailable
-from relayer.recall import Query
+from relayer.memories.recall import Query
 from relayer.record import Draft
 from relayer.sealed import envelope
 from relayer.sealed.grants import issue_revocation

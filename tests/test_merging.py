@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from relayer import consolidation
-from relayer.consolidation import Consolidator
-from relayer.merging import Candidate, merge_of, merges_of
-from relayer.opening import Caller
+from relayer.journal.states import Change
+from relayer.memories import consolidation
+from relayer.memories.consolidation import Consolidator
+from relayer.memories.merging import Candidate, merge_of, merges_of
+from relayer.memories.opening import Caller
+from relayer.memories.revising import Edit
 from relayer.record import Draft
-from relayer.revising import Edit
-from relayer.states import Change
 from tests.consolidating import (
     CUSTODIES,
     STATES,

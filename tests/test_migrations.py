@@ -11,12 +11,12 @@ import asyncpg
 import pytest
 from alembic.script import ScriptDirectory
 
-from relayer import check
 from relayer.database import migrate
 from relayer.database.pool import Database
 from relayer.database.upgrade import upgrade
 from relayer.embedding.embedders import Embedder
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
+from relayer.upkeep import check
 from relayer.words import INDEX_VERSION
 from tests.conftest import BenchMaker
 from tests.services import TEAM, bench_on

@@ -11,23 +11,23 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from relayer import provision
-from relayer.arriving import Arrival
-from relayer.check import check
+from relayer.archives.arriving import Arrival
+from relayer.archives.leaving import Leaving, Part
 from relayer.database.namespaces import summaries
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
 from relayer.errors import BadRequest, Conflict, NotAllowed, QuotaExceeded
-from relayer.leaving import Leaving, Part
+from relayer.journal.states import Change
+from relayer.memories.opening import Caller
+from relayer.memories.revising import Edit
 from relayer.moved import Moved, MovedMemory, MovedTombstone
-from relayer.opening import Caller
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.record import new_id
-from relayer.revising import Edit
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.grants import issue_grant, parse_any
 from relayer.settings import Settings
-from relayer.states import Change
+from relayer.upkeep import provision
+from relayer.upkeep.check import check
 from tests.conftest import BenchMaker, database_copy
 from tests.services import OTHER, TEAM, Bench, bench_on, new_identity
 from tests.test_collection import FORMER

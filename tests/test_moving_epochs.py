@@ -7,9 +7,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
-from relayer import provision
-from relayer.arriving import Arrival
-from relayer.check import check
+from relayer.archives.arriving import Arrival
 from relayer.database.accounts import lock_account
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
@@ -17,10 +15,12 @@ from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder
 from relayer.errors import Conflict, Misdirected
 from relayer.llm import LanguageModel
-from relayer.opening import Caller
+from relayer.memories.opening import Caller
+from relayer.memories.revising import Edit
 from relayer.postgres.embedded import EmbeddedPostgres
-from relayer.revising import Edit
 from relayer.settings import Settings
+from relayer.upkeep import provision
+from relayer.upkeep.check import check
 from tests.conftest import database_copy
 from tests.embeddings_server import DIM, KEY, MODEL, EmbeddingsServer
 from tests.openai_server import OpenAIServer
@@ -100,7 +100,7 @@ class TestTwoEpochs:
     async def test_in_the_middle_of_sealing_anew(
         self, here: Bench, there: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("relayer.reseal.PAGE", 3)
+        monkeypatch.setattr("relayer.memories.reseal.PAGE", 3)
         owner = await rotator(here, "sealed")
         texts = {f"Harbour note {n}." for n in range(5)}
         await here.remember(await owner.caller(), *texts)

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relayer.blobs import BlobStore, FolderStore
+from relayer.blobs.store import BlobStore, FolderStore
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
-from relayer.outbox import GRACE, PAGE, Outbox
+from relayer.journal.outbox import GRACE, PAGE, Outbox
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.keys import AccountId
 from tests.conftest import BenchMaker
@@ -166,7 +166,7 @@ async def test_deletions_take_turns_with_other_work(
         [blob_hash(blob_id(bytes([n]))) for n in range(3)],
         bench.clock(),
     )
-    monkeypatch.setattr("relayer.outbox.TURN_S", -1.0)
+    monkeypatch.setattr("relayer.journal.outbox.TURN_S", -1.0)
     for left in (2, 1, 0, 0):
         await bench.storage.outbox.empty()
         assert await bench.value("SELECT count(*) FROM blob_outbox") == left

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from relayer import check, provision
 from relayer.clock import utc_now
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
 from relayer.postgres.embedded import PostgresError
 from relayer.settings import Settings, SettingsError
 from relayer.storage import opened
+from relayer.upkeep import check, provision
 from tests.conftest import TestDatabase
 from tests.own_server import OwnServer, other_authority, own_server
 

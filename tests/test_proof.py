@@ -15,9 +15,7 @@ from memrelay.cli import main
 from memrelay.errors import UntrustedRelayer
 from memrelay.private import write_private
 from memrelay.sealed.envelope import blob_id
-from relayer import check, provision, succession
-from relayer.accounts import Accounts
-from relayer.blob_cache import CachedStore
+from relayer.blobs.cache import CachedStore
 from relayer.clock import utc_now
 from relayer.errors import BadRequest, Conflict, NotAllowed
 from relayer.identity import (
@@ -30,7 +28,6 @@ from relayer.identity import (
     take_over,
     write_next,
 )
-from relayer.proof import Proof
 from relayer.running import alone
 from relayer.sealed.keys import Identity, parse_public_key
 from relayer.sealed.primitives import to_base64url
@@ -38,6 +35,9 @@ from relayer.sealed.receipts import open_checkpoint
 from relayer.sealed.succession import keys_of, name_next
 from relayer.settings import Limits, Settings
 from relayer.storage import opened
+from relayer.tenants.accounts import Accounts
+from relayer.tenants.proof import Proof
+from relayer.upkeep import check, provision, succession
 from tests.processes import RunningRelayer, running_relayer
 from tests.services import OTHER, TEAM, Bench
 

@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from relayer import provision
-from relayer.check import check
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
 from relayer.errors import Conflict
+from relayer.journal.states import Change
 from relayer.llm import LanguageModel
-from relayer.opening import Caller
+from relayer.memories.opening import Caller
+from relayer.memories.revising import Edit
 from relayer.postgres.embedded import EmbeddedPostgres
-from relayer.rebuild import CLOSED, REBUILT, rebuild_lost
 from relayer.record import new_id
-from relayer.revising import Edit
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.grants import issue_grant
 from relayer.sealed.receipts import REBUILD, open_receipt, sign_receipt
-from relayer.states import Change
+from relayer.upkeep import provision
+from relayer.upkeep.check import check
+from relayer.upkeep.rebuild import CLOSED, REBUILT, rebuild_lost
 from tests.conftest import BenchMaker, database_copy
 from tests.openai_server import OpenAIServer
 from tests.services import OTHER, TEAM, Bench, bench_on, new_identity
@@ -432,7 +432,7 @@ class TestRefused:
             blob_store="postgres",
         )
         from relayer.database.accounts import Heads
-        from relayer.receipts import Act, next_receipt
+        from relayer.journal.receipts import Act, next_receipt
         from relayer.sealed.receipts import Item
 
         heads = Heads(9, 1, 99, bytes(32), 0, 0)

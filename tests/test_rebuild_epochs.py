@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from relayer.check import check
-from relayer.custody import LentKeys
 from relayer.embedding.embedders import Embedder
+from relayer.journal.states import Change
 from relayer.llm import LanguageModel
-from relayer.opening import Caller
+from relayer.memories.opening import Caller
+from relayer.memories.revising import Edit
 from relayer.postgres.embedded import EmbeddedPostgres
-from relayer.rebuild import REBUILT
-from relayer.revising import Edit
 from relayer.sealed.keys import Namespace
 from relayer.services import build_services
 from relayer.settings import Settings
-from relayer.states import Change
 from relayer.storage import Storage, opened
-from relayer.succession import rotate
+from relayer.tenants.custody import LentKeys
+from relayer.upkeep.check import check
+from relayer.upkeep.rebuild import REBUILT
+from relayer.upkeep.succession import rotate
 from tests.conftest import database_copy
 from tests.openai_server import OpenAIServer
 from tests.rotator import ALWAYS, CUSTODIES, NOT_NOW, Rotator, epochs, opened_by, rotator
@@ -105,7 +105,7 @@ class TestTwoEpochs:
         self, bench: Bench, lose: Lose, custody: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The store holds old and new bytes of the same revisions; the new ones count."""
-        monkeypatch.setattr("relayer.reseal.PAGE", 6)
+        monkeypatch.setattr("relayer.memories.reseal.PAGE", 6)
         owner = await rotator(bench, custody)
         caller = await owner.caller()
         texts = [f"Harbour note {n}." for n in range(8)]

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from relayer.conversations import Conversation
 from relayer.events.webhooks import Wanted
-from relayer.opening import Caller
-from relayer.provision import NewKey
-from relayer.rebuild import REBUILT
-from relayer.revising import Edit
-from relayer.states import Change
+from relayer.journal.states import Change
+from relayer.memories.conversations import Conversation
+from relayer.memories.opening import Caller
+from relayer.memories.revising import Edit
+from relayer.upkeep.provision import NewKey
+from relayer.upkeep.rebuild import REBUILT
 from tests.consolidating import TEA, TEA_AGAIN, consolidated
 from tests.services import OTHER, TEAM, Bench
 from tests.test_rebuild import Lose, bench, completed, embed_all, lose, rebuilt

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from relayer.check import check
 from relayer.database.pool import Row
 from relayer.errors import NotFound
+from relayer.journal.states import Change
 from relayer.llm import LanguageModel
-from relayer.opening import Caller
-from relayer.rebuild import REBUILT
-from relayer.revising import Edit
+from relayer.memories.opening import Caller
+from relayer.memories.revising import Edit
 from relayer.sealed.receipts import open_receipt
-from relayer.states import Change
+from relayer.upkeep.check import check
+from relayer.upkeep.rebuild import REBUILT
 from tests.openai_server import OpenAIServer
 from tests.services import OTHER, TEAM, Bench
 from tests.test_erasure import living

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from relayer import check, provision
-from relayer.opening import Caller
-from relayer.rebuild import REBUILT
-from relayer.revising import Edit
-from relayer.states import Change
+from relayer.journal.states import Change
+from relayer.memories.opening import Caller
+from relayer.memories.revising import Edit
+from relayer.upkeep import check, provision
+from relayer.upkeep.rebuild import REBUILT
 from tests.consolidating import CUSTODIES, MEETINGS, RELEASE, consolidated, happened, week
 from tests.services import TEAM, Bench
 from tests.test_rebuild import Lose, bench, completed, lose, rebuilt

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from relayer.errors import Corrupted, NotAllowed
-from relayer.recall import Query
+from relayer.memories.recall import Query
 from relayer.sealed.keys import Namespace
 from tests.conftest import BenchMaker
 from tests.embeddings_server import EmbeddingsServer

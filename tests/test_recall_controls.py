@@ -15,9 +15,9 @@ from tokenizers import Tokenizer
 from relayer.embedding.model import TOKENIZER_FILE
 from relayer.embedding.passages import load_tokenizer
 from relayer.errors import NotAllowed
-from relayer.opening import Caller
+from relayer.memories.opening import Caller
+from relayer.memories.recall import Query
 from relayer.query import fusion, rank
-from relayer.recall import Query
 from relayer.record import Draft
 from relayer.sealed.keys import Namespace
 from relayer.settings import Limits

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from relayer.recall import Query
+from relayer.memories.recall import Query
 from relayer.record import Draft
 from relayer.sealed.keys import Namespace
 from tests.services import Bench

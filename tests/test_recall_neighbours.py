@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from relayer.database import recall as search
-from relayer.recall import Found
+from relayer.memories.recall import Found
 from relayer.sealed import index
 from tests.recalling import found
 from tests.services import OTHER, TEAM, Bench

@@ -7,17 +7,17 @@ import pytest
 import pytest_asyncio
 
 from relayer.app import build_app
-from relayer.conversations import Conversation
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder
 from relayer.llm import LanguageModel
-from relayer.opening import Caller
+from relayer.memories.conversations import Conversation
+from relayer.memories.opening import Caller
+from relayer.memories.recall import Query
 from relayer.preferences import AccountSettings
-from relayer.provision import NewKey
-from relayer.recall import Query
 from relayer.record import Draft
 from relayer.settings import Settings
 from relayer.storage import Storage
+from relayer.upkeep.provision import NewKey
 from tests.conftest import BenchMaker
 from tests.openai_server import (
     API_KEY,

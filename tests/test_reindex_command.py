@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from memrelay import SyncMemoryClient
-from relayer import doctor, reindex
 from relayer.clock import utc_now
 from relayer.database.pool import Database
 from relayer.errors import NotFound, Unavailable
@@ -23,6 +22,7 @@ from relayer.running import alone, announced
 from relayer.sealed.keys import AccountId, account_text
 from relayer.settings import Settings
 from relayer.storage import NotInstalled, at
+from relayer.upkeep import doctor, reindex
 from tests.conftest import BenchMaker, TestDatabase
 from tests.embeddings_server import KEY, EmbeddingsServer
 from tests.processes import RunningRelayer, running_relayer

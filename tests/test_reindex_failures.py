@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from relayer.custody import lent
 from relayer.database import vectors as vector_rows
 from relayer.errors import Unavailable
 from relayer.sealed import envelope
+from relayer.tenants.custody import lent
 from tests.embeddings_server import EmbeddingsServer
 from tests.reindex_scene import (
     JOBS,

@@ -13,12 +13,12 @@ from litestar.types import ASGIApp
 
 from relayer.app import build_app
 from relayer.clock import to_ms, utc_now
-from relayer.provision import NewKey
 from relayer.sealed.grants import issue_grant, issue_revocation, open_grant, sign_join
 from relayer.sealed.keys import account_text
 from relayer.sealed.primitives import to_base64
 from relayer.settings import Settings
 from relayer.storage import Storage
+from relayer.upkeep.provision import NewKey
 from tests.services import new_identity
 from tests.signing import client_of, signer_of
 

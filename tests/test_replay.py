@@ -10,23 +10,23 @@ from typing import Any
 
 import pytest
 
-from relayer.blobs import FolderStore
+from relayer.blobs.store import FolderStore
 from relayer.clock import from_ms
 from relayer.database.outbox import intend
 from relayer.database.pool import Database
 from relayer.errors import Corrupted, NotFound
-from relayer.outbox import GRACE
-from relayer.provision import NewKey
-from relayer.replay import _change
-from relayer.revising import Edit
+from relayer.journal.outbox import GRACE
+from relayer.journal.states import Change
+from relayer.memories.revising import Edit
+from relayer.recovery.replay import _change
 from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
 from relayer.sealed.grants import issue_grant, issue_revocation
 from relayer.sealed.keys import AccountId, account_text
 from relayer.sealed.primitives import to_base64url
 from relayer.sealed.receipts import Item, open_receipt, sign_receipt
 from relayer.sealed.states import SignedState
-from relayer.states import Change
 from relayer.storage import replay_on
+from relayer.upkeep.provision import NewKey
 from tests.conftest import BenchMaker
 from tests.rotator import CUSTODIES, epochs, rotator
 from tests.services import OTHER, TEAM, Bench, new_identity

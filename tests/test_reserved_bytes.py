@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 from litestar.types import ASGIApp
 
-from relayer.arriving import Arrival
+from relayer.archives.arriving import Arrival
 from relayer.clock import utc_now
-from relayer.opening import Caller
+from relayer.journal.states import Change
+from relayer.memories.opening import Caller
 from relayer.record import new_id
 from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
-from relayer.states import Change
 from relayer.storage import Storage
 from tests.conftest import BenchMaker
 from tests.rotator import all_bytes

@@ -15,17 +15,17 @@ from relayer.database import resident as rows
 from relayer.database import vectors as vector_rows
 from relayer.database.accounts import lock_account
 from relayer.database.recall import Evidence
-from relayer.opening import Caller
+from relayer.journal.states import Change
+from relayer.memories.opening import Caller
+from relayer.memories.recall import Query
+from relayer.memories.recognition import Stored
+from relayer.memories.revising import Edit
 from relayer.query import fusion
-from relayer.recall import Query
-from relayer.recognition import Stored
 from relayer.resident import index as resident_index
 from relayer.resident import rows as resident_rows
 from relayer.resident.rows import RecentRows
-from relayer.revising import Edit
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.keys import AccountId
-from relayer.states import Change
 from tests.consolidating import TEA, TEA_AGAIN, consolidated, said
 from tests.rotator import Rotator
 from tests.services import OTHER, TEAM

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from relayer.errors import NotAllowed
-from relayer.restore import Restored
+from relayer.recovery.restore import Restored
 from relayer.sealed.envelope import blob_id
 from tests.conftest import BenchMaker
 from tests.services import OTHER, TEAM, Bench

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from relayer.check import check
 from relayer.database import vectors as vector_rows
 from relayer.errors import (
     Conflict,
@@ -17,12 +16,13 @@ from relayer.errors import (
     QuotaExceeded,
     RelayerError,
 )
-from relayer.opening import Caller
+from relayer.memories.opening import Caller
+from relayer.memories.revising import Edit, Edited
 from relayer.record import decode, first_stored_at, revision_row_id
-from relayer.revising import Edit, Edited
 from relayer.sealed import envelope
 from relayer.sealed.receipts import open_receipt
 from relayer.settings import Limits
+from relayer.upkeep.check import check
 from tests.conftest import BenchMaker
 from tests.services import OTHER, TEAM, Bench
 from tests.test_memory import assert_chain_holds

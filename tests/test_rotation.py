@@ -10,13 +10,13 @@ from datetime import timedelta
 
 import pytest
 
-from relayer.check import check
 from relayer.clock import to_ms
-from relayer.revising import Edit
+from relayer.memories.revising import Edit
 from relayer.sealed.grants import open_grant
 from relayer.sealed.keys import Root
 from relayer.sealed.primitives import random_key
 from relayer.sealed.receipts import open_receipt
+from relayer.upkeep.check import check
 from tests.conftest import BenchMaker
 from tests.rotator import (
     CUSTODIES,
@@ -165,7 +165,7 @@ class TestWriting:
         self, hybrid: Bench, custody: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What moved, what has not yet, and what was written or forgotten meanwhile."""
-        monkeypatch.setattr("relayer.reseal.PAGE", 3)
+        monkeypatch.setattr("relayer.memories.reseal.PAGE", 3)
         owner = await rotator(hybrid, custody)
         caller = await owner.caller()
         texts = [f"{name} drinks tea with milk." for name in ("Anna", "Ben", "Cleo", "Dan", "Eva")]

@@ -13,11 +13,11 @@ import pytest
 from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_OK, main
 from memrelay.private import write_private
-from relayer.blobs import BlobStore
+from relayer.blobs.store import BlobStore
 from relayer.errors import Unavailable
-from relayer.rotation import BLOCKED_MAX, LOOK_AT_ONCE, Blocked, Progress
 from relayer.sealed.envelope import MEMORY, Address, blob_hash, blob_id, open_envelope, seal
 from relayer.sealed.keys import AccountId
+from relayer.tenants.rotation import BLOCKED_MAX, LOOK_AT_ONCE, Blocked, Progress
 from tests.conftest import TestDatabase
 from tests.processes import RunningRelayer
 from tests.rotator import CUSTODIES, Rotator, rotator

@@ -2,10 +2,10 @@
 
 import pytest
 
-from relayer import provision
 from relayer.clock import to_ms
-from relayer.custody import RootKeys
 from relayer.sealed.grants import issue_grant, sign_join
+from relayer.tenants.custody import RootKeys
+from relayer.upkeep import provision
 from tests.rotator import CUSTODIES, Rotator, admitted, keep_turn, opened_by, refused, rotator
 from tests.services import OTHER, TEAM, Bench, new_identity
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from relayer.blobs import BlobStore
-from relayer.check import check
+from relayer.blobs.store import BlobStore
 from relayer.database import reseal as reseal_rows
 from relayer.errors import Corrupted
-from relayer.recognition import Stored
-from relayer.reseal import Resealer
-from relayer.revising import Edit
+from relayer.memories.recognition import Stored
+from relayer.memories.reseal import Resealer
+from relayer.memories.revising import Edit
 from relayer.sealed.keys import AccountId
+from relayer.upkeep.check import check
 from tests.rotator import ALWAYS, Rotator, admitted, epochs, keep_turn, opened_by, rotator
 from tests.services import TEAM, Bench
 from tests.test_memory import assert_chain_holds

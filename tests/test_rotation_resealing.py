@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from relayer.check import check
-from relayer.opening import Caller
-from relayer.recall import Query
-from relayer.recognition import Stored
-from relayer.revising import Edit
+from relayer.memories.opening import Caller
+from relayer.memories.recall import Query
+from relayer.memories.recognition import Stored
+from relayer.memories.revising import Edit
 from relayer.sealed.primitives import to_base64url
 from relayer.sealed.receipts import open_receipt
+from relayer.upkeep.check import check
 from tests.conftest import BenchMaker
 from tests.rotator import CUSTODIES, NOT_NOW, admitted, epochs, keep_turn, opened_by, rotator
 from tests.services import OTHER, TEAM, Bench

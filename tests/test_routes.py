@@ -17,12 +17,12 @@ import pytest
 from litestar.types import ASGIApp
 
 from relayer.app import build_app
-from relayer.checks import PUBLIC
 from relayer.clock import utc_now
-from relayer.provision import NewKey
+from relayer.http.checks import PUBLIC
 from relayer.sealed.keys import account_text
 from relayer.settings import Settings
 from relayer.storage import Storage
+from relayer.upkeep.provision import NewKey
 from tests.conftest import TestDatabase
 from tests.routes_scene import (
     MEMWAL_BODIES,

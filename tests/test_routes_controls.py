@@ -4,8 +4,8 @@ import httpx
 import pytest
 from litestar.types import ASGIApp
 
-from relayer.provision import NewKey
 from relayer.storage import Storage
+from relayer.upkeep.provision import NewKey
 from tests.routes_scene import (
     OUR_BODIES,
     Answer,

@@ -7,13 +7,13 @@ import httpx
 import pytest
 from litestar.types import ASGIApp
 
-from relayer import provision
 from relayer.clock import to_ms, utc_now
-from relayer.provision import NewKey
 from relayer.sealed.grants import issue_grant, issue_revocation, open_grant, sign_join
 from relayer.sealed.keys import Identity, Namespace, Root, account_text
 from relayer.sealed.primitives import to_base64
 from relayer.storage import Storage
+from relayer.upkeep import provision
+from relayer.upkeep.provision import NewKey
 from tests.routes_scene import OUR_BODIES, Answer, client, key_of, named
 from tests.signing import client_of, signer_of
 

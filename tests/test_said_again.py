@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 
 from memrelay.sealed.objects import read_object
-from relayer.check import check
-from relayer.opening import Caller
+from relayer.memories.opening import Caller
 from relayer.sealed.keys import AccountId
 from relayer.sealed.states import SignedState, open_state, sign_state
+from relayer.upkeep.check import check
 from tests.openai_server import OpenAIServer
 from tests.services import TEAM, Bench, new_identity
 from tests.test_memory import assert_chain_holds

@@ -12,12 +12,12 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from relayer.check import check
-from relayer.conversations import Analyzed, Conversation
 from relayer.errors import Corrupted, NotAllowed, RelayerError, Unavailable
 from relayer.extraction.facts import say_the_same
+from relayer.journal.states import Change
 from relayer.llm import LanguageModel
-from relayer.opening import Caller
+from relayer.memories.conversations import Analyzed, Conversation
+from relayer.memories.opening import Caller
 from relayer.preferences import AccountSettings
 from relayer.record import State
 from relayer.sealed.keys import Identity
@@ -25,7 +25,7 @@ from relayer.sealed.objects import sign_object
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import open_receipt
 from relayer.sealed.states import open_state
-from relayer.states import Change
+from relayer.upkeep.check import check
 from tests.conftest import BenchMaker
 from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, openai_server
 from tests.services import OTHER, TEAM, Bench

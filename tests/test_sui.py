@@ -12,13 +12,13 @@ import pytest
 from litestar.types import ASGIApp
 from memwal import utils as memwal
 
-from relayer import sui
 from relayer.app import build_app
-from relayer.provision import NewKey
+from relayer.http import sui
 from relayer.sealed.keys import Identity, PublicKey
 from relayer.sealed.primitives import CryptoError
 from relayer.settings import Settings
 from relayer.storage import Storage
+from relayer.upkeep.provision import NewKey
 from tests.signing import Signer, client_of
 
 OBJECT = "0x" + "ab" * 32

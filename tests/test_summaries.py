@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from relayer.consolidation import OLD
 from relayer.errors import NotFound, Unavailable
 from relayer.extraction.episodes import Episode
 from relayer.extraction.procedure import ProcedureFinder, procedures_by_rules, steps_of
 from relayer.extraction.summary import SUMMARY_CHARS_MAX, Summariser, summary_by_rules
+from relayer.journal.states import Change
 from relayer.llm import LanguageModel
-from relayer.opening import Caller
+from relayer.memories.consolidation import OLD
+from relayer.memories.opening import Caller
+from relayer.memories.revising import Edit
 from relayer.preferences import AccountSettings
-from relayer.revising import Edit
-from relayer.states import Change
 from tests.consolidating import (
     CUSTODIES,
     MEETINGS,

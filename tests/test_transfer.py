@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from relayer import transfer as transfer_module
-from relayer.blobs import BlobStore
-from relayer.check import check
+from relayer.blobs.store import BlobStore
 from relayer.errors import Conflict, Unavailable
 from relayer.identity import make_identity
-from relayer.opening import Caller
+from relayer.memories.opening import Caller
 from relayer.running import alone, is_served
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.keys import AccountId
 from relayer.settings import SettingsError, variable
 from relayer.storage import blobs_on
-from relayer.transfer import Report, Transfer, leads_to, transfer
+from relayer.upkeep import transfer as transfer_module
+from relayer.upkeep.check import check
+from relayer.upkeep.transfer import Report, Transfer, leads_to, transfer
 from tests.conftest import BenchMaker
 from tests.services import TEAM, Bench
 from tests.swift import Swift

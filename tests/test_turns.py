@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from relayer import check
 from relayer.errors import Corrupted, NotFound
 from relayer.llm import LanguageModel
-from relayer.opening import Caller
+from relayer.memories.opening import Caller
+from relayer.memories.sealing import fingerprint_of
 from relayer.record import Draft
 from relayer.sealed.receipts import open_receipt
-from relayer.sealing import fingerprint_of
+from relayer.upkeep import check
 from tests.conftest import BenchMaker
 from tests.openai_server import OpenAIServer
 from tests.rotator import rotator

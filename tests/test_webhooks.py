@@ -24,10 +24,10 @@ from relayer.events.delivery import Delivery, signed_headers
 from relayer.events.event import TYPES
 from relayer.events.outward import Poster, Target, Undelivered, parse_target, permitted
 from relayer.events.webhooks import Wanted, Webhook, hand_over
-from relayer.provision import NewKey
 from relayer.sealed.at_rest import open_at_rest, seal_at_rest
 from relayer.sealed.primitives import CryptoError
 from relayer.settings import Limits
+from relayer.upkeep.provision import NewKey
 from tests.conftest import BenchMaker
 from tests.hooks import Hook, Post, certificate, listening
 from tests.services import OTHER, TEAM, Bench, new_identity

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from relayer.readiness import CHECKS
+from relayer.monitoring.readiness import CHECKS
 from relayer.sealed.objects import strict_json
 from relayer.sealed.unlock import generate_unlock_key
 from relayer.serve import bound

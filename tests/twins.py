@@ -9,14 +9,14 @@ import pytest
 import pytest_asyncio
 
 from relayer.database import resident as rows
-from relayer.opening import Caller
-from relayer.provision import NewKey
-from relayer.recall import Query, Recalled
+from relayer.memories.opening import Caller
+from relayer.memories.recall import Query, Recalled
 from relayer.resident import index as resident_index
 from relayer.resident import namespace
 from relayer.resident.index import ResidentIndex
 from relayer.resident.namespace import Resident
 from relayer.sealed.keys import Namespace
+from relayer.upkeep.provision import NewKey
 from tests.conftest import BenchMaker
 from tests.services import OTHER, TEAM, Bench
 

@@ -11,7 +11,7 @@ import numpy as np
 from nacl import bindings
 from nacl.exceptions import CryptoError as NaclCryptoError
 
-from relayer.checks import parse_request
+from relayer.http.checks import parse_request
 from relayer.sealed import envelope, grants, index, objects, receipts, succession, unlock
 from relayer.sealed.keys import (
     AccountId,

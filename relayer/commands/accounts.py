@@ -1,6 +1,6 @@
 """`relayer account` and `relayer key`: make accounts and keys, list them, take them away.
 
-Not here: what the commands do (`provision.py`).
+Not here: what the commands do (`upkeep/provision.py`).
 """
 
 import os
@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import click
 
-from relayer import provision
 from relayer.clock import rfc3339, utc_now
 from relayer.commands.options import (
     Exit,
@@ -36,6 +35,7 @@ from relayer.sealed.keys import (
 from relayer.sealed.primitives import CryptoError
 from relayer.settings import Settings
 from relayer.storage import Storage, as_found, opened
+from relayer.upkeep import provision
 
 _DAYS: Final = re.compile(r"([1-9][0-9]{0,4})([dhm])")
 _UNITS: Final = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1)}

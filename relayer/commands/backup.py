@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from relayer import backup
 from relayer.clock import utc_now
 from relayer.commands.options import Exit, json_option, run, settings_of, show, storage_options
 from relayer.storage import at, key_path
+from relayer.upkeep import backup
 
 _folder = click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 

@@ -1,6 +1,6 @@
 """`relayer blobs`: bringing every blob into another store.
 
-Not here: how (`transfer.py`).
+Not here: how (`upkeep/transfer.py`).
 """
 
 import sys
@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from relayer import transfer
 from relayer.commands.options import Exit, json_option, run, settings_of, show, storage_options
 from relayer.commands.upkeep import Progress
+from relayer.upkeep import transfer
 
 _to_option = click.option(
     "--to", required=True, metavar="STORE", help="postgres, file:PATH, or s3://BUCKET/PREFIX."

@@ -1,7 +1,7 @@
 """`relayer serve`, `identity`, `model`, `health` and `doctor`: this installation itself.
 
-Not here: what the commands do (`serve.py`, `succession.py`, `embedding.model`, `health.py`,
-`doctor.py`).
+Not here: what the commands do (`serve.py`, `upkeep/succession.py`, `embedding.model`, `health.py`,
+`upkeep/doctor.py`).
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from relayer import __version__, health, succession
+from relayer import __version__, health
 from relayer.clock import utc_now
 from relayer.commands.options import (
     Exit,
@@ -29,6 +29,7 @@ from relayer.logs import configure
 from relayer.sealed.succession import keys_of
 from relayer.settings import unknown_variables
 from relayer.storage import key_path
+from relayer.upkeep import succession
 
 
 @click.command("serve")
@@ -144,7 +145,7 @@ def health_command(data_dir: Path, as_json: bool) -> None:
 @json_option
 def doctor_command(key: str, as_json: bool, **values: Any) -> None:
     """Say what is wrong with this installation, and what to type."""
-    from relayer import doctor  # noqa: PLC0415  # as above
+    from relayer.upkeep import doctor  # noqa: PLC0415  # as above
 
     findings = run(doctor.examine(settings_of(values), key))
     show({"findings": findings}, as_json, lambda: doctor.as_text(findings))

@@ -1,6 +1,6 @@
 """`relayer top`: what a running relayer does, again and again.
 
-Not here: what is shown (`relayer.top`).
+Not here: what is shown (`relayer.monitoring.top`).
 
 - It asks one address, by one token, and follows nobody elsewhere with it.
 - Ctrl-C leaves the terminal as it was.
@@ -18,8 +18,8 @@ from typing import Final
 import click
 
 from relayer.commands.options import Exit, json_option, settings_options
+from relayer.monitoring.top import Figures, NoMetrics, Reading, as_lines, parse
 from relayer.running import running_url
-from relayer.top import Figures, NoMetrics, Reading, as_lines, parse
 
 EVERY_S: Final = 2.0
 TIMEOUT_S: Final = 10.0

@@ -1,6 +1,7 @@
 """`relayer migrate`, `check`, `rebuild` and `reindex`: bringing up, verifying and mending data.
 
-Not here: what the commands do (`storage.py`, `check.py`, `rebuild.py`, `reindex.py`).
+Not here: what the commands do (`storage.py`, `upkeep/check.py`, `upkeep/rebuild.py`,
+`upkeep/reindex.py`).
 """
 
 import sys
@@ -8,7 +9,6 @@ from typing import Any
 
 import click
 
-from relayer import check
 from relayer.clock import utc_now
 from relayer.commands.options import (
     Exit,
@@ -23,6 +23,7 @@ from relayer.commands.options import (
 )
 from relayer.database.migrate import head
 from relayer.storage import as_found, migrated, opened
+from relayer.upkeep import check
 
 
 @click.command("migrate")
@@ -75,7 +76,7 @@ def rebuild_command(as_json: bool, **values: Any) -> None:
     back in the background of a running relayer, those of sealed ones as their keys are used. Exit
     code 1: an account could not be rebuilt.
     """
-    from relayer import rebuild  # noqa: PLC0415  # as above
+    from relayer.upkeep import rebuild  # noqa: PLC0415  # as above
 
     async def work() -> list[rebuild.Rebuilt]:
         async with opened(settings_of(values), new=False) as storage:
@@ -106,7 +107,7 @@ def reindex_command(
     here, with the embedder that these settings name. Exit code 1: something is left, and the last
     line says why.
     """
-    from relayer import reindex  # noqa: PLC0415  # as above
+    from relayer.upkeep import reindex  # noqa: PLC0415  # as above
 
     settings = settings_of(values)
     account = None if account_text_ is None else account_of(account_text_)

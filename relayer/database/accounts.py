@@ -1,6 +1,7 @@
 """Statements on accounts, keys, grants, receipts, nonces and request windows.
 
-Not here: what a grant means (`relayer.accounts`) and when a request counts (`relayer.checks`).
+Not here: what a grant means (`relayer.tenants.accounts`), when a request counts
+(`relayer.http.checks`).
 """
 
 import uuid

@@ -1,6 +1,6 @@
 """Statements of the blob store that lives in the database.
 
-Not here: naming and verifying blobs (`relayer.blobs`). Blobs of a write go with their rows
+Not here: naming and verifying blobs (`relayer.blobs.store`). Blobs of a write go with their rows
 (`memories.write`).
 """
 

@@ -1,6 +1,6 @@
 """Statements that verify what is stored, account by account.
 
-Not here: what counts as wrong (`relayer.check`).
+Not here: what counts as wrong (`relayer.upkeep.check`).
 """
 
 import uuid

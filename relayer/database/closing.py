@@ -1,6 +1,6 @@
 """Statements that close an account and then empty it.
 
-Not here: its last receipt and its blobs outside (`relayer.closing`).
+Not here: its last receipt and its blobs outside (`relayer.tenants.closing`).
 
 - From the statement that closes it, nobody can lock the account for writing (`lock_account`).
 - Every table with rows of accounts is emptied here; a test goes through the schema.

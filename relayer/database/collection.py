@@ -1,6 +1,6 @@
 """Statements on which stored objects something refers to.
 
-Not here: what becomes of the others (`relayer.collection`).
+Not here: what becomes of the others (`relayer.recovery.collection`).
 """
 
 import uuid

@@ -1,7 +1,7 @@
 """Statements that find what can be consolidated, and change it where no other module does.
 
-Not here: which of it is done (`relayer.consolidation`, `relayer.merging`), runs and what they did
-(`runs`).
+Not here: which of it is done (`relayer.memories`: `consolidation`, `merging`), runs and what they
+did (`runs`).
 
 - Only memories in force are looked at: not superseded, held back, doubted, expired or altered.
 - What was done once and then undone, by whomever, is not done again to the same words.

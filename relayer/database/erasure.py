@@ -1,6 +1,6 @@
 """Statements that erase memories, episodes and what belongs to them, and remember that they did.
 
-Not here: what is to be erased and the receipts of it (`relayer.eraser`), whole accounts
+Not here: what is to be erased and the receipts of it (`relayer.memories.eraser`), whole accounts
 (`closing`).
 """
 

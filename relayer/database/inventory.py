@@ -1,6 +1,6 @@
 """Statements that say what an account has stored, by name: for proofs, not for reading.
 
-Not here: the bytes themselves (`relayer.blobs`) and who may see which (`relayer.proof`).
+Not here: the bytes themselves (`relayer.blobs`), who may see which (`relayer.tenants.proof`).
 """
 
 import uuid

@@ -1,6 +1,6 @@
 """Statements on what a blob store has still to delete.
 
-Not here: deleting (`relayer.outbox`).
+Not here: deleting (`relayer.journal.outbox`).
 """
 
 from collections.abc import Sequence

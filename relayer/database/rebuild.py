@@ -1,6 +1,7 @@
 """Statements that found an account again from its journal, and follow how complete it is.
 
-Not here: reading the journal (`relayer.rebuild`), giving memories their rows (`relayer.restore`).
+Not here: reading the journal (`relayer.upkeep.rebuild`), giving memories their rows
+(`relayer.recovery.restore`).
 """
 
 import uuid

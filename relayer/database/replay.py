@@ -1,6 +1,6 @@
 """Statements on how far accounts are behind their journals.
 
-Not here: the journals (`relayer.examiner`) and what is done about it (`relayer.replay`).
+Not here: the journals and what is done about it (`relayer.recovery`: `examiner`, `replay`).
 """
 
 from datetime import datetime

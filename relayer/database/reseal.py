@@ -1,6 +1,6 @@
 """Statements that put memories and turns under the keys of a newer epoch, and tell how far that is.
 
-Not here: opening and sealing them (`relayer.reseal`).
+Not here: opening and sealing them (`relayer.memories.reseal`).
 
 - What was read is moved only if it is still what was read: same blob, same vectors.
 - A memory whose words are of another version than today's waits for those, one that is altered or

@@ -1,7 +1,7 @@
 """Statements that give a memory a new revision and keep the earlier ones as rows of their own.
 
-Not here: what an edit is (`relayer.revising`). An earlier revision's row keeps its words and
-vectors, so that a recall of its time finds it.
+Not here: what an edit is (`relayer.memories.revising`). An earlier revision's row keeps its words
+and vectors, so that a recall of its time finds it.
 """
 
 import uuid

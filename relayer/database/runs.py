@@ -1,6 +1,7 @@
 """Statements on consolidation runs: begun, going on, what they did, undone.
 
-Not here: what a run does (`relayer.consolidation`), what can be consolidated (`consolidation`).
+Not here: what a run does (`relayer.memories.consolidation`), what can be consolidated
+(`consolidation`).
 
 - One run of a namespace at a time, which a unique index holds to.
 """

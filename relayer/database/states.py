@@ -1,6 +1,6 @@
 """Statements on what holds of memories beside what they say, and on their links.
 
-Not here: what a state means and its signed object (`relayer.states`).
+Not here: what a state means and its signed object (`relayer.journal.states`).
 """
 
 import uuid

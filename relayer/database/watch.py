@@ -1,6 +1,6 @@
 """Statements that look at the database as a whole, for its operator; they change nothing.
 
-Not here: what is made of it (`relayer.readiness`, `relayer.exposition`).
+Not here: what is made of it (`relayer.monitoring.readiness`, `relayer.monitoring.exposition`).
 
 - A database that cannot be looked at is `Unavailable`, whatever it says; so is one without tables.
 """

@@ -19,8 +19,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import datetime
 from typing import Final
 
-from relayer.access import Access
-from relayer.accounts import Accounts
 from relayer.clock import Clock, to_ms
 from relayer.database import accounts as account_rows
 from relayer.database import memories as memory_rows
@@ -32,6 +30,8 @@ from relayer.sealed.keys import Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import open_receipt
 from relayer.settings import Limits
+from relayer.tenants.access import Access
+from relayer.tenants.accounts import Accounts
 
 POLL_S: Final = 1.0
 BEAT_S: Final = 15.0

@@ -13,7 +13,6 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from relayer.access import Access
 from relayer.clock import Clock
 from relayer.database import accounts as account_rows
 from relayer.database import webhooks as rows
@@ -24,6 +23,7 @@ from relayer.sealed.at_rest import open_at_rest, seal_at_rest
 from relayer.sealed.keys import AccountId, Identity, Namespace
 from relayer.sealed.primitives import CryptoError, random_key, to_base64
 from relayer.settings import Limits
+from relayer.tenants.access import Access
 
 PREFIX: Final = "whsec_"  # of secrets, so that they are recognised where they do not belong
 _PURPOSE: Final = b"webhook"

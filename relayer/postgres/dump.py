@@ -1,6 +1,6 @@
 """A database as one file: written from a running server, and put into an empty database.
 
-Not here: what a backup is made of (`backup.py`).
+Not here: what a backup is made of (`upkeep/backup.py`).
 
 - A dump is one snapshot of a moment, however long it takes, and nobody waits for it.
 - A password stands in the environment of the program, never in its command line, which every user

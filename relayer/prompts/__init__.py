@@ -1,6 +1,7 @@
 """What a language model is told: versioned prompts, a text file each, and how others' words go in.
 
-Not here: who asks it, and what is believed of its answers (`relayer.extraction`, `relayer.asking`).
+Not here: who asks it, and what is believed of its answers (`relayer.extraction`,
+`relayer.memories.asking`).
 
 - Everything that others wrote stands inside a fence it cannot close, because `<`, `>` and `&` are
   escaped.

@@ -1,6 +1,7 @@
 """Queries as vectors: one of each model that the memories of the namespaces asked have vectors of.
 
-Not here: embedding (`embedding.models`), searching (`database.recall`), turning (`recall.py`).
+Not here: embedding (`embedding.models`), searching (`database.recall`), turning
+(`memories/recall.py`).
 
 - A query's vector of one model only ever meets vectors of that model.
 - While one model is in use, a recall pays nothing for asking: what was found is kept for seconds,

@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from relayer.access import Access
-from relayer.blobs import verified
+from relayer.blobs.store import verified
 from relayer.database import resident as rows
 from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection, Database, Row
@@ -30,6 +29,7 @@ from relayer.resident.rows import RecentRows
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import to_base64url
 from relayer.telemetry.instruments import looked_up
+from relayer.tenants.access import Access
 
 log = logging.getLogger("relayer.resident")
 

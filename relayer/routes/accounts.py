@@ -1,6 +1,6 @@
 """Our own routes on an account: found it, look at it, choose its settings, close it.
 
-Not here: what these do (`accounts.py` of the package above, `closing.py`), its keys (`keys.py`).
+Not here: what these do (`tenants/accounts.py`, `tenants/closing.py`), its keys (`keys.py`).
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -11,23 +11,23 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody
 from msgspec import Meta
 
-from relayer import bodies
-from relayer.access import Access
-from relayer.accounts import Accounts
-from relayer.checks import FOUNDER, FOUNDING, WEIGHT
 from relayer.clock import rfc3339
-from relayer.closing import Closing
 from relayer.database import accounts as account_rows
 from relayer.database import listing
 from relayer.database.pool import Database
 from relayer.errors import BadRequest, NotFound
+from relayer.http import bodies
+from relayer.http.checks import FOUNDER, FOUNDING, WEIGHT
+from relayer.http.registration import Registration
+from relayer.http.windows import STATE
 from relayer.preferences import HOURS_MAX, AccountSettings
-from relayer.registration import Registration
 from relayer.routes import shapes
 from relayer.routes.arguments import Answer, check_account, check_relayer, signed_object
 from relayer.sealed.keys import Identity, PublicKey, account_text
 from relayer.settings import Settings
-from relayer.windows import STATE
+from relayer.tenants.access import Access
+from relayer.tenants.accounts import Accounts
+from relayer.tenants.closing import Closing
 
 
 class AccountBody(bodies.Change):

@@ -1,6 +1,6 @@
 """What requests name: the relayer, the account, ids, cursors; parsed before a service sees them.
 
-Not here: bodies (`bodies.py`, and beside their routes), shapes of answers (`shapes.py`).
+Not here: bodies (`http/bodies.py`, and beside their routes), shapes of answers (`shapes.py`).
 """
 
 import re
@@ -16,14 +16,14 @@ from litestar import Request
 from litestar.handlers import BaseRouteHandler
 from litestar.params import QueryParameter
 
-from relayer import bodies
-from relayer.access import Access
-from relayer.checks import signed_path
 from relayer.errors import BadRequest, NotFound
-from relayer.memory import LAST_SEQ
+from relayer.http import bodies
+from relayer.http.checks import signed_path
+from relayer.memories.memory import LAST_SEQ
 from relayer.sealed.keys import Identity, Namespace, parse_account
 from relayer.sealed.primitives import CryptoError, from_base64
 from relayer.settings import Limits
+from relayer.tenants.access import Access
 
 Answer = dict[str, Any]
 PageLimit = Annotated[int, QueryParameter(ge=1, le=Limits.page_limit_max)]

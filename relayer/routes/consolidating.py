@@ -1,6 +1,6 @@
 """Our own routes on consolidation: begin a run, look at runs, undo one.
 
-Not here: what a run does (`consolidation.py`, `runs.py`).
+Not here: what a run does (`memories/consolidation.py`, `memories/runs.py`).
 """
 
 import uuid
@@ -10,18 +10,18 @@ from litestar import Response, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody
 
-from relayer import bodies
-from relayer.access import Access
-from relayer.checks import WEIGHT
 from relayer.clock import rfc3339
-from relayer.consolidation import Consolidator, Plan
 from relayer.database.pool import Row
 from relayer.errors import BadRequest
-from relayer.opening import Caller
+from relayer.http import bodies
+from relayer.http.checks import WEIGHT
+from relayer.memories.consolidation import Consolidator, Plan
+from relayer.memories.opening import Caller
+from relayer.memories.runs import Runs
 from relayer.routes import shapes
 from relayer.routes.arguments import Answer, PageLimit, check_relayer, maybe_id, parse_id
-from relayer.runs import Runs
 from relayer.sealed.keys import Identity
+from relayer.tenants.access import Access
 
 
 class ConsolidateBody(bodies.Change):

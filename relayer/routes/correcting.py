@@ -1,6 +1,6 @@
 """Our own routes that correct: edits, history, states, what waits for review.
 
-Not here: what these do (`revising.py`).
+Not here: what these do (`memories/revising.py`).
 """
 
 import uuid
@@ -14,22 +14,22 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody
 from msgspec import Meta
 
-from relayer import bodies
-from relayer.access import Access
-from relayer.accounts import Accounts
-from relayer.checks import WEIGHT
 from relayer.clock import rfc3339
 from relayer.errors import BadRequest, NotFound
-from relayer.memory import MemoryService
-from relayer.opening import Caller
+from relayer.http import bodies
+from relayer.http.checks import WEIGHT
+from relayer.journal.states import Change as StateChange
+from relayer.memories.memory import MemoryService
+from relayer.memories.opening import Caller
+from relayer.memories.revising import EVERY_REVISION, Doubtful, Edit, Edited, History, Reviser
 from relayer.record import REJECTED, Confidence, Importance, Kind, State
-from relayer.revising import EVERY_REVISION, Doubtful, Edit, Edited, History, Reviser
 from relayer.routes import shapes
 from relayer.routes.arguments import Answer, PageLimit, check_relayer, parse_id, parse_sequence
 from relayer.sealed.keys import Identity
 from relayer.sealed.primitives import to_base64
 from relayer.settings import Limits
-from relayer.states import Change as StateChange
+from relayer.tenants.access import Access
+from relayer.tenants.accounts import Accounts
 
 EDITABLE: Final = (
     "text", "kind", "tags", "source", "event_time", "metadata", "importance", "confidence",

@@ -13,9 +13,6 @@ from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.response import Stream
 from msgspec import Meta
 
-from relayer import bodies
-from relayer.access import Access
-from relayer.checks import WEIGHT
 from relayer.clock import rfc3339
 from relayer.errors import BadRequest, NotFound
 from relayer.events.delivery import Delivery
@@ -23,11 +20,14 @@ from relayer.events.event import TYPES
 from relayer.events.outward import Undelivered
 from relayer.events.streams import Streams
 from relayer.events.webhooks import Wanted, Webhook, Webhooks
-from relayer.memory import LAST_SEQ
+from relayer.http import bodies
+from relayer.http.checks import WEIGHT
+from relayer.http.surroundings import DEADLINE
+from relayer.memories.memory import LAST_SEQ
 from relayer.routes.arguments import Answer, check_relayer
 from relayer.sealed.keys import Identity
 from relayer.settings import Limits
-from relayer.surroundings import DEADLINE
+from relayer.tenants.access import Access
 
 LAST_EVENT: Final = "last-event-id"
 SPARE_S: Final = 30.0  # after its life, a stream that does not end is cut

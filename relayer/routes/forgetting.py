@@ -1,6 +1,6 @@
 """Our own routes that erase: memories, and a namespace with everything in it.
 
-Not here: what is erased (`forgetting.py` of the package above), closing an account
+Not here: what is erased (`memories/forgetting.py`), closing an account
 (`accounts.py`).
 """
 
@@ -12,18 +12,18 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody
 from msgspec import Meta, field
 
-from relayer import bodies
-from relayer.access import Access
-from relayer.checks import WEIGHT
 from relayer.errors import BadRequest
-from relayer.forgetting import Filter, Forgetting, Forgotten, State
-from relayer.opening import Caller
+from relayer.http import bodies
+from relayer.http.checks import WEIGHT
+from relayer.memories.forgetting import Filter, Forgetting, Forgotten, State
+from relayer.memories.opening import Caller
 from relayer.record import Kind
 from relayer.routes import shapes
 from relayer.routes.arguments import Answer, check_relayer, maybe_id, namespace_in_path, parse_id
 from relayer.sealed.keys import Identity, PublicKey
 from relayer.sealed.primitives import to_base64
 from relayer.settings import Limits
+from relayer.tenants.access import Access
 
 NIL: Final = uuid.UUID(int=0)  # no memory has it
 

@@ -1,6 +1,6 @@
 """Our own routes on an account's keys: list, grant, revoke, rotate.
 
-Not here: what these do (`accounts.py` of the package above, `rotation.py`).
+Not here: what these do (`tenants/accounts.py`, `tenants/rotation.py`).
 """
 
 from collections.abc import Mapping
@@ -11,18 +11,18 @@ from litestar.di import NamedDependency
 from litestar.params import JSONBody
 from msgspec import Meta, field
 
-from relayer import bodies
-from relayer.access import Access
-from relayer.accounts import Accounts
-from relayer.checks import WEIGHT
 from relayer.clock import rfc3339_ms
-from relayer.opening import Caller
-from relayer.rotation import Choice, NamespaceProgress, Progress, Rotations
+from relayer.http import bodies
+from relayer.http.checks import WEIGHT
+from relayer.memories.opening import Caller
 from relayer.routes import shapes
 from relayer.routes.arguments import Answer, check_relayer, signed_object
 from relayer.sealed.keys import Identity, Namespace
 from relayer.sealed.primitives import to_base64
 from relayer.settings import Limits
+from relayer.tenants.access import Access
+from relayer.tenants.accounts import Accounts
+from relayer.tenants.rotation import Choice, NamespaceProgress, Progress, Rotations
 
 
 class GrantBody(bodies.Change):

@@ -1,7 +1,7 @@
 """Our own routes on memories: remember, analyze, list, get, and how far they are.
 
-Not here: what these do (`memory.py`, `analysis.py`), finding (`recalling.py`), changing
-(`correcting.py`), erasing (`forgetting.py`).
+Not here: what these do (`memories/memory.py`, `memories/analysis.py`), finding (`recalling.py`),
+changing (`correcting.py`), erasing (`forgetting.py`).
 """
 
 from collections.abc import Sequence
@@ -13,19 +13,17 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from msgspec import Meta, field
 
-from relayer import bodies
-from relayer.access import Access
-from relayer.accounts import Accounts
-from relayer.analysis import Analysis
-from relayer.checks import WEIGHT
-from relayer.conversations import Conversation
 from relayer.errors import BadRequest, RelayerError, TooLarge
-from relayer.forgetting import State as Standing
-from relayer.memory import MemoryService
-from relayer.opening import Caller
-from relayer.recognition import Stored
+from relayer.http import bodies
+from relayer.http.checks import WEIGHT
+from relayer.memories.analysis import Analysis
+from relayer.memories.conversations import Conversation
+from relayer.memories.forgetting import State as Standing
+from relayer.memories.memory import MemoryService
+from relayer.memories.opening import Caller
+from relayer.memories.recognition import Stored
+from relayer.memories.revising import Reviser
 from relayer.record import Confidence, Draft, Importance, Kind
-from relayer.revising import Reviser
 from relayer.routes import shapes
 from relayer.routes.arguments import (
     Answer,
@@ -37,6 +35,8 @@ from relayer.routes.arguments import (
 )
 from relayer.sealed.keys import Identity
 from relayer.settings import Limits
+from relayer.tenants.access import Access
+from relayer.tenants.accounts import Accounts
 
 
 class MemoryFields(bodies.Strict):

@@ -1,8 +1,8 @@
 """MemWal's routes and shapes, so that its unmodified clients work against this relayer.
 
-Not here: what the routes do (`memory.py`, `analysis.py`, `restore.py`), uploads that a client
-encrypted (`memwal_manual.py`), what clients ask first (`memwal_discovery.py`). Unknown body members
-are tolerated, as MemWal's own relayer does.
+Not here: what the routes do (`memories/memory.py`, `memories/analysis.py`, `recovery/restore.py`),
+uploads that a client encrypted (`memwal_manual.py`), what clients ask first
+(`memwal_discovery.py`). Unknown body members are tolerated, as MemWal's own relayer does.
 """
 
 import re
@@ -16,26 +16,26 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from msgspec import Meta
 
-from relayer import bodies
-from relayer.access import Access
-from relayer.analysis import Analysis
-from relayer.asking import Asking
-from relayer.checks import WEIGHT
 from relayer.clock import rfc3339
-from relayer.conversations import Conversation
 from relayer.database import namespaces as namespace_rows
 from relayer.database.pool import Database, Row
 from relayer.errors import BadRequest, NotFound
-from relayer.memory import MemoryService
-from relayer.opening import Caller
-from relayer.recall import Found, Query, RecallService
+from relayer.http import bodies
+from relayer.http.checks import WEIGHT
+from relayer.memories.analysis import Analysis
+from relayer.memories.asking import Asking
+from relayer.memories.conversations import Conversation
+from relayer.memories.memory import MemoryService
+from relayer.memories.opening import Caller
+from relayer.memories.recall import Found, Query, RecallService
 from relayer.record import Draft
-from relayer.restore import Restore
+from relayer.recovery.restore import Restore
 from relayer.routes import shapes
 from relayer.routes.arguments import Answer, check_account, maybe_id, parse_id
 from relayer.routes.namespaces import namespace_stats
 from relayer.sealed.keys import account_text
 from relayer.settings import Limits
+from relayer.tenants.access import Access
 
 NAMESPACES_PAGE_MAX: Final = 500  # larger limits mean this one, as with MemWal's own relayer
 CANDIDATES_PER_RESULT: Final = 5  # among which a recall that is sorted by time chooses the newest

@@ -1,6 +1,6 @@
 """What is asked before anything else: version, health, and MemWal's stand-in for a blockchain.
 
-Not here: what the stand-in says (`sui.py`).
+Not here: what the stand-in says (`http/sui.py`).
 """
 
 from typing import Any, Final
@@ -9,13 +9,14 @@ from litestar import Request, Response, get, post
 from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 
-from relayer import __version__, bodies, sui
-from relayer.checks import PUBLIC
+from relayer import __version__
 from relayer.embedding.embedders import Embedder
 from relayer.errors import BadRequest
+from relayer.http import bodies, sui
+from relayer.http.checks import PUBLIC
+from relayer.http.public_url import PublicUrl
+from relayer.monitoring.readiness import Readiness
 from relayer.prompts import PROMPT_VERSIONS
-from relayer.public_url import PublicUrl
-from relayer.readiness import Readiness
 from relayer.routes.arguments import Answer
 from relayer.words import INDEX_VERSION
 

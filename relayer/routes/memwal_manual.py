@@ -1,6 +1,6 @@
 """MemWal's routes for clients that encrypt by themselves: embed, remember and recall by vector.
 
-Not here: what these do (`manual.py`), MemWal's other routes (`memwal.py`).
+Not here: what these do (`memories/manual.py`), MemWal's other routes (`memwal.py`).
 """
 
 import base64
@@ -13,18 +13,18 @@ from litestar.di import NamedDependency
 from litestar.params import JSONBody, SkipValidation
 from msgspec import Meta
 
-from relayer import bodies
-from relayer.access import Access
-from relayer.checks import WEIGHT
 from relayer.embedding.embedders import Embedder
 from relayer.errors import BadRequest, TooLarge, Unavailable
-from relayer.manual import Manual
-from relayer.opening import Caller
+from relayer.http import bodies
+from relayer.http.checks import WEIGHT
+from relayer.memories.manual import Manual
+from relayer.memories.opening import Caller
+from relayer.memories.sealing import without_secrets
 from relayer.routes.arguments import Answer
 from relayer.routes.memwal import Tolerant
 from relayer.sealed.keys import account_text
-from relayer.sealing import without_secrets
 from relayer.settings import Limits
+from relayer.tenants.access import Access
 
 Vector = Annotated[list[float], Meta(min_length=1, max_length=Limits.embedding_dim_max)]
 

@@ -1,9 +1,9 @@
 """GET /metrics: counts, durations and what is true now, nothing about tenants, for the operator.
 
-Not here: what it says (`exposition.py`).
+Not here: what it says (`monitoring/exposition.py`).
 
 - With a token set, whoever sends it; else only a request from this machine to a relayer that
-  listens to nobody else, as for founding accounts (`registration.py`).
+  listens to nobody else, as for founding accounts (`http/registration.py`).
 - Of several workers the one that is asked gives the sums of all (their supervisor names the folder
   by which they know); figures of a process, such as its memory, are left out then.
 """
@@ -17,10 +17,10 @@ from litestar.di import NamedDependency
 from litestar.handlers.base import BaseRouteHandler
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from relayer.checks import PUBLIC
 from relayer.errors import NotAllowed
-from relayer.exposition import Exposition
-from relayer.registration import is_direct, is_local
+from relayer.http.checks import PUBLIC
+from relayer.http.registration import is_direct, is_local
+from relayer.monitoring.exposition import Exposition
 from relayer.settings import Settings
 
 

@@ -1,6 +1,6 @@
 """Our own routes by which an account moves: export from here, import to here.
 
-Not here: what these do (`leaving.py`, `arriving.py`), the records (`moved.py`).
+Not here: what these do (`archives/leaving.py`, `archives/arriving.py`), the records (`moved.py`).
 """
 
 from typing import Annotated, Any, Final
@@ -11,12 +11,11 @@ from litestar.di import NamedDependency
 from litestar.params import FromQuery, JSONBody, QueryParameter
 from msgspec import Meta, field
 
-from relayer import bodies
-from relayer.access import Access
-from relayer.arriving import Arrival, Arriving
-from relayer.checks import WEIGHT
+from relayer.archives.arriving import Arrival, Arriving
+from relayer.archives.leaving import Leaving, Part
 from relayer.errors import BadRequest
-from relayer.leaving import Leaving, Part
+from relayer.http import bodies
+from relayer.http.checks import WEIGHT
 from relayer.moved import (
     Moved,
     MovedAccount,
@@ -30,6 +29,7 @@ from relayer.routes import shapes
 from relayer.routes.arguments import Answer, check_relayer, parse_id
 from relayer.sealed.keys import Identity
 from relayer.settings import Limits
+from relayer.tenants.access import Access
 
 
 class ImportBody(bodies.Change):

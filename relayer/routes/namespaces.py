@@ -1,6 +1,7 @@
 """Our own routes on namespaces: list, count, restore, and how long they keep what they hold.
 
-Not here: what these do (`restore.py`, `expiry.py`), erasing one (`forgetting.py`).
+Not here: what these do (`recovery/restore.py`, `memories/expiry.py`), erasing one
+(`forgetting.py`).
 """
 
 from collections.abc import Sequence
@@ -11,19 +12,19 @@ from litestar.di import NamedDependency
 from litestar.params import FromQuery, JSONBody
 from msgspec import Meta
 
-from relayer import bodies
-from relayer.access import Access
-from relayer.checks import WEIGHT
 from relayer.database import listing
 from relayer.database import namespaces as namespace_rows
 from relayer.database.pool import Database
-from relayer.expiry import Expiry
-from relayer.opening import Caller
-from relayer.restore import Restore
+from relayer.http import bodies
+from relayer.http.checks import WEIGHT
+from relayer.memories.expiry import Expiry
+from relayer.memories.opening import Caller
+from relayer.recovery.restore import Restore
 from relayer.routes import shapes
 from relayer.routes.arguments import Answer, check_relayer, namespace_in_path
 from relayer.sealed.keys import Identity, Namespace
 from relayer.settings import Limits
+from relayer.tenants.access import Access
 
 
 class RestoreBody(bodies.Change):

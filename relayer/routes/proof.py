@@ -1,6 +1,6 @@
 """Our own routes by which anybody checks this relayer: statement, receipts, inventory, blobs.
 
-Not here: what these read (`proof.py` of the package above).
+Not here: what these read (`tenants/proof.py`).
 """
 
 from collections.abc import Sequence
@@ -11,22 +11,22 @@ from litestar.di import NamedDependency
 from litestar.params import FromQuery, JSONBody, QueryParameter
 from msgspec import Meta
 
-from relayer import bodies
-from relayer.access import Access
-from relayer.announcing import Announcements
-from relayer.checks import PUBLIC, WEIGHT
 from relayer.clock import rfc3339_ms, to_ms
 from relayer.database import accounts as account_rows
 from relayer.database.pool import Database, Row
 from relayer.errors import BadRequest, Corrupted, NotFound
-from relayer.memory import LAST_SEQ
-from relayer.proof import Blobs, Inventory, Proof, require_whole
+from relayer.http import bodies
+from relayer.http.checks import PUBLIC, WEIGHT
+from relayer.memories.memory import LAST_SEQ
 from relayer.routes import shapes
 from relayer.routes.arguments import Answer, PageLimit
 from relayer.sealed import envelope
 from relayer.sealed.envelope import blob_hash
 from relayer.sealed.primitives import CryptoError, to_base64
 from relayer.settings import Limits
+from relayer.tenants.access import Access
+from relayer.tenants.announcing import Announcements
+from relayer.tenants.proof import Blobs, Inventory, Proof, require_whole
 
 INVENTORY_NAMES: Final = 64
 _TYPES: Final = {

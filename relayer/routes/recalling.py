@@ -1,6 +1,6 @@
 """Our own routes that find memories: recall, and ask.
 
-Not here: what a query does (`recall.py`), who answers (`asking.py`).
+Not here: what a query does (`memories/recall.py`), who answers (`memories/asking.py`).
 """
 
 from dataclasses import replace
@@ -12,14 +12,14 @@ from litestar.di import NamedDependency
 from litestar.params import JSONBody
 from msgspec import Meta, field
 
-from relayer import bodies
-from relayer.asking import Asking
-from relayer.checks import WEIGHT
 from relayer.errors import BadRequest
-from relayer.memory import MemoryService
-from relayer.opening import Caller
+from relayer.http import bodies
+from relayer.http.checks import WEIGHT
+from relayer.memories.asking import Asking
+from relayer.memories.memory import MemoryService
+from relayer.memories.opening import Caller
+from relayer.memories.recall import Found, Query, Recalled, RecallService
 from relayer.query import fusion
-from relayer.recall import Found, Query, Recalled, RecallService
 from relayer.record import Kind
 from relayer.routes import shapes
 from relayer.routes.arguments import Answer

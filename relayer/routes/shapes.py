@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from relayer.clock import rfc3339
-from relayer.conversations import Analyzed
 from relayer.database.listing import SetAside
 from relayer.database.pool import Row
-from relayer.recognition import Stored
+from relayer.memories.conversations import Analyzed
+from relayer.memories.recognition import Stored
 from relayer.record import Memory
 from relayer.sealed.primitives import to_base64, to_base64url
 

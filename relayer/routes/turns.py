@@ -1,6 +1,6 @@
 """Our own routes on conversations: those that are kept or wait for their facts.
 
-Not here: what these do (`turns.py` of the package above, `analysis.py`).
+Not here: what these do (`memories/turns.py`, `memories/analysis.py`).
 """
 
 import uuid
@@ -11,16 +11,16 @@ from litestar import get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody
 
-from relayer import bodies
-from relayer.analysis import Analysis
-from relayer.checks import WEIGHT
 from relayer.clock import rfc3339
 from relayer.errors import BadRequest
-from relayer.opening import Caller
+from relayer.http import bodies
+from relayer.http.checks import WEIGHT
+from relayer.memories.analysis import Analysis
+from relayer.memories.opening import Caller
+from relayer.memories.turns import Place, Turn, Turns
 from relayer.routes import shapes
 from relayer.routes.arguments import Answer, PageLimit, check_relayer, parse_id, parse_sequence
 from relayer.sealed.keys import Identity
-from relayer.turns import Place, Turn, Turns
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)

@@ -1,6 +1,6 @@
 """The sealed form of one memory, and the names of stored bytes. Source: SPEC §7.
 
-Not here: where blobs are kept (`blobs.py`) and what a record means (`memory.py`).
+Not here: where blobs are kept (`blobs/store.py`) and what a record means (`memories/memory.py`).
 """
 
 import os

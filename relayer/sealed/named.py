@@ -1,7 +1,7 @@
 """The signed object that keeps a namespace's name in the journal. Source: SPEC §4, §17.
 
-Not here: when one is written (`relayer.namespaces`). A namespace's key comes from its name, so
-without the name not even a custodian could open what was sealed there.
+Not here: when one is written (`relayer.tenants.namespaces`). A namespace's key comes from its name,
+so without the name not even a custodian could open what was sealed there.
 """
 
 from dataclasses import dataclass

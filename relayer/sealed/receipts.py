@@ -1,7 +1,7 @@
 """Receipts, their hash chain, and the other objects a relayer signs. Source: SPEC §4.3, §6, §15.
 
-Not here: when a receipt is due (`writer.py`, `eraser.py`, `accounts.py`) and its row lock
-(`database.accounts`); which keys a relayer has had (`sealed.succession`).
+Not here: when a receipt is due (`memories/writer.py`, `memories/eraser.py`, `tenants/accounts.py`)
+and its row lock (`database.accounts`); which keys a relayer has had (`sealed.succession`).
 
 - A chain is signed by the keys of one relayer, oldest first: where a newer one has signed, an older
   one never signs again.

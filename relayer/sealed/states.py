@@ -1,6 +1,6 @@
 """The signed object that says what holds of a memory beside what it says. Source: SPEC §4, §13.
 
-Not here: when one is due (`relayer.states`). The newest one of a memory, by `seq`, counts.
+Not here: when one is due (`relayer.journal.states`). The newest one of a memory, by `seq`, counts.
 """
 
 import uuid

@@ -1,6 +1,7 @@
 """The unlock header: namespace keys lent to the relayer for one request. Source: SPEC §6.
 
-Not here: which keys a sender may lend, and the ring that keeps them for jobs (`custody.py`).
+Not here: which keys a sender may lend, and the ring that keeps them for jobs
+(`tenants/custody.py`).
 
 - Boxed from the sender's own key: a proxy cannot plant a key of its own, because the sender's
   public key is the one whose signature the request carries.

@@ -1,5 +1,5 @@
 """What a process tells its operator about itself: counts, durations, spans, ids in log lines.
 
-Not here: who may ask (`routes/metrics.py`), what is read when somebody does (`exposition.py`), how
-lines look (`logs.py`).
+Not here: who may ask (`routes/metrics.py`), what is read when somebody does
+(`monitoring/exposition.py`), how lines look (`logs.py`).
 """

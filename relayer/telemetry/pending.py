@@ -1,7 +1,7 @@
 """Counts that are noted first and added up later: on a hot path, a note costs a tenth of a count.
 
-Not here: what is counted (`instruments.py`), who asks for the sums (`exposition.py`), that a full
-disk ends no worker (`room.py`).
+Not here: what is counted (`instruments.py`), who asks for the sums (`monitoring/exposition.py`),
+that a full disk ends no worker (`room.py`).
 
 - Whoever reads the instruments settles first; otherwise notes are settled when there are many.
 - A count reads code and memory that a request has nothing else to do with; hundreds in a row do so

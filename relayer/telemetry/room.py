@@ -1,6 +1,6 @@
 """Room on disk for what a worker counts, taken before the library that writes there is imported.
 
-Not here: what is counted (`instruments.py`), who asks for the sums (`exposition.py`).
+Not here: what is counted (`instruments.py`), who asks for the sums (`monitoring/exposition.py`).
 
 - Workers share counts by files that the library makes sparse and writes to as memory: on a full
   disk that is no error but a signal, which ends the process. So their blocks are there before.

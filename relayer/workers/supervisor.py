@@ -32,13 +32,13 @@ from relayer.clock import Clock, to_ms, utc_now
 from relayer.database.check import connections_max
 from relayer.errors import Unavailable
 from relayer.process import forbid_core_files
-from relayer.rebuild import rebuild_lost
 from relayer.running import alone, announced
 from relayer.serve import GRACE_S, LEAVE_S, bound, end_on_signals, url_of
 from relayer.settings import Settings, SettingsError
 from relayer.storage import Storage, make_folder, opened
 from relayer.telemetry.room import SEVERAL
-from relayer.unlocking import MadeKeys
+from relayer.tenants.unlocking import MadeKeys
+from relayer.upkeep.rebuild import rebuild_lost
 from relayer.workers.lines import LEAVE, READY, keys_line, settings_line
 
 log = logging.getLogger("relayer.workers")

@@ -28,7 +28,7 @@ from relayer.serve import GRACE_S, Ending, attend, end_on_signals
 from relayer.settings import Settings, SettingsError
 from relayer.storage import opened
 from relayer.telemetry.room import SEVERAL
-from relayer.unlocking import HandedKeys
+from relayer.tenants.unlocking import HandedKeys
 from relayer.workers.lines import LEAVE, READY, heard, read_keys, read_settings
 
 log = logging.getLogger("relayer.workers")

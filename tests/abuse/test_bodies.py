@@ -11,9 +11,9 @@ from litestar.types import ASGIApp, Receive, ReceiveMessage
 
 from relayer.app import build_app
 from relayer.errors import Unavailable
+from relayer.http.surroundings import Bodies, Surroundings
 from relayer.settings import Settings
 from relayer.storage import Storage
-from relayer.surroundings import Bodies, Surroundings
 
 ROOM = 1000
 UNSIGNED = 426

@@ -13,17 +13,17 @@ import pytest
 from pgqueuer import AsyncpgDriver, Queries
 from pgqueuer.ports.repository import EntrypointExecutionParameter
 
-from relayer import accounts, custody, namespaces, ring
 from relayer.database import queue
 from relayer.embedding.building import for_storing
 from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
 from relayer.embedding.runs import Runs
 from relayer.errors import RateLimited
 from relayer.events.streams import Streams
-from relayer.revising import Edit
+from relayer.memories.revising import Edit
 from relayer.sealed.keys import Namespace
 from relayer.settings import Limits
 from relayer.shares import Shares, outside
+from relayer.tenants import accounts, custody, namespaces, ring
 from tests.conftest import BenchMaker
 from tests.services import Bench
 
@@ -345,12 +345,12 @@ async def test_a_cache_keeps_no_more_than_its_maximum(
 # What grows in an object that lives as long as the process → what ends it. Objects of one request,
 # answer, file or chain have its size.
 GROWS = {
-    "relayer/accepting.py Door._entering": "connections that were accepted a moment ago",
-    "relayer/accounts.py Accounts._chains": "CHAINS_MAX",
-    "relayer/announcing.py Announcements._believed": "READ_MAX",
-    "relayer/blob_cache.py CachedStore._kept": "_bytes_max",
-    "relayer/custody.py Custody._opened": "UNLOCKS_MAX",
-    "relayer/custody.py Custody._roots": "ROOTS_MAX",
+    "relayer/http/accepting.py Door._entering": "connections that were accepted a moment ago",
+    "relayer/tenants/accounts.py Accounts._chains": "CHAINS_MAX",
+    "relayer/tenants/announcing.py Announcements._believed": "READ_MAX",
+    "relayer/blobs/cache.py CachedStore._kept": "_bytes_max",
+    "relayer/tenants/custody.py Custody._opened": "UNLOCKS_MAX",
+    "relayer/tenants/custody.py Custody._roots": "ROOTS_MAX",
     "relayer/database/batches.py Batches._tasks": "UNDER_WAY_MAX",
     "relayer/database/batches.py Batches._waiting": "requests under way",
     "relayer/embedding/bert.py _Graph._nodes": "one model",
@@ -366,20 +366,20 @@ GROWS = {
     "relayer/events/streams.py _Watch.waiting": "WATCHED_MAX",
     "relayer/jobs.py Worker._resting": "swept when their hour is over",
     "relayer/jobs.py Worker._resuming": "RESUMING_MAX",
-    "relayer/namespaces.py Namespaces._known": "CACHED_MAX",
+    "relayer/tenants/namespaces.py Namespaces._known": "CACHED_MAX",
     "relayer/postgres/embedded.py EmbeddedPostgres._passwords": "two roles",
     "relayer/query/vectors.py QueryEmbedder._used": "KEPT_MAX",
     "relayer/resident/index.py ResidentIndex._asked": "ASKED_MAX",
     "relayer/resident/index.py ResidentIndex._held": "_bytes_max",
     "relayer/resident/rows.py RecentRows._rows": "_bytes_max",
     "relayer/resident/index.py ResidentIndex._reading": "READING_MAX",
-    "relayer/ring.py KeyRing._accounts": "ACCOUNTS_MAX",
+    "relayer/tenants/ring.py KeyRing._accounts": "ACCOUNTS_MAX",
     "relayer/serve.py _Server._doors": "addresses of the host",
     "relayer/shares.py Shares._lines": "accounts with requests under way",
     "relayer/shares.py _Line.waiting": "_waiting_max",
     "relayer/telemetry/requests.py RequestCounts._series": "SERIES_MAX",
     "relayer/telemetry/requests.py RequestCounts._under_way": "methods and routes",
-    "relayer/unlocking.py MadeKeys._keys": "forgotten after their life of a day",
+    "relayer/tenants/unlocking.py MadeKeys._keys": "forgotten after their life of a day",
     "relayer/workers/supervisor.py Crew._alive": "places, those that begin and those that leave",
     "relayer/workers/supervisor.py Crew._workers": "places",
     "client/memrelay/gateway/capture.py Captures._lines": "agents with keys",

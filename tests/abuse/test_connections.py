@@ -16,7 +16,7 @@ import httpx
 import pytest
 import uvicorn
 
-from relayer.connections import Bounds, _Joining, bounded
+from relayer.http.connections import Bounds, _Joining, bounded
 from tests.conftest import TestDatabase
 from tests.processes import running_relayer
 

@@ -17,17 +17,17 @@ import pytest
 import pytest_asyncio
 from litestar.types import ASGIApp
 
-from relayer import provision
 from relayer.app import build_app
 from relayer.clock import utc_now
 from relayer.database.pool import Database
 from relayer.extraction.facts import FACTS_MAX
 from relayer.postgres.embedded import EmbeddedPostgres
-from relayer.provision import NewKey
 from relayer.sealed.keys import Identity
 from relayer.serve import bounds_of
 from relayer.settings import Limits, Settings
 from relayer.storage import storage_on
+from relayer.upkeep import provision
+from relayer.upkeep.provision import NewKey
 from tests.conftest import database_copy
 from tests.services import Bench
 from tests.signing import client_of, signer_of

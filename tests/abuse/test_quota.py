@@ -11,7 +11,7 @@ import pytest
 
 from relayer.database.accounts import lock_account
 from relayer.errors import QuotaExceeded
-from relayer.opening import Caller
+from relayer.memories.opening import Caller
 from tests.conftest import BenchMaker
 from tests.services import TEAM, Bench
 

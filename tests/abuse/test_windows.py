@@ -15,13 +15,12 @@ from litestar import Router
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from relayer import windows
 from relayer.app import build_app
-from relayer.checks import PUBLIC, WEIGHT
 from relayer.clock import utc_now
 from relayer.database import accounts as statements
 from relayer.database.pool import Database
-from relayer.provision import NewKey
+from relayer.http import windows
+from relayer.http.checks import PUBLIC, WEIGHT
 from relayer.routes.router import all_routes
 from relayer.sealed.keys import Identity, PublicKey
 from relayer.settings import (
@@ -31,6 +30,7 @@ from relayer.settings import (
     SettingsError,
 )
 from relayer.storage import Storage
+from relayer.upkeep.provision import NewKey
 from tests.conftest import TestDatabase
 from tests.processes import running_relayer
 from tests.signing import Signer, client_of, signer_of

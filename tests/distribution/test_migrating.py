@@ -12,7 +12,6 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from relayer import doctor
 from relayer.database import distribution, migrate
 from relayer.database.distribution import BY_ACCOUNT, BY_KEY, EVERYWHERE
 from relayer.database.pool import Database
@@ -21,6 +20,7 @@ from relayer.identity import make_identity
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
 from relayer.settings import Settings
 from relayer.storage import key_path
+from relayer.upkeep import doctor
 from tests.conftest import TestDatabase
 from tests.distribution.cluster import Cluster, coordinator
 from tests.test_migrations import database_at

@@ -16,18 +16,18 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from relayer.check import check
 from relayer.database import accounts as account_rows
 from relayer.database import listing
 from relayer.errors import Conflict, NotFound
-from relayer.forgetting import Filter
-from relayer.opening import Caller
-from relayer.rebuild import REBUILT, rebuild_lost
-from relayer.recall import Query
+from relayer.journal.states import Change
+from relayer.memories.forgetting import Filter
+from relayer.memories.opening import Caller
+from relayer.memories.recall import Query
+from relayer.memories.revising import Edit
 from relayer.record import new_id
-from relayer.revising import Edit
 from relayer.sealed.keys import Namespace
-from relayer.states import Change
+from relayer.upkeep.check import check
+from relayer.upkeep.rebuild import REBUILT, rebuild_lost
 from tests.properties.dictionary import Dictionary, Kept, Revision, canonical
 from tests.rotator import Rotator
 from tests.services import OTHER, TEAM, Bench

@@ -13,8 +13,8 @@ from typing import get_args
 
 import pytest
 
-from relayer.blob_cache import CachedStore
-from relayer.blobs import PostgresStore
+from relayer.blobs.cache import CachedStore
+from relayer.blobs.store import PostgresStore
 from relayer.database.pool import Database, Load
 from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
 from relayer.embedding.embedders import Embedder
@@ -22,9 +22,9 @@ from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder
 from relayer.errors import Unavailable
 from relayer.events.webhooks import Wanted
-from relayer.exposition import Exposition
 from relayer.llm import LanguageModel
-from relayer.readiness import Readiness
+from relayer.monitoring.exposition import Exposition
+from relayer.monitoring.readiness import Readiness
 from relayer.sealed.envelope import blob_id
 from relayer.settings import Settings
 from relayer.telemetry import instruments, pending

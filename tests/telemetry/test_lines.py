@@ -19,11 +19,11 @@ from litestar.types import ASGIApp
 
 from relayer.app import build_app
 from relayer.logs import JsonFormatter
-from relayer.provision import NewKey
 from relayer.settings import Settings
 from relayer.storage import Storage
 from relayer.telemetry import context
 from relayer.telemetry.work import observed
+from relayer.upkeep.provision import NewKey
 from tests.signing import client_of, signer_of
 
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")

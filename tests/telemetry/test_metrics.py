@@ -15,19 +15,19 @@ import httpx
 import pytest
 from litestar.types import ASGIApp
 
-from relayer import provision
 from relayer.app import build_app
 from relayer.clock import utc_now
 from relayer.database import queue
 from relayer.errors import NotAuthenticated, NotFound, RelayerError, Unavailable
-from relayer.provision import NewKey
-from relayer.readiness import CHECKS
+from relayer.monitoring.readiness import CHECKS
 from relayer.sealed.keys import Identity, account_text
 from relayer.settings import Settings
 from relayer.storage import Storage
 from relayer.telemetry import instruments
 from relayer.telemetry.rejections import cause_of
 from relayer.telemetry.requests import request_counts
+from relayer.upkeep import provision
+from relayer.upkeep.provision import NewKey
 from tests.signing import client_of, signed_headers, signer_of
 from tests.telemetry.reading import counted, grown, scrape
 

@@ -17,7 +17,7 @@ from prometheus_client import REGISTRY
 
 from relayer.app import build_app
 from relayer.database import queue
-from relayer.readiness import CHECKS
+from relayer.monitoring.readiness import CHECKS
 from relayer.settings import Settings
 from relayer.storage import Storage
 from relayer.telemetry import instruments

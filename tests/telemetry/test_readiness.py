@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from relayer.app import build_app
-from relayer.blobs import FolderStore, PostgresStore
+from relayer.blobs.store import FolderStore, PostgresStore
 from relayer.database.pool import Database
-from relayer.lately import Lately
-from relayer.readiness import CHECKS, Readiness, Room
+from relayer.monitoring.lately import Lately
+from relayer.monitoring.readiness import CHECKS, Readiness, Room
 from relayer.settings import Settings
 from relayer.storage import Storage, blobs_on
 from tests.conftest import TestDatabase

@@ -18,7 +18,7 @@ import os, resource, sys
 from relayer.telemetry.room import take_room
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 take_room(os.environ)
-import relayer.exposition
+import relayer.monitoring.exposition
 from relayer.telemetry import instruments, pending, requests
 instruments.rejected("clock")
 instruments.INDEX_BYTES.set(1.0)

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from relayer.__main__ import main
-from relayer.top import Figures, NoMetrics, as_lines, parse, quantile
+from relayer.monitoring.top import Figures, NoMetrics, as_lines, parse, quantile
 from tests.processes import lasting_port
 
 READY = "memrelay_write_ready 1\n"

@@ -18,12 +18,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from relayer.app import build_app
-from relayer.provision import NewKey
 from relayer.sealed.keys import account_text
 from relayer.settings import Settings
 from relayer.storage import Storage
 from relayer.telemetry import tracing
 from relayer.telemetry.work import observed
+from relayer.upkeep.provision import NewKey
 from tests.life import WAIT_S_MAX
 from tests.signing import client_of, signer_of
 

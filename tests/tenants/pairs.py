@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from relayer import provision
 from relayer.app import build_app
 from relayer.clock import to_ms, utc_now
 from relayer.sealed.grants import Role, issue_grant, issue_revocation, sign_join
@@ -19,6 +18,7 @@ from relayer.sealed.keys import AccountId, Identity, PublicKey, Root, account_id
 from relayer.sealed.primitives import blake2b_256, to_base64, to_base64url
 from relayer.settings import Settings
 from relayer.storage import storage_on
+from relayer.upkeep import provision
 from tests.conftest import TestDatabase
 from tests.openai_server import API_KEY, CHAT_MODEL
 from tests.signing import client_of, signer_of

@@ -23,17 +23,17 @@ from litestar import Litestar
 from litestar.handlers import BaseRouteHandler
 from litestar.types import ASGIApp
 
-from relayer import provision
-from relayer.checks import PUBLIC
 from relayer.clock import utc_now
 from relayer.database.pool import Connection, Database
-from relayer.provision import NewKey
+from relayer.http.checks import PUBLIC
 from relayer.sealed.grants import Role
 from relayer.sealed.keys import (
     Namespace,
     account_text,
 )
 from relayer.storage import Storage
+from relayer.upkeep import provision
+from relayer.upkeep.provision import NewKey
 from tests.signing import client_of, signer_of
 from tests.tenants.places import Json, Place, Route
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from relayer import provision
-from relayer.checks import FOUNDING
 from relayer.clock import to_ms, utc_now
+from relayer.http.checks import FOUNDING
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.sealed.keys import AccountId, Identity, NamespaceKey, account_id, account_text
+from relayer.upkeep import provision
 from tests.conftest import database_copy
 from tests.openai_server import openai_server
 from tests.signing import Signer, client_of, signer_of

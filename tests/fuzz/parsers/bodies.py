@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from relayer import bodies, manual
 from relayer.errors import RelayerError
+from relayer.http import bodies
+from relayer.memories import manual
 from relayer.preferences import AccountSettings
 from relayer.routes import (
     accounts,

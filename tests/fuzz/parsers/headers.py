@@ -7,9 +7,9 @@ import base64
 import json
 from collections.abc import Iterator
 
-from relayer import checks, sui
 from relayer.clock import from_ms
 from relayer.errors import NotAuthenticated, UpgradeRequired
+from relayer.http import checks, sui
 from relayer.sealed.keys import Identity
 from relayer.sealed.primitives import CryptoError
 from tests.fuzz.loop import Parser

@@ -1,0 +1,329 @@
+"""What an owner brings from another relayer, in order: grants, account, namespaces, erasures, rows.
+
+Not here: reading it there (`leaving.py`), judging and writing rows (`arrival.py`), SQL
+(`database.arriving`). Source: SPEC §17.2.
+
+- Doing it all again changes nothing.
+- Keys of the account elsewhere belong to nobody here until they sign a request of their own
+  (`Accounts.claim`): an owner cannot bring a stranger's key into the account.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from relayer.archives.arrival import ERASED, ArrivingRows, hash_of, locked_heads, unique
+from relayer.clock import Clock, to_ms
+from relayer.database import accounts as account_rows
+from relayer.database import arriving as rows
+from relayer.database import reseal as reseal_rows
+from relayer.database.accounts import Heads
+from relayer.database.pool import Connection, Database
+from relayer.errors import BadRequest, Conflict
+from relayer.journal.outbox import Outbox
+from relayer.journal.receipts import Act, next_receipt
+from relayer.memories.eraser import RECEIPT_ITEMS_MAX, Eraser
+from relayer.moved import (
+    MovedAccount,
+    MovedEpisode,
+    MovedGrant,
+    MovedMemory,
+    MovedNamespace,
+    MovedTombstone,
+)
+from relayer.preferences import DEFAULTS
+from relayer.sealed import envelope
+from relayer.sealed.grants import Chain, Grant, Revocation, oldest_epoch, parse_any
+from relayer.sealed.keys import AccountId, Identity, Namespace, parse_namespace
+from relayer.sealed.primitives import CryptoError
+from relayer.sealed.receipts import Item
+from relayer.tenants.access import Access
+from relayer.tenants.accounts import Accounts
+from relayer.tenants.namespaces import NamespaceEntry, Namespaces
+
+FORGET: Final = "forget"
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What an import request brings; each part may be empty."""
+
+    account: MovedAccount | None
+    grants: Sequence[MovedGrant]
+    namespaces: Sequence[MovedNamespace]
+    tombstones: Sequence[MovedTombstone]
+    memories: Sequence[MovedMemory]
+    episodes: Sequence[MovedEpisode]
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What became of each row, by its id, and the receipts for what is new.
+
+    Attributes:
+        results: `imported`, `unchanged` (it is here), `differs` (it is here in a revision that is
+            not known to be of those it had there, and stays), `erased` (here or there), `refused`
+            (row and blob contradict each other).
+    """
+
+    grants: int
+    results: Sequence[tuple[uuid.UUID, str]]
+    receipts: Sequence[bytes]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """New grants (with their labels, and what they rest on) that are accepted together, the chain
+    behind them, and the oldest epoch that they leave alive."""
+
+    chain: Chain
+    oldest: int = 0
+    fresh: list[tuple[Grant | Revocation, str, bytes | None]] = field(default_factory=list)
+
+
+class Arriving:
+    """Takes in what an owner brings from another relayer."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        accounts: Accounts,
+        namespaces: Namespaces,
+        outbox: Outbox,
+        eraser: Eraser,
+        rows: ArrivingRows,
+        identity: Identity,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._accounts = accounts
+        self._namespaces = namespaces
+        self._outbox = outbox
+        self._eraser = eraser
+        self._rows = rows
+        self._identity = identity
+        self._clock = clock
+
+    async def take_in(self, access: Access, arrival: Arrival) -> Arrived:
+        """Write what is new of it.
+
+        Raises:
+            NotAllowed: the key does not own the account.
+            BadRequest: a grant, a namespace or a list breaks a rule; nothing of that part counts.
+            Conflict: the account went another way here, or still needs an epoch that is over there.
+            QuotaExceeded: the account is full.
+        """
+        access.require_owner()
+        receipts = await self._take_grants(access, arrival.grants)
+        accepted = len(receipts)
+        if arrival.account is not None:
+            await self._take_account(access, arrival.account)
+        for namespace in arrival.namespaces:
+            await self._take_namespace(access, namespace)
+        results: list[tuple[uuid.UUID, str]] = []
+        if arrival.tombstones:
+            receipts += await self._take_tombstones(access, arrival.tombstones)
+            results += [(stone.id, ERASED) for stone in arrival.tombstones]
+        if arrival.memories or arrival.episodes:
+            names = [m.namespace for m in arrival.memories]
+            names += [e.namespace for e in arrival.episodes]
+            more, signed = await self._rows.take_in(
+                access, arrival.memories, arrival.episodes, await self._entries(access, names)
+            )
+            results += more
+            receipts += signed
+        return Arrived(accepted, results, receipts)
+
+    async def _take_grants(self, access: Access, grants: Sequence[MovedGrant]) -> list[bytes]:
+        """Continue the chain as it went on elsewhere; the receipts."""
+        if not grants:
+            return []
+        here = await account_rows.grants_after(self._database, access.account, 0)
+        stored = {row["serial"]: row["object"] for row in here}
+        try:
+            parts = self._continued(await self._accounts.chain(access.account), stored, grants)
+        except CryptoError as error:
+            raise BadRequest(f"A grant was refused: {error}.", code="grant.invalid") from None
+        receipts: list[bytes] = []
+        for part in parts:
+            if part.fresh:
+                receipts += await self._accounts.accept_moved(
+                    part.chain,
+                    part.fresh,
+                    actor=access.key,
+                    also=partial(_check_over, account=access.account, oldest=part.oldest),
+                )
+        return receipts
+
+    def _continued(
+        self, before: Chain, stored: Mapping[int, bytes], grants: Sequence[MovedGrant]
+    ) -> list[_Part]:
+        """What is new of these grants, in parts that each begin where an epoch is over.
+
+        Raises:
+            CryptoError: a rule of grants is broken.
+            Conflict: another one has the place of one of them.
+        """
+        chain, now_ms = before.copy(), to_ms(self._clock())
+        parts = [_Part(chain)]
+        for grant in grants:
+            item = parse_any(grant.object)
+            if stored.get(item.serial, grant.object) != grant.object:
+                raise Conflict("The grants went another way here.", code="grant.forked")
+            if item.serial in stored:
+                continue
+            if grant.succession is not None:
+                chain.learn(grant.succession)
+            if isinstance(item, Grant) and chain.leaves_out(item, now_ms):
+                oldest = oldest_epoch([item])
+                if oldest > parts[-1].oldest:
+                    chain = chain.copy()
+                    parts.append(_Part(chain, oldest))
+            chain.add(item)
+            if item.recipient == self._identity.public_key and isinstance(item, Grant):
+                self._accounts.check_custodian(item)
+            parts[-1].fresh.append((item, grant.label, grant.succession))
+        return parts
+
+    async def _take_account(self, access: Access, moved: MovedAccount) -> None:
+        if access.settings == DEFAULTS:
+            await self._accounts.choose(access, moved.settings)
+        # What is stored here meanwhile must not take the places of what is on its way.
+        await rows.keep_seqs(self._database, access.account, moved.memory_seq)
+
+    async def _take_namespace(self, access: Access, moved: MovedNamespace) -> None:
+        name = _namespace(moved.name)
+        known = await self._namespaces.find(access.account, name)
+        chain = await self._accounts.chain(access.account)
+        for key in moved.keys:
+            named = _named_key(chain, name, key.epoch)
+            if key.epoch > chain.epoch or named not in (None, bytes.fromhex(key.key_id)):
+                raise BadRequest(
+                    "A namespace has another key than the grants say.", code="namespace.key"
+                )
+            key_id = bytes.fromhex(key.key_id)
+            await self._namespaces.create(access.account, name, key.epoch, key_id)
+            if await self._namespaces.key_id(access.account, name, key.epoch) != key_id:
+                raise Conflict("A namespace has another key here.", code="namespace.key")
+        if moved.ttl_s is not None:
+            await rows.set_ttl(self._database, access.account, name, moved.ttl_s)
+        elif known is None:
+            # It may have been erased there; what is on its way lists it.
+            await rows.unlist(self._database, access.account, name, self._clock())
+
+    async def _take_tombstones(
+        self, access: Access, stones: Sequence[MovedTombstone]
+    ) -> list[bytes]:
+        """Erase what lives of these, and remember the others; the receipts."""
+        ids = unique([stone.id for stone in stones])
+        blobs = [hash_of(name) for stone in stones for name in stone.blob_ids]
+        entries = await self._entries(access, [s.namespace for s in stones if s.namespace])
+        act = Act(access.account, access.key, FORGET, self._clock())
+        async with self._database.transaction() as connection:
+            heads = await locked_heads(connection, access)
+            receipts, heads = await self._eraser.erase_within(
+                connection, act, heads, ids, blob_ids=blobs
+            )
+            known = await rows.erased(connection, access.account, ids)
+            fresh = [stone for stone in stones if stone.id not in known]
+            receipts += await self._remember_erased(connection, act, heads, fresh, entries)
+        if receipts:
+            await self._outbox.publish_soon()
+        return receipts
+
+    async def _remember_erased(
+        self,
+        connection: Connection,
+        act: Act,
+        heads: Heads,
+        stones: Sequence[MovedTombstone],
+        entries: Mapping[str, NamespaceEntry],
+    ) -> list[bytes]:
+        """Tombstones for what never was here, each named by a receipt of this relayer."""
+        if not stones:
+            return []
+        receipts, heads = self._named_in_receipts(act, heads, stones, entries)
+        await rows.insert_tombstones(
+            connection,
+            act.account,
+            stones=[
+                (
+                    stone.id,
+                    _number(entries.get(stone.namespace or "")),
+                    [hash_of(name) for name in stone.blob_ids],
+                    stone.erased_at,
+                )
+                for stone in stones
+            ],
+            vouched=rows.Vouched(receipts, heads.receipt_seq, heads.receipt_head),
+            journal_ids=[hash_of(envelope.blob_id(signed)) for _, signed in receipts],
+            now=act.time,
+        )
+        return [signed for _, signed in receipts]
+
+    def _named_in_receipts(
+        self,
+        act: Act,
+        heads: Heads,
+        stones: Sequence[MovedTombstone],
+        entries: Mapping[str, NamespaceEntry],
+    ) -> tuple[list[tuple[int, bytes]], Heads]:
+        """Receipts (seq, signed) of what was erased, of one namespace each, and the heads then."""
+        receipts: list[tuple[int, bytes]] = []
+        for name in sorted({stone.namespace or "" for stone in stones}):
+            items = [
+                Item(stone.id, number, blob)
+                for stone in stones
+                if (stone.namespace or "") == name
+                for number, blob in enumerate(stone.blob_ids, 1)
+            ]
+            entry = entries.get(name)
+            place = (None, None) if entry is None else (Namespace(name), max(entry.key_ids))
+            for at in range(0, len(items), RECEIPT_ITEMS_MAX):
+                part = tuple(items[at : at + RECEIPT_ITEMS_MAX])
+                signed, heads = next_receipt(self._identity, act, heads, part, *place)
+                receipts.append((heads.receipt_seq, signed))
+        return receipts, heads
+
+    async def _entries(self, access: Access, names: Sequence[str]) -> dict[str, NamespaceEntry]:
+        """Name → namespace of those that the account has here."""
+        found = {n: await self._namespaces.find(access.account, Namespace(n)) for n in set(names)}
+        return {name: entry for name, entry in found.items() if entry is not None}
+
+
+async def _check_over(connection: Connection, *, account: AccountId, oldest: int) -> None:
+    """Return when nothing here needs an epoch before this one; 0 where none is over.
+
+    Raises:
+        Conflict: something does; it has to be sealed anew here first.
+    """
+    if oldest and await reseal_rows.anything_below(connection, account=account, epoch=oldest):
+        raise Conflict(
+            "Something here is sealed under an epoch that is over elsewhere: have it"
+            " sealed anew here, then import again.",
+            code="epoch.in_use",
+        )
+
+
+def _named_key(chain: Chain, name: Namespace, epoch: int) -> bytes | None:
+    """The key id that any grant of the account names for a namespace and epoch."""
+    grants = (grant for held in chain.grants.values() for grant in held)
+    entries = (entry for grant in grants for entry in grant.scope)
+    return next((e.key_id for e in entries if (e.namespace, e.epoch) == (name, epoch)), None)
+
+
+def _number(entry: NamespaceEntry | None) -> int | None:
+    return None if entry is None else entry.namespace_id
+
+
+def _namespace(name: str) -> Namespace:
+    try:
+        namespace = parse_namespace(name)
+    except CryptoError as error:
+        raise BadRequest(f"{error}.", code="namespace.invalid") from None
+    if namespace != name:
+        raise BadRequest("A namespace's name is not normalised.", code="namespace.invalid")
+    return namespace

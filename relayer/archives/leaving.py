@@ -1,0 +1,229 @@
+"""An account's rows and blobs as they are stored, page by page, for an archive. Source: SPEC §17.
+
+Not here: writing them elsewhere (`arriving.py`), the archive itself (the client's), SQL
+(`database.leaving`).
+
+- Nothing is opened: an export needs no namespace's key.
+- Pages follow sequence numbers, which never change, so that one can go on days later. What changed
+  behind it is named by the receipts since, and read again by id.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Final, Literal
+
+from relayer.blobs.store import BlobStore
+from relayer.database import accounts as account_rows
+from relayer.database import leaving as rows
+from relayer.database.pool import Database, Row
+from relayer.errors import BadRequest, NotFound
+from relayer.moved import (
+    EpochKey,
+    Moved,
+    MovedAccount,
+    MovedEpisode,
+    MovedGrant,
+    MovedLink,
+    MovedMemory,
+    MovedNamespace,
+    MovedReceipt,
+    MovedTombstone,
+)
+from relayer.preferences import parse_settings
+from relayer.sealed.keys import AccountId, Identity
+from relayer.sealed.primitives import to_base64url
+from relayer.tenants.access import Access
+
+Part = Literal["account", "grants", "namespaces", "memories", "episodes", "receipts", "tombstones"]
+ROWS: Final = 100
+OBJECTS: Final = 200
+Page = tuple[Sequence[Moved], str | None]
+
+
+class Leaving:
+    """Reads what an account has here, whole."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        blobs: BlobStore,
+        identity: Identity,
+        succession: Sequence[bytes],
+    ) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._identity = identity
+        self._succession = succession
+
+    async def page(self, access: Access, part: Part, cursor: str) -> Page:
+        """A page of one part, and the cursor of the next; None behind the last.
+
+        Raises:
+            NotAllowed: the key does not own the account.
+            BadRequest: another part's cursor.
+        """
+        access.require_owner()
+        account = access.account
+        match part:
+            case "account":
+                return [await self._account(account)], None
+            case "grants":
+                return await self._grants(account, _number(cursor))
+            case "namespaces":
+                return await self._namespaces(account, _number(cursor))
+            case "memories":
+                return await self._memories(account, _number(cursor))
+            case "episodes":
+                return await self._episodes(account, _id(cursor))
+            case "receipts":
+                return await self._receipts(account, _number(cursor))
+            case "tombstones":
+                return await self._tombstones(account, _id(cursor))
+
+    async def memories(self, access: Access, ids: Sequence[uuid.UUID], cursor: str) -> Page:
+        """A page of these memories as they are now, earlier revisions too, and the next cursor.
+
+        Raises:
+            NotAllowed: the key does not own the account.
+            BadRequest: a cursor of something else.
+        """
+        access.require_owner()
+        found = await rows.memories_named(
+            self._database, access.account, ids, _number(cursor), ROWS
+        )
+        return await self._page_of(access.account, found)
+
+    async def _account(self, account: AccountId) -> MovedAccount:
+        row = await rows.account(self._database, account)
+        if row is None:
+            raise NotFound("No such account.")
+        return MovedAccount(
+            label=row["label"],
+            settings=parse_settings(row["settings"]),
+            created_at=row["created_at"],
+            relayer=self._identity.public_key.hex(),
+            succession=list(self._succession),
+            grant_serial=row["grant_serial"],
+            receipt_seq=row["receipt_seq"],
+            memory_seq=row["memory_seq"],
+        )
+
+    async def _grants(self, account: AccountId, serial: int) -> Page:
+        found = await account_rows.grants_after(self._database, account, serial)
+        page = [
+            MovedGrant(
+                serial=r["serial"], label=r["label"], object=r["object"], succession=r["succession"]
+            )
+            for r in found[:OBJECTS]
+        ]
+        return page, str(page[-1].serial) if len(found) > OBJECTS else None
+
+    async def _namespaces(self, account: AccountId, number: int) -> Page:
+        found = await rows.namespaces_after(self._database, account, number, OBJECTS)
+        groups = [list(group) for _, group in groupby(found, key=lambda r: r["namespace_id"])]
+        page = [
+            MovedNamespace(
+                name=epochs[0]["name"],
+                ttl_s=epochs[0]["ttl_s"],
+                keys=[EpochKey(epoch=r["epoch"], key_id=r["key_id"].hex()) for r in epochs],
+            )
+            for epochs in groups
+            if epochs[0]["epoch"] is not None  # known by the name of what was erased there only
+        ]
+        return page, str(found[-1]["namespace_id"]) if len(groups) == OBJECTS else None
+
+    async def _memories(self, account: AccountId, seq: int) -> Page:
+        found = await rows.memories_after(self._database, account, seq, ROWS)
+        return await self._page_of(account, found)
+
+    async def _page_of(self, account: AccountId, found: rows.Pages) -> Page:
+        page = await self._whole(account, found)
+        # A page may end early for its size, so that only an empty one is the last.
+        return page, str(found.rows[-1]["seq"]) if found.rows else None
+
+    async def _whole(self, account: AccountId, pages: rows.Pages) -> list[MovedMemory]:
+        blobs = await self._stored(account, pages.rows)
+        return [
+            MovedMemory(
+                **{n: row[n] for n in _AS_STORED},
+                writer=row["writer"].hex(),
+                postings=pages.postings.get(row["id"], b""),
+                vectors=pages.vectors.get(row["id"], []),
+                links=[
+                    MovedLink(**{n: link[n] for n in MovedLink.__struct_fields__})
+                    for link in pages.links.get(row["id"], [])
+                ],
+                blob_id=to_base64url(row["blob_id"]),
+                blob=blobs.get(to_base64url(row["blob_id"])),
+            )
+            for row in pages.rows
+        ]
+
+    async def _episodes(self, account: AccountId, after: uuid.UUID) -> Page:
+        found = await rows.episodes_after(self._database, account, after, ROWS // 10)
+        last = str(found[-1]["id"]) if found else None
+        blobs = await self._stored(account, found)
+        if len(blobs) < len(found):
+            # A turn whose facts were taken in between let its blob go, and is not lost.
+            now = await rows.episodes_after(self._database, account, after, ROWS // 10)
+            left = {row["id"] for row in now}
+            found = [row for row in found if row["id"] in left]
+        page = [
+            MovedEpisode(
+                id=row["id"],
+                namespace=row["namespace"],
+                epoch=row["epoch"],
+                writer=row["writer"].hex(),
+                state=row["state"],
+                created_at=row["created_at"],
+                fingerprint=row["fingerprint"],
+                blob_id=to_base64url(row["blob_id"]),
+                blob=blobs.get(to_base64url(row["blob_id"])),
+            )
+            for row in found
+        ]
+        return page, last
+
+    async def _stored(self, account: AccountId, found: Sequence[Row]) -> Mapping[str, bytes]:
+        """The blobs of rows; one that is missing or altered is left out, and its row says so."""
+        names = [to_base64url(row["blob_id"]) for row in found]
+        read = await self._blobs.get_many(account, names)
+        return {name: data for name, data in read.items() if isinstance(data, bytes)}
+
+    async def _receipts(self, account: AccountId, seq: int) -> Page:
+        found = await rows.receipts_after(self._database, account, seq, OBJECTS)
+        page = [MovedReceipt(seq=row["seq"], object=row["object"]) for row in found]
+        return page, str(page[-1].seq) if len(page) == OBJECTS else None
+
+    async def _tombstones(self, account: AccountId, after: uuid.UUID) -> Page:
+        found = await rows.tombstones_after(self._database, account, after, OBJECTS)
+        page = [
+            MovedTombstone(
+                id=row["id"],
+                namespace=row["namespace"],
+                blob_ids=[to_base64url(name) for name in row["blob_ids"]],
+                erased_at=row["erased_at"],
+            )
+            for row in found
+        ]
+        return page, str(page[-1].id) if len(page) == OBJECTS else None
+
+
+_AS_STORED: Final = frozenset(MovedMemory.__struct_fields__) - {
+    "writer", "postings", "vectors", "links", "blob_id", "blob",
+}  # fmt: skip
+
+
+def _number(cursor: str) -> int:
+    if cursor and (not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18):
+        raise BadRequest("cursor is not one of ours.")
+    return int(cursor or 0)
+
+
+def _id(cursor: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(cursor) if cursor else uuid.UUID(int=0)
+    except ValueError:
+        raise BadRequest("cursor is not one of ours.") from None

@@ -1,0 +1,240 @@
+"""Where sealed bytes live: in PostgreSQL beside their rows, or in a local folder.
+
+Not here: buckets (`buckets.py`), what the bytes mean (`sealed.envelope`) and who may read them
+(`memories/memory.py`).
+
+- Objects are named by the hash of their bytes, per account, written once and never changed.
+- Every read checks the name, so a store that alters a byte is noticed, not believed.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+from relayer import durable
+from relayer.database import blobs as statements
+from relayer.database.pool import Database
+from relayer.errors import Corrupted, Unavailable
+from relayer.sealed.envelope import blob_hash
+from relayer.sealed.envelope import blob_id as name_of
+from relayer.sealed.keys import AccountId
+from relayer.sealed.primitives import CryptoError
+
+LIST_PAGE: Final = 500
+NEWEST: Final = "newest"
+ACCOUNT: Final = re.compile("[0-9a-f]{64}")
+
+
+class BlobStore(Protocol):
+    """Write-once objects under (account, blob id)."""
+
+    @property
+    def transactional(self) -> bool:
+        """Whether blobs commit and vanish together with the rows that refer to them."""
+
+    async def put_many(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
+        """Store blobs durably; storing one again changes nothing."""
+
+    async def get_many(
+        self, account: AccountId, names: Sequence[str]
+    ) -> dict[str, bytes | Corrupted]:
+        """The blobs that exist, each verified or the error that says why not."""
+
+    async def delete(self, account: AccountId, name: str) -> None:
+        """Remove one blob; a missing one is no error."""
+
+    def names(self, account: AccountId, *, after: str = "") -> AsyncIterator[str]:
+        """Every name of the account, or those behind one, in the store's own order."""
+
+    async def accounts(self) -> list[AccountId]:
+        """Every account that has objects here."""
+
+    async def mark(self, account: AccountId, seq: int) -> None:
+        """Remember that the account's history had come as far as this receipt."""
+
+    async def marked(self, account: AccountId) -> int:
+        """The highest receipt number that was marked; 0 where the rows themselves are here."""
+
+
+def verified(name: str, data: bytes) -> bytes | Corrupted:
+    """The bytes when they have this name, else the error."""
+    if name_of(data) == name:
+        return data
+    return Corrupted("A stored object does not match its name.")
+
+
+class PostgresStore:
+    """Blobs in the database, written by the same statement as their rows."""
+
+    transactional = True
+
+    def __init__(self, *, database: Database) -> None:
+        self._database = database
+
+    async def put_many(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
+        """Store blobs durably; storing one again changes nothing."""
+        await statements.insert(self._database, account, blobs)
+
+    async def get_many(
+        self, account: AccountId, names: Sequence[str]
+    ) -> dict[str, bytes | Corrupted]:
+        """The blobs that exist, each verified or the error that says why not."""
+        found = await statements.find(self._database, account, names)
+        return {name: verified(name, data) for name, data in found.items()}
+
+    async def delete(self, account: AccountId, name: str) -> None:
+        """Remove one blob; a missing one is no error."""
+        await statements.delete(self._database, account, name)
+
+    async def names(self, account: AccountId, *, after: str = "") -> AsyncIterator[str]:
+        """Every name of the account, or those behind one, in the store's own order."""
+        while page := await statements.names_after(self._database, account, after, LIST_PAGE):
+            for name in page:
+                yield name
+            after = page[-1]
+
+    async def accounts(self) -> list[AccountId]:
+        """Every account that has objects here."""
+        return await statements.accounts(self._database)
+
+    async def mark(self, account: AccountId, seq: int) -> None:
+        """Nothing: what is here cannot be newer than the rows."""
+
+    async def marked(self, account: AccountId) -> int:
+        """0: what is here cannot be newer than the rows."""
+        return 0
+
+
+class FolderStore:
+    """Blobs as files `<folder>/<account>/<first two characters>/<blob id>`.
+
+    A blob is written to a temporary name, synced, linked to its own name, and the folder synced:
+    after a crash there is the whole object or none. `<folder>/<account>/newest` holds the number of
+    the newest receipt that anything there speaks of.
+    """
+
+    transactional = False
+
+    def __init__(self, *, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    async def put_many(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
+        """Store blobs durably; storing one again changes nothing."""
+        with _translated():
+            await asyncio.to_thread(self._put_all, account, blobs)
+
+    async def get_many(
+        self, account: AccountId, names: Sequence[str]
+    ) -> dict[str, bytes | Corrupted]:
+        """The blobs that exist, each verified or the error that says why not."""
+        with _translated():
+            return await asyncio.to_thread(self._get_all, account, names)
+
+    async def delete(self, account: AccountId, name: str) -> None:
+        """Remove one blob; a missing one is no error."""
+        with _translated():
+            await asyncio.to_thread(self._delete, account, name)
+
+    async def names(self, account: AccountId, *, after: str = "") -> AsyncIterator[str]:
+        """Every name of the account, or those behind one, in the store's own order."""
+        with _translated():
+            folders = await asyncio.to_thread(self._folders, account)
+        for folder in folders:
+            if folder.name < after[:2]:
+                continue
+            with _translated():
+                found = await asyncio.to_thread(_names_in, folder)
+            for name in found:
+                if name > after:
+                    yield name
+
+    async def accounts(self) -> list[AccountId]:
+        """Every account that has objects here."""
+        with _translated():
+            return await asyncio.to_thread(self._accounts)
+
+    async def mark(self, account: AccountId, seq: int) -> None:
+        """Remember that the account's history had come as far as this receipt."""
+        with _translated():
+            await asyncio.to_thread(self._mark, account, seq)
+
+    async def marked(self, account: AccountId) -> int:
+        """The highest receipt number that was marked."""
+        with _translated():
+            return await asyncio.to_thread(self._marked, account)
+
+    def _path(self, account: AccountId, name: str) -> Path:
+        blob_hash(name)  # refuses anything that could walk out of the folder
+        return self._folder / account.hex() / name[:2] / name
+
+    def _put_all(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
+        folders = set()
+        for name, data in blobs.items():
+            path = self._path(account, name)
+            for level in (path.parent.parent, path.parent):  # parents=True would ignore the mode
+                level.mkdir(mode=0o700, exist_ok=True)
+            if not path.exists():
+                with suppress(FileExistsError):  # the same bytes: their hash is the name
+                    durable.place(path, data)
+            folders.add(path.parent)
+        for folder in folders:
+            for level in (folder, folder.parent, folder.parent.parent):
+                durable.sync(level)
+
+    def _get_all(self, account: AccountId, names: Sequence[str]) -> dict[str, bytes | Corrupted]:
+        found: dict[str, bytes | Corrupted] = {}
+        for name in names:
+            with suppress(FileNotFoundError):
+                found[name] = verified(name, self._path(account, name).read_bytes())
+        return found
+
+    def _delete(self, account: AccountId, name: str) -> None:
+        path = self._path(account, name)
+        with suppress(FileNotFoundError):
+            path.unlink()
+            durable.sync(path.parent)
+
+    def _folders(self, account: AccountId) -> list[Path]:
+        return sorted((self._folder / account.hex()).glob("??"))
+
+    def _accounts(self) -> list[AccountId]:
+        names = sorted(path.name for path in self._folder.iterdir() if path.is_dir())
+        return [AccountId(bytes.fromhex(name)) for name in names if ACCOUNT.fullmatch(name)]
+
+    def _mark(self, account: AccountId, seq: int) -> None:
+        if seq > self._marked(account):
+            path = self._folder / account.hex() / NEWEST
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            durable.replace(path, str(seq).encode())
+
+    def _marked(self, account: AccountId) -> int:
+        with suppress(FileNotFoundError, ValueError):  # a damaged mark is none
+            return int((self._folder / account.hex() / NEWEST).read_bytes())
+        return 0
+
+
+def _names_in(folder: Path) -> list[str]:
+    with suppress(FileNotFoundError):
+        return sorted(f.name for f in folder.iterdir() if is_name(f.name))
+    return []
+
+
+def is_name(name: str) -> bool:
+    """Whether a file is a blob rather than a leftover of a crash or a stranger's."""
+    try:
+        blob_hash(name)
+    except CryptoError:
+        return False
+    return True
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        raise Unavailable("The blob store is away.", code="blobs.unavailable") from None

@@ -1,0 +1,356 @@
+"""The checks every signed request passes, in order, and the guard that runs them before any route.
+
+Not here: what a key may do in a namespace (`tenants.access`), the unlock header
+(`tenants/custody.py`).
+
+    1. The headers are there, once each, and strictly formed.
+    2. The timestamp is within ±300 s.
+    3. The signature over the raw request verifies.
+    4. The nonce is new for this key, and the key is registered here.
+    5. The account named is the key's account.
+    6. The key holds a live grant, verified back to the founder.
+    7. A MemWal session header, where one is sent, is live and signed by the same key.
+    8. The account's and the key's request windows have room.
+    9. Few enough of the account's requests are under way; until then it waits.
+
+- Rules 1–3, 7 and 8 are pure: headers, bytes and a `now`, or counts, in, a verdict out.
+- Every failure of 1–7 answers 401 with one body and one minimal duration, so that neither tells
+  which check failed; only a missing nonce (426) and a wrong clock are told apart, for clients'
+  sake.
+- A relayer that cannot record a nonce refuses: fail closed.
+"""
+
+import asyncio
+import hashlib
+import logging
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from litestar.connection import ASGIConnection
+from litestar.handlers.base import BaseRouteHandler
+
+from relayer import shares
+from relayer.clock import Clock, to_ms
+from relayer.database import accounts as statements
+from relayer.database.batches import Batches
+from relayer.database.pool import Database
+from relayer.errors import (
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    RateLimited,
+    Unavailable,
+    UpgradeRequired,
+)
+from relayer.http import sui
+from relayer.http.windows import STATE, Room, rooms, windows
+from relayer.sealed.keys import AccountId, PublicKey, account_id, parse_account
+from relayer.sealed.primitives import CryptoError, verify_signature
+from relayer.settings import Limits, Settings
+from relayer.shares import Shares
+from relayer.telemetry.stages import staged
+from relayer.tenants.access import Access
+from relayer.tenants.accounts import Accounts, LookUp
+
+log = logging.getLogger("relayer.checks")
+
+PUBLIC: Final = "public"  # route option: no signature
+FOUNDING: Final = "founding"  # route option: signed by a key that has no account yet
+WEIGHT: Final = "weight"  # route option: how much a request counts, 1 if not given
+ACCESS: Final = "access"  # in a request's state: who asks
+FOUNDER: Final = "founder"  # in a request's state: the key that founds an account
+
+FOUNDERS: Final = AccountId(bytes(32))  # stands for every key without an account in the windows
+REFUSAL_S_MIN: Final = 0.02  # longer than any of the checks takes
+_HEX_KEY: Final = re.compile(r"[0-9a-f]{64}")
+_HEX_SIGNATURE: Final = re.compile(r"[0-9a-f]{128}")
+_TIMESTAMP: Final = re.compile(r"[0-9]{1,12}")
+_NONCE: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_ACCOUNT: Final = re.compile(r"(?:0x[0-9a-f]{64})?")
+
+
+@dataclass(frozen=True)
+class SignedRequest:
+    """A request whose headers are strictly formed, and the text its signature is over."""
+
+    public_key: PublicKey
+    signature: bytes = field(repr=False)
+    timestamp_s: int
+    nonce: uuid.UUID
+    account: AccountId | None
+    message: bytes = field(repr=False)
+
+
+def parse_request(
+    headers: Sequence[tuple[bytes, bytes]], method: str, path: str, body: bytes
+) -> SignedRequest:
+    """Check 1. `path` is as sent, with its query and without the public URL's prefix.
+
+    The dot-joined text is unambiguous only because every field is refused here before it is built.
+
+    Raises:
+        UpgradeRequired: no nonce.
+        NotAuthenticated: a header is missing, repeated or malformed.
+    """
+    named = _single(headers)
+    nonce = named.get("x-nonce", "")
+    if not nonce:
+        raise UpgradeRequired("This client is too old: it sends no nonce.")
+    key, signature = named.get("x-public-key", ""), named.get("x-signature", "")
+    timestamp, account = named.get("x-timestamp", ""), named.get("x-account-id", "")
+    well_formed = (
+        _HEX_KEY.fullmatch(key)
+        and _HEX_SIGNATURE.fullmatch(signature)
+        and _TIMESTAMP.fullmatch(timestamp)
+        and _NONCE.fullmatch(nonce)
+        and _ACCOUNT.fullmatch(account)
+    )
+    if not well_formed:
+        raise NotAuthenticated("headers")
+    digest = hashlib.sha256(body).hexdigest()
+    return SignedRequest(
+        public_key=PublicKey(bytes.fromhex(key)),
+        signature=bytes.fromhex(signature),
+        timestamp_s=int(timestamp),
+        nonce=uuid.UUID(nonce),
+        account=parse_account(account) if account else None,
+        message=f"{timestamp}.{method}.{path}.{digest}.{nonce}.{account}".encode(),
+    )
+
+
+def _single(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The headers that say who asks, each at most once.
+
+    Raises:
+        NotAuthenticated: one is repeated, so that two parties could read two requests.
+    """
+    named: dict[str, str] = {}
+    for name, value in headers:
+        if (known := _SIGNING.get(name.lower())) is not None:
+            if known in named:
+                raise NotAuthenticated("headers")
+            named[known] = value.decode("latin-1")
+    return named
+
+
+_SIGNING: Final = {
+    name.encode(): name
+    for name in """x-public-key x-signature x-timestamp x-nonce x-account-id x-seal-session
+    x-memrelay-unlock""".split()
+}
+
+
+def check_clock(request: SignedRequest, now: datetime) -> None:
+    """Check 2.
+
+    Raises:
+        NotAuthenticated: signed too long ago or too far ahead.
+    """
+    if abs(now.timestamp() - request.timestamp_s) > Limits.clock_skew_s_max:
+        raise NotAuthenticated("clock", headers={"x-auth-error": "ERR_TIMESTAMP_OUT_OF_BOUNDS"})
+
+
+def check_signature(request: SignedRequest) -> None:
+    """Check 3.
+
+    Raises:
+        NotAuthenticated: the signature is not the key's over this very request.
+    """
+    try:
+        verify_signature(request.public_key, request.message, request.signature)
+    except CryptoError:
+        raise NotAuthenticated("signature") from None
+
+
+def check_session(header: str | None, public_key: PublicKey, now: datetime) -> None:
+    """Check 7.
+
+    Raises:
+        NotAuthenticated: a session header was sent and is not live, or not this key's.
+    """
+    if header is None:
+        return
+    try:
+        sui.verify_session(header, public_key, to_ms(now))
+    except CryptoError:
+        raise NotAuthenticated("session") from None
+
+
+def check_room(found: Sequence[Room]) -> None:
+    """Check 8.
+
+    Raises:
+        RateLimited: a window was full before; Retry-After says when all of them have room again.
+    """
+    if full := [room for room in found if room.left < 0]:
+        raise RateLimited(
+            "Too many requests; the limits are in /v1/usage.",
+            retry_after_s=max(room.reset_s for room in full),
+        )
+
+
+class Guard:
+    """Runs the checks before every route that is not public; leaves `Access` in its state."""
+
+    def __init__(
+        self, *, database: Database, accounts: Accounts, settings: Settings, clock: Clock
+    ) -> None:
+        self._database = database
+        self._accounts = accounts
+        self._settings = settings
+        self._clock = clock
+        self._nonces = Batches.of(database, statements.record_nonces)
+        self._counts = Batches.of(database, statements.count_requests)
+        self._shares = Shares(
+            at_once=Limits.requests_at_once_max, waiting_max=Limits.requests_waiting_max
+        )
+
+    async def __call__(
+        self,
+        connection: ASGIConnection[Any, Any, Any, Any],
+        handler: BaseRouteHandler,
+    ) -> None:
+        """Return when the request may go on.
+
+        Raises:
+            RelayerError: it may not.
+        """
+        if handler.opt.get(PUBLIC):
+            return
+        started = time.monotonic()
+        try:
+            await self._check(connection, handler)
+        except NotAuthenticated as refusal:
+            # The answer tells nobody which check failed; the operator may know.
+            log.info("refused", extra={"event": "auth.refused", "cause": refusal.cause})
+            await asyncio.sleep(max(0.0, REFUSAL_S_MIN - (time.monotonic() - started)))
+            raise
+        except Unavailable as error:
+            error.headers["x-auth-error"] = "AUTH_UPSTREAM_UNAVAILABLE"
+            # Without its frames: they know the look-up that failed by it, and the request's body.
+            raise error.with_traceback(None) from None
+
+    @staged("request.check")
+    async def _check(
+        self,
+        connection: ASGIConnection[Any, Any, Any, Any],
+        handler: BaseRouteHandler,
+    ) -> None:
+        scope = connection.scope
+        body = await connection.body()  # type: ignore[attr-defined]  # an HTTP request
+        method = str(scope.get("method", ""))
+        request = parse_request(list(scope["headers"]), method, signed_path(scope), body)
+        now = self._clock()
+        check_clock(request, now)
+        check_signature(request)
+        founding, weight = bool(handler.opt.get(FOUNDING)), int(handler.opt.get(WEIGHT, 1))
+        if founding:
+            await self._check_founding(weight, now)
+        # Beside the nonce; what is read counts only if the account turns out to be the key's.
+        named = (
+            None if founding or request.account is None else self._accounts.look_up(request.account)
+        )
+        owner = await self._record_nonce(request, now, unregistered=founding)
+        check_session(connection.headers.get("x-seal-session"), request.public_key, now)
+        if founding:
+            self._check_founded(request)
+            scope["state"][FOUNDER] = request.public_key
+            return
+        access = await self._access(request, owner, named)
+        scope["state"][ACCESS] = access
+        scope["state"][STATE] = found = await self._count(access.account, access.key, weight, now)
+        check_room(found)
+        scope["state"][shares.STATE] = await self._shares.enter(access.account)
+
+    async def _check_founding(self, weight: int, now: datetime) -> None:
+        """Before anything is stored for a key that nobody knows.
+
+        Raises:
+            NotAllowed: registration is closed.
+            RateLimited: too many keys found accounts at once, all of them counted together.
+        """
+        if self._settings.registration == "closed":
+            raise NotAllowed("Registration is closed.", code="registration.closed")
+        check_room(await self._count(FOUNDERS, PublicKey(FOUNDERS), weight, now))
+
+    async def _record_nonce(
+        self, request: SignedRequest, now: datetime, *, unregistered: bool, again: bool = False
+    ) -> AccountId | None:
+        """Check 4; the key's account.
+
+        Raises:
+            NotAuthenticated: a replay, or an unknown key.
+            Unavailable: the database lost its nonces, and this request is from before.
+        """
+        answer = await self._nonces.ask(
+            statements.Nonce(
+                public_key=request.public_key,
+                nonce=request.nonce,
+                timestamp_s=request.timestamp_s,
+                expires_at=now + timedelta(seconds=Limits.nonce_life_s),
+                unregistered=unregistered,
+            )
+        )
+        if not answer.intact:
+            await statements.restore_nonces(self._database)
+            raise Unavailable("The relayer recovers from a crash.", retry_after_s=2)
+        if answer.account is None and not unregistered:
+            if again or not await self._claims(request):
+                raise NotAuthenticated("unknown key")
+            return await self._record_nonce(request, now, unregistered=False, again=True)
+        if not answer.fresh:
+            raise NotAuthenticated("replay")
+        if request.timestamp_s <= answer.floor_s:
+            raise Unavailable("The relayer recovers from a crash.", retry_after_s=2)
+        return answer.account
+
+    async def _claims(self, request: SignedRequest) -> bool:
+        """Whether an unknown key has just proven to be one that its account brought along."""
+        if request.account is None:
+            return False
+        return await self._accounts.claim(request.account, request.public_key)
+
+    def _check_founded(self, request: SignedRequest) -> None:
+        """An unregistered key names the account that it founds, or none."""
+        if request.account not in (None, account_id(request.public_key)):
+            raise NotAuthenticated("account")
+
+    async def _access(
+        self, request: SignedRequest, owner: AccountId | None, named: LookUp | None
+    ) -> Access:
+        """Checks 5 and 6."""
+        if owner is None or request.account not in (None, owner):
+            raise NotAuthenticated("account")
+        try:
+            access = await self._accounts.access(owner, request.public_key, named)
+        except NotFound:
+            raise NotAuthenticated("account") from None
+        if access is None:
+            raise NotAuthenticated("grant")
+        return access
+
+    async def _count(
+        self, account: AccountId, key: PublicKey, weight: int, now: datetime
+    ) -> tuple[Room, ...]:
+        """What the windows have left after this request; nothing is counted without limits."""
+        if self._settings.rate_limit == "off":
+            return ()
+        counted = windows(self._settings, key, now)
+        places = tuple(window.place for window in counted)
+        used = await self._counts.ask(statements.Counted(account, places, weight))
+        return rooms(counted, used, now)
+
+
+def signed_path(scope: Mapping[str, object]) -> str:
+    """The path and query as the client signed them: raw, not decoded."""
+    raw = scope.get("raw_path") or str(scope["path"]).encode()
+    query = scope.get("query_string") or b""
+    assert isinstance(raw, bytes)
+    assert isinstance(query, bytes)
+    path = raw.split(b"?", 1)[0]
+    return (path + (b"?" + query if query else b"")).decode("latin-1")

@@ -1,0 +1,287 @@
+"""What surrounds every route: ids, deadlines, room for bodies, the access log, errors as JSON.
+
+Not here: routes, and the checks before them.
+
+- An error answer holds a message made for people, a stable code and a request id; nothing an
+  outside library said, no stack, whatever went wrong.
+- A body is read whole before its signature says anything, so all of them share one bound.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any, Final
+
+from litestar import Request, Response
+from litestar.enums import ScopeType
+from litestar.exceptions import HTTPException
+from litestar.serialization import encode_json
+from litestar.types import ASGIApp, Message, Receive, ReceiveMessage, Scope, Send
+
+from relayer import shares
+from relayer.errors import RelayerError, Unavailable
+from relayer.http import bodies, windows
+from relayer.settings import Limits
+from relayer.telemetry import context, tracing
+from relayer.telemetry.instruments import rejected
+from relayer.telemetry.rejections import cause_of, cause_of_status
+from relayer.telemetry.requests import known_method
+
+log = logging.getLogger("relayer.http")
+
+_CODES: Final = {
+    400: "request.invalid",
+    404: "not_found",
+    405: "request.method",
+    413: "request.too_large",
+    415: "request.media_type",
+}
+_MESSAGES: Final = {
+    400: "The request is malformed.",
+    404: "No such route.",
+    405: "That method is not allowed here.",
+    413: "The request body is too large.",
+    415: "Send application/json.",
+}
+DEADLINE: Final = "deadline"  # in a request's state: what ends it, which a stream puts off
+_HEADERS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+
+
+class JsonRequest(Request[Any, Any, Any]):
+    """A request whose body is decoded once, strictly: the framework alone would convert types."""
+
+    async def json(self) -> Any:
+        """The body in the form that the route takes.
+
+        Raises:
+            BadRequest: it has another.
+            HTTPException: 415, it says that it is no JSON, or packed.
+        """
+        if not _says_json(self.headers):
+            raise HTTPException(status_code=415)
+        field = self.route_handler.parsed_data_field
+        return bodies.decode(await self.body(), Any if field is None else field.annotation)
+
+
+class JsonResponse(Response[Any]):
+    """What a route returns, as JSON: of a dictionary the framework's own would make two objects.
+
+    A dictionary goes without headers, cookies or work of its own; who has any returns a `Response`.
+    """
+
+    def to_asgi_response(self, app: Any, request: Request[Any, Any, Any], **options: Any) -> Any:
+        """An application that sends it."""
+        if type(self.content) is not dict:
+            return super().to_asgi_response(app, request, **options)
+        status, body = self.status_code or 200, encode_json(self.content)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ]
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body, "more_body": False})
+
+        return answer
+
+
+def _says_json(headers: Mapping[str, str]) -> bool:
+    """Whether a body is said to be plain JSON in UTF-8, or nothing is said."""
+    media_type, _, parameters = headers.get("content-type", "application/json").partition(";")
+    charset = parameters.lower().replace('"', "").partition("charset=")[2].strip()
+    return (
+        media_type.strip().lower() == "application/json"
+        and charset in ("", "utf-8")
+        and headers.get("content-encoding", "identity") == "identity"
+    )
+
+
+class Bodies:
+    """The bytes of bodies in memory, of all requests that are under way together."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+
+    @contextmanager
+    def counted(self, receive: Receive) -> Iterator[Receive]:
+        """A request's `receive`, whose bytes take room until the request is done.
+
+        It raises `Unavailable` for bytes that have none, and they are dropped.
+        """
+        own = 0
+
+        async def received() -> ReceiveMessage:
+            nonlocal own
+            message = await receive()
+            size = len(message.get("body", b"")) if message["type"] == "http.request" else 0
+            if size > self._bytes_max - self._bytes:
+                raise Unavailable("Too much is being read at once.", code="server.full")
+            self._bytes += size
+            own += size
+            return message
+
+        try:
+            yield received
+        finally:
+            self._bytes -= own
+
+
+class Surroundings:
+    """ASGI middleware: a request id, security headers, one log line and a deadline per request.
+
+    Every answer of a process that is `stopping` closes its connection.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        timeout_s: float,
+        stopping: asyncio.Event,
+        bodies_bytes_max: int = Limits.bodies_bytes_max,
+    ) -> None:
+        self._app = app
+        self._timeout_s = timeout_s
+        self._stopping = stopping
+        self._bodies = Bodies(bodies_bytes_max)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on and watch over it."""
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+        request_id = context.request_id(
+            [value for name, value in scope["headers"] if name == b"x-request-id"]
+        )
+        scope.setdefault("state", {})["request_id"] = request_id
+        token = context.REQUEST.set(request_id)
+        try:
+            with tracing.span("request", **{"memrelay.request_id": request_id}) or nullcontext():
+                await self._watched(scope, receive, send, request_id)
+        finally:
+            context.REQUEST.reset(token)
+
+    async def _watched(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        started = time.monotonic()
+        status = 0
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                extra = [*_HEADERS, (b"x-request-id", request_id.encode())]
+                _leave(scope)
+                extra += windows.headers(scope["state"].get(windows.STATE, ()))
+                if self._stopping.is_set():
+                    extra.append((b"connection", b"close"))
+                message["headers"] = [*message.get("headers", []), *extra]
+            await send(message)
+
+        try:
+            async with asyncio.timeout(self._timeout_s) as deadline:
+                scope["state"][DEADLINE] = deadline
+                with self._bodies.counted(receive) as counted:
+                    await self._app(scope, counted, watched)
+        except TimeoutError:
+            if not status:
+                await _send_overdue(watched, request_id)
+        finally:
+            _leave(scope)
+            method, route = known_method(scope), str(scope.get("path_template", ""))
+            tracing.name_request(method, route, status)
+            log.info(
+                "request",
+                extra={
+                    "event": "http.request",
+                    "method": method,
+                    "route": route,
+                    "status": status,
+                    "ms": round(1000 * (time.monotonic() - started), 1),
+                    "request_id": request_id,
+                },
+            )
+
+
+def _leave(scope: Scope) -> None:
+    """Let the account's next request begin: the work on this one is done."""
+    if place := scope["state"].get(shares.STATE):
+        place.leave()
+
+
+async def _send_overdue(send: Send, request_id: str) -> None:
+    error = Unavailable("The request took too long.", code="request.deadline")
+    rejected("deadline")
+    body = json.dumps(_body(error.message, error.code, request_id)).encode()
+    headers = [(b"content-type", b"application/json"), (b"retry-after", b"2")]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _body(message: str, code: str, request_id: str) -> dict[str, str]:
+    return {"error": message, "message": message, "code": code, "request_id": request_id}
+
+
+def _request_id(request: Request[Any, Any, Any]) -> str:
+    return str(request.scope.get("state", {}).get("request_id", ""))
+
+
+def relayer_error(request: Request[Any, Any, Any], error: RelayerError) -> Response[Any]:
+    """One of our own errors."""
+    if (cause := cause_of(error)) is not None:
+        rejected(cause)
+    return Response(
+        _body(error.message, error.code, _request_id(request)),
+        status_code=error.status,
+        headers=error.headers,
+    )
+
+
+def http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
+    """An error of the framework, in our words: its own may quote the body."""
+    status = error.status_code
+    if status >= 500:
+        return unexpected_error(request, error)
+    if (cause := cause_of_status(status)) is not None:
+        rejected(cause)
+    message = _MESSAGES.get(status, "The request was refused.")
+    if status == 400:
+        message = _where(error)
+    return Response(
+        _body(message, _CODES.get(status, "request.refused"), _request_id(request)),
+        status_code=status,
+        headers=error.headers if status == 405 else None,  # which methods are
+    )
+
+
+def _where(error: HTTPException) -> str:
+    """Which members were wrong, by name only."""
+    extra = error.extra if isinstance(error.extra, list) else []
+    keys = [e["key"] for e in extra if isinstance(e, dict) and isinstance(e.get("key"), str)]
+    named = ", ".join(k for k in keys if k.replace(".", "").replace("_", "").isalnum())
+    return f"The request is malformed: {named}." if named else _MESSAGES[400]
+
+
+def unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    """A bug: logged by kind and place, told as nothing but that."""
+    request_id = _request_id(request)
+    log.error(
+        "unexpected error",
+        exc_info=error,
+        extra={"event": "http.bug", "request_id": request_id},
+    )
+    return Response(
+        _body("The relayer failed; the request id is in its log.", "internal", request_id),
+        status_code=500,
+    )

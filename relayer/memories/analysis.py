@@ -1,0 +1,430 @@
+"""The order of steps of analyze, and of an extraction that had to wait.
+
+Not here: how facts are found (`extraction`), answers from memories (`asking.py`),
+storing (`intake.py`, `writer.py`).
+
+- A turn that was accepted is never lost: when the model is away it is sealed as a pending episode
+  and extracted later.
+- No database connection is held while a model thinks.
+- A fact that contradicts a memory names it; nothing is overwritten (`contradictions.py`).
+- What is said again, in these or nearly these words, is counted, not stored once more.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from relayer.blobs.store import BlobStore
+from relayer.clock import Clock, to_ms
+from relayer.database import episodes as episode_rows
+from relayer.database import listing
+from relayer.database import memories as rows
+from relayer.database.pool import Database, Row
+from relayer.errors import Corrupted, NotFound, Unavailable
+from relayer.extraction.facts import Extractor, Fact, Turn
+from relayer.llm import LanguageModel
+from relayer.memories.conversations import (
+    ROUTE,
+    Analyzed,
+    Conversation,
+    as_draft,
+    drafts_of,
+    from_draft,
+    marks_of_nothing,
+    opened,
+    outcome,
+    shown,
+)
+from relayer.memories.intake import Intake, Remembered
+from relayer.memories.memory import LAST_SEQ
+from relayer.memories.opening import Caller, Opener, has_key
+from relayer.memories.recall import Query, RecallService
+from relayer.memories.recognition import Stored, idempotency_marks, marked_memory
+from relayer.memories.sealing import fingerprint_of, without_secrets
+from relayer.memories.writer import RACES_MAX, Origin, Overtaken, Writer
+from relayer.record import ACTIVE, PENDING_REVIEW, REJECTED, Draft, Memory, encode, new_id
+from relayer.sealed import envelope
+from relayer.sealed.keys import AccountId, Namespace, PublicKey
+from relayer.sealed.primitives import CryptoError, to_base64url
+from relayer.settings import Limits
+from relayer.tenants.access import Access
+from relayer.tenants.accounts import Accounts
+from relayer.tenants.custody import Keys
+from relayer.tenants.namespaces import NamespaceEntry, Namespaces
+
+RELATED_MAX: Final = 10
+NEWEST_MAX: Final = 20  # as many facts as one window may have given
+RELATED_QUERY_CHARACTERS: Final = 2_000  # the end of a conversation says what it is about
+RELATED_S_MAX: Final = 3.0
+ATTEMPTS_MAX: Final = 3  # useless answers to one turn before the rules take over
+ALTERED: Final = "episode.altered"
+log = logging.getLogger("relayer.analysis")
+
+
+class Analysis:
+    """Takes facts out of conversations."""
+
+    def __init__(
+        self,
+        *,
+        recaller: RecallService,
+        opener: Opener,
+        intake: Intake,
+        writer: Writer,
+        extractor: Extractor,
+        rules: Extractor,
+        model: LanguageModel | None,
+        accounts: Accounts,
+        database: Database,
+        blobs: BlobStore,
+        namespaces: Namespaces,
+        clock: Clock,
+    ) -> None:
+        self._accounts = accounts
+        self._recaller = recaller
+        self._opener = opener
+        self._intake = intake
+        self._writer = writer
+        self._extractor = extractor
+        self._rules = rules
+        self._model = model
+        self._database = database
+        self._blobs = blobs
+        self._namespaces = namespaces
+        self._clock = clock
+
+    async def analyze(self, caller: Caller, conversation: Conversation) -> Analyzed:
+        """Store the facts of a conversation, or the conversation itself until they can be found.
+
+        Raises:
+            NotAllowed: not a writer of the namespace, or its key is missing.
+            Conflict: the idempotency key came back with another text.
+            QuotaExceeded: the account is full.
+        """
+        caller.access.require(conversation.namespace, "writer")
+        text, redacted = await without_secrets(caller.access, conversation.text)
+        conversation = replace(conversation, text=text)
+        if (before := await self._answered(caller, conversation)) is not None:
+            return Analyzed(before, None, (), redacted)
+        related = await self._related(caller, conversation)
+        try:
+            facts = await self._extractor.extract(await self._heard(caller, conversation, related))
+        except Unavailable:
+            return await self._keep(caller, conversation, redacted)
+        drafts = await self._drafts(caller, conversation, facts, related)
+        stored, kept = await self._remember_turn(caller, conversation, drafts)
+        return outcome(drafts, stored, kept, redacted)
+
+    async def again(self, caller: Caller, episode_id: uuid.UUID) -> Analyzed:
+        """Take the facts out of a kept turn once more; it stays.
+
+        Raises:
+            NotFound: there is no such turn, or the key may not read its namespace.
+            NotAllowed: the key only reads there, or the namespace's key is missing.
+            Unavailable: the model is away.
+            Corrupted: its blob is missing or altered.
+        """
+        account = caller.access.account
+        row = await episode_rows.find_episode(
+            self._database, account=account, episode_id=episode_id
+        )
+        if row is None or row["state"] != rows.KEPT:
+            raise NotFound("No such turn.")
+        if not caller.access.strength(Namespace(row["namespace"])):
+            raise NotFound("No such turn.")
+        caller.access.require(Namespace(row["namespace"]), "writer")
+        conversation = from_draft(await self._open_episode(account, caller.keys, row))
+        related = await self._related(caller, conversation)
+        facts = await self._extractor.extract(await self._heard(caller, conversation, related))
+        drafts = await self._drafts(caller, conversation, facts, related)
+        origin = Origin(episode_id, kept=True)
+        stored = await self._remember(caller, conversation, drafts, origin)
+        return outcome(drafts, stored, episode_id, {})
+
+    async def _heard(
+        self, caller: Caller, conversation: Conversation, related: Sequence[Memory]
+    ) -> Turn:
+        """What the extractor is shown. Only a model has a use for what is known already."""
+        return await shown(caller, conversation, related if self._model is not None else ())
+
+    async def _remember_turn(
+        self, caller: Caller, conversation: Conversation, drafts: Sequence[Draft]
+    ) -> tuple[Remembered, uuid.UUID | None]:
+        """Store facts, and the turn that is kept beside them. If it waits already, it is done."""
+        for _ in range(RACES_MAX):
+            origin = await self._origin(caller, conversation)
+            try:
+                stored = await self._remember(caller, conversation, drafts, origin)
+            except Overtaken:
+                continue
+            return stored, origin.id if origin is not None and origin.kept else None
+        raise _contended()
+
+    async def _origin(self, caller: Caller, conversation: Conversation) -> Origin | None:
+        """The turn that facts come from, if it waits, is kept or is to be kept."""
+        keep = caller.access.settings.keep_turns
+        if not keep and self._model is None:
+            return None
+        known = await self._said_before(caller, conversation)
+        if known is not None and known["state"] == rows.PENDING:
+            return Origin(known["episode_id"], waiting=True, kept=keep)
+        if not keep:
+            return None
+        if known is not None:
+            return Origin(known["episode_id"], kept=True)
+        new, entry = await self._sealed(caller, conversation, rows.KEPT)
+        names = {entry.namespace_id: conversation.namespace}
+        return Origin(new.episode_id, kept=True, new=new, names=names)
+
+    async def _said_before(self, caller: Caller, conversation: Conversation) -> Row | None:
+        """The turn that says the same and waits or is kept, under whichever epoch."""
+        account, turn = caller.access.account, as_draft(conversation)
+        if (entry := await self._namespaces.find(account, turn.namespace)) is None:
+            return None
+        places = [
+            (entry.namespace_id, key.epoch, fingerprint_of(key, turn))
+            for key in caller.keys.of(turn.namespace)
+        ]
+        found = await episode_rows.said(self._database, account=account, places=places)
+        return found[0] if found else None
+
+    async def _answered(self, caller: Caller, conversation: Conversation) -> list[Stored] | None:
+        """The facts of an earlier request with the same idempotency key."""
+        if conversation.idempotency_key is None:
+            return None
+        epochs = caller.keys.of(conversation.namespace)
+        by_item = [
+            idempotency_marks(
+                caller.access,
+                epochs,
+                conversation.idempotency_key,
+                conversation.text,
+                route=ROUTE,
+                item=n,
+            )
+            for n in range(Limits.facts_max)
+        ]
+        stored = await rows.find_marks(
+            self._database,
+            account=caller.access.account,
+            marks=[mark for marks in by_item for mark, _ in marks],
+        )
+        found = [marked_memory(marks, stored) for marks in by_item]
+        ids = [row["memory_id"] for row in found if row is not None]
+        if not ids:
+            return None
+        living = await rows.find_memories(
+            self._database, account=caller.access.account, memory_ids=ids, now=self._clock()
+        )
+        opened = await self._opener.open_rows(caller, living)
+        return [
+            Stored(
+                m.id,
+                conversation.namespace,
+                m.text or "",
+                m.kind,
+                m.importance,
+                m.confidence,
+                duplicate=True,
+                status=m.status,
+                redacted={},
+            )
+            for m in opened
+            if m is not None
+        ]
+
+    async def _related(self, caller: Caller, conversation: Conversation) -> list[Memory]:
+        """Memories the conversation touches, and the newest, so that the model knows them.
+
+        Windows of a session overlap: the newest memories are what its earlier messages gave.
+        """
+        query = Query(
+            text=conversation.text[-RELATED_QUERY_CHARACTERS:],
+            namespaces=[conversation.namespace],
+            limit=RELATED_MAX,
+        )
+        try:
+            # They are a help; the time of the request belongs to the model.
+            async with asyncio.timeout(RELATED_S_MAX):
+                recalled = await self._recaller.recall(caller, query)
+                newest = await self._newest(caller, conversation.namespace)
+        except TimeoutError:
+            return []
+        related = [found.memory for found in recalled.found if found.memory.text is not None]
+        return list({memory.id: memory for memory in [*related, *newest]}.values())
+
+    async def _drafts(
+        self,
+        caller: Caller,
+        conversation: Conversation,
+        facts: Sequence[Fact],
+        related: Sequence[Memory],
+    ) -> list[Draft]:
+        """Facts as they are to be stored; comparing them takes a while."""
+        held_back = await self._held_back(caller, conversation.namespace) if facts else []
+        settings = caller.access.settings
+        return await asyncio.to_thread(drafts_of, conversation, facts, related, held_back, settings)
+
+    async def _held_back(self, caller: Caller, namespace: Namespace) -> list[Memory]:
+        """The newest that were rejected, and that wait for approval."""
+        states = (REJECTED, PENDING_REVIEW)
+        return [m for state in states for m in await self._newest(caller, namespace, state)]
+
+    async def _newest(
+        self, caller: Caller, namespace: Namespace, state: str = ACTIVE
+    ) -> list[Memory]:
+        """The newest memories of a namespace that open to text."""
+        account = caller.access.account
+        if (entry := await self._namespaces.find(account, namespace)) is None:
+            return []
+        found = await listing.newest(
+            self._database,
+            account=account,
+            namespace_ids=[entry.namespace_id],
+            before_seq=LAST_SEQ,
+            limit=NEWEST_MAX,
+            now=self._clock(),
+            filters=listing.Filters(state=state),
+        )
+        found = [row for row in found if has_key(caller.keys, row)]
+        return [m for m in await self._opener.open_rows(caller, found) if m and m.text is not None]
+
+    async def _remember(
+        self,
+        caller: Caller,
+        conversation: Conversation,
+        drafts: Sequence[Draft],
+        origin: Origin | None,
+    ) -> Remembered:
+        return await self._intake.write(
+            caller.access,
+            caller.keys,
+            drafts,
+            op="analyze",
+            route=ROUTE,
+            marked_text=conversation.text,
+            origin=origin,
+            marks=[] if drafts else marks_of_nothing(caller, conversation),
+        )
+
+    async def _keep(
+        self, caller: Caller, conversation: Conversation, redacted: dict[str, int]
+    ) -> Analyzed:
+        """Seal the conversation as a pending episode; equal ones are one."""
+        for _ in range(RACES_MAX):
+            if (known := await self._said_before(caller, conversation)) is not None:
+                return Analyzed((), known["episode_id"], (), redacted)
+            episode, entry = await self._sealed(caller, conversation, rows.PENDING)
+            names = {entry.namespace_id: conversation.namespace}
+            try:
+                done = await self._writer.store(
+                    caller.access, [], op="analyze", names=names, episodes=[episode]
+                )
+            except Overtaken:
+                continue
+            return Analyzed((), episode.episode_id, done.receipts, redacted)
+        raise _contended()
+
+    async def _sealed(
+        self, caller: Caller, conversation: Conversation, state: str
+    ) -> tuple[rows.NewEpisode, NamespaceEntry]:
+        """The conversation as an episode, and its namespace."""
+        key = caller.keys.of(conversation.namespace)[0]
+        entry = await self._namespaces.ensure(caller.access.account, key)
+        draft, episode_id = as_draft(conversation), new_id()
+        address = envelope.Address(envelope.EPISODE, caller.access.account, episode_id, 1)
+        blob = envelope.seal(
+            key,
+            address,
+            encode(draft, caller.access.key, kept=state == rows.KEPT),
+            created_ms=to_ms(self._clock()),
+        )
+        episode = rows.NewEpisode(
+            episode_id=episode_id,
+            namespace_id=entry.namespace_id,
+            epoch=key.epoch,
+            writer=caller.access.key,
+            blob_id=envelope.blob_hash(envelope.blob_id(blob)),
+            blob=blob,
+            fingerprint=fingerprint_of(key, draft),
+            state=state,
+        )
+        return episode, entry
+
+    async def extract_episode(self, account: AccountId, keys: Keys, episode_id: uuid.UUID) -> None:
+        """Take the facts out of a pending episode; nothing when it is done or gone.
+
+        Raises:
+            Unavailable: the model is still away.
+            NotFound: it was erased meanwhile; what was found in it is dropped.
+            NotAllowed: the namespace's key is missing.
+            Corrupted: the blob is missing, or altered; then it is not tried again.
+        """
+        if (row := await self._pending(account, episode_id)) is None:
+            return
+        try:
+            draft = await self._open_episode(account, keys, row)
+        except Corrupted as error:
+            if await self._pending(account, episode_id) is None:
+                return  # its blob went with it meanwhile
+            if error.code == ALTERED:
+                await episode_rows.fail_episode(
+                    self._database, account=account, episode_id=episode_id
+                )
+            raise
+        settings = await self._accounts.settings(account)
+        access = Access(
+            account,
+            PublicKey(row["writer"]),
+            grants=(),
+            custody="sealed",
+            serial=0,
+            settings=settings,
+        )
+        caller, conversation = Caller(access, keys), from_draft(draft)
+        # Without the writer's grants nothing can be recalled, but what came last can be opened.
+        related = await self._newest(caller, conversation.namespace)
+        turn = await shown(caller, conversation, related)
+        facts = await self._patient_facts(account, episode_id, turn)
+        drafts = await self._drafts(caller, conversation, facts, related)
+        origin = Origin(episode_id, waiting=True, kept=settings.keep_turns)
+        await self._remember(caller, conversation, drafts, origin)
+
+    async def _patient_facts(
+        self, account: AccountId, episode_id: uuid.UUID, turn: Turn
+    ) -> list[Fact]:
+        """The model's facts, or the rules' when the model keeps answering uselessly."""
+        try:
+            return await self._extractor.extract(turn)
+        except Unavailable as error:
+            if error.code != "llm.invalid_output":
+                raise  # it is away: that says nothing about the turn
+            attempts = await episode_rows.count_attempt(
+                self._database, account=account, episode_id=episode_id
+            )
+            if attempts < ATTEMPTS_MAX:
+                raise
+        return await self._rules.extract(turn)
+
+    async def _pending(self, account: AccountId, episode_id: uuid.UUID) -> Row | None:
+        row = await episode_rows.find_episode(
+            self._database, account=account, episode_id=episode_id
+        )
+        return row if row is not None and row["state"] == "pending" else None
+
+    async def _open_episode(self, account: AccountId, keys: Keys, row: Row) -> Draft:
+        name = to_base64url(row["blob_id"])
+        blob = (await self._blobs.get_many(account, [name])).get(name)
+        if blob is None:
+            raise Corrupted("A pending episode is missing.")  # perhaps its whole store is, for now
+        try:
+            return opened(account, keys, row, blob)
+        except CryptoError:
+            raise Corrupted("A pending episode was altered.", code=ALTERED) from None
+
+
+def _contended() -> Unavailable:
+    return Unavailable("Too many writers say the same thing at once.", code="write.contended")

@@ -1,0 +1,520 @@
+"""The order of steps of consolidating a namespace: merge, mark stale, summarise, propose.
+
+Not here: which memories say the same (`merging.py`), what a summary or a procedure says
+(`extraction`), beginning, listing and undoing runs (`runs.py`), when (`jobs.py`), SQL
+(`database.consolidation`). Source: SPEC §19.
+
+- Nothing is erased or overwritten: memories are superseded, flagged, or joined by new ones that are
+  linked to what they were made of.
+- Whatever is done is listed in the same transaction, and only to memories that still say what was
+  read of them.
+- Whoever runs it may run it again, and may be stopped anywhere: what is done is no longer found.
+- No database connection is held while a model thinks.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from relayer.clock import Clock, to_ms
+from relayer.database import consolidation as rows
+from relayer.database import memories as memory_rows
+from relayer.database import runs as run_rows
+from relayer.database import states as state_rows
+from relayer.database.pool import Connection, Database, Row, UniqueViolation
+from relayer.database.runs import Action, Scope
+from relayer.errors import QuotaExceeded, Unavailable
+from relayer.extraction.episodes import Episode
+from relayer.extraction.procedure import ProcedureFinder, procedures_by_rules
+from relayer.extraction.summary import Summariser
+from relayer.journal.outbox import Outbox
+from relayer.journal.receipts import Act
+from relayer.journal.states import STATE, Change, States
+from relayer.memories.merging import Candidate, Merge, merges_of, telling_words
+from relayer.memories.opening import Caller, Opener, has_key
+from relayer.memories.sealing import new_memory, without_secrets
+from relayer.memories.writer import Effects, Writer
+from relayer.record import PENDING, SOURCES, Draft, encode, new_id
+from relayer.sealed import envelope, index
+from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
+from relayer.tenants.access import Access
+from relayer.tenants.accounts import Accounts
+from relayer.tenants.custody import Keys
+from relayer.tenants.namespaces import Namespaces
+
+COMPARED_AT_ONCE: Final = 20  # in one statement
+FLAGGED_AT_ONCE: Final = 100
+ALIKE_MAX: Final = 8  # of one memory; more come when these are merged
+LOOKED_AT_MAX: Final = 500  # memories that have a memory's rarest word, the newest of them
+OVERLAP: Final = timedelta(days=1)  # before the last run, for what it could not open
+UNSEEN: Final = timedelta(days=180)  # after which what is trivial may no longer hold
+WORKED_ON: Final = timedelta(days=7)  # after which what was for the work at hand may not
+OVER: Final = timedelta(days=30)  # after which a trivial event is of no consequence
+OLD: Final = timedelta(days=30)  # episodes that are summarised
+EPISODES_MIN: Final = 5  # of one week and source, to be worth a summary
+EPISODES_MAX: Final = 50  # in one summary
+SUMMARIES_MAX: Final = 20  # of one run, since each may be a paid model call
+NEWEST_MAX: Final = 200  # episodes that are looked through for procedures
+PLANNED_S_MAX: Final = 8.0  # of comparing, for a plan that a request waits for
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+GoOn = Callable[[], bool]
+
+
+class _Changed(Exception):
+    """What a new memory was made of is not what was read."""
+
+
+class _Ended(Exception):
+    """Somebody ended the run by undoing it."""
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One run at work: in whose name, with which keys, on what; `row` is the run's."""
+
+    access: Access
+    keys: Keys = field(repr=False)
+    namespace: Namespace
+    scope: Scope
+    row: Row | None = None
+    last: datetime | None = None
+
+    @property
+    def run_id(self) -> uuid.UUID:
+        assert self.row is not None
+        return uuid.UUID(str(self.row["run_id"]))
+
+    @property
+    def since(self) -> datetime:
+        """From when on what was stored is compared with everything."""
+        return EPOCH if self.last is None else self.last - OVERLAP
+
+
+@dataclass(frozen=True)
+class _Read:
+    """An episode that was opened, and its row."""
+
+    row: Row
+    draft: Draft = field(repr=False)
+    episode: Episode = field(repr=False)
+
+    @property
+    def source(self) -> tuple[uuid.UUID, bytes]:
+        """Its id and the blob that was read."""
+        return self.row["memory_id"], self.row["blob_id"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would do, as far as it was looked at; without a model's proposals."""
+
+    actions: Sequence[Action]
+    more: bool
+
+
+class Consolidator:
+    """Consolidates a namespace of one account at a time."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        outbox: Outbox,
+        opener: Opener,
+        accounts: Accounts,
+        namespaces: Namespaces,
+        writer: Writer,
+        states: States,
+        summariser: Summariser,
+        finder: ProcedureFinder,
+        identity: Identity,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._outbox = outbox
+        self._opener = opener
+        self._accounts = accounts
+        self._namespaces = namespaces
+        self._writer = writer
+        self._states = states
+        self._summariser = summariser
+        self._finder = finder
+        self._identity = identity
+        self._clock = clock
+
+    async def work(self, account: AccountId, keys: Keys, run_id: uuid.UUID, go_on: GoOn) -> bool:
+        """Go on with a run; whether it came to its end, or there is none that is unfinished.
+
+        Raises:
+            NotAllowed: the namespace's key is missing.
+            Unavailable: the model or a store is away.
+            QuotaExceeded: the account is full.
+            NotFound: the account is gone.
+        """
+        row = await run_rows.find_run(self._database, account=account, run_id=run_id)
+        if row is None or row["finished_at"] is not None:
+            return True
+        state = run_rows.REFUSED
+        if await self._may(account, row):
+            work, state = await self._begun(account, keys, row), run_rows.DONE
+            try:
+                for step in (self._merge, self._flag, self._summarise, self._propose):
+                    if not await step(work, go_on):
+                        return False
+            except _Ended:
+                return True
+            except (Unavailable, QuotaExceeded):
+                await self._proceed(work, run_rows.WAITING)
+                raise
+        await run_rows.finish(
+            self._database, account=account, run_id=run_id, state=state, now=self._clock()
+        )
+        return True
+
+    async def _may(self, account: AccountId, row: Row) -> bool:
+        """Whether who asked for a run may still write there; the schedule may."""
+        actor = PublicKey(row["actor"])
+        if actor == self._identity.public_key:
+            return True
+        access = await self._accounts.access(account, actor)
+        return access is not None and access.may_write(Namespace(row["namespace"]))
+
+    async def _begun(self, account: AccountId, keys: Keys, row: Row) -> _Work:
+        namespace = Namespace(row["namespace"])
+        keys.of(namespace)
+        access = Access(
+            account,
+            PublicKey(row["actor"]),
+            grants=(),
+            custody="sealed",
+            serial=0,
+            settings=await self._accounts.settings(account),
+        )
+        scope = Scope(account, row["namespace_id"], self._clock())
+        work = _Work(access, keys, namespace, scope, row, await self._last(scope))
+        await self._proceed(work, run_rows.RUNNING)
+        return work
+
+    async def _last(self, scope: Scope) -> datetime | None:
+        return await run_rows.last_run(self._database, scope)
+
+    async def _proceed(self, work: _Work, state: str, position: int | None = None) -> None:
+        await run_rows.proceed(
+            self._database,
+            account=work.scope.account,
+            run_id=work.run_id,
+            state=state,
+            position=position,
+        )
+
+    async def plan(self, caller: Caller, namespace: Namespace) -> Plan:
+        """What a run would do now; nothing is changed, and no model is asked.
+
+        Raises:
+            NotAllowed: not a reader of the namespace, or its key is missing.
+        """
+        caller.access.require(namespace, "reader")
+        caller.keys.of(namespace)
+        entry = await self._namespaces.find(caller.access.account, namespace)
+        if entry is None:
+            return Plan((), more=False)
+        scope = Scope(caller.access.account, entry.namespace_id, self._clock())
+        work = _Work(caller.access, caller.keys, namespace, scope, last=await self._last(scope))
+        merges, more = await self._planned_merges(work)
+        stale = [
+            Action(new_id(), run_rows.STALE, row["memory_id"]) for row in await self._stale(work)
+        ]
+        groups = await self._groups(work, SUMMARIES_MAX)
+        summaries = [Action(new_id(), run_rows.SUMMARY, new_id(), ids) for ids in groups]
+        episodes = await self._newest(work)
+        procedures = [
+            [episodes[n].row["memory_id"] for n in found.episodes]
+            for found in procedures_by_rules([e.episode for e in episodes])
+        ]
+        proposed = [Action(new_id(), run_rows.PROCEDURE, new_id(), ids) for ids in procedures]
+        return Plan([*merges, *stale, *summaries, *proposed], more)
+
+    async def _planned_merges(self, work: _Work) -> tuple[list[Action], bool]:
+        position, planned = 0, dict[uuid.UUID, Action]()
+        until = time.monotonic() + PLANNED_S_MAX
+        while page := await self._page(work, position):
+            for merge in await self._merges(work, [row["memory_id"] for row in page]):
+                action = Action(new_id(), run_rows.MERGE, merge.kept.id, [merge.merged.id])
+                planned.setdefault(merge.merged.id, action)
+            position = page[-1]["seq"]
+            if time.monotonic() > until:
+                return list(planned.values()), True
+        return list(planned.values()), False
+
+    async def _merge(self, work: _Work, go_on: GoOn) -> bool:
+        """Merge what says the same, page by page of what is new."""
+        assert work.row is not None
+        position = work.row["position"]
+        while page := await self._page(work, position):
+            ids = [row["memory_id"] for row in page]
+            while merges := await self._merges(work, ids):
+                if not await self._apply(work, merges):
+                    break
+            position = page[-1]["seq"]
+            await self._proceed(work, run_rows.RUNNING, position)
+            if not go_on():
+                return False
+        return True
+
+    async def _page(self, work: _Work, position: int) -> list[Row]:
+        return await rows.page(
+            self._database, work.scope, since=work.since, after=position, limit=COMPARED_AT_ONCE
+        )
+
+    async def _merges(self, work: _Work, ids: Sequence[uuid.UUID]) -> list[Merge]:
+        """What of these can be merged with anything in the namespace."""
+        found = await self._opened(work, ids)
+        pairs = await rows.alike(
+            self._database,
+            work.scope,
+            words=_blind_words(work, found),
+            among=LOOKED_AT_MAX,
+            limit=ALIKE_MAX,
+        )
+        named = sorted({memory for pair in pairs for memory in pair})
+        before = await rows.merged_before(
+            self._database, account=work.scope.account, memory_ids=named
+        )
+        found += await self._opened(work, sorted(set(named) - set(ids)))
+        known = {row["memory_id"]: _candidate(row, draft) for row, draft in found}
+        return merges_of(
+            (known[one], known[other])
+            for one, other in pairs
+            if one in known and other in known and frozenset((one, other)) not in before
+        )
+
+    async def _opened(self, work: _Work, ids: Sequence[uuid.UUID]) -> list[tuple[Row, Draft]]:
+        """Memories that open with the keys at hand, in the order of their ids here."""
+        found = await memory_rows.find_memories(
+            self._database, account=work.scope.account, memory_ids=ids, now=work.scope.now
+        )
+        readable = [row for row in found if has_key(work.keys, row)]
+        drafts = await self._opener.drafts(work.scope.account, work.keys, readable)
+        opened = {row["memory_id"]: (row, draft) for row, draft in drafts.opened}
+        return [opened[i] for i in ids if i in opened]
+
+    async def _apply(self, work: _Work, merges: Sequence[Merge]) -> int:
+        """Merge those that are still what was read; how many that were."""
+        scope, now = work.scope, self._clock()
+        read = {c.id: c.blob_id for m in merges for c in (m.kept, m.merged)}
+        async with self._database.transaction() as connection:
+            heads = await self._writer.heads(connection, scope.account)
+            living = await rows.lock_unchanged(
+                connection, replace(scope, now=now), read=list(read.items())
+            )
+            merges = [
+                m
+                for m in merges
+                if m.kept.id in living
+                and m.merged.id in living
+                and not living[m.merged.id]["pinned"]
+            ]
+            changes = {
+                m.merged.id: Change(superseded_at=now, superseded_by=m.kept.id) for m in merges
+            }
+            act = Act(scope.account, work.access.key, STATE, now)
+            receipts, _ = await self._states.change_within(connection, act, heads, changes)
+            await state_rows.link(
+                connection,
+                account=scope.account,
+                links=[state_rows.Link(m.kept.id, state_rows.MERGED, m.merged.id) for m in merges],
+                now=now,
+            )
+            await rows.count_merged(
+                connection,
+                account=scope.account,
+                pairs=[(m.kept.id, living[m.merged.id]) for m in merges],
+            )
+            done = [Action(new_id(), run_rows.MERGE, m.kept.id, [m.merged.id]) for m in merges]
+            await self._record(connection, work, done, now)
+        if receipts:
+            await self._outbox.publish_soon()
+        return len(merges)
+
+    async def _flag(self, work: _Work, go_on: GoOn) -> bool:
+        """Mark what may no longer hold."""
+        while found := await self._stale(work):
+            if not await self._flagged(work, found):
+                break
+            if not go_on():
+                return False
+        return True
+
+    async def _stale(self, work: _Work) -> list[Row]:
+        now = work.scope.now
+        return await rows.stale(
+            self._database,
+            work.scope,
+            unseen=now - UNSEEN,
+            worked_on=now - WORKED_ON,
+            over=now - OVER,
+            limit=FLAGGED_AT_ONCE,
+        )
+
+    async def _flagged(self, work: _Work, found: Sequence[Row]) -> int:
+        scope, now = work.scope, self._clock()
+        async with self._database.transaction() as connection:
+            heads = await self._writer.heads(connection, scope.account)
+            living = await rows.lock_unchanged(
+                connection,
+                replace(scope, now=now),
+                read=[(row["memory_id"], row["blob_id"]) for row in found],
+            )
+            chosen = [memory for memory, row in living.items() if not row["pinned"]]
+            act = Act(scope.account, work.access.key, STATE, now)
+            receipts, _ = await self._states.change_within(
+                connection, act, heads, {memory: Change(stale=True) for memory in chosen}
+            )
+            done = [Action(new_id(), run_rows.STALE, memory) for memory in chosen]
+            await self._record(connection, work, done, now)
+        if receipts:
+            await self._outbox.publish_soon()
+        return len(chosen)
+
+    async def _summarise(self, work: _Work, go_on: GoOn) -> bool:
+        """Put a summary beside the old episodes of a week and source."""
+        assert work.row is not None
+        for ids in await self._groups(work, SUMMARIES_MAX - work.row["summaries"]):
+            read = await self._read(work, ids)
+            if len(read) < EPISODES_MIN:
+                continue
+            text = await self._summariser.summarise([r.episode for r in read])
+            if text is not None:
+                common = set.intersection(*(set(r.draft.tags) for r in read))
+                draft = Draft(
+                    text=text,
+                    namespace=work.namespace,
+                    kind="summary",
+                    tags=sorted(common),
+                    event_time=max(r.episode.moment for r in read),
+                    confidence="medium",
+                )
+                await self._store(work, draft, read, run_rows.SUMMARY)
+            if not go_on():
+                return False
+        return True
+
+    async def _groups(self, work: _Work, limit: int) -> list[list[uuid.UUID]]:
+        groups = await rows.old_groups(
+            self._database,
+            work.scope,
+            before=work.scope.now - OLD,
+            size_min=EPISODES_MIN,
+            limit=max(limit, 0),
+        )
+        return [ids[:EPISODES_MAX] for ids in groups]
+
+    async def _read(self, work: _Work, ids: Sequence[uuid.UUID]) -> list[_Read]:
+        """Episodes as a model may see them."""
+        read = []
+        for row, draft in await self._opened(work, ids):
+            text, _ = await without_secrets(work.access, draft.text)
+            moment = row["event_time"] or row["created_at"]
+            read.append(_Read(row, draft, Episode(text, moment, draft.importance)))
+        return read
+
+    async def _propose(self, work: _Work, go_on: GoOn) -> bool:
+        """Propose what was done in the same way again and again; somebody has to approve it."""
+        assert work.row is not None
+        new = await rows.episodes_since(self._database, work.scope, since=work.since)
+        if not new or work.row["procedures"]:
+            return True
+        episodes = await self._newest(work)
+        for found in await self._finder.find([e.episode for e in episodes]):
+            draft = Draft(
+                text=found.text,
+                namespace=work.namespace,
+                kind="procedural",
+                confidence="low",
+                review=PENDING,
+            )
+            await self._store(
+                work, draft, [episodes[n] for n in found.episodes], run_rows.PROCEDURE
+            )
+        return True
+
+    async def _newest(self, work: _Work) -> list[_Read]:
+        ids = await rows.newest_episodes(self._database, work.scope, limit=NEWEST_MAX)
+        return await self._read(work, ids)
+
+    async def _store(
+        self, work: _Work, draft: Draft, sources: Sequence[_Read], action: str
+    ) -> None:
+        """Store what was made of these, unless they changed or somebody made it meanwhile."""
+        scope, now, actor = work.scope, self._clock(), work.access.key
+        ids = [r.row["memory_id"] for r in sources]
+        draft = replace(draft, metadata={SOURCES: " ".join(map(str, ids))})
+        key = work.keys.of(work.namespace)[0]
+        entry = await self._namespaces.ensure(scope.account, key)
+        kind = envelope.SUMMARY if action == run_rows.SUMMARY else envelope.MEMORY
+        address = envelope.Address(kind, scope.account, new_id(), 1)
+        blob = envelope.seal(key, address, encode(draft, actor), created_ms=to_ms(now))
+        memory = new_memory(
+            draft, key, entry, address=address, blob=blob, writer=actor, created_at=now
+        )
+        made = memory.memory_id
+
+        async def listed(connection: Connection) -> None:
+            living = await rows.lock_unchanged(
+                connection, replace(scope, now=now), read=[r.source for r in sources]
+            )
+            if len(living) < len(sources) or await rows.are_used(
+                connection, account=scope.account, memory_ids=ids, kind=draft.kind, but=made
+            ):
+                raise _Changed
+            await self._record(connection, work, [Action(new_id(), action, made, ids)], now)
+
+        try:
+            await self._writer.store(
+                work.access,
+                [memory],
+                op="consolidate",
+                names={entry.namespace_id: work.namespace},
+                effects=Effects(
+                    reviews={} if draft.review is None else {made: draft.review},
+                    links=[state_rows.Link(made, state_rows.SOURCE, i) for i in ids],
+                ),
+                beside=listed,
+            )
+        except (_Changed, UniqueViolation):
+            return  # the next run looks again
+
+    async def _record(
+        self, connection: Connection, work: _Work, done: Sequence[Action], now: datetime
+    ) -> None:
+        account = work.scope.account
+        if not await run_rows.lock_unfinished(connection, account=account, run_id=work.run_id):
+            raise _Ended
+        await run_rows.record(connection, account=account, run_id=work.run_id, done=done, now=now)
+
+
+def _blind_words(
+    work: _Work, found: Sequence[tuple[Row, Draft]]
+) -> list[tuple[uuid.UUID, int, int]]:
+    """What others that say the same would be found by, in each epoch: (memory, epoch, token)."""
+    return [
+        (row["memory_id"], key.epoch, index.token(key, "w", word))
+        for row, draft in found
+        for word in telling_words(draft)
+        for key in work.keys.of(work.namespace)
+    ]
+
+
+def _candidate(row: Row, draft: Draft) -> Candidate:
+    return Candidate(
+        id=row["memory_id"],
+        blob_id=row["blob_id"],
+        draft=draft,
+        pinned=row["pinned"],
+        seen_count=row["seen_count"],
+        seq=row["seq"],
+        expires_at=row["expires_at"],
+    )

@@ -1,0 +1,183 @@
+"""Conversations, the turns they are sealed as, and the drafts that their facts become; pure.
+
+Not here: the order of steps (`analysis.py`), how facts are found (`extraction`).
+"""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from relayer.clock import from_ms
+from relayer.database import memories as rows
+from relayer.database.pool import Row
+from relayer.errors import Corrupted
+from relayer.extraction.facts import Fact, Turn, say_the_same
+from relayer.memories.intake import Remembered
+from relayer.memories.opening import Caller
+from relayer.memories.recognition import Stored, idempotency_marks
+from relayer.memories.sealing import without_secrets
+from relayer.preferences import AccountSettings
+from relayer.record import AGAINST, PENDING, Draft, Memory, decode
+from relayer.sealed import envelope
+from relayer.sealed.keys import AccountId, Namespace
+from relayer.sealed.primitives import CryptoError
+from relayer.tenants.custody import Keys
+
+ROUTE: Final = "analyze"
+NOTHING: Final = uuid.UUID(int=0)  # what a mark leads to where there was no fact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversation:
+    """What to analyze."""
+
+    text: str = field(repr=False)
+    namespace: Namespace
+    occurred_at: datetime | None = None
+    source: str | None = field(default=None, repr=False)
+    idempotency_key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Analyzed:
+    """The facts that were stored, or the episode that waits for the model.
+
+    Attributes:
+        episode: the turn that waits.
+        kept: the turn that stays beside its facts.
+        reinforced: memories that it said again, in these or nearly these words.
+        others: receipts of what else came of it, as for `Remembered`.
+    """
+
+    facts: Sequence[Stored]
+    episode: uuid.UUID | None
+    receipts: Sequence[bytes]
+    redacted: dict[str, int]
+    kept: uuid.UUID | None = None
+    reinforced: Sequence[uuid.UUID] = ()
+    others: Sequence[bytes] = ()
+
+
+def from_draft(draft: Draft) -> Conversation:
+    """The conversation that was sealed as a turn."""
+    return Conversation(
+        text=draft.text,
+        namespace=draft.namespace,
+        occurred_at=draft.event_time,
+        source=draft.source,
+    )
+
+
+async def shown(caller: Caller, conversation: Conversation, related: Sequence[Memory]) -> Turn:
+    """What an extractor is shown; a kept turn and memories may be older than the setting."""
+    said, _ = await without_secrets(caller.access, conversation.text)
+    known = [memory.text for memory in related if memory.text is not None]
+    texts = [(await without_secrets(caller.access, text))[0] for text in known]
+    return Turn(said, conversation.occurred_at, texts)
+
+
+def as_draft(conversation: Conversation) -> Draft:
+    """What is sealed as a turn."""
+    return Draft(
+        text=conversation.text,
+        namespace=conversation.namespace,
+        kind="episodic",
+        event_time=conversation.occurred_at,
+        source=conversation.source,
+    )
+
+
+def opened(account: AccountId, keys: Keys, row: Row, blob: bytes | Corrupted) -> Draft:
+    """What was sealed as a turn.
+
+    Raises:
+        CryptoError: altered, or the key of its epoch is missing.
+    """
+    if not isinstance(blob, bytes):
+        raise CryptoError("altered")
+    address = envelope.Address(envelope.EPISODE, account, row["episode_id"], 1)
+    for key in keys.of(Namespace(row["namespace"])):
+        if key.epoch == row["epoch"]:
+            return decode(envelope.open_envelope(key, address, blob))[0]
+    raise CryptoError("no key of that epoch")
+
+
+def marks_of_nothing(caller: Caller, conversation: Conversation) -> list[rows.Mark]:
+    """That a conversation held no fact, so that a repeated request asks no model again."""
+    epochs = caller.keys.of(conversation.namespace)
+    marks = idempotency_marks(
+        caller.access,
+        epochs,
+        conversation.idempotency_key,
+        conversation.text,
+        route=ROUTE,
+        item=0,
+    )
+    return [rows.Mark(*marks[0], NOTHING)] if marks else []
+
+
+def drafts_of(
+    conversation: Conversation,
+    facts: Sequence[Fact],
+    related: Sequence[Memory],
+    held_back: Sequence[Memory],
+    settings: AccountSettings,
+) -> list[Draft]:
+    """Facts as they are to be stored; `related` as the extractor was shown them.
+
+    Nobody is shown what is held back, but what says the same is not stored beside it.
+    """
+    doubted = settings.low_confidence == "review"
+    return [
+        Draft(
+            text=fact.text,
+            namespace=conversation.namespace,
+            kind=fact.kind,
+            source=conversation.source,
+            event_time=from_ms(fact.event_time_ms),
+            metadata=_contradicted(fact, related),
+            importance=fact.importance,
+            confidence=fact.confidence,
+            idempotency_key=conversation.idempotency_key,
+            same_as=_same(fact, [*related, *held_back]),
+            contradicts=None if fact.contradicts is None else related[fact.contradicts].id,
+            review=PENDING if doubted and fact.confidence == "low" else None,
+        )
+        for fact in facts
+    ]
+
+
+def _contradicted(fact: Fact, related: Sequence[Memory]) -> dict[str, str]:
+    return {} if fact.contradicts is None else {AGAINST: str(related[fact.contradicts].id)}
+
+
+def _same(fact: Fact, related: Sequence[Memory]) -> Memory | None:
+    """The memory that says what a fact says, of the same time, if there is one."""
+    if fact.contradicts is not None:
+        return None
+    when = from_ms(fact.event_time_ms)
+    for memory in related:
+        if when in (None, memory.event_time) and say_the_same(fact.text, memory.text or ""):
+            return memory
+    return None
+
+
+def outcome(
+    drafts: Sequence[Draft],
+    stored: Remembered,
+    kept: uuid.UUID | None,
+    redacted: dict[str, int],
+) -> Analyzed:
+    """The answer; what was said again is not among the facts."""
+    pairs = list(zip(drafts, stored.items, strict=True))
+    return Analyzed(
+        [item for draft, item in pairs if draft.same_as is None],
+        None,
+        stored.receipts,
+        redacted,
+        kept,
+        [item.id for draft, item in pairs if draft.same_as is not None],
+        stored.others,
+    )

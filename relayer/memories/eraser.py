@@ -1,0 +1,243 @@
+"""Erasing memories and turns for good, with a receipt and a tombstone for each.
+
+Not here: who may erase what (`forgetting.py`), SQL (`database.erasure`), deletions in an outside
+store (`journal/outbox.py`).
+
+- A memory goes with all its revisions, and with everything that still says what it said: the turn
+  it came from, what was merged into it, what was made of it.
+- Rows, vectors, postings, links and blobs go in one transaction, under the account's row lock.
+- The receipt is also the journal's tombstone: it lies beside the blobs, so that no restore and no
+  database of yesterday brings back what it names.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from relayer.clock import Clock
+from relayer.database import accounts as account_rows
+from relayer.database import erasure as rows
+from relayer.database import queue
+from relayer.database.pool import Connection, Database, Row
+from relayer.errors import NotFound
+from relayer.journal.outbox import Outbox
+from relayer.journal.receipts import Act, Subject, chained
+from relayer.record import name_when_gone
+from relayer.sealed import envelope
+from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
+from relayer.sealed.receipts import Receipt
+
+FORGET: Final = "forget"
+EXPIRE: Final = "expire"
+ERASURES: Final = frozenset({FORGET, EXPIRE})
+ROWS_MAX: Final = 500  # of one transaction, unless one memory alone has more revisions
+RECEIPT_ITEMS_MAX: Final = 500  # so that a signed receipt stays below 64 KiB
+
+
+@dataclass
+class Erasure:
+    """What was erased: memories and turns, their blobs, and the receipts that say so."""
+
+    ids: list[uuid.UUID] = field(default_factory=list)
+    blob_ids: list[bytes] = field(default_factory=list)
+    receipts: list[bytes] = field(default_factory=list)
+
+    def add(self, other: "Erasure") -> None:
+        """Count another one in."""
+        self.ids += other.ids
+        self.blob_ids += other.blob_ids
+        self.receipts += other.receipts
+
+
+class Eraser:
+    """Erases memories of one account at a time."""
+
+    def __init__(
+        self, *, database: Database, outbox: Outbox, identity: Identity, clock: Clock
+    ) -> None:
+        self._database = database
+        self._outbox = outbox
+        self._identity = identity
+        self._clock = clock
+
+    async def erase(
+        self,
+        account: AccountId,
+        actor: PublicKey,
+        ids: Sequence[uuid.UUID],
+        *,
+        op: str = FORGET,
+    ) -> Erasure:
+        """Erase those of these memories and turns that live, in bounded transactions.
+
+        With the operation `expire`, only those whose time is over.
+
+        Raises:
+            NotFound: the account is gone.
+        """
+        erasure = Erasure()
+        act = Act(account, actor, op, self._clock())
+        for batch in await self._batches(account, ids):
+            async with self._database.transaction() as connection:
+                heads = await self._heads(connection, account)
+                doomed = batch
+                if op == EXPIRE:
+                    doomed = await rows.still_expired(
+                        connection, account=account, ids=batch, now=act.time
+                    )
+                doomed = await rows.entailed(connection, account=account, ids=doomed)
+                done, _ = await self._erase_locked(connection, act, heads, doomed)
+            erasure.add(done)
+        if erasure.receipts:
+            await self._outbox.publish_soon()
+        return erasure
+
+    async def erase_within(
+        self,
+        connection: Connection,
+        act: Act,
+        heads: account_rows.Heads,
+        ids: Sequence[uuid.UUID],
+        *,
+        blob_ids: Sequence[bytes] = (),
+    ) -> tuple[list[bytes], account_rows.Heads]:
+        """The receipts of an erasure under the account's lock, and the heads after it.
+
+        Turns go by their blobs, too, where their names may have been others (`name_when_gone`).
+        """
+        if not ids:
+            return [], heads
+        doomed = await rows.entailed(connection, account=act.account, ids=ids)
+        done, after = await self._erase_locked(connection, act, heads, doomed, blob_ids=blob_ids)
+        return done.receipts, after
+
+    async def repeat(self, receipt: Receipt) -> Erasure:
+        """Erase what a receipt of another time says was erased, for which the relayer answers.
+
+        Raises:
+            NotFound: the account is gone.
+        """
+        act = Act(receipt.account, self._identity.public_key, receipt.op, self._clock())
+        # By their blobs, too, for a turn may have lived under another name (`name_when_gone`).
+        items = [(i.memory, envelope.blob_hash(i.blob_id)) for i in receipt.items]
+        async with self._database.transaction() as connection:
+            heads = await self._heads(connection, receipt.account)
+            done, _ = await self._erase_locked(
+                connection, act, heads, [i for i, _ in items], blob_ids=[b for _, b in items]
+            )
+            await rows.insert_tombstones(
+                connection,
+                account=receipt.account,
+                items=items,
+                namespace=receipt.namespace,
+                now=act.time,
+            )
+        if done.receipts:
+            await self._outbox.publish_soon()
+        return done
+
+    async def _heads(self, connection: Connection, account: AccountId) -> account_rows.Heads:
+        heads = await account_rows.lock_account(connection, account)
+        if heads is None:
+            raise NotFound("No such account.")
+        return heads
+
+    async def _batches(
+        self, account: AccountId, ids: Sequence[uuid.UUID]
+    ) -> list[Sequence[uuid.UUID]]:
+        """The ids, so many together as have at most `ROWS_MAX` rows."""
+        if len(ids) < 2:
+            return [ids] if ids else []
+        earlier = await rows.revision_counts(self._database, account=account, ids=ids)
+        return list(_filled((i, 1 + earlier.get(i, 0)) for i in dict.fromkeys(ids)))
+
+    async def _erase_locked(
+        self,
+        connection: Connection,
+        act: Act,
+        heads: account_rows.Heads,
+        ids: Sequence[uuid.UUID],
+        *,
+        blob_ids: Sequence[bytes] = (),
+    ) -> tuple[Erasure, account_rows.Heads]:
+        """Erase exactly these under the account's lock, and the heads after it."""
+        memories = await rows.lock_memories(connection, account=act.account, memory_ids=ids)
+        if blob_ids:
+            ids = [
+                *ids,
+                *await rows.turns_of_blobs(connection, account=act.account, blob_ids=blob_ids),
+            ]
+        turns = await rows.lock_turns(connection, account=act.account, episode_ids=ids)
+        # One that is done has let its blob go already.
+        living = [turn for turn in turns if turn["state"] != "done"]
+        doomed = memories + living
+        if not doomed:
+            return Erasure(), heads
+        names = {row["memory_id"]: name_when_gone(row["memory_id"]) for row in living}
+        receipts, after = self._receipts(act, heads, doomed, names)
+        erased = rows.Erased(
+            rows=[row["row_id"] for row in memories],
+            turns=[row["memory_id"] for row in turns],
+            turn_stones=[(names[t["memory_id"]], t["namespace_id"], t["blob_id"]) for t in living],
+            receipts=receipts,
+            receipt_blob_ids=[
+                envelope.blob_hash(envelope.blob_id(signed)) for _, signed in receipts
+            ],
+            receipt_head=after.receipt_head,
+        )
+        await rows.erase(
+            connection,
+            account=act.account,
+            erased=erased,
+            now=act.time,
+            outside_store=self._outbox.outside,
+        )
+        if self._outbox.outside:
+            await queue.enqueue(connection, queue.DELETE_BLOBS, act.account, [])
+        done = Erasure(
+            list(dict.fromkeys(row["memory_id"] for row in doomed)),
+            [row["blob_id"] for row in doomed],
+            [signed for _, signed in receipts],
+        )
+        return done, after
+
+    def _receipts(
+        self,
+        act: Act,
+        heads: account_rows.Heads,
+        doomed: Sequence[Row],
+        names: Mapping[uuid.UUID, uuid.UUID],
+    ) -> tuple[list[tuple[int, bytes]], account_rows.Heads]:
+        """One receipt per namespace and epoch, or several where there is too much for one."""
+        namespaces = {r["namespace_id"]: Namespace(r["namespace"]) for r in doomed}
+        subjects = [
+            Subject(
+                names.get(r["memory_id"], r["memory_id"]),
+                r["revision"],
+                r["blob_id"],
+                r["namespace_id"],
+                r["epoch"],
+            )
+            for r in sorted(doomed, key=lambda r: (r["namespace_id"], r["epoch"]))
+        ]
+        receipts: list[tuple[int, bytes]] = []
+        for at in range(0, len(subjects), RECEIPT_ITEMS_MAX):
+            part = subjects[at : at + RECEIPT_ITEMS_MAX]
+            signed, heads = chained(self._identity, act, heads, part, namespaces)
+            receipts += signed
+        return receipts, heads
+
+
+def _filled(sized: Iterator[tuple[uuid.UUID, int]]) -> Iterator[list[uuid.UUID]]:
+    """Ids together, as many as have `ROWS_MAX` rows at most; one that has more is alone."""
+    batch: list[uuid.UUID] = []
+    total = 0
+    for memory_id, size in sized:
+        if batch and total + size > ROWS_MAX:
+            yield batch
+            batch, total = [], 0
+        batch.append(memory_id)
+        total += size
+    if batch:
+        yield batch

@@ -1,0 +1,267 @@
+"""Forgetting one memory, several, what fits a filter, or a whole namespace: who may, and how much
+at a time.
+
+Not here: erasing (`eraser.py`), erasing an account (`tenants/closing.py`), what expires
+(`expiry.py`).
+
+- Whoever may write in a namespace may forget there. Foreign and absent are the same.
+- What was erased before is said to be erased: a request that is repeated does not look like a
+  failure.
+- One request erases a bounded number; whoever wants more asks again.
+"""
+
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final, Literal
+
+from relayer.clock import Clock
+from relayer.database import erasure as erasure_rows
+from relayer.database import forgetting as rows
+from relayer.database import outbox as outbox_rows
+from relayer.database.pool import Database
+from relayer.errors import NotAllowed, NotFound
+from relayer.memories.eraser import Eraser, Erasure
+from relayer.memories.opening import Caller
+from relayer.sealed import index
+from relayer.sealed.keys import AccountId, Namespace, PublicKey
+from relayer.tenants.access import Access
+from relayer.tenants.namespaces import Namespaces
+
+PAGE: Final = 500
+ERASED_MAX: Final = 2_000  # of one request, whose deadline they have to meet
+State = Literal["active", "superseded", "pending_review", "rejected", "all"]
+Fate = Literal["erased", "already_erased", "not_found", "matched"]
+Find = Callable[[int], Awaitable[Sequence[uuid.UUID]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter:
+    """What is to be forgotten of a namespace: whatever fits all of it."""
+
+    namespace: Namespace
+    kind: str | None = None
+    tags: Sequence[str] = field(default=(), repr=False)
+    source: str | None = field(default=None, repr=False)
+    writer: PublicKey | None = None
+    after: datetime | None = None
+    before: datetime | None = None
+    pinned: bool | None = None
+    state: State = "active"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forgotten:
+    """What was erased, or would be.
+
+    Attributes:
+        matched: how many there were; of these, `erased` are gone, and with `more` some are left.
+        pending: whether an outside store has still to confirm.
+        ids: what was erased, the things that went along with it, too.
+        fates: of each id that was named, in order.
+    """
+
+    matched: int
+    erased: int = 0
+    more: bool = False
+    pending: bool = False
+    ids: Sequence[uuid.UUID] = ()
+    receipts: Sequence[bytes] = ()
+    fates: Sequence[Fate] | None = None
+
+
+class Forgetting:
+    """Forgets in one account at a time."""
+
+    def __init__(
+        self, *, database: Database, namespaces: Namespaces, eraser: Eraser, clock: Clock
+    ) -> None:
+        self._database = database
+        self._namespaces = namespaces
+        self._eraser = eraser
+        self._clock = clock
+
+    async def forget(self, access: Access, memory_id: uuid.UUID) -> Forgotten:
+        """Erase one memory or turn, expired or not.
+
+        Raises:
+            NotFound: absent, somebody else's, or in a namespace the key may not read.
+            NotAllowed: the key only reads.
+        """
+        done = await self.forget_ids(access, [memory_id])
+        assert done.fates is not None
+        if done.fates[0] == "not_found":
+            raise NotFound("No such memory.")
+        return done
+
+    async def forget_ids(
+        self, access: Access, ids: Sequence[uuid.UUID], *, dry_run: bool = False
+    ) -> Forgotten:
+        """Erase these memories and turns.
+
+        Raises:
+            NotAllowed: the key only reads in a namespace of one of them; then nothing is erased.
+        """
+        fates = await self._fates(access, ids)
+        living = [i for i in dict.fromkeys(ids) if fates[i] == "matched"]
+        erasure = Erasure()
+        if not dry_run and living:
+            erasure = await self._eraser.erase(access.account, access.key, living)
+            # What somebody else erased in between is erased, too.
+            fates |= dict.fromkeys(living, "already_erased")
+            fates |= {i: "erased" for i in erasure.ids if i in fates}
+        done = await self._forgotten(access.account, erasure, matched=len(living))
+        gone = [i for i in ids if fates[i] == "already_erased"]
+        pending = done.pending or await self._erasing(access.account, gone)
+        return replace(done, pending=pending, fates=[fates[i] for i in ids])
+
+    async def _fates(self, access: Access, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Fate]:
+        """What the key may know of each: that it is there, was there, or nothing.
+
+        Raises:
+            NotAllowed: the key only reads there.
+        """
+        places = await rows.places(self._database, account=access.account, ids=ids)
+        stones = await erasure_rows.tombstones(
+            self._database, account=access.account, memory_ids=[i for i in ids if i not in places]
+        )
+        fates: dict[uuid.UUID, Fate] = dict.fromkeys(ids, "not_found")
+        for found, fate in ((places, "matched"), (stones, "already_erased")):
+            for memory_id, name in found.items():
+                namespace = None if name is None else Namespace(name)
+                if not access.strength(namespace):
+                    continue
+                if not access.may_write(namespace):
+                    raise NotAllowed("This key is not a writer of that namespace.")
+                fates[memory_id] = fate  # type: ignore[assignment]  # one of the two above
+        return fates
+
+    async def _erasing(self, account: AccountId, ids: Sequence[uuid.UUID]) -> bool:
+        """Whether an outside store has still to delete something of these erased memories."""
+        blobs = await erasure_rows.erased_blobs(self._database, account=account, memory_ids=ids)
+        return bool(blobs) and await self._pending(account, blobs)
+
+    async def forget_matching(
+        self, caller: Caller, chosen: Filter, *, dry_run: bool = False
+    ) -> Forgotten:
+        """Erase memories that fit, the oldest first.
+
+        Raises:
+            NotAllowed: not a writer of the namespace; or there are tags or a source to look for,
+                and a key of the namespace is missing.
+        """
+        access = caller.access
+        access.require(chosen.namespace, "writer")
+        entry = await self._namespaces.find(access.account, chosen.namespace)
+        if entry is None:
+            return Forgotten(matched=0)
+        matches = await self._matches(caller, chosen, entry.namespace_id)
+        account, number = access.account, entry.namespace_id
+
+        async def find(limit: int) -> list[uuid.UUID]:
+            found: list[uuid.UUID] = []
+            for match in matches:
+                found += await rows.matching(
+                    self._database,
+                    account=account,
+                    namespace_id=number,
+                    match=match,
+                    limit=limit - len(found),
+                )
+            return found
+
+        matched = sum(
+            [
+                await rows.count_matching(
+                    self._database, account=account, namespace_id=number, match=match
+                )
+                for match in matches
+            ]
+        )
+        if dry_run:
+            return Forgotten(matched=matched, ids=await find(PAGE))
+        return await self._erase_found(access, find, matched)
+
+    async def _matches(self, caller: Caller, chosen: Filter, namespace_id: int) -> list[rows.Match]:
+        """What to look for: once, or once in every epoch where keyed hashes are looked for."""
+        match = rows.Match(
+            kind=chosen.kind,
+            writer=chosen.writer,
+            after=chosen.after,
+            before=chosen.before,
+            pinned=chosen.pinned,
+            state=chosen.state,
+        )
+        if not chosen.tags and chosen.source is None:
+            return [match]
+        keys = caller.keys.of(chosen.namespace)
+        if await rows.has_other_epochs(
+            self._database,
+            account=caller.access.account,
+            namespace_id=namespace_id,
+            epochs=[key.epoch for key in keys],
+        ):
+            raise NotAllowed("The key of an older epoch is missing.", code="unlock_required")
+        return [
+            replace(
+                match,
+                epoch=key.epoch,
+                tokens=[
+                    *(index.token(key, "t", tag) for tag in chosen.tags),
+                    *(index.token(key, "s", s) for s in (chosen.source,) if s is not None),
+                ],
+            )
+            for key in keys
+        ]
+
+    async def forget_namespace(self, access: Access, namespace: Namespace) -> Forgotten:
+        """Erase what is in a namespace, whatever its state, and then the namespace.
+
+        Raises:
+            NotAllowed: not a writer of the namespace.
+        """
+        access.require(namespace, "writer")
+        entry = await self._namespaces.find(access.account, namespace)
+        if entry is None:
+            return Forgotten(matched=0)
+        account, number = access.account, entry.namespace_id
+
+        async def find(limit: int) -> list[uuid.UUID]:
+            return await rows.contents(
+                self._database, account=account, namespace_id=number, limit=limit
+            )
+
+        matched = await rows.count_contents(self._database, account=account, namespace_id=number)
+        done = await self._erase_found(access, find, matched)
+        if not done.more:
+            await rows.close_namespace(
+                self._database, account=account, namespace_id=number, now=self._clock()
+            )
+        return done
+
+    async def _erase_found(self, access: Access, find: Find, matched: int) -> Forgotten:
+        """Erase what is found, page by page, until nothing is or it is enough for one request."""
+        erasure = Erasure()
+        while len(erasure.ids) < ERASED_MAX:
+            found = await find(min(PAGE, ERASED_MAX - len(erasure.ids)))
+            if not found:
+                return await self._forgotten(access.account, erasure, matched=matched)
+            erasure.add(await self._eraser.erase(access.account, access.key, found))
+        done = await self._forgotten(access.account, erasure, matched=matched)
+        return replace(done, more=bool(await find(1)))
+
+    async def _forgotten(self, account: AccountId, erasure: Erasure, *, matched: int) -> Forgotten:
+        return Forgotten(
+            matched=matched,
+            erased=len(erasure.ids),
+            pending=await self._pending(account, erasure.blob_ids),
+            ids=erasure.ids,
+            receipts=erasure.receipts,
+        )
+
+    async def _pending(self, account: AccountId, blob_ids: Sequence[bytes]) -> bool:
+        found = await outbox_rows.deletions_pending(
+            self._database, account=account, blob_ids=blob_ids
+        )
+        return found > 0

@@ -1,0 +1,243 @@
+"""Giving stored memories what they are found by: vectors after their acknowledgement, and whatever
+another release or another model needs.
+
+Not here: when (`jobs.py`, `upkeep/reindex.py`), embedding (`embedding/`), statements
+(`database.vectors`).
+
+- Whoever runs it may run it again: only what is out of date is read, and changed.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from relayer.database import vectors as vector_rows
+from relayer.database.pool import Database, Row
+from relayer.embedding.embedders import Embedder, TextRefused
+from relayer.errors import NotAllowed
+from relayer.memories.opening import Opener, has_key, key_of
+from relayer.memories.sealing import counted
+from relayer.record import Draft
+from relayer.sealed.keys import AccountId, NamespaceKey
+from relayer.sealed.turn import derive_turn
+from relayer.tenants.custody import Keys
+from relayer.words import INDEX_VERSION
+
+log = logging.getLogger("relayer.indexing")
+
+PAGE: Final = 64  # memories; one request to most embedding endpoints
+PAGE_BYTES: Final = 1 << 20  # of sealed texts: a page of long ones must not fill the memory
+REFUSED_MAX: Final = 8  # passages of one memory, before the rest of it is not offered
+Part = tuple[Row, int, str]  # memory row, number, passage
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of memories that was worked on.
+
+    Attributes:
+        after: where the next one begins.
+        changed: whether any of them is up to date now that was not.
+    """
+
+    after: vector_rows.Position
+    changed: bool
+
+
+class Indexer:
+    """Counts the words of stored memories and embeds them, turned by their namespace's key."""
+
+    def __init__(self, *, database: Database, opener: Opener, embedder: Embedder | None) -> None:
+        self._database = database
+        self._opener = opener
+        self._embedder = embedder
+        self.versions = vector_rows.Versions(INDEX_VERSION, embedder.version if embedder else None)
+
+    async def embed(self, account: AccountId, keys: Keys, ids: Sequence[uuid.UUID]) -> None:
+        """Bring those of these memories up to date that still live.
+
+        Raises:
+            NotAllowed: a key is missing.
+            Unavailable: the embedder or a store is away.
+        """
+        found = await vector_rows.due_of(
+            self._database, account=account, memory_ids=ids, versions=self.versions
+        )
+        await self._index(account, keys, found)
+        if not all(has_key(keys, row) for row in found):
+            raise NotAllowed("A namespace's key is missing.", code="unlock_required")
+
+    async def waits(self, account: AccountId, namespace_ids: Sequence[int] | None = None) -> bool:
+        """Whether any memory of these namespaces, or of the account, is out of date."""
+        return bool(
+            await vector_rows.due(
+                self._database,
+                account=account,
+                namespace_ids=namespace_ids,
+                versions=self.versions,
+                limit=1,
+            )
+        )
+
+    async def next_page(
+        self,
+        account: AccountId,
+        keys: Keys,
+        after: vector_rows.Position,
+        namespace_ids: Sequence[int] | None,
+        passing_over: Set[uuid.UUID] = frozenset(),
+    ) -> Page | None:
+        """Bring a page of memories up to date; None after the last.
+
+        What cannot be opened now is passed over, too: its key or its blob is missing.
+
+        Raises:
+            Unavailable: the embedder or a store is away.
+        """
+        found = await vector_rows.due(
+            self._database,
+            account=account,
+            namespace_ids=namespace_ids,
+            versions=self.versions,
+            after=after,
+            limit=PAGE,
+        )
+        if not found:
+            return None
+        page = bounded(found)
+        wanted = [row for row in page if row["memory_id"] not in passing_over]
+        changed = await self._index(account, keys, wanted)
+        last = page[-1]
+        return Page((last["index_version"], last["embedding_version"], last["seq"]), changed)
+
+    async def _index(self, account: AccountId, keys: Keys, found: Sequence[Row]) -> bool:
+        """Bring these memories up to date; whether any is now that was not."""
+        drafts = await self._opener.drafts(
+            account, keys, [row for row in found if has_key(keys, row)]
+        )
+        words = await asyncio.to_thread(self._words, keys, drafts.opened)
+        given_up = dict.fromkeys(drafts.altered, vector_rows.LOST)
+        vectors: list[vector_rows.Vector] = []
+        unembedded = [pair for pair in drafts.opened if self._lacks_vector(pair[0])]
+        if self._embedder is not None and unembedded:
+            parts = await asyncio.to_thread(_parts, self._embedder, unembedded)
+            taken, flat = await _embedded(self._embedder, account, parts)
+            vectors = await asyncio.to_thread(_turned, self._embedder, keys, taken, flat)
+            refused = {row["memory_id"] for row, _ in unembedded}
+            refused -= {row["memory_id"] for row, _, _ in taken}
+            given_up |= dict.fromkeys(refused, vector_rows.NO_VECTOR)
+        if not (words or vectors or given_up or drafts.missing):
+            return False
+        model = "" if self._embedder is None else self._embedder.model_id
+        return await vector_rows.store(
+            self._database,
+            account=account,
+            indexed=vector_rows.Indexed(
+                self.versions,
+                model,
+                words,
+                vectors,
+                given_up,
+                drafts.missing,
+                blobs={row["memory_id"]: row["blob_id"] for row in found},
+            ),
+        )
+
+    def _lacks_vector(self, row: Row) -> bool:
+        return bool(row["embedding_version"] != self.versions.embedding)
+
+    def _words(self, keys: Keys, drafts: Sequence[tuple[Row, Draft]]) -> list[vector_rows.Worded]:
+        """The words of those that were counted by an earlier release."""
+        return [
+            vector_rows.Worded(
+                row["memory_id"], row["namespace_id"], *counted(key_of(keys, row), draft)
+            )
+            for row, draft in drafts
+            if row["index_version"] < self.versions.index
+        ]
+
+
+def bounded(found: Sequence[Row]) -> Sequence[Row]:
+    """The first of these rows, one at least, that together are not too large to hold open."""
+    size = 0
+    for n, row in enumerate(found):
+        size += row["size_bytes"]
+        if n and size > PAGE_BYTES:
+            return found[:n]
+    return found
+
+
+def _parts(embedder: Embedder, drafts: Sequence[tuple[Row, Draft]]) -> list[Part]:
+    """(row, number, passage) of every text."""
+    return [
+        (row, n, passage)
+        for row, draft in drafts
+        for n, passage in enumerate(embedder.split(draft.text))
+    ]
+
+
+async def _embedded(
+    embedder: Embedder, account: AccountId, parts: Sequence[Part]
+) -> tuple[Sequence[Part], npt.NDArray[np.float32]]:
+    """Parts with their vectors, (n, dim), without memories that no endpoint takes.
+
+    Raises:
+        Unavailable: the embedder is away, or takes no text at all.
+    """
+    try:
+        return parts, await embedder.embed([p for _, _, p in parts], account=account)
+    except TextRefused:
+        log.warning("a text was refused", extra={"event": "embedder.refused"})
+    taken: list[Part] = []
+    vectors = [np.empty((0, embedder.dim), np.float32)]
+    for _, group in groupby(parts, key=lambda part: part[0]["memory_id"]):
+        own = await _in_halves(embedder, account, list(group))
+        taken += [(row, n, passage) for n, ((row, _, passage), _) in enumerate(own)]
+        vectors += [vector for _, vector in own]
+    if not taken:
+        # A mistyped model is refused like a text by some servers, and would cost every vector.
+        await embedder.embed([str(uuid.uuid4())], account=account)
+    return taken, np.concatenate(vectors)
+
+
+async def _in_halves(
+    embedder: Embedder, account: AccountId, parts: Sequence[Part]
+) -> list[tuple[Part, npt.NDArray[np.float32]]]:
+    """Those of one memory's parts that are taken, in order, each with its vector, (1, dim).
+
+    Smaller calls are tried, too: some servers refuse many texts like one they cannot take.
+    """
+    taken: list[tuple[Part, npt.NDArray[np.float32]]] = []
+    waiting, refused = [parts], 0
+    while waiting and refused < REFUSED_MAX:
+        some = waiting.pop()
+        try:
+            vectors = await embedder.embed([p for _, _, p in some], account=account)
+            taken += zip(some, vectors[:, np.newaxis], strict=True)
+        except TextRefused:
+            half = len(some) // 2
+            refused += not half
+            waiting += [some[half:], some[:half]] if half else []
+    return taken
+
+
+def _turned(
+    embedder: Embedder, keys: Keys, parts: Sequence[Part], vectors: npt.NDArray[np.float32]
+) -> list[vector_rows.Vector]:
+    """(row, part, turned vector), those of one key turned together."""
+    by_key: dict[NamespaceKey, list[int]] = {}
+    for n, (row, _, _) in enumerate(parts):
+        by_key.setdefault(key_of(keys, row), []).append(n)
+    turned = []
+    for key, numbers in by_key.items():
+        turn = derive_turn(key, embedder.model_id, embedder.dim)
+        for n, vector in zip(numbers, turn.apply(vectors[numbers]), strict=True):
+            turned.append((parts[n][0], parts[n][1], vector.astype(np.float16)))
+    return turned

@@ -1,0 +1,218 @@
+"""The order of steps of a write: redact, recognise, seal, store.
+
+Not here: who may write (`memory.py`), what a fact is (`analysis.py`), which drafts are new
+(`recognition.py`), the transaction (`writer.py`).
+
+- Nothing slow happens under the account's lock: sealing and hashing come before it, embedding after
+  it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from relayer.clock import Clock, to_ms
+from relayer.database import memories as rows
+from relayer.database import states as state_rows
+from relayer.database.pool import Database, UniqueViolation
+from relayer.errors import QuotaExceeded, Unavailable
+from relayer.memories.recognition import (
+    Known,
+    Prepared,
+    Stored,
+    first_of_each,
+    idempotency_marks,
+    new_marks,
+    outcomes,
+    recognised,
+    said_elsewhere,
+)
+from relayer.memories.sealing import apart, fingerprint_of, new_memory, without_secrets
+from relayer.memories.writer import RACES_MAX, Committed, Effects, Origin, Writer
+from relayer.record import HELD_BACK, Draft, encode, new_id
+from relayer.sealed import envelope, index
+from relayer.sealed.keys import AccountId
+from relayer.telemetry.stages import staged
+from relayer.tenants.access import Access
+from relayer.tenants.custody import Keys
+from relayer.tenants.namespaces import Namespaces
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What became of a request, in its order.
+
+    `receipts` are for what was new, `others` for what else came of it: memories that it superseded,
+    approved, prolonged or replaced.
+    """
+
+    items: Sequence[Stored]
+    receipts: Sequence[bytes]
+    others: Sequence[bytes] = ()
+
+
+class Intake:
+    """Takes in what is to be remembered, for one account at a time."""
+
+    def __init__(
+        self, *, database: Database, namespaces: Namespaces, writer: Writer, clock: Clock
+    ) -> None:
+        self._database = database
+        self._namespaces = namespaces
+        self._writer = writer
+        self._clock = clock
+
+    @staged("remember.whole")
+    async def write(
+        self,
+        access: Access,
+        keys: Keys,
+        drafts: Sequence[Draft],
+        *,
+        op: str,
+        route: str,
+        marked_text: str | None = None,
+        origin: Origin | None = None,
+        marks: Sequence[rows.Mark] = (),
+    ) -> Remembered:
+        """Store what is new of these drafts; when this returns it is durable and found by keyword.
+
+        `marked_text` is what the idempotency keys stand for when it is not each draft's own text;
+        `origin` is the turn that they come from; `marks` are kept beside those of the drafts.
+
+        Raises:
+            Conflict: an idempotency key came back with another text.
+            QuotaExceeded: the account is full.
+        """
+        if origin is not None and origin.kept:
+            drafts = [replace(draft, turn=origin.id) for draft in drafts]
+        prepared = [
+            await self._prepare(access, keys, draft, route, n, marked_text)
+            for n, draft in enumerate(drafts)
+        ]
+        for _ in range(RACES_MAX):
+            known = await self._recognise(access.account, prepared)
+            fresh = first_of_each(prepared, known)
+            memories = {n: await self._seal(access, prepared[n]) for n in fresh}
+            try:
+                done = await self._store(access, prepared, memories, known, op, origin, marks)
+            except UniqueViolation:
+                continue  # the same fact or key came in between: look again
+            except QuotaExceeded:
+                # Perhaps the same words took the last room: then there is less to store by now.
+                known = await self._recognise(access.account, prepared)
+                if len(first_of_each(prepared, known)) == len(fresh):
+                    raise
+                continue
+            items = outcomes(prepared, memories, known, done.changes)
+            return Remembered(items, done.receipts, done.others)
+        raise Unavailable("Too many writers say the same thing at once.", code="write.contended")
+
+    @staged("remember.prepare")
+    async def _prepare(
+        self,
+        access: Access,
+        keys: Keys,
+        draft: Draft,
+        route: str,
+        item: int,
+        marked_text: str | None,
+    ) -> Prepared:
+        text, redacted = await without_secrets(access, draft.text)
+        draft = replace(draft, text=text)
+        epochs = keys.of(draft.namespace)
+        marks = idempotency_marks(
+            access, epochs, draft.idempotency_key, marked_text or text, route=route, item=item
+        )
+        return Prepared(
+            draft=draft,
+            key=epochs[0],
+            entry=await self._namespaces.ensure(access.account, epochs[0]),
+            fingerprints=[fingerprint_of(key, draft) for key in epochs],
+            marks=marks,
+            redacted=redacted,
+            source=None if draft.source is None else index.token(epochs[0], "s", draft.source),
+        )
+
+    async def _recognise(self, account: AccountId, prepared: Sequence[Prepared]) -> Known:
+        """Which drafts came before: by idempotency key first, then by what they say.
+
+        Raises:
+            Conflict: an idempotency key came back with another text.
+        """
+        facts = await rows.known_facts(
+            self._database,
+            account=account,
+            namespace_ids=sorted({p.entry.namespace_id for p in prepared}),
+            fingerprints=[f for p in prepared for f in p.fingerprints],
+        )
+        marks = [mark for p in prepared for mark, _ in p.marks]
+        marked = (
+            await rows.find_marks(self._database, account=account, marks=marks) if marks else {}
+        )
+        return recognised(prepared, facts, marked, self._clock())
+
+    async def _seal(self, access: Access, p: Prepared) -> rows.NewMemory:
+        return await apart(len(p.draft.text), self._sealed, access, p)
+
+    def _sealed(self, access: Access, p: Prepared) -> rows.NewMemory:
+        now = self._clock()
+        memory_id = new_id()
+        address = envelope.Address(envelope.MEMORY, access.account, memory_id, 1)
+        blob = envelope.seal(p.key, address, encode(p.draft, access.key), created_ms=to_ms(now))
+        return new_memory(
+            p.draft, p.key, p.entry, address=address, blob=blob, writer=access.key, created_at=now
+        )
+
+    @staged("remember.write")
+    async def _store(
+        self,
+        access: Access,
+        prepared: Sequence[Prepared],
+        memories: dict[int, rows.NewMemory],
+        known: Known,
+        op: str,
+        origin: Origin | None,
+        marks: Sequence[rows.Mark],
+    ) -> Committed:
+        """Everything in one transaction."""
+        marks = [*marks, *new_marks(prepared, memories, known)]
+        effects = _effects(prepared, memories, known, op, origin)
+        if not memories and not marks and origin is None and effects == Effects():
+            return Committed([])
+        names = {p.entry.namespace_id: p.draft.namespace for p in prepared}
+        return await self._writer.store(
+            access,
+            list(memories.values()),
+            op=op,
+            marks=marks,
+            episodes=[] if origin is None or origin.new is None else [origin.new],
+            origin=origin,
+            names=names if origin is None else {**names, **origin.names},
+            effects=effects,
+        )
+
+
+def _effects(
+    prepared: Sequence[Prepared],
+    memories: Mapping[int, rows.NewMemory],
+    known: Known,
+    op: str,
+    origin: Origin | None,
+) -> Effects:
+    """What storing these memories does beside."""
+    drafts = {memory.memory_id: prepared[n].draft for n, memory in memories.items()}
+    contradicted = {m: d.contradicts for m, d in drafts.items() if d.contradicts is not None}
+    links = [state_rows.Link(m, state_rows.CONTRADICTS, o) for m, o in contradicted.items()]
+    if origin is not None and origin.kept:
+        of_turn = {*drafts, *(memory for memory, _ in known.found.values())}
+        links += [state_rows.Link(m, state_rows.TURN, origin.id) for m in sorted(of_turn)]
+    held_back = [r["memory_id"] for r in known.facts.values() if r["review"] in HELD_BACK]
+    return Effects(
+        replaced=known.over if memories else (),
+        longer=known.longer,
+        seen=said_elsewhere(prepared, known),
+        approved=sorted(set(held_back)) if op == "remember" else (),
+        reviews={m: d.review for m, d in drafts.items() if d.review is not None},
+        contradicted=contradicted,
+        links=links,
+    )

@@ -1,0 +1,181 @@
+"""MemWal's manual mode: a client's own ciphertext under its own vector.
+
+Not here: its routes (`memwal.py`). Foreign bytes are stored as they came, never opened, never taken
+for an envelope; they have no words, so only their vectors are searched.
+
+- An upload has the name of its bytes, as the journal's objects have: bytes that could be one of
+  these, or a sealed blob of the account, are refused.
+- Vectors are turned on managed accounts and stored as sent on sealed ones, whose client turns them.
+- Only the direction of a vector counts.
+"""
+
+import math
+import uuid
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from relayer.clock import Clock
+from relayer.database import memories as rows
+from relayer.database import recall as search
+from relayer.database import vectors as vector_rows
+from relayer.database.pool import Database
+from relayer.errors import BadRequest
+from relayer.memories.opening import Caller
+from relayer.memories.writer import Writer
+from relayer.record import new_id
+from relayer.resident.evidence import nearest_uploads
+from relayer.resident.index import ResidentIndex
+from relayer.sealed.envelope import MEMORY, blob_hash, blob_id
+from relayer.sealed.foreign import is_foreign
+from relayer.sealed.keys import Namespace, NamespaceKey, PublicKey
+from relayer.sealed.primitives import to_base64url
+from relayer.sealed.turn import derive_turn
+from relayer.tenants.namespaces import NamespaceEntry, Namespaces
+
+_SQUARES_FIT: Final = (1e-100, 1e100)  # lengths whose squares are in the range of a float
+
+
+class Manual:
+    """Keeps and finds foreign ciphertext."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        namespaces: Namespaces,
+        writer: Writer,
+        resident: ResidentIndex,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._namespaces = namespaces
+        self._resident = resident
+        self._writer = writer
+        self._clock = clock
+
+    async def remember(
+        self,
+        caller: Caller,
+        namespace: Namespace,
+        ciphertext: bytes,
+        vector: npt.NDArray[np.float64],
+    ) -> tuple[uuid.UUID, str]:
+        """(memory id, blob id) of stored foreign bytes.
+
+        Raises:
+            NotAllowed: not a writer of the namespace, or its key is missing.
+            BadRequest: the bytes have the form of the account's own objects, or the vector has no
+                direction.
+        """
+        caller.access.require(namespace, "writer")
+        unit = _unit(vector)
+        key = caller.keys.of(namespace)[0]
+        if not is_foreign(caller.access.account, ciphertext):
+            raise BadRequest(
+                "An upload cannot be a signed object or a sealed memory.", code="upload.reserved"
+            )
+        entry = await self._namespaces.ensure(caller.access.account, key)
+        memory = new_upload(
+            key, entry, ciphertext, writer=caller.access.key, created_at=self._clock()
+        )
+        await self._writer.store(
+            caller.access,
+            [memory],
+            op="remember",
+            names={entry.namespace_id: namespace},
+            manual_vector=self._shown(caller, key, unit),
+        )
+        return memory.memory_id, blob_id(ciphertext)
+
+    async def recall(
+        self,
+        caller: Caller,
+        namespace: Namespace,
+        vector: npt.NDArray[np.float64],
+        limit: int,
+    ) -> list[tuple[str, float]]:
+        """(blob id, cosine distance) of the nearest uploads, nearest first.
+
+        Raises:
+            NotAllowed: not a reader of the namespace, or its key is missing.
+            BadRequest: the vector has no direction.
+        """
+        caller.access.require(namespace, "reader")
+        unit = _unit(vector)
+        key = caller.keys.of(namespace)[0]
+        entry = await self._namespaces.find(caller.access.account, namespace)
+        if entry is None:
+            return []
+        model, shown = f"{vector_rows.MANUAL_MODEL}/{len(vector)}", self._shown(caller, key, unit)
+        if held := await self._resident.find(caller.access, [entry.namespace_id]):
+            found = await nearest_uploads(held[0], model, shown, self._clock(), limit)
+            return [(to_base64url(blob_hash), distance) for blob_hash, distance in found]
+        hits = await search.search_manual(
+            self._database,
+            account=caller.access.account,
+            namespace_id=entry.namespace_id,
+            model=model,
+            embedding=shown,
+            now=self._clock(),
+            limit=limit,
+        )
+        return [(to_base64url(r["blob_id"]), float(r["distance"])) for r in hits]
+
+    def _shown(
+        self, caller: Caller, key: NamespaceKey, unit: npt.NDArray[np.float32]
+    ) -> npt.NDArray[np.float16]:
+        """The vector, of length 1, as the database sees it."""
+        if caller.access.custody == "managed":
+            turn = derive_turn(key, vector_rows.MANUAL_MODEL, len(unit))
+            unit = turn.apply(unit[None])[0]
+        return unit.astype(np.float16)
+
+
+def _unit(vector: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    """The vector at length 1."""
+    with np.errstate(over="ignore"):
+        length = math.sqrt(vector @ vector)
+    if not _SQUARES_FIT[0] < length < _SQUARES_FIT[1]:
+        largest = np.abs(vector).max()
+        if not 0 < largest < math.inf:
+            raise BadRequest("vector must have a direction.")
+        vector = vector / largest
+        length = math.sqrt(vector @ vector)
+    unit: npt.NDArray[np.float32] = (vector / length).astype(np.float32)
+    return unit
+
+
+def new_upload(
+    key: NamespaceKey,
+    entry: NamespaceEntry,
+    ciphertext: bytes,
+    *,
+    writer: PublicKey,
+    created_at: datetime,
+) -> rows.NewMemory:
+    """What is stored of foreign bytes."""
+    return rows.NewMemory(
+        memory_id=new_id(),
+        namespace_id=entry.namespace_id,
+        epoch=key.epoch,
+        revision=1,
+        type=MEMORY,
+        format=rows.OPAQUE,
+        writer=writer,
+        created_at=created_at,
+        kind="fact",
+        importance="standard",
+        confidence="high",
+        event_time=None,
+        expires_at=None,
+        blob_id=blob_hash(blob_id(ciphertext)),
+        blob=ciphertext,
+        word_count=0,
+        postings={},
+        source=None,
+        fingerprint=None,
+        stored_at=created_at,
+    )

@@ -1,0 +1,184 @@
+"""The order of steps of remember, list, get and forget; nothing else.
+
+Not here: what the steps do (`writer`, `opening`, `database`), recall (`recall.py`), extraction
+(`analysis.py`), request checks (`http/checks.py`).
+
+- Whoever calls has passed the guard; every method still asks `Access` about each namespace.
+- A memory is acknowledged only after everything it needs is committed.
+"""
+
+import logging
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final, TypedDict, Unpack
+
+from relayer.clock import Clock
+from relayer.database import listing
+from relayer.database import memories as rows
+from relayer.database.pool import Database, Row
+from relayer.errors import Corrupted, NotFound
+from relayer.memories.forgetting import Forgetting
+from relayer.memories.intake import Intake, Remembered
+from relayer.memories.opening import Caller, Opener
+from relayer.record import Draft, Memory
+from relayer.sealed import index
+from relayer.sealed.keys import Namespace, NamespaceKey
+from relayer.tenants.access import Access
+from relayer.tenants.namespaces import Namespaces
+
+log = logging.getLogger("relayer.memory")
+
+LAST_SEQ: Final = 2**63 - 1
+
+
+class Narrowing(TypedDict, total=False):
+    """What to list: see `listing.Filters`."""
+
+    kind: str | None
+    writers: Sequence[bytes] | None
+    after: datetime | None
+    before: datetime | None
+    pinned: bool | None
+    state: str
+
+
+class MemoryService:
+    """Remembers, lists, gets and forgets memories of one account at a time; `embeds` says whether
+    they get vectors."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        opener: Opener,
+        namespaces: Namespaces,
+        intake: Intake,
+        forgetting: Forgetting,
+        embeds: bool,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._opener = opener
+        self._namespaces = namespaces
+        self._intake = intake
+        self._forgetting = forgetting
+        self._embeds = embeds
+        self._clock = clock
+
+    def now(self) -> datetime:
+        """The service's clock."""
+        return self._clock()
+
+    async def remember(self, caller: Caller, drafts: Sequence[Draft], *, route: str) -> Remembered:
+        """Store what is new of these drafts; durable and found by keyword when this returns.
+
+        Raises:
+            NotAllowed: not a writer of a namespace, or its key is missing.
+            Conflict: an idempotency key came back with another text.
+            QuotaExceeded: the account is full.
+        """
+        for draft in drafts:
+            caller.access.require(draft.namespace, "writer")
+        return await self._intake.write(
+            caller.access, caller.keys, drafts, op="remember", route=route
+        )
+
+    async def newest(
+        self,
+        caller: Caller,
+        namespaces: Sequence[Namespace],
+        *,
+        before_seq: int = LAST_SEQ,
+        limit: int,
+        tags: Sequence[str] = (),
+        source: str | None = None,
+        **filters: Unpack[Narrowing],
+    ) -> list[Memory]:
+        """A page of memories, newest first; with all of these `tags`, and of this `source`.
+
+        Raises:
+            NotAllowed: not a reader of a namespace, or its key is missing.
+        """
+        account = caller.access.account
+        for namespace in namespaces:
+            caller.access.require(namespace, "reader")
+        tokens = [
+            (number, ordinal, token)
+            for namespace in namespaces
+            for number in await self._namespaces.numbers(account, [namespace])
+            for key in caller.keys.of(namespace)
+            for ordinal, token in enumerate(_tokens(key, tags, source))
+        ]
+        found = await listing.newest(
+            self._database,
+            account=account,
+            namespace_ids=await self._namespaces.numbers(account, namespaces),
+            before_seq=before_seq,
+            limit=limit,
+            now=self._clock(),
+            filters=listing.Filters(
+                tokens=tokens, wanted=len(tags) + (source is not None), **filters
+            ),
+        )
+        return await self._opener.open_all(caller, found)
+
+    async def get(self, caller: Caller, memory_id: uuid.UUID) -> Memory:
+        """One memory.
+
+        Raises:
+            NotFound: absent, somebody else's, or in a namespace the key may not read.
+            Corrupted: its blob is lost or altered.
+        """
+        row = await self._readable(caller.access, memory_id)
+        [memory] = await self._opener.open_rows(caller, [row])
+        if memory is None:
+            raise Corrupted("A stored memory does not match its name or its row.")
+        return memory
+
+    async def _readable(self, access: Access, memory_id: uuid.UUID) -> Row:
+        found = await rows.find_memories(
+            self._database, account=access.account, memory_ids=[memory_id], now=self._clock()
+        )
+        if not found or not access.strength(Namespace(found[0]["namespace"])):
+            raise NotFound("No such memory.")
+        return found[0]
+
+    async def forget(self, access: Access, memory_id: uuid.UUID) -> tuple[bytes, bool]:
+        """Erase one memory or waiting turn, expired or not, that was not erased before.
+
+        Returns the receipt, and whether an outside store has still to confirm.
+
+        Raises:
+            NotFound: absent, erased, somebody else's, or in a namespace the key may not read.
+            NotAllowed: the key only reads.
+        """
+        done = await self._forgetting.forget(access, memory_id)
+        if not done.receipts:
+            raise NotFound("No such memory.")
+        return done.receipts[0], done.pending
+
+    async def forget_namespace(self, access: Access, namespace: Namespace) -> int:
+        """Erase every memory and waiting turn of a namespace; how many.
+
+        Raises:
+            NotAllowed: not a writer of the namespace.
+        """
+        erased, more = 0, True
+        while more:
+            done = await self._forgetting.forget_namespace(access, namespace)
+            erased, more = erased + done.erased, done.more
+        return erased
+
+    async def states(self, access: Access, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Row]:
+        """Id → (namespace, blob_id, state) of memories and episodes the key may read."""
+        found = await rows.states(
+            self._database, account=access.account, ids=ids, embeds=self._embeds
+        )
+        return {i: r for i, r in found.items() if access.strength(Namespace(r["namespace"]))}
+
+
+def _tokens(key: NamespaceKey, tags: Sequence[str], source: str | None) -> list[int]:
+    """What a memory of this key's epoch must have among its tokens."""
+    tokens = [index.token(key, "t", tag) for tag in tags]
+    return tokens if source is None else [*tokens, index.token(key, "s", source)]

@@ -1,0 +1,211 @@
+"""Rows to memories: fetching blobs, choosing the key, opening the envelope.
+
+Not here: which rows (`memory.py`, `recall.py`), formats (`sealed.envelope`, `record`).
+"""
+
+import logging
+import uuid
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from relayer.blobs.store import BlobStore, verified
+from relayer.database import memories as rows
+from relayer.database import vectors as vector_rows
+from relayer.database.pool import Row
+from relayer.errors import Corrupted, NotAllowed
+from relayer.record import Draft, Memory, UnknownVersion, decode, state_of
+from relayer.sealed import envelope
+from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
+from relayer.sealed.primitives import CryptoError, to_base64url
+from relayer.tenants.access import Access
+from relayer.tenants.custody import Keys
+
+log = logging.getLogger("relayer.opening")
+
+_STATUS: Final = {None: "uploaded", vector_rows.LOST: "failed"}  # by embedding model; else done
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """What became of rows that were to be opened.
+
+    Attributes:
+        opened: (row, draft) of those that open.
+        altered: those whose blob is not what the row speaks of.
+        missing: those whose blob is not there, which may pass: a store can be missing as a whole.
+    """
+
+    opened: Sequence[tuple[Row, Draft]] = field(repr=False)
+    altered: Set[uuid.UUID]
+    missing: Set[uuid.UUID]
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who is asking, and the namespace keys that came with the request."""
+
+    access: Access
+    keys: Keys = field(repr=False)
+
+
+class Opener:
+    """Opens the memories behind rows; `embeds` says whether they get vectors here."""
+
+    def __init__(self, *, blobs: BlobStore, embeds: bool) -> None:
+        self._blobs = blobs
+        self._embeds = embeds
+
+    async def open_rows(self, caller: Caller, found: Sequence[Row]) -> list[Memory | None]:
+        """The memories behind rows, in their order; None where the blob is lost or altered.
+
+        Raises:
+            NotAllowed: `unlock_required`.
+        """
+        blobs = await self._blobs_of(caller.access.account, found)
+        opened = [_opened(caller, row, blobs.get(row["blob_id"])) for row in found]
+        if self._embeds:
+            return opened
+        # Without an embedder there is nothing further to wait for.
+        return [m and replace(m, status="done") for m in opened]
+
+    async def _blobs_of(
+        self, account: AccountId, found: Sequence[Row]
+    ) -> dict[bytes, bytes | Corrupted]:
+        """Blob id → bytes of these rows; a row may bring them along as `blob`."""
+        names = {row["blob_id"]: to_base64url(row["blob_id"]) for row in found}
+        brought = {row["blob_id"]: row["blob"] for row in found if row.get("blob") is not None}
+        asked = [name for blob_id, name in names.items() if blob_id not in brought]
+        fetched = await self._blobs.get_many(account, asked) if asked else {}
+        blobs = {blob_id: verified(names[blob_id], data) for blob_id, data in brought.items()}
+        return blobs | {i: fetched[name] for i, name in names.items() if name in fetched}
+
+    async def open_all(self, caller: Caller, found: Sequence[Row]) -> list[Memory]:
+        """The memories behind rows, in their order; one that is lost or altered is shown as that,
+        for it must not hide what is behind it.
+
+        Raises:
+            NotAllowed: `unlock_required`.
+        """
+        return [
+            memory or replace(as_memory(row, None), status="failed")
+            for row, memory in zip(found, await self.open_rows(caller, found), strict=True)
+        ]
+
+    async def turns(self, caller: Caller, found: Sequence[Row]) -> list[Draft | None]:
+        """What episodes hold, in their order; None where the blob is lost or altered.
+
+        Raises:
+            NotAllowed: `unlock_required`.
+        """
+        account = caller.access.account
+        names = [to_base64url(row["blob_id"]) for row in found]
+        blobs = await self._blobs.get_many(account, names)
+        drafts: list[Draft | None] = []
+        for row, name in zip(found, names, strict=True):
+            key, blob = key_of(caller.keys, row), blobs.get(name)
+            address = envelope.Address(envelope.EPISODE, account, row["episode_id"], 1)
+            try:
+                if not isinstance(blob, bytes):
+                    raise CryptoError("lost or altered")
+                drafts.append(decode(envelope.open_envelope(key, address, blob))[0])
+            except CryptoError:
+                drafts.append(None)
+        return drafts
+
+    async def drafts(self, account: AccountId, keys: Keys, found: Sequence[Row]) -> Drafts:
+        """What these rows' blobs hold; left out is what other keys or a later release open."""
+        names = [to_base64url(row["blob_id"]) for row in found]
+        blobs = await self._blobs.get_many(account, names)
+        drafts, altered, missing = [], set(), set()
+        for row, name in zip(found, names, strict=True):
+            if (blob := blobs.get(name)) is None:
+                missing.add(row["memory_id"])
+                continue
+            try:
+                if not isinstance(blob, bytes):
+                    raise CryptoError("altered")
+                if envelope.read_header(blob).key_id == key_of(keys, row).key_id:
+                    drafts.append((row, open_record(account, keys, row, blob)[0]))
+            except UnknownVersion:
+                log.warning("a record is of a later release", extra={"event": "blobs.later"})
+            except CryptoError:
+                log.error("a blob is altered", extra={"event": "blobs.corrupted"})
+                altered.add(row["memory_id"])
+        return Drafts(drafts, altered, missing)
+
+
+def open_record(account: AccountId, keys: Keys, row: Row, blob: bytes) -> tuple[Draft, bytes]:
+    """The draft and writer sealed in a row's blob.
+
+    Raises:
+        NotAllowed: `unlock_required`.
+        CryptoError: the blob is not what the row speaks of.
+    """
+    address = envelope.Address(row["type"], account, shown_id(row), row["revision"])
+    return decode(envelope.open_envelope(key_of(keys, row), address, blob))
+
+
+def shown_id(row: Row) -> uuid.UUID:
+    """The id of the memory whose revision a row keeps: that of the row itself for the current."""
+    memory_id: uuid.UUID = row["revision_of"] or row["memory_id"]
+    return memory_id
+
+
+def has_key(keys: Keys, row: Row) -> bool:
+    """Whether the key that a row was sealed under is at hand."""
+    try:
+        return bool(key_of(keys, row))
+    except NotAllowed:
+        return False
+
+
+def key_of(keys: Keys, row: Row) -> NamespaceKey:
+    """The key that a row was sealed under.
+
+    Raises:
+        NotAllowed: `unlock_required`.
+    """
+    for key in keys.of(Namespace(row["namespace"])):
+        if key.epoch == row["epoch"]:
+            return key
+    raise NotAllowed("The key of an older epoch is missing.", code="unlock_required")
+
+
+def _opened(caller: Caller, row: Row, blob: bytes | Corrupted | None) -> Memory | None:
+    if not isinstance(blob, bytes):
+        return None
+    if row["format"] == rows.OPAQUE:
+        return as_memory(row, None)
+    try:
+        draft, _ = open_record(caller.access.account, caller.keys, row, blob)
+    except CryptoError:
+        return None
+    return as_memory(row, draft)
+
+
+def as_memory(row: Row, draft: Draft | None) -> Memory:
+    """A row and what its blob said; None for foreign ciphertext and for what cannot be opened."""
+    return Memory(
+        id=shown_id(row),
+        blob_id=to_base64url(row["blob_id"]),
+        namespace=row["namespace"],
+        text=None if draft is None else draft.text,
+        kind=row["kind"],
+        tags=() if draft is None else draft.tags,
+        source=None if draft is None else draft.source,
+        event_time=row["event_time"],
+        metadata={} if draft is None else draft.metadata,
+        importance=row["importance"],
+        confidence=row["confidence"],
+        writer=row["writer"],
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+        revision=row["revision"],
+        seq=row["seq"],
+        status=_STATUS.get(row["embedding_model"], "done"),
+        stored_at=row["stored_at"],
+        state=state_of(row),
+        seen_count=row["seen_count"],
+        last_seen_at=row["last_seen_at"],
+    )

@@ -1,0 +1,433 @@
+"""The order of steps of a recall: embed, gather evidence, fuse, weigh, open; nothing else.
+
+Not here: the statement (`database.recall`), one score of several legs (`fusion`), age, importance
+and copies (`rank`), what a query is looked up by (`query_terms`), opening (`opening`).
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from relayer.clock import Clock
+from relayer.database import recall as search
+from relayer.database.pool import Database
+from relayer.embedding.embedders import Vectors
+from relayer.memories.opening import Caller, Opener
+from relayer.query import fusion, rank
+from relayer.query.periods import periods
+from relayer.query.terms import GOAL_WEIGHT, QueryTerms, query_terms
+from relayer.query.vectors import QueryEmbedder, QueryVectors
+from relayer.record import Memory
+from relayer.redact import redact
+from relayer.resident import evidence as resident
+from relayer.resident.index import ResidentIndex
+from relayer.resident.namespace import Resident
+from relayer.sealed import index
+from relayer.sealed.keys import Namespace, NamespaceKey, PublicKey
+from relayer.sealed.turn import derive_turn
+from relayer.telemetry.stages import staged
+from relayer.tenants.access import Access
+from relayer.tenants.namespaces import Namespaces
+
+PAGE_MIN: Final = 10  # further memories opened at once when copies leave room
+HEAD_START_S: Final = 0.001
+SPARE_HITS: Final = 20  # beyond twice the limit, so that copies can be replaced
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """What to recall.
+
+    Attributes:
+        mode: `hybrid`, `keyword`, `vector`; or `keyword_first`, where meaning only helps out when
+            words find fewer than `min_primary_results`.
+        goal: what the asker is about to do: a second, weaker query.
+        aliases: other words for words of the query.
+        as_of: recall what could have been recalled then.
+        leg_weights: the caller's own weights of meaning and words, in place of our fusion.
+        max_tokens: of all texts together; a text that does not fit is left out, never cut.
+    """
+
+    text: str = field(repr=False)
+    namespaces: Sequence[Namespace]
+    limit: int = 10
+    mode: str = "hybrid"
+    min_primary_results: int = 2
+    goal: str | None = field(default=None, repr=False)
+    aliases: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
+    kinds: Sequence[str] | None = None
+    tags: Sequence[str] = field(default=(), repr=False)
+    source: str | None = field(default=None, repr=False)
+    metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
+    writers: Sequence[PublicKey] | None = None
+    after: datetime | None = None
+    before: datetime | None = None
+    as_of: datetime | None = None
+    min_relevance: float = 0.0
+    leg_weights: fusion.Weights | None = None
+    weights: rank.Weights = rank.Weights()
+    max_tokens: int | None = None
+
+
+@dataclass(slots=True)  # not frozen: making those would take longer than fusing them
+class Hit:
+    """A memory that was found, not yet opened.
+
+    Attributes:
+        cosine: cosine similarity of its nearest passage, None without a vector.
+        relevance: keyword score over the ideal one, 0–1.
+        meaning, words, neighbours: what of the score came from its vector, from its own words and
+            from memories beside it.
+        period, recency, importance: what being of a time that the query names, age and importance
+            added; the score is the sum of these six.
+        distance: like a cosine distance, also for what words found: smaller is nearer, in 0–2.
+        matched: ordinals of the query's words that it holds.
+    """
+
+    seq: int
+    score: float
+    cosine: float | None
+    relevance: float
+    meaning: float
+    words: float
+    neighbours: float
+    period: float
+    recency: float
+    importance: float
+    distance: float
+    matched: Sequence[str] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Found:
+    """One recalled memory and why; `tokens` is its length, where a budget was given."""
+
+    memory: Memory
+    hit: Hit
+    tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """The answer to a query.
+
+    `dropped` memories were found and could not be opened. `degraded`: some memories could not be
+    searched by meaning. With a budget, `tokens` is what the texts have together, and `left_out` how
+    many did not fit.
+    """
+
+    found: Sequence[Found]
+    dropped: int
+    degraded: bool
+    tokens: int | None = None
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class _Ranking:
+    """What was found, best first; whether the search was degraded; where it was held in memory."""
+
+    hits: Sequence[Hit]
+    degraded: bool
+    held: Sequence[Resident]
+
+
+class RecallService:
+    """Finds the memories that answer a query, of one account at a time."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        opener: Opener,
+        namespaces: Namespaces,
+        embedder: QueryEmbedder,
+        resident: ResidentIndex,
+        count_tokens: Callable[[str], int],
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._opener = opener
+        self._namespaces = namespaces
+        self._embedder = embedder
+        self._resident = resident
+        self._count_tokens = count_tokens
+        self._clock = clock
+
+    @staged("recall.whole")
+    async def recall(self, caller: Caller, query: Query) -> Recalled:
+        """The memories that answer a query, best first.
+
+        Raises:
+            NotAllowed: not a reader of a namespace, or its key is missing.
+        """
+        for namespace in query.namespaces:
+            caller.access.require(namespace, "reader")
+        query = redacted_query(caller, query)
+        if query.mode == "keyword_first":
+            ranking = await self._keyword_first(caller, query)
+        else:
+            ranking = await self._search(caller, query)
+        found, dropped = await self._opened(caller, ranking, query.limit)
+        if query.max_tokens is None:
+            return Recalled(found, dropped, ranking.degraded)
+        # Counting takes a second for each megabyte, and others are waiting for this loop.
+        fitting, tokens = await asyncio.to_thread(self._fitting, found, query.max_tokens)
+        left_out = len(found) - len(fitting)
+        return Recalled(fitting, dropped, ranking.degraded, tokens, left_out)
+
+    async def _keyword_first(self, caller: Caller, query: Query) -> _Ranking:
+        """What words find; what meaning finds behind it, if that is too little."""
+        primary = await self._search(caller, replace(query, mode="keyword"))
+        if len(primary.hits) >= query.min_primary_results:
+            return primary
+        seen = {hit.seq for hit in primary.hits}
+        further = await self._search(caller, replace(query, mode="vector"))
+        hits = [*primary.hits, *(hit for hit in further.hits if hit.seq not in seen)]
+        return replace(further, hits=hits)
+
+    async def _search(self, caller: Caller, query: Query) -> _Ranking:
+        """Everything found and relevant enough."""
+        keys = await self._keys(caller, query.namespaces)
+        now = query.as_of or self._clock()
+        numbers = sorted({number for number, _ in keys})
+        embedding = asyncio.ensure_future(self._embed(caller, query, numbers))
+        embedding.add_done_callback(_looked_at)
+        try:
+            # The model runs beside this thread, once it was given the time to begin.
+            await asyncio.wait({embedding}, timeout=HEAD_START_S)
+            terms, known = _terms(query), self._known(caller, query, numbers)
+            scopes = [_scope(number, key, query, terms) for number, key in keys]
+            # The caller's own formula has no place for a preference.
+            spans = periods(query.text, now) if query.leg_weights is None else ()
+            held = None if query.as_of else await self._resident.find(caller.access, numbers)
+            vectors = await embedding
+            known = self._known(caller, query, numbers) if known is None else known
+        finally:
+            embedding.cancel()
+        scopes = [
+            replace(scope, embeddings=_turned(key, vectors))
+            for scope, (_, key) in zip(scopes, keys, strict=True)
+        ]
+        evidence = await self._gather(caller.access, held, scopes, query, terms.query_words)
+        fused = fusion.fused(evidence, query.leg_weights, known=1.0 if known is None else known)
+        hits = _hits(evidence, fused, terms.words, query, spans, now)
+        return _Ranking(hits, query.mode != "keyword" and not vectors.complete, held or ())
+
+    @staged("recall.search")
+    async def _gather(
+        self,
+        access: Access,
+        held: Sequence[Resident] | None,
+        scopes: Sequence[search.Scope],
+        query: Query,
+        query_words: int,
+    ) -> search.Evidence:
+        """The evidence, from memory where the namespaces are held there."""
+        filters = search.Filters(
+            self._clock(), query.as_of, query.kinds, query.writers, query.after, query.before
+        )
+        gather = (
+            partial(search.gather, self._database, account=access.account)
+            if held is None
+            else partial(resident.gather_aside, held)
+        )
+        return await gather(
+            scopes=scopes,
+            query_words=query_words,
+            filters=filters,
+            candidates=query.limit,
+            neighbours=query.leg_weights is None,
+        )
+
+    async def _keys(
+        self, caller: Caller, namespaces: Sequence[Namespace]
+    ) -> list[tuple[int, NamespaceKey]]:
+        """(namespace number, key) of every epoch; namespaces without memories have none."""
+        found = []
+        for namespace in dict.fromkeys(namespaces):  # named twice, words would count twice
+            keys = caller.keys.of(namespace)
+            entry = await self._namespaces.with_epochs(
+                caller.access, namespace, {key.epoch for key in keys}
+            )
+            if entry is not None:
+                found += [
+                    (entry.namespace_id, key)
+                    for key in keys
+                    if entry.key_ids.get(key.epoch) == key.key_id
+                ]
+        return found
+
+    @staged("recall.embed")
+    async def _embed(
+        self, caller: Caller, query: Query, namespace_ids: Sequence[int]
+    ) -> QueryVectors:
+        """The query's vectors; none when keywords have to do."""
+        if query.mode == "keyword":
+            return QueryVectors({}, complete=False)
+        texts = [query.text] if query.goal is None else [query.text, query.goal]
+        return await self._embedder.embed(caller.access.account, namespace_ids, texts)
+
+    def _known(self, caller: Caller, query: Query, namespace_ids: Sequence[int]) -> float | None:
+        """How much of the query meaning can tell, 0–1, which counts where words can tell, too."""
+        if query.mode != "hybrid":
+            return 1.0
+        return self._embedder.known(caller.access.account, namespace_ids, query.text)
+
+    @staged("recall.open")
+    async def _opened(
+        self, caller: Caller, ranking: _Ranking, limit: int
+    ) -> tuple[list[Found], int]:
+        """The first `limit`, copies of better ones behind all others; and how many did not open."""
+        kept: list[Found] = []
+        copies: list[Found] = []
+        hits, dropped, at = ranking.hits, 0, 0
+        while at < len(hits) and (room := limit - len(kept)) > 0:
+            page = hits[at : at + (max(room, PAGE_MIN) if at else room)]
+            at += len(page)
+            found, lost = await self._open(caller, page, ranking.held)
+            kept, more = rank.without_copies([*kept, *found], _text)
+            copies, dropped = copies + more, dropped + lost
+        return [*kept, *copies][:limit], dropped
+
+    def _fitting(self, found: Sequence[Found], tokens_max: int) -> tuple[list[Found], int]:
+        """In order, each that still fits, a shorter one also after one that does not; their sum."""
+        fitting, used = [], 0
+        for item in found:
+            tokens = self._count_tokens(_text(item))
+            if used + tokens <= tokens_max:
+                fitting.append(replace(item, tokens=tokens))
+                used += tokens
+        return fitting, used
+
+    async def _open(
+        self, caller: Caller, hits: Sequence[Hit], held: Sequence[Resident]
+    ) -> tuple[list[Found], int]:
+        """Those of these hits that still live and open; and how many do not open."""
+        seqs = [hit.seq for hit in hits]
+        rows = await self._resident.rows(caller.access.account, held, seqs)
+        living = [hit for hit in hits if hit.seq in rows]
+        opened = await self._opener.open_rows(caller, [rows[hit.seq] for hit in living])
+        found = [
+            Found(memory, hit)
+            for hit, memory in zip(living, opened, strict=True)
+            if memory is not None
+        ]
+        return found, len(living) - len(found)
+
+
+def _looked_at(embedding: "asyncio.Future[QueryVectors]") -> None:
+    """If something else failed first, nobody is told of this failure, and nobody need be."""
+    if not embedding.cancelled():
+        embedding.exception()
+
+
+def _text(found: Found) -> str:
+    return found.memory.text or ""
+
+
+def redacted_query(caller: Caller, query: Query) -> Query:
+    """The query as it may be embedded or shown to a model; stored texts hold the same marks."""
+    if not caller.access.settings.redact:
+        return query
+    goal = None if query.goal is None else redact(query.goal)[0]
+    return replace(query, text=redact(query.text)[0], goal=goal)
+
+
+def _terms(query: Query) -> QueryTerms:
+    if query.mode == "vector":
+        return QueryTerms((), (), 0)
+    return query_terms(query.text, goal=query.goal, aliases=query.aliases)
+
+
+def _scope(number: int, key: NamespaceKey, query: Query, terms: QueryTerms) -> search.Scope:
+    """The query as one namespace and epoch knows it, but for its vectors."""
+    return search.Scope(
+        namespace_id=number,
+        epoch=key.epoch,
+        words=[
+            (index.token(key, term.index, term.text), term.ordinal, term.weight)
+            for term in terms.terms
+        ],
+        filters=_filter_tokens(key, query),
+    )
+
+
+def _turned(key: NamespaceKey, vectors: QueryVectors) -> dict[str, npt.NDArray[np.float16]]:
+    """Model → the query's vector as one namespace and epoch knows it, (dim,)."""
+    return {
+        model: derive_turn(key, model, found.shape[1]).apply(_mixed(found))[0].astype(np.float16)
+        for model, found in vectors.by_model.items()
+    }
+
+
+def _mixed(vectors: Vectors) -> Vectors:
+    """One vector of a query and its goal, if it has one, (1, dim); only its direction matters."""
+    mixed: Vectors = vectors[:1] + GOAL_WEIGHT * vectors[1:].sum(axis=0, keepdims=True)
+    return mixed
+
+
+def _filter_tokens(key: NamespaceKey, query: Query) -> list[int]:
+    """One token per required tag, source and metadata pair."""
+    tokens = [index.token(key, "t", tag) for tag in query.tags]
+    if query.source is not None:
+        tokens.append(index.token(key, "s", query.source))
+    return tokens + [index.metadata_token(key, k, v) for k, v in query.metadata.items()]
+
+
+def _matched(
+    found: npt.NDArray[np.int64], among: npt.NDArray[np.int64], words: Sequence[str]
+) -> dict[int, list[str]]:
+    """Position → words of the query that stand there, of these positions."""
+    matched: dict[int, list[str]] = {}
+    for memory, ordinal in sorted(found[np.isin(found[:, 0], among)].tolist()):
+        matched.setdefault(memory, []).append(words[ordinal])
+    return matched
+
+
+def _hits(
+    evidence: search.Evidence,
+    fused: fusion.Fused,
+    words: Sequence[str],
+    query: Query,
+    spans: Sequence[tuple[datetime, datetime]],
+    now: datetime,
+) -> list[Hit]:
+    """What meaning or words found and is relevant enough, best first; of equals the nearest."""
+    period = rank.preferred(evidence.moments, spans)
+    scores, recency, importance = rank.weighed(
+        fused.score + period, evidence.moments, evidence.importances, query.weights, now
+    )
+    found = ~np.isnan(fused.cosine)
+    found[evidence.found[:, 0]] = True
+    # Where the score tells nothing apart, meaning still may.
+    order = np.lexsort((-evidence.seqs, -np.nan_to_num(fused.cosine), -scores))
+    order = order[found[order] & (fused.nearness[order] >= query.min_relevance)]
+    order = order[: 2 * query.limit + SPARE_HITS]
+    matched = _matched(evidence.found, order, words)
+    share = query.weights.of_search
+    columns = {
+        "seq": evidence.seqs,
+        "score": scores,
+        "relevance": fused.relevance,
+        "meaning": share * fused.meaning,
+        "words": share * fused.words,
+        "neighbours": share * fused.neighbours,
+        "period": share * period,
+        "recency": recency,
+        "importance": importance,
+        "distance": 1.0 - fused.nearness,
+    }
+    rows = zip(*(column[order].tolist() for column in columns.values()), strict=True)
+    cosines = [None if math.isnan(cosine) else cosine for cosine in fused.cosine[order].tolist()]
+    return [
+        Hit(cosine=cosine, matched=matched.get(n, []), **dict(zip(columns, row, strict=True)))
+        for n, cosine, row in zip(order.tolist(), cosines, rows, strict=True)
+    ]

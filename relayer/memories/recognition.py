@@ -1,0 +1,234 @@
+"""Which drafts of a write are new, which were said before, and what is answered for each; pure.
+
+Not here: looking things up and storing them (`writer.py`).
+
+- A draft is recognised by its idempotency key first, then by what it says, under each live epoch.
+- What is known and said again for longer stays the same memory, and lives longer.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from relayer.database import memories as rows
+from relayer.database.pool import Row
+from relayer.errors import Conflict
+from relayer.journal.states import Change
+from relayer.record import Draft
+from relayer.sealed import index
+from relayer.sealed.keys import Namespace, NamespaceKey
+from relayer.tenants.access import Access
+from relayer.tenants.namespaces import NamespaceEntry
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What became of one draft."""
+
+    id: uuid.UUID
+    namespace: Namespace
+    text: str = field(repr=False)
+    kind: str
+    importance: str
+    confidence: str
+    duplicate: bool
+    status: str
+    redacted: dict[str, int]
+    review: str | None = None
+    contradicts: Sequence[uuid.UUID] = ()
+    superseded: Sequence[uuid.UUID] = ()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A draft with everything that can be known about it before looking at what is stored.
+
+    Attributes:
+        source: the token of its source.
+        fingerprints: newest epoch first; the first is the one to store.
+        marks: (mark, text mark) of its idempotency key, newest epoch first.
+    """
+
+    draft: Draft
+    key: NamespaceKey
+    entry: NamespaceEntry
+    fingerprints: Sequence[bytes]
+    marks: Sequence[tuple[bytes, bytes]]
+    redacted: dict[str, int]
+    source: int | None = None
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the account already has of a request: draft number → memory, and whether embedded.
+
+    Attributes:
+        marked: numbers of drafts that an earlier request with their idempotency key brought.
+        over: memories that say the same, but have expired.
+        longer: memories that say the same → until when they are to be kept now.
+        facts: number of a draft that was said before, in another request → the memory's row.
+    """
+
+    found: dict[int, tuple[uuid.UUID, bool]]
+    marked: frozenset[int]
+    over: Sequence[uuid.UUID]
+    longer: Mapping[uuid.UUID, datetime | None] = field(default_factory=dict)
+    facts: Mapping[int, Row] = field(default_factory=dict)
+
+
+def idempotency_marks(
+    access: Access,
+    epochs: Sequence[NamespaceKey],
+    caller_key: str | None,
+    text: str,
+    *,
+    route: str,
+    item: int,
+) -> list[tuple[bytes, bytes]]:
+    """(mark, text mark) of a caller's key under each epoch, newest first; none without a key."""
+    if caller_key is None:
+        return []
+    return [
+        (
+            index.idempotency_mark(
+                key, writer=access.key, route=route, item=item, caller_key=caller_key
+            ),
+            index.text_mark(key, text),
+        )
+        for key in epochs
+    ]
+
+
+def marked_memory(marks: Sequence[tuple[bytes, bytes]], stored: Mapping[bytes, Row]) -> Row | None:
+    """The memory that an idempotency key led to before, as `find_marks` gives it.
+
+    Raises:
+        Conflict: it came with another text then.
+    """
+    for mark, text_mark in marks:
+        if mark in stored:
+            if stored[mark]["text_mark"] != text_mark:
+                raise Conflict(
+                    "That idempotency key was used with another text.",
+                    code="idempotency.conflict",
+                )
+            return stored[mark]
+    return None
+
+
+def outlives(one: datetime | None, other: datetime | None) -> bool:
+    """Whether the one expiry, as given, comes after the other; none is for ever."""
+    return other is not None and (one is None or one > other)
+
+
+def recognised(
+    prepared: Sequence[Prepared],
+    facts: Mapping[bytes, Row],
+    marked: Mapping[bytes, Row],
+    now: datetime,
+) -> Known:
+    """Which drafts came before, given the rows that their fingerprints and marks lead to.
+
+    Raises:
+        Conflict: an idempotency key came back with another text.
+    """
+    over = {r["memory_id"] for r in facts.values() if not outlives(r["expires_at"], now)}
+    facts = {f: r for f, r in facts.items() if r["memory_id"] not in over}
+    found: dict[int, tuple[uuid.UUID, bool]] = {}
+    by_mark, by_fact = set(), {}
+    for n, p in enumerate(prepared):
+        if (row := marked_memory(p.marks, marked)) is not None:
+            found[n] = (row["memory_id"], row["embedded"])
+            by_mark.add(n)
+        for fingerprint in p.fingerprints:
+            if n not in found and fingerprint in facts:
+                by_fact[n] = facts[fingerprint]
+                found[n] = (facts[fingerprint]["memory_id"], facts[fingerprint]["embedded"])
+        if n not in found and (same := p.draft.same_as) is not None and same.id not in over:
+            found[n] = (same.id, same.status == "done")
+    return Known(found, frozenset(by_mark), sorted(over), _longer(prepared, by_fact), by_fact)
+
+
+def _longer(
+    prepared: Sequence[Prepared], by_fact: Mapping[int, Row]
+) -> dict[uuid.UUID, datetime | None]:
+    """Known memories that are to be kept longer than they were given."""
+    given = {row["memory_id"]: row["given_expires_at"] for row in by_fact.values()}
+    longest = dict(given)
+    for n, row in by_fact.items():
+        if outlives(prepared[n].draft.expires_at, longest[row["memory_id"]]):
+            longest[row["memory_id"]] = prepared[n].draft.expires_at
+    return {memory: until for memory, until in longest.items() if until != given[memory]}
+
+
+def first_of_each(prepared: Sequence[Prepared], known: Known) -> list[int]:
+    """Numbers of the drafts to store: unknown ones, and of equal ones the first."""
+    first: dict[tuple[int, bytes], int] = {}
+    for n, p in enumerate(prepared):
+        if n not in known.found:
+            first.setdefault((p.entry.namespace_id, p.fingerprints[0]), n)
+    return sorted(first.values())
+
+
+def said_elsewhere(prepared: Sequence[Prepared], known: Known) -> list[uuid.UUID]:
+    """Memories that were said once more: not merely once more in the same conversation.
+
+    A long conversation is analyzed window by window, each with what the one before it had.
+    """
+    said = []
+    for n, p in enumerate(prepared):
+        row, same = known.facts.get(n), p.draft.same_as
+        if row is not None and (p.source is None or p.source != row["source"]):
+            said.append(row["memory_id"])
+        if row is None and same is not None and n not in known.marked:
+            source = p.draft.source
+            said += [same.id] if source is None or source != same.source else []
+    return said
+
+
+def outcomes(
+    prepared: Sequence[Prepared],
+    memories: dict[int, rows.NewMemory],
+    known: Known,
+    changes: Mapping[uuid.UUID, Change] | None = None,
+) -> list[Stored]:
+    """What became of each draft, in their order."""
+    changes = changes or {}
+    by_fact = {
+        (prepared[n].entry.namespace_id, prepared[n].fingerprints[0]): m.memory_id
+        for n, m in memories.items()
+    }
+    stored = []
+    for n, p in enumerate(prepared):
+        fact = (p.entry.namespace_id, p.fingerprints[0])
+        memory_id, embedded = known.found.get(n) or (by_fact[fact], False)
+        stored.append(
+            Stored(
+                id=memory_id,
+                namespace=p.draft.namespace,
+                text=p.draft.text,
+                kind=p.draft.kind,
+                importance=p.draft.importance,
+                confidence=p.draft.confidence,
+                duplicate=n not in memories,
+                status="done" if embedded else "uploaded",
+                redacted=p.redacted,
+                review=changes.get(memory_id, {}).get("review"),
+                contradicts=[p.draft.contradicts] if p.draft.contradicts else [],
+                superseded=[i for i, c in changes.items() if c.get("superseded_by") == memory_id],
+            )
+        )
+    return stored
+
+
+def new_marks(
+    prepared: Sequence[Prepared], memories: dict[int, rows.NewMemory], known: Known
+) -> list[rows.Mark]:
+    """Marks for every draft with an idempotency key that was not seen before."""
+    ids = [s.id for s in outcomes(prepared, memories, known)]
+    return [
+        rows.Mark(*p.marks[0], ids[n])
+        for n, p in enumerate(prepared)
+        if p.marks and n not in known.marked
+    ]

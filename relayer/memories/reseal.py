@@ -1,0 +1,295 @@
+"""Sealing memories anew under the keys of a newer epoch, page by page.
+
+Not here: which namespaces, and how far that is (`tenants/rotation.py`), when (`jobs.py`),
+statements (`database.reseal`).
+
+- A memory keeps its id, revision, times and words; its bytes, tokens, fingerprint and turned
+  vectors become those of the new keys. Nothing is embedded, no model is asked.
+- Whoever runs it may run it again, and may be stopped anywhere: what is done is no longer due.
+- What was edited, erased or embedded between reading and moving is left for the next pass.
+- The old bytes go a little later, so that whoever has just read their names still finds them.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from relayer.blobs.store import BlobStore
+from relayer.clock import Clock
+from relayer.database import accounts as account_rows
+from relayer.database import queue
+from relayer.database import reseal as rows
+from relayer.database.pool import Connection, Database, Row
+from relayer.errors import Corrupted, NotFound
+from relayer.journal.outbox import Outbox
+from relayer.journal.receipts import Act, Subject, chained
+from relayer.memories.indexing import PAGE, bounded
+from relayer.memories.opening import has_key, key_of
+from relayer.memories.sealing import counted, fingerprint_of
+from relayer.record import UnknownVersion, decode
+from relayer.sealed import envelope
+from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey
+from relayer.sealed.primitives import CryptoError, to_base64url
+from relayer.sealed.turn import derive_turn
+from relayer.tenants.custody import Keys, LentKeys, RootKeys
+from relayer.tenants.namespaces import Namespaces
+from relayer.words import INDEX_VERSION
+
+OP: Final = "reseal"
+OLD_BYTES_LIVE: Final = timedelta(minutes=1)  # longer than any request reads
+Vectors = dict[tuple[str, int], npt.NDArray[np.float16]]  # (model, part) → turned
+
+log = logging.getLogger("relayer.reseal")
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What a blob held, and when it was sealed first."""
+
+    record: bytes
+    created_ms: int
+
+
+class Resealer:
+    """Puts what is due of one account at a time under its newest keys."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        blobs: BlobStore,
+        outbox: Outbox,
+        namespaces: Namespaces,
+        identity: Identity,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._outbox = outbox
+        self._namespaces = namespaces
+        self._identity = identity
+        self._clock = clock
+
+    async def work(self, account: AccountId, keys: Keys, go_on: Callable[[], bool]) -> bool:
+        """Go once through what is due and these keys open; whether it came to the end.
+
+        Raises:
+            NotFound: the account is gone.
+            Unavailable: a store is away.
+        """
+        names, newest = _reach(keys)
+        position, turn = rows.START, uuid.UUID(int=0)
+        while page := await rows.memories_due(
+            self._database,
+            account=account,
+            after=position,
+            newest=newest,
+            names=names,
+            index_version=INDEX_VERSION,
+            limit=PAGE,
+        ):
+            page = list(bounded(page))
+            await self._reseal(account, keys, page, turns=False)
+            position = (page[-1]["epoch"], page[-1]["seq"])
+            if not go_on():
+                return False
+        while page := await rows.turns_due(
+            self._database, account=account, names=names, after=turn, limit=PAGE
+        ):
+            await self._reseal(account, keys, page, turns=True)
+            turn = page[-1]["memory_id"]
+            if not go_on():
+                return False
+        return True
+
+    async def _reseal(
+        self, account: AccountId, keys: Keys, page: Sequence[Row], *, turns: bool
+    ) -> None:
+        page = [row for row in page if has_key(keys, row)]
+        opened = await self._open(account, keys, page, turns=turns)
+        found = [row for row in page if row["memory_id"] in opened]
+        if not found:
+            return
+        for name in {row["namespace"] for row in found}:
+            await self._namespaces.ensure(account, keys.of(Namespace(name))[0])
+        vectors: dict[uuid.UUID, Vectors] = {}
+        if not turns:
+            vectors = await self._turned(account, keys, found)
+        resealed = await asyncio.to_thread(_resealed, account, keys, found, opened, vectors)
+        await self._store(account, resealed, turns=turns)
+
+    async def _open(
+        self, account: AccountId, keys: Keys, page: Sequence[Row], *, turns: bool
+    ) -> dict[uuid.UUID, _Opened]:
+        """What these rows' blobs hold; an altered one is noted as that and not tried again."""
+        names = {row["memory_id"]: to_base64url(row["blob_id"]) for row in page}
+        blobs = await self._blobs.get_many(account, list(names.values()))
+        opened: dict[uuid.UUID, _Opened] = {}
+        altered = []
+        for row in page:
+            if (blob := blobs.get(names[row["memory_id"]])) is None:
+                continue
+            try:
+                opened[row["memory_id"]] = _opened(account, key_of(keys, row), row, blob)
+            except UnknownVersion:
+                log.warning("a record is of a later release", extra={"event": "reseal.later"})
+            except CryptoError:
+                log.error("a blob is altered", extra={"event": "reseal.altered"})
+                altered.append(row)
+        if altered:
+            await rows.mark_altered(self._database, account=account, rows=altered, turns=turns)
+        return opened
+
+    async def _turned(
+        self, account: AccountId, keys: Keys, page: Sequence[Row]
+    ) -> dict[uuid.UUID, Vectors]:
+        """Memory → its vectors, turned by the new keys instead of the old ones."""
+        found = await rows.vectors_of(
+            self._database, account=account, memory_ids=[row["memory_id"] for row in page]
+        )
+        return await asyncio.to_thread(_turned_anew, keys, page, found)
+
+    async def _store(
+        self, account: AccountId, resealed: Sequence[rows.Resealed], *, turns: bool
+    ) -> None:
+        """Move in one transaction what is still what was read, with its receipts."""
+        act = Act(account, self._identity.public_key, OP, self._clock())
+        blobs = [(r.blob_id, r.blob) for r in resealed]
+        async with (
+            self._outbox.putting(account, blobs, foreign=False),
+            self._database.transaction() as connection,
+        ):
+            heads = await account_rows.lock_account(connection, account)
+            if heads is None:
+                raise NotFound("No such account.")
+            same = await rows.lock_unchanged(
+                connection, account=account, rows=[r.row for r in resealed], turns=turns
+            )
+            moved = [r for r in resealed if r.row["memory_id"] in same]
+            if moved:
+                move = rows.move_turns if turns else rows.move_memories
+                await move(connection, account=account, resealed=moved)
+                await self._exchange(connection, act, heads, moved)
+        log.info("sealed anew", extra={"event": "reseal.page", "count": len(moved)})
+
+    async def _exchange(
+        self,
+        connection: Connection,
+        act: Act,
+        heads: account_rows.Heads,
+        moved: Sequence[rows.Resealed],
+    ) -> None:
+        subjects = [
+            Subject(r.row["id"], r.row["revision"], r.blob_id, r.row["namespace_id"], r.epoch)
+            for r in moved
+        ]
+        names = {r.row["namespace_id"]: Namespace(r.row["namespace"]) for r in moved}
+        receipts, after = chained(self._identity, act, heads, subjects, names)
+        await rows.exchange(
+            connection,
+            account=act.account,
+            resealed=moved,
+            done=rows.Exchange(
+                now=act.time,
+                old_due_at=act.time + OLD_BYTES_LIVE,
+                receipts=receipts,
+                receipt_head=after.receipt_head,
+                blobs_here=not self._outbox.outside,
+            ),
+        )
+        # One that was being embedded meanwhile lost its vector to the move.
+        if any(not r.vectors for r in moved):
+            await queue.enqueue(connection, queue.REINDEX, act.account)
+
+
+def _reach(keys: Keys) -> tuple[Sequence[Namespace] | None, int]:
+    """The namespaces that keys open (None: all), and their newest epoch."""
+    if isinstance(keys, RootKeys):
+        return None, keys.roots[0].epoch
+    assert isinstance(keys, LentKeys)
+    return sorted(keys.keys), max(own[0].epoch for own in keys.keys.values())
+
+
+def _opened(account: AccountId, key: NamespaceKey, row: Row, blob: bytes | Corrupted) -> _Opened:
+    """What a row's blob holds.
+
+    Raises:
+        CryptoError: it is not what the row speaks of.
+    """
+    if not isinstance(blob, bytes):
+        raise CryptoError("altered")
+    address = envelope.Address(row["type"], account, row["id"], row["revision"])
+    record = envelope.open_envelope(key, address, blob)
+    decode(record)
+    return _Opened(record, envelope.read_header(blob).created_ms)
+
+
+def _resealed(
+    account: AccountId,
+    keys: Keys,
+    page: Sequence[Row],
+    opened: Mapping[uuid.UUID, _Opened],
+    vectors: Mapping[uuid.UUID, Vectors],
+) -> list[rows.Resealed]:
+    """These rows under the newest key of their namespace; of equal ones, the first is known by what
+    it says."""
+    resealed: list[rows.Resealed] = []
+    facts: set[tuple[int, bytes]] = set()
+    for row in page:
+        key, was = keys.of(Namespace(row["namespace"]))[0], opened[row["memory_id"]]
+        address = envelope.Address(row["type"], account, row["id"], row["revision"])
+        # The record as it is, so that members of a later release stay in it.
+        blob = envelope.seal(key, address, was.record, created_ms=was.created_ms)
+        blob_id = envelope.blob_hash(envelope.blob_id(blob))
+        draft, _ = decode(was.record)
+        fingerprint = fingerprint_of(key, draft)
+        fact = (row["namespace_id"], fingerprint)
+        known = not row["is_fact"] or (row["is_living"] and fact in facts)
+        if row["is_living"]:
+            facts.add(fact)
+        kept = None if known else fingerprint
+        if row["type"] == envelope.EPISODE:
+            resealed.append(rows.Resealed(row, key.epoch, blob_id, blob, fingerprint=kept))
+            continue
+        word_count, source, postings = counted(key, draft)
+        resealed.append(
+            rows.Resealed(
+                row=row,
+                epoch=key.epoch,
+                blob_id=blob_id,
+                blob=blob,
+                word_count=word_count,
+                source=source,
+                postings=postings,
+                fingerprint=kept,
+                vectors=vectors.get(row["memory_id"], {}),
+            )
+        )
+    return resealed
+
+
+def _turned_anew(keys: Keys, page: Sequence[Row], found: Sequence[Row]) -> dict[uuid.UUID, Vectors]:
+    """Memory → its vectors under the new keys, those of one old key and model turned together."""
+    row_of = {row["memory_id"]: row for row in page}
+    groups: dict[tuple[NamespaceKey, str], list[Row]] = {}
+    for vector in found:
+        old = key_of(keys, row_of[vector["memory_id"]])
+        groups.setdefault((old, vector["model"]), []).append(vector)
+    turned: dict[uuid.UUID, Vectors] = {}
+    for (old, model), vectors in groups.items():
+        new = keys.of(old.namespace)[0]
+        stored = np.stack([v["embedding"].to_numpy() for v in vectors]).astype(np.float32)
+        dim = stored.shape[1]
+        straight = derive_turn(old, model, dim).undo(stored)
+        again = derive_turn(new, model, dim).apply(straight).astype(np.float16)
+        for vector, embedding in zip(vectors, again, strict=True):
+            place = (vector["model"], vector["part"])
+            turned.setdefault(vector["memory_id"], {})[place] = embedding
+    return turned

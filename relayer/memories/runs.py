@@ -1,0 +1,248 @@
+"""Consolidation runs as callers see them: begun, listed with what they did, undone.
+
+Not here: what a run does (`consolidation.py`), when one is due or goes on (`jobs.py`).
+Source: SPEC §19.
+
+- Beginning again while a run is unfinished, and undoing again, change nothing more.
+- Undoing brings states back and erases what was made; what was changed or erased since is skipped,
+  and says so.
+"""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from relayer.clock import Clock
+from relayer.database import accounts as account_rows
+from relayer.database import queue
+from relayer.database import runs as rows
+from relayer.database.pool import Connection, Database, Row
+from relayer.database.runs import Scope
+from relayer.errors import Conflict, NotFound
+from relayer.journal.outbox import Outbox
+from relayer.journal.receipts import Act
+from relayer.journal.states import STATE, Change, States
+from relayer.memories.eraser import FORGET, Eraser
+from relayer.memories.opening import Caller
+from relayer.record import PENDING, new_id
+from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
+from relayer.tenants.access import Access
+from relayer.tenants.namespaces import Namespaces
+
+UNDONE_MAX: Final = 500  # actions of one request, whose deadline they have to meet
+EMPTY_LIFE: Final = timedelta(days=7)  # of runs that did nothing
+DUE_MAX: Final = 1_000
+
+
+@dataclass(frozen=True)
+class Undone:
+    """A run and what became of undoing it; with `more`, asking again goes on."""
+
+    run: Row
+    undone: int
+    skipped: int
+    more: bool
+    receipts: Sequence[bytes]
+
+
+class Runs:
+    """Begins, shows and undoes consolidations of one account at a time."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        outbox: Outbox,
+        namespaces: Namespaces,
+        eraser: Eraser,
+        states: States,
+        identity: Identity,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._outbox = outbox
+        self._namespaces = namespaces
+        self._eraser = eraser
+        self._states = states
+        self._identity = identity
+        self._clock = clock
+
+    async def start(self, caller: Caller, namespace: Namespace) -> Row:
+        """The run of a namespace that is unfinished, or a new one.
+
+        Raises:
+            NotAllowed: not a writer of the namespace, or its key is missing.
+            NotFound: the namespace is not there.
+        """
+        caller.access.require(namespace, "writer")
+        caller.keys.of(namespace)
+        account = caller.access.account
+        entry = await self._namespaces.find(account, namespace)
+        if entry is None:
+            raise NotFound("No such namespace.")
+        run = await self._begin(account, entry.namespace_id, caller.access.key)
+        async with self._database.connection() as connection:
+            await queue.enqueue(connection, queue.CONSOLIDATE, account, [run["run_id"]])
+        return run
+
+    async def _begin(self, account: AccountId, namespace_id: int, actor: PublicKey) -> Row:
+        now = self._clock()
+        return await rows.start(
+            self._database,
+            Scope(account, namespace_id, now),
+            run_id=new_id(),
+            actor=actor,
+            pruned=now - EMPTY_LIFE,
+        )
+
+    async def due(self, account: AccountId | None) -> list[Row]:
+        """(account_id, namespace_id, namespace) whose time has come, of one account or of all."""
+        return await rows.due(self._database, now=self._clock(), account=account, limit=DUE_MAX)
+
+    async def begin(self, due: Row) -> None:
+        """Begin a run that is due, in the relayer's name."""
+        await self._begin(
+            AccountId(due["account_id"]), due["namespace_id"], self._identity.public_key
+        )
+
+    async def unfinished(self, account: AccountId | None) -> list[Row]:
+        """(account_id, run_id, namespace) of runs that are to go on, of one account or of all."""
+        return await rows.unfinished(self._database, account=account, limit=DUE_MAX)
+
+    async def newest(
+        self,
+        access: Access,
+        namespace: Namespace | None,
+        *,
+        before: uuid.UUID | None,
+        limit: int,
+    ) -> list[Row]:
+        """A page of runs in what the key may read, newest first.
+
+        Raises:
+            NotAllowed: not a reader of the namespace that was named.
+        """
+        if namespace is not None:
+            access.require(namespace, "reader")
+        names = access.namespaces if namespace is None else [namespace]
+        return await rows.runs(
+            self._database, account=access.account, namespaces=names, before=before, limit=limit
+        )
+
+    async def get(self, access: Access, run_id: uuid.UUID) -> Row:
+        """One run.
+
+        Raises:
+            NotFound: absent, somebody else's, or of a namespace the key may not read.
+        """
+        run = await rows.find_run(self._database, account=access.account, run_id=run_id)
+        if run is None or not access.strength(Namespace(run["namespace"])):
+            raise NotFound("No such consolidation.")
+        return run
+
+    async def actions(
+        self, access: Access, run_id: uuid.UUID, *, after: uuid.UUID | None, limit: int
+    ) -> list[Row]:
+        """A page of what a run did, in order; who asks has seen the run."""
+        return await rows.actions(
+            self._database, account=access.account, run_id=run_id, after=after, limit=limit
+        )
+
+    async def undo(self, access: Access, run_id: uuid.UUID) -> Undone:
+        """End a run if it is unfinished, and take back what it did, the last first.
+
+        Raises:
+            NotFound: absent, somebody else's, or of a namespace the key may not read.
+            NotAllowed: the key only reads there.
+        """
+        run = await self.get(access, run_id)
+        access.require(Namespace(run["namespace"]), "writer")
+        if run["finished_at"] is None:
+            await rows.finish(
+                self._database,
+                account=access.account,
+                run_id=run_id,
+                state=rows.UNDONE,
+                now=self._clock(),
+            )
+        undone, receipts = 0, list[bytes]()
+        page = await rows.open_actions(
+            self._database, account=access.account, run_id=run_id, limit=UNDONE_MAX
+        )
+        for action in page:
+            signed = await self._undo(access, run_id, action)
+            undone += signed is not None
+            receipts += signed or ()
+        more = len(page) == UNDONE_MAX
+        if not more:
+            await rows.undo(self._database, account=access.account, run_id=run_id)
+        if receipts:
+            await self._outbox.publish_soon()
+        run = await self.get(access, run_id)
+        return Undone(run, undone, len(page) - undone, more, receipts)
+
+    async def _undo(self, access: Access, run_id: uuid.UUID, action: Row) -> list[bytes] | None:
+        """The receipts of undoing one action; None when it was skipped."""
+        act = Act(access.account, access.key, STATE, self._clock())
+        try:
+            async with self._database.transaction() as connection:
+                signed = await self._reversed(connection, act, action)
+                await self._settle(connection, access, run_id, action, signed is not None)
+            return signed
+        except Conflict:  # what was merged is said by another memory now
+            async with self._database.transaction() as connection:
+                await self._settle(connection, access, run_id, action, False)
+            return None
+
+    async def _settle(
+        self, connection: Connection, access: Access, run_id: uuid.UUID, action: Row, undone: bool
+    ) -> None:
+        await rows.settle(
+            connection,
+            account=access.account,
+            run_id=run_id,
+            action_id=action["action_id"],
+            undone=rows.UNDONE if undone else rows.SKIPPED,
+        )
+
+    async def _reversed(self, connection: Connection, act: Act, action: Row) -> list[bytes] | None:
+        """The receipts of reversing an action under the account's lock; None if that is no more."""
+        heads = await account_rows.lock_account(connection, act.account)
+        if heads is None:
+            raise NotFound("No such account.")
+        memory_id = action["memory_id"]
+        merged = action["other_ids"] if action["action"] == rows.MERGE else []
+        left = await rows.lock_left(
+            connection, account=act.account, memory_ids=[memory_id, *merged]
+        )
+        if not _is_as_left(action, left):
+            return None
+        if action["action"] in (rows.SUMMARY, rows.PROCEDURE):
+            act = Act(act.account, act.actor, FORGET, act.time)
+            signed, _ = await self._eraser.erase_within(connection, act, heads, [memory_id])
+            return signed
+        changes = {memory_id: Change(stale=False)}
+        if action["action"] == rows.MERGE:
+            [other] = merged
+            changes = {other: Change(superseded_at=None, superseded_by=None)}
+        signed, _ = await self._states.change_within(connection, act, heads, changes)
+        return signed
+
+
+def _is_as_left(action: Row, left: dict[uuid.UUID, Row]) -> bool:
+    """Whether the memories of an action are as it left them."""
+    row = left.get(action["memory_id"])
+    if row is None or row["stored_at"] > action["created_at"]:
+        return False
+    match action["action"]:
+        case rows.MERGE:
+            [other] = action["other_ids"]
+            return other in left and left[other]["superseded_by"] == action["memory_id"]
+        case rows.STALE:
+            return bool(row["stale"])
+        case rows.PROCEDURE:
+            return row["review"] == PENDING and not row["pinned"]
+        case _:
+            return row["review"] is None and not row["pinned"] and row["superseded_at"] is None

@@ -1,0 +1,89 @@
+"""How a draft becomes sealed rows: without secrets, in an envelope, under blind words; pure.
+
+Not here: storing them (`writer.py`), formats (`sealed`).
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, ParamSpec, TypeVar
+
+from relayer.clock import to_ms
+from relayer.database import memories as rows
+from relayer.record import Draft
+from relayer.redact import redact
+from relayer.sealed import envelope, index
+from relayer.sealed.keys import NamespaceKey, PublicKey
+from relayer.tenants.access import Access
+from relayer.tenants.namespaces import NamespaceEntry
+from relayer.words import words
+
+APART_CHARACTERS_MIN: Final = 16_384  # about ten milliseconds of computing
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def without_secrets(access: Access, text: str) -> tuple[str, dict[str, int]]:
+    """A text as it may be stored or shown to a model, and how many secrets went, by kind."""
+    return await apart(len(text), redact, text) if access.settings.redact else (text, {})
+
+
+async def apart(size: int, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """The result of some computing, in a thread when so much text would keep others waiting."""
+    if size < APART_CHARACTERS_MIN:
+        return work(*arguments, **named)
+    return await asyncio.to_thread(work, *arguments, **named)
+
+
+def new_memory(
+    draft: Draft,
+    key: NamespaceKey,
+    entry: NamespaceEntry,
+    *,
+    address: envelope.Address,
+    blob: bytes,
+    writer: PublicKey,
+    created_at: datetime,
+    stored_at: datetime | None = None,
+) -> rows.NewMemory:
+    """The rows of a sealed draft; `stored_at` where that is not when the memory was created."""
+    word_count, source, postings = counted(key, draft)
+    return rows.NewMemory(
+        memory_id=address.memory,
+        namespace_id=entry.namespace_id,
+        epoch=key.epoch,
+        revision=address.revision,
+        type=address.type,
+        format=rows.SEALED,
+        writer=writer,
+        created_at=created_at,
+        kind=draft.kind,
+        importance=draft.importance,
+        confidence=draft.confidence,
+        event_time=draft.event_time,
+        expires_at=draft.expires_at,
+        blob_id=envelope.blob_hash(envelope.blob_id(blob)),
+        blob=blob,
+        word_count=word_count,
+        postings=postings,
+        source=source,
+        fingerprint=fingerprint_of(key, draft),
+        stored_at=stored_at or created_at,
+    )
+
+
+def fingerprint_of(key: NamespaceKey, draft: Draft) -> bytes:
+    """What drafts of facts or turns that say the same have in common, under one key."""
+    return index.fingerprint(
+        key, kind=draft.kind, event_time_ms=to_ms(draft.event_time), text=draft.text
+    )
+
+
+def counted(key: NamespaceKey, draft: Draft) -> tuple[int, int | None, dict[int, int]]:
+    """A draft's rounded number of words, its source's token, and token → clipped frequency."""
+    terms = words(draft.text)
+    postings = index.postings(
+        key, words=terms, tags=draft.tags, source=draft.source, metadata=draft.metadata
+    )
+    source = None if draft.source is None else index.token(key, "s", draft.source)
+    return min(index.rounded_length(len(terms)), 2**15 - 1), source, postings

@@ -1,0 +1,123 @@
+"""Conversations that are kept sealed beside their facts: listed and read.
+
+Not here: keeping and analyzing them (`analysis.py`), erasing them (`eraser.py`). Source: SPEC §13.
+
+- They hold what was said, so they go when anything that came from them is erased.
+"""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from relayer.database import episodes as rows
+from relayer.database import listing
+from relayer.database import states as state_rows
+from relayer.database.memories import KEPT, PENDING
+from relayer.database.pool import Database, Row
+from relayer.errors import Corrupted, NotFound
+from relayer.memories.opening import Caller, Opener
+from relayer.record import Draft
+from relayer.sealed.keys import Namespace
+from relayer.tenants.namespaces import Namespaces
+
+Place = tuple[datetime, uuid.UUID]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A conversation that is kept or waits for its facts.
+
+    `occurred_at`, `source` and `text` are None where its blob is lost or altered.
+    """
+
+    id: uuid.UUID
+    namespace: str
+    state: str
+    created_at: datetime
+    occurred_at: datetime | None
+    source: str | None = field(repr=False)
+    fact_ids: Sequence[uuid.UUID]
+    text: str | None = field(repr=False)
+
+
+class Turns:
+    """Shows the turns of one account at a time."""
+
+    def __init__(self, *, database: Database, opener: Opener, namespaces: Namespaces) -> None:
+        self._database = database
+        self._opener = opener
+        self._namespaces = namespaces
+
+    async def newest(
+        self,
+        caller: Caller,
+        namespaces: Sequence[Namespace],
+        *,
+        before: Place | None,
+        limit: int,
+    ) -> list[Turn]:
+        """A page of turns, newest first, after that place.
+
+        Raises:
+            NotAllowed: not a reader of a namespace, or its key is missing.
+        """
+        account = caller.access.account
+        for namespace in namespaces:
+            caller.access.require(namespace, "reader")
+        found = await listing.turns(
+            self._database,
+            account=account,
+            namespace_ids=await self._namespaces.numbers(account, namespaces),
+            before=before,
+            limit=limit,
+        )
+        return await self._opened(caller, found)
+
+    async def get(self, caller: Caller, turn_id: uuid.UUID) -> Turn:
+        """One turn.
+
+        Raises:
+            NotFound: absent, somebody else's, or in a namespace the key may not read.
+            Corrupted: its blob is lost or altered.
+        """
+        row = await rows.find_episode(
+            self._database, account=caller.access.account, episode_id=turn_id
+        )
+        if (
+            row is None
+            or row["state"] not in (PENDING, KEPT)
+            or not caller.access.strength(Namespace(row["namespace"]))
+        ):
+            raise NotFound("No such turn.")
+        [turn] = await self._opened(caller, [row])
+        if turn.text is None:
+            raise Corrupted("A kept turn is missing or altered.")
+        return turn
+
+    async def _opened(self, caller: Caller, found: Sequence[Row]) -> list[Turn]:
+        account = caller.access.account
+        ids = [row["episode_id"] for row in found]
+        drafts = await self._opener.turns(caller, found)
+        links = await state_rows.links_of(self._database, account=account, memory_ids=ids)
+        facts: dict[uuid.UUID, list[uuid.UUID]] = {i: [] for i in ids}
+        for link in links:
+            if link.relation == state_rows.TURN and link.other_id in facts:
+                facts[link.other_id].append(link.memory_id)
+        return [
+            _turn(row, draft, facts[row["episode_id"]])
+            for row, draft in zip(found, drafts, strict=True)
+        ]
+
+
+def _turn(row: Row, draft: Draft | None, facts: Sequence[uuid.UUID]) -> Turn:
+    return Turn(
+        id=row["episode_id"],
+        namespace=row["namespace"],
+        state=row["state"],
+        created_at=row["created_at"],
+        occurred_at=None if draft is None else draft.event_time,
+        source=None if draft is None else draft.source,
+        fact_ids=facts,
+        text=None if draft is None else draft.text,
+    )

@@ -1,0 +1,434 @@
+"""One transaction for everything that a write stores: memories, turns, receipts, jobs, effects.
+
+Not here: what is written (`intake.py`, `recovery/restore.py`, `manual.py`), sealing (`sealing.py`),
+erasing (`eraser.py`), SQL (`database.memories`).
+
+- Everything an acknowledgement promises is in one transaction, under the account's row lock, with
+  the signed receipt that vouches for it.
+- Nothing slow happens under the lock: sealing and hashing come before it, embedding after it.
+"""
+
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from relayer.clock import Clock
+from relayer.database import accounts as account_rows
+from relayer.database import episodes as episode_rows
+from relayer.database import erasure as erasure_rows
+from relayer.database import memories as rows
+from relayer.database import queue
+from relayer.database import revisions as revision_rows
+from relayer.database import states as state_rows
+from relayer.database import vectors as vector_rows
+from relayer.database.pool import Connection, Database, Row
+from relayer.errors import NotFound, QuotaExceeded
+from relayer.journal.outbox import Outbox
+from relayer.journal.receipts import Act, Subject, chained
+from relayer.journal.states import STATE, Change, States
+from relayer.memories.contradictions import settled
+from relayer.memories.eraser import FORGET, Eraser
+from relayer.record import name_when_gone, revision_row_id
+from relayer.sealed.keys import AccountId, Identity, Namespace
+from relayer.settings import Limits
+from relayer.tenants.access import Access, check_newest
+from relayer.words import INDEX_VERSION
+
+RACES_MAX: Final = 5
+KEEPS_EPOCH: Final = frozenset(["restore", "import"])  # what was sealed before a rotation
+
+
+class Overtaken(NotFound):
+    """The turn that was to be stored, or that facts come from, was stored, extracted or erased
+    meanwhile by somebody else."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effects:
+    """What a write does beside storing what is new.
+
+    Attributes:
+        replaced: memories that are erased, since they expired and are said anew.
+        longer: memories that were said again → until when they are kept now.
+        seen: memories that were said once more.
+        approved: memories that are no longer held back, because somebody said them outright.
+        reviews: new memories that are held back → for what.
+        contradicted: new memory → the older one that it speaks against.
+        links: what has to do with what from now on.
+    """
+
+    replaced: Sequence[uuid.UUID] = ()
+    longer: Mapping[uuid.UUID, datetime | None] = field(default_factory=dict)
+    seen: Sequence[uuid.UUID] = ()
+    approved: Sequence[uuid.UUID] = ()
+    reviews: Mapping[uuid.UUID, str] = field(default_factory=dict)
+    contradicted: Mapping[uuid.UUID, uuid.UUID] = field(default_factory=dict)
+    links: Sequence[state_rows.Link] = ()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The conversation that facts come from.
+
+    Attributes:
+        waiting: it had to wait for its extraction, and is done with now.
+        kept: it stays, linked to its facts.
+        new: it is to be kept from now on.
+        names: its namespace by number.
+    """
+
+    id: uuid.UUID
+    waiting: bool = False
+    kept: bool = False
+    new: rows.NewEpisode | None = None
+    names: Mapping[int, Namespace] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The receipts of a write, those of what else came of it, and which states it changed."""
+
+    receipts: list[bytes]
+    others: list[bytes] = field(default_factory=list)
+    changes: Mapping[uuid.UUID, Change] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Batch:
+    """What one write brings, sealed."""
+
+    op: str
+    memories: Sequence[rows.NewMemory]
+    episodes: Sequence[rows.NewEpisode]
+    names: Mapping[int, Namespace]
+    marks: Sequence[rows.Mark]
+    origin: Origin | None
+    manual_vector: npt.NDArray[np.float16] | None
+
+    @property
+    def blobs(self) -> list[tuple[bytes, bytes]]:
+        memories = [(m.blob_id, m.blob) for m in self.memories]
+        return memories + [(e.blob_id, e.blob) for e in self.episodes]
+
+    @property
+    def epochs(self) -> list[int]:
+        return [m.epoch for m in self.memories] + [e.epoch for e in self.episodes]
+
+
+class Writer:
+    """Stores what is sealed, of one account at a time."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        outbox: Outbox,
+        eraser: Eraser,
+        states: States,
+        identity: Identity,
+        storage_bytes_max: int,
+        embeds: bool,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._outbox = outbox
+        self._eraser = eraser
+        self._states = states
+        self._identity = identity
+        self._storage_bytes_max = storage_bytes_max
+        self._embeds = embeds
+        self._clock = clock
+
+    async def store(
+        self,
+        access: Access,
+        memories: Sequence[rows.NewMemory],
+        *,
+        op: str,
+        names: dict[int, Namespace],
+        marks: Sequence[rows.Mark] = (),
+        episodes: Sequence[rows.NewEpisode] = (),
+        origin: Origin | None = None,
+        manual_vector: npt.NDArray[np.float16] | None = None,
+        effects: Effects = Effects(),
+        beside: Callable[[Connection], Awaitable[None]] | None = None,
+    ) -> Committed:
+        """Commit sealed memories and episodes with their receipts, jobs and effects.
+
+        A turn that had waited, their `origin`, is finished in the same transaction; `beside` is
+        done in it, under the account's lock, and undoes everything by raising.
+
+        Raises:
+            UniqueViolation: a fact or mark came in between.
+            QuotaExceeded: the account is full.
+            Misdirected: the account was rotated meanwhile.
+            Overtaken: the turn that these come from is gone, or the same one came in between.
+            NotFound: the account is gone, or what is restored was erased.
+        """
+        batch = _Batch(
+            op=op,
+            memories=memories,
+            episodes=episodes,
+            names=names,
+            marks=marks,
+            origin=origin,
+            manual_vector=manual_vector,
+        )
+        # What is restored is in the store, and must not be noted as an orphan to be.
+        put = [] if op == "restore" else batch.blobs
+        async with (
+            self._outbox.putting(access.account, put, foreign=manual_vector is not None),
+            self._database.transaction() as connection,
+        ):
+            committed = await self._commit(connection, access, batch, effects)
+            if beside is not None:
+                await beside(connection)
+        if committed.others:
+            await self._outbox.publish_soon()
+        return committed
+
+    async def _commit(
+        self, connection: Connection, access: Access, batch: _Batch, effects: Effects
+    ) -> Committed:
+        """Erase what is replaced, store what is new, then change what a write changes of others."""
+        act = Act(access.account, access.key, FORGET, self._clock())
+        heads = await self._admitted(connection, access.account, batch)
+        erased, heads = await self._eraser.erase_within(connection, act, heads, effects.replaced)
+        self.check_room(heads, sum(len(blob) for _, blob in batch.blobs))
+        batch, subjects = await self._vouched(connection, access.account, batch)
+        act = replace(act, op=batch.op)
+        receipts, after = chained(self._identity, act, heads, subjects, batch.names)
+        await self._insert(connection, act, batch, heads, after, receipts)
+        await self._follow_up(connection, access.account, batch, act.time)
+        act = replace(act, op=STATE)
+        changed, changes = await self._affect(connection, access, act, after, effects)
+        return Committed([signed for _, signed in receipts], [*erased, *changed], changes)
+
+    async def advance(
+        self, access: Access, memory: rows.NewMemory, *, names: dict[int, Namespace]
+    ) -> None:
+        """Restore a revision of a memory that is here in an older one, which becomes history.
+
+        Raises:
+            UniqueViolation: another memory says exactly this.
+            NotFound: the account or the memory is gone, or has come as far meanwhile.
+            QuotaExceeded: the account is full.
+        """
+        account, now = access.account, self._clock()
+        async with self._database.transaction() as connection:
+            heads = await self.heads(connection, account)
+            current = await revision_rows.lock_current(
+                connection, account=account, memory_id=memory.memory_id
+            )
+            if current is None or current["revision"] >= memory.revision:
+                raise NotFound("No older revision of that memory.")
+            self.check_room(heads, len(memory.blob))
+            act = Act(account, access.key, "restore", now)
+            [receipt], after = chained(self._identity, act, heads, [_memory_subject(memory)], names)
+            archive_id = revision_row_id(memory.memory_id, current["revision"])
+            await revision_rows.revise(
+                connection,
+                account,
+                revision_rows.Revision(
+                    memory=memory,
+                    archive_id=archive_id,
+                    keeps_vectors=False,
+                    index_version=INDEX_VERSION,
+                    memory_seq=heads.memory_seq,
+                    marks=(),
+                    marks_expire_at=now,
+                    receipt=receipt,
+                    receipt_head=after.receipt_head,
+                    blob_here=not self._outbox.outside,
+                ),
+            )
+            if self._embeds:
+                await queue.enqueue(
+                    connection, queue.EMBED, account, [archive_id, memory.memory_id]
+                )
+
+    async def _admitted(
+        self, connection: Connection, account: AccountId, batch: _Batch
+    ) -> account_rows.Heads:
+        """The locked heads of an account that may have these sealed things."""
+        heads = await self.heads(connection, account)
+        if batch.op not in KEEPS_EPOCH:
+            check_newest(heads, batch.epochs)
+        if batch.op == "restore":
+            await self._check_living(connection, account, batch)
+        return heads
+
+    async def _vouched(
+        self, connection: Connection, account: AccountId, batch: _Batch
+    ) -> tuple[_Batch, list[Subject]]:
+        """What of a batch is not there yet, and what its receipts have to name."""
+        names, origin = batch.names, batch.origin
+        subjects = [*map(_memory_subject, batch.memories)]
+        if origin is not None and origin.waiting:
+            row = await self._waiting(connection, account, origin.id)
+            names = {**names, row["namespace_id"]: Namespace(row["namespace"])}
+            subjects += [] if origin.kept else [_gone_subject(row)]
+        elif origin is not None and origin.new is None:
+            await self._check_kept(connection, account, origin.id)
+        episodes = await self._unsaid(connection, account, batch)
+        subjects += map(_episode_subject, episodes)
+        return replace(batch, episodes=episodes, names=names), subjects
+
+    async def _insert(
+        self,
+        connection: Connection,
+        act: Act,
+        batch: _Batch,
+        before: account_rows.Heads,
+        after: account_rows.Heads,
+        receipts: Sequence[tuple[int, bytes]],
+    ) -> None:
+        await rows.write(
+            connection,
+            act.account,
+            rows.Write(
+                now=act.time,
+                memories=batch.memories,
+                episodes=batch.episodes,
+                marks=batch.marks,
+                marks_expire_at=act.time + timedelta(seconds=Limits.idempotency_life_s),
+                index_version=INDEX_VERSION,
+                memory_seq=before.memory_seq,
+                receipts=receipts,
+                receipt_seq=after.receipt_seq,
+                receipt_head=after.receipt_head,
+                blobs_here=not self._outbox.outside,
+            ),
+        )
+
+    async def _waiting(self, connection: Connection, account: AccountId, episode: uuid.UUID) -> Row:
+        locked = await episode_rows.lock_episodes(
+            connection, account=account, episode_ids=[episode]
+        )
+        if not locked:
+            raise Overtaken("That turn was erased or extracted meanwhile.")
+        return locked[0]
+
+    async def _check_kept(
+        self, connection: Connection, account: AccountId, episode: uuid.UUID
+    ) -> None:
+        if not await episode_rows.is_kept(connection, account=account, episode_id=episode):
+            raise Overtaken("That turn was erased meanwhile.")
+
+    async def _unsaid(
+        self, connection: Connection, account: AccountId, batch: _Batch
+    ) -> Sequence[rows.NewEpisode]:
+        """The turns to store. One that is restored may have been said again since: it comes back,
+        but the other one is known by what they say."""
+        if not batch.episodes:
+            return []
+        places = [(e.namespace_id, e.epoch, e.fingerprint) for e in batch.episodes if e.fingerprint]
+        found = await episode_rows.said(connection, account=account, places=places)
+        said = {row["fingerprint"] for row in found}
+        if said and batch.op != "restore":
+            raise Overtaken("The same turn was stored meanwhile.")
+        return [
+            replace(e, fingerprint=None) if e.fingerprint in said else e for e in batch.episodes
+        ]
+
+    async def _check_living(
+        self, connection: Connection, account: AccountId, batch: _Batch
+    ) -> None:
+        """Under the account's lock, so that nothing erased meanwhile comes back."""
+        ids = [m.revision_of or m.memory_id for m in batch.memories]
+        ids += [e.episode_id for e in batch.episodes]
+        if await erasure_rows.tombstoned(connection, account=account, memory_ids=ids):
+            raise NotFound("That memory was erased.")
+
+    async def _affect(
+        self,
+        connection: Connection,
+        access: Access,
+        act: Act,
+        heads: account_rows.Heads,
+        effects: Effects,
+    ) -> tuple[list[bytes], dict[uuid.UUID, Change]]:
+        """Change what a write changes of memories that are stored by now; (receipts, changes)."""
+        account = access.account
+        if effects.links:
+            await state_rows.link(connection, account=account, links=effects.links, now=act.time)
+        if effects.seen:
+            await rows.count_seen(connection, account=account, ids=effects.seen, now=act.time)
+        standing = {}
+        if effects.contradicted:
+            standing = await state_rows.lock_states(
+                connection, account=account, memory_ids=sorted(effects.contradicted.values())
+            )
+        changes = settled(
+            effects.contradicted, effects.reviews, standing, access.settings, act.time
+        ) | {memory: Change(review=None) for memory in effects.approved}
+        for memory, until in effects.longer.items():
+            changes[memory] = changes.get(memory, Change()) | Change(expires_at=until)
+        receipts, _ = await self._states.change_within(connection, act, heads, changes)
+        return receipts, changes
+
+    async def _follow_up(
+        self, connection: Connection, account: AccountId, batch: _Batch, now: datetime
+    ) -> None:
+        """What has to happen after this write, promised in the same transaction."""
+        if batch.manual_vector is not None:
+            await vector_rows.insert_manual_vector(
+                connection, account=account, memory=batch.memories[0], embedding=batch.manual_vector
+            )
+        elif batch.memories and self._embeds:
+            place = await queue.behind_memories(connection, account, index_version=INDEX_VERSION)
+            ids = [m.memory_id for m in batch.memories]
+            await queue.enqueue(connection, queue.EMBED, account, ids, priority=place)
+        if waiting := [e.episode_id for e in batch.episodes if e.state == rows.PENDING]:
+            place = await queue.behind_turns(connection, account)
+            await queue.enqueue(connection, queue.EXTRACT, account, waiting, priority=place)
+        if batch.origin is not None and batch.origin.waiting:
+            await episode_rows.finish_episode(
+                connection,
+                account=account,
+                episode_id=batch.origin.id,
+                now=now,
+                keep=batch.origin.kept,
+                outside_store=self._outbox.outside,
+            )
+
+    async def heads(self, connection: Connection, account: AccountId) -> account_rows.Heads:
+        """The locked heads of an account.
+
+        Raises:
+            NotFound: it is gone.
+        """
+        heads = await account_rows.lock_account(connection, account)
+        if heads is None:
+            raise NotFound("No such account.")
+        return heads
+
+    def check_room(self, heads: account_rows.Heads, new_bytes: int) -> None:
+        """Return when so many more bytes fit; none always do, also where less is allowed by now.
+
+        Raises:
+            QuotaExceeded: the account is full.
+        """
+        used = heads.storage_bytes + new_bytes
+        if new_bytes and self._storage_bytes_max and used > self._storage_bytes_max:
+            raise QuotaExceeded("The account's storage is used up.")
+
+
+def _memory_subject(memory: rows.NewMemory) -> Subject:
+    memory_id = memory.revision_of or memory.memory_id
+    return Subject(memory_id, memory.revision, memory.blob_id, memory.namespace_id, memory.epoch)
+
+
+def _gone_subject(turn: Row) -> Subject:
+    """That a turn which waited is not kept: its facts were taken."""
+    gone = name_when_gone(turn["memory_id"])
+    return Subject(gone, 0, turn["blob_id"], turn["namespace_id"], turn["epoch"])
+
+
+def _episode_subject(episode: rows.NewEpisode) -> Subject:
+    return Subject(episode.episode_id, 1, episode.blob_id, episode.namespace_id, episode.epoch)

@@ -1,0 +1,241 @@
+"""Telling what stored objects are that no row refers to.
+
+Not here: what becomes of them (`collection.py`, `replay.py`), verifying what rows refer to
+(`upkeep/check.py`). Nothing has to be opened for any of this.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from relayer.blobs.store import BlobStore
+from relayer.database import accounts as account_rows
+from relayer.database import collection as rows
+from relayer.database import rebuild as rebuild_rows
+from relayer.database.pool import Database
+from relayer.errors import Corrupted
+from relayer.memories.eraser import ERASURES
+from relayer.record import is_former_name
+from relayer.sealed import envelope
+from relayer.sealed.grants import parse_any
+from relayer.sealed.keys import AccountId, PublicKey
+from relayer.sealed.named import NamedKey, open_namespace
+from relayer.sealed.primitives import CryptoError
+from relayer.sealed.receipts import Receipt, open_receipt
+from relayer.sealed.states import SignedState, open_state
+from relayer.sealed.succession import open_next
+from relayer.tenants.closing import CLOSE
+
+PAGE: Final = 500  # names that are looked up together
+READ_AT_ONCE: Final = 16  # objects in memory; each may have a mebibyte
+
+
+@dataclass
+class Unreferred:
+    """Objects that no row refers to, by name.
+
+    Attributes:
+        stray: nobody knows what for.
+        useless: of something that was erased or done with, or that a newer object replaced.
+        unknown: receipts of erasures that the database does not know.
+        serial: the highest serial of grants that a receipt of another database had seen, whether
+            or not what it erased is erased here by now.
+        ahead: other journal objects that it does not know.
+        history: the bytes of those `ahead` that are grants, revocations, or what a grant rests on.
+        names: the keys of namespaces that those `ahead` tell of.
+        states: what those `ahead` say of memories, by name.
+        memories: those `stray` that are sealed memories or turns.
+        altered: their bytes do not match their names.
+    """
+
+    stray: list[str] = field(default_factory=list)
+    useless: list[str] = field(default_factory=list)
+    unknown: list[Receipt] = field(default_factory=list)
+    serial: int = 0
+    ahead: list[str] = field(default_factory=list)
+    history: list[bytes] = field(default_factory=list)
+    names: list[NamedKey] = field(default_factory=list)
+    states: dict[str, SignedState] = field(default_factory=dict)
+    memories: list[str] = field(default_factory=list)
+    altered: list[str] = field(default_factory=list)
+
+
+class Examiner:
+    """Tells what objects are that no row refers to; changes nothing."""
+
+    def __init__(
+        self, *, database: Database, blobs: BlobStore, relayers: Sequence[PublicKey]
+    ) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._relayers = relayers
+
+    async def pages(self, account: AccountId, after: str = "") -> AsyncIterator[list[str]]:
+        """The names of an account's objects, some at a time."""
+        page: list[str] = []
+        async for name in self._blobs.names(account, after=after):
+            page.append(name)
+            if len(page) == PAGE:
+                yield page
+                page = []
+        if page:
+            yield page
+
+    async def examine(self, account: AccountId, names: Sequence[str]) -> Unreferred:
+        """What those of these objects are that no row refers to.
+
+        The names must have been listed before: an object is put before its row is written.
+        """
+        hashes = {envelope.blob_hash(name): name for name in names}
+        referred = await rows.referred(self._database, account=account, blob_ids=list(hashes))
+        lonely = [name for blob, name in hashes.items() if blob not in referred]
+        found = Unreferred()
+        for at in range(0, len(lonely), READ_AT_ONCE):
+            objects = await self._blobs.get_many(account, lonely[at : at + READ_AT_ONCE])
+            await self._sort(account, objects, found)
+        return found
+
+    async def _sort(
+        self, account: AccountId, objects: dict[str, bytes | Corrupted], found: Unreferred
+    ) -> None:
+        blobs: dict[str, envelope.Header | None] = {}
+        journal: dict[str, bytes] = {}
+        for name, data in objects.items():
+            if isinstance(data, Corrupted):
+                found.altered.append(name)
+            elif data.startswith(b"{"):
+                journal[name] = data
+            else:
+                blobs[name] = _header(data)
+        if blobs:
+            await self._sort_blobs(account, blobs, found)
+        if journal:
+            await self._sort_journal(account, journal, found)
+
+    async def _sort_blobs(
+        self, account: AccountId, blobs: dict[str, envelope.Header | None], found: Unreferred
+    ) -> None:
+        """Sealed memories and turns, and foreign bytes."""
+        ids = [header.address.memory for header in blobs.values() if header is not None]
+        over = await rows.tombstoned(self._database, account=account, ids=ids)
+        over |= await rows.extracted(self._database, account=account, ids=ids)
+        here = await rebuild_rows.sealed(self._database, account, ids)
+        epochs = {(row["id"], row["revision"]): row["epoch"] for row in here}
+        nameless = [
+            envelope.blob_hash(name)
+            for name, header in blobs.items()
+            if header is None or is_former_name(header.address.memory)
+        ]
+        erased_blobs = (
+            await rows.tombstoned_blobs(self._database, account=account, blob_ids=nameless)
+            if nameless
+            else set()
+        )
+        for name, header in blobs.items():
+            gone = envelope.blob_hash(name) in erased_blobs
+            if header is not None:
+                place = header.address
+                gone |= place.memory in over
+                # Sealed anew since: what is left of a database that was lost before its minute.
+                gone |= header.epoch < epochs.get((place.memory, place.revision), 0)
+            (found.useless if gone else found.stray).append(name)
+            if not gone and header is not None and header.address.account == account:
+                found.memories.append(name)
+
+    async def _sort_journal(
+        self, account: AccountId, journal: dict[str, bytes], found: Unreferred
+    ) -> None:
+        known = await rows.signed_objects(
+            self._database, account=account, objects=list(journal.values())
+        )
+        receipts: dict[str, Receipt] = {}
+        foreign: dict[str, envelope.Header | None] = {}
+        for name, data in journal.items():
+            if data in known:
+                continue
+            if (receipt := self._receipt(data, account)) is not None:
+                receipts[name] = receipt
+            elif (said := self._state(data, account)) is not None:
+                row = await account_rows.find_account(self._database, account)
+                newer = row is not None and said.seq > row["receipt_seq"]
+                (found.ahead if newer else found.useless).append(name)
+                if newer:
+                    found.states[name] = said
+            elif (named := self._named(data, account)) is not None:
+                found.ahead.append(name)
+                found.names.append(named)
+            elif _is_grant(data, account) or _is_succession(data):
+                found.ahead.append(name)
+                found.history.append(data)
+            else:
+                foreign[name] = None  # an upload may begin like an object of ours
+        if foreign:
+            await self._sort_blobs(account, foreign, found)
+        if receipts:
+            await self._sort_receipts(account, journal, receipts, found)
+
+    async def _sort_receipts(
+        self,
+        account: AccountId,
+        journal: dict[str, bytes],
+        receipts: dict[str, Receipt],
+        found: Unreferred,
+    ) -> None:
+        """Erasures that another database answered for have to be known by what they erased."""
+        here = await rows.receipts(
+            self._database, account=account, seqs=[r.seq for r in receipts.values()]
+        )
+        others = {n: r for n, r in receipts.items() if here.get(r.seq) != journal[n]}
+        ids = [i.memory for r in others.values() for i in r.items]
+        living = await rows.living(self._database, account=account, ids=ids) if ids else set()
+        erased = await rows.tombstoned(self._database, account=account, ids=ids) if ids else set()
+        found.serial = max([found.serial, *(r.serial for r in others.values())])
+        for receipt in others.values():
+            named = {item.memory for item in receipt.items}
+            if receipt.op == CLOSE or (
+                receipt.op in ERASURES and (named & living or named - erased)
+            ):
+                found.unknown.append(receipt)
+
+    def _receipt(self, data: bytes, account: AccountId) -> Receipt | None:
+        try:
+            receipt = open_receipt(data, *self._relayers)
+        except CryptoError:
+            return None
+        return receipt if receipt.account == account else None
+
+    def _named(self, data: bytes, account: AccountId) -> NamedKey | None:
+        try:
+            named = open_namespace(data, *self._relayers)
+        except CryptoError:
+            return None
+        return named if named.account == account else None
+
+    def _state(self, data: bytes, account: AccountId) -> SignedState | None:
+        try:
+            said = open_state(data, *self._relayers)
+        except CryptoError:
+            return None
+        return said if said.account == account else None
+
+
+def _header(data: bytes) -> envelope.Header | None:
+    """The header of a sealed blob; None for foreign bytes."""
+    try:
+        return envelope.read_header(data)
+    except CryptoError:
+        return None
+
+
+def _is_grant(data: bytes, account: AccountId) -> bool:
+    try:
+        return parse_any(data).account == account
+    except CryptoError:
+        return False
+
+
+def _is_succession(data: bytes) -> bool:
+    try:
+        return bool(open_next(data))
+    except CryptoError:
+        return False

@@ -1,0 +1,133 @@
+"""A blob without rows that was opened: which rows it is to have, by what it and the journal say.
+
+Not here: finding and opening it (`lost.py`, `restore.py`), writing rows (`memories/writer.py`).
+Pure.
+"""
+
+import uuid
+from dataclasses import dataclass, field, replace
+
+from relayer.clock import from_ms
+from relayer.database import memories as rows
+from relayer.database.states import CONTRADICTS, SOURCE, TURN, Link
+from relayer.memories.sealing import fingerprint_of, new_memory
+from relayer.record import (
+    AGAINST,
+    SOURCES,
+    Draft,
+    State,
+    first_stored_at,
+    is_kept,
+    revision_row_id,
+)
+from relayer.sealed import envelope
+from relayer.sealed.keys import Namespace, NamespaceKey, PublicKey
+from relayer.sealed.states import SignedState
+from relayer.tenants.namespaces import NamespaceEntry
+
+
+@dataclass(frozen=True)
+class Found:
+    """A blob, opened, and the namespace that it belongs to."""
+
+    header: envelope.Header
+    key: NamespaceKey
+    entry: NamespaceEntry
+    blob: bytes = field(repr=False)
+    record: bytes = field(repr=False)
+    draft: Draft = field(repr=False)
+    writer: PublicKey
+
+    @property
+    def names(self) -> dict[int, Namespace]:
+        """Its namespace by number."""
+        return {self.entry.namespace_id: self.key.namespace}
+
+
+def memory_of(found: Found, said: SignedState | None, replaced_ms: int | None) -> rows.NewMemory:
+    """The rows of a memory, or of its earlier revision that was replaced at that time."""
+    address, stored_at = found.header.address, from_ms(found.header.created_ms)
+    draft = found.draft if said is None else _as_long(found.draft, said, address.revision)
+    memory = replace(
+        new_memory(
+            draft,
+            found.key,
+            found.entry,
+            address=address,
+            blob=found.blob,
+            writer=found.writer,
+            created_at=first_stored_at(found.record) or stored_at,
+        ),
+        stored_at=stored_at,
+    )
+    if replaced_ms is not None:
+        return replace(
+            memory,
+            memory_id=revision_row_id(address.memory, address.revision),
+            revision_of=address.memory,
+            state=_earlier_state(said, address.revision, replaced_ms),
+        )
+    return memory if said is None else replace(memory, state=_state(said, address.revision))
+
+
+def turn_of(found: Found) -> rows.NewEpisode:
+    """The row of a turn: kept if its record says so, else to have its facts taken (again).
+
+    Raises:
+        CryptoError: not a record.
+    """
+    return rows.NewEpisode(
+        episode_id=found.header.address.memory,
+        namespace_id=found.entry.namespace_id,
+        epoch=found.key.epoch,
+        writer=found.writer,
+        blob_id=envelope.blob_hash(envelope.blob_id(found.blob)),
+        blob=found.blob,
+        fingerprint=fingerprint_of(found.key, found.draft),
+        state=rows.KEPT if is_kept(found.record) else rows.PENDING,
+        created_at=from_ms(found.header.created_ms),
+    )
+
+
+def links_of(address: envelope.Address, draft: Draft) -> list[Link]:
+    """What a record says of what its memory has to do with others, whatever later ones say."""
+    links = [Link(address.memory, TURN, draft.turn)] if draft.turn is not None else []
+    links += [
+        Link(address.memory, relation, other)
+        for relation, name in ((CONTRADICTS, AGAINST), (SOURCE, SOURCES))
+        if relation != SOURCE or address.type == envelope.SUMMARY or draft.kind == "procedural"
+        for other in _ids(draft.metadata.get(name, ""))
+    ]
+    return links
+
+
+def _ids(text: str) -> list[uuid.UUID]:
+    """The ids in a text of a record; anybody may have written something else there."""
+    try:
+        return [uuid.UUID(word) for word in text.split()]
+    except ValueError:
+        return []
+
+
+def _as_long(draft: Draft, said: SignedState, revision: int) -> Draft:
+    """A draft that lives until what was said last of this revision."""
+    if said.revision != revision:
+        return draft
+    return replace(draft, expires_at=from_ms(said.expires_ms))
+
+
+def _earlier_state(said: SignedState | None, revision: int, replaced_ms: int) -> State:
+    """What held of a revision when it was replaced: what was said before that, as far as known."""
+    known = State() if said is None or said.revision > revision else _state(said, revision)
+    return replace(known, superseded_at=from_ms(replaced_ms), superseded_by=None)
+
+
+def _state(said: SignedState, revision: int) -> State:
+    """What held of a memory last; an edit since then made it fresh."""
+    return State(
+        pinned=said.pinned,
+        review=said.review,
+        stale=said.stale and said.revision == revision,
+        superseded_at=from_ms(said.superseded_ms),
+        superseded_by=said.superseded_by,
+    )

@@ -1,0 +1,155 @@
+"""What lies in a store and no row speaks of: sealed blobs, and what the journal says of them.
+
+Not here: giving it rows (`restore.py`), what becomes of the rest (`collection.py`).
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from relayer.blobs.store import BlobStore
+from relayer.database import memories as rows
+from relayer.database import rebuild as rebuild_rows
+from relayer.database.pool import Database, Row
+from relayer.errors import Corrupted
+from relayer.record import decode
+from relayer.sealed import envelope
+from relayer.sealed.keys import AccountId, NamespaceKey, PublicKey
+from relayer.sealed.primitives import CryptoError, to_base64url
+from relayer.sealed.states import SignedState, open_state
+
+PAGE: Final = 200
+READ_AT_ONCE: Final = 16  # blobs in memory; each may have a mebibyte
+_MEMORIES: Final = frozenset({envelope.MEMORY, envelope.SUMMARY})
+Blob = tuple[str, envelope.Header]
+
+
+@dataclass
+class Lost:
+    """Blobs without rows, and what the journal says.
+
+    Attributes:
+        memories: (name, header) of memories that the keys at hand open.
+        turns: the same of turns.
+        later: names of those that they open, of types that only a later release knows.
+        others: how many are sealed under other keys.
+        states: memory → the newest `state` object of it, and its name.
+    """
+
+    memories: list[Blob] = field(default_factory=list)
+    turns: list[Blob] = field(default_factory=list)
+    later: list[str] = field(default_factory=list)
+    altered: int = 0
+    others: int = 0
+    states: dict[uuid.UUID, tuple[SignedState, bytes]] = field(default_factory=dict)
+
+
+class Finder:
+    """Looks through a store."""
+
+    def __init__(
+        self, *, database: Database, blobs: BlobStore, relayers: Sequence[PublicKey]
+    ) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._relayers = relayers
+
+    async def lost(self, account: AccountId, keys: Mapping[bytes, NamespaceKey]) -> Lost:
+        """What no row speaks of; `keys` by their ids.
+
+        Only such blobs are read. An altered one does not say whose it was.
+        """
+        names = [name async for name in self._blobs.names(account)]
+        lost = Lost()
+        for page in _pages(names, PAGE):
+            hashes = {envelope.blob_hash(n): n for n in page}
+            known = await rows.known_blobs(self._database, account=account, blob_ids=list(hashes))
+            unknown = [name for blob, name in hashes.items() if blob not in known]
+            for some in _pages(unknown, READ_AT_ONCE):
+                for name, data in (await self._blobs.get_many(account, some)).items():
+                    if isinstance(data, bytes):
+                        self._note(account, name, data, keys, lost)
+                    else:
+                        lost.altered += 1
+        return lost
+
+    async def overtaken(
+        self, account: AccountId, keys: Mapping[bytes, NamespaceKey], found: Sequence[Blob]
+    ) -> list[Row]:
+        """Rows of an older database whose bytes are gone: sealed anew since, as these blobs show.
+
+        What replaces them can be read.
+        """
+        newest = {
+            (header.address.memory, header.address.revision): (name, header)
+            for name, header in sorted(found, key=lambda blob: blob[1].epoch)
+        }
+        ids, overtaken = sorted({memory for memory, _ in newest}), []
+        for at in range(0, len(ids), PAGE):
+            for row in await rebuild_rows.sealed(self._database, account, ids[at : at + PAGE]):
+                name, header = newest.get((row["id"], row["revision"]), ("", None))
+                if header is None or header.epoch <= row["epoch"]:
+                    continue
+                old = to_base64url(row["blob_id"])
+                blobs = await self._blobs.get_many(account, [old, name])
+                if old not in blobs and _is_read(keys[header.key_id], header, blobs.get(name)):
+                    overtaken.append(row)
+        return overtaken
+
+    def _note(
+        self,
+        account: AccountId,
+        name: str,
+        data: bytes,
+        keys: Mapping[bytes, NamespaceKey],
+        lost: Lost,
+    ) -> None:
+        if data.startswith(b"{"):
+            self._note_state(account, name, data, lost)
+            return
+        try:
+            header = envelope.read_header(data)
+        except CryptoError:
+            return
+        if header.address.account != account:
+            return
+        if header.key_id not in keys:
+            lost.others += 1
+        elif header.address.type in _MEMORIES:
+            lost.memories.append((name, header))
+        elif header.address.type == envelope.EPISODE:
+            lost.turns.append((name, header))
+        elif _opens(keys[header.key_id], header, data):
+            lost.later.append(name)
+
+    def _note_state(self, account: AccountId, name: str, data: bytes, lost: Lost) -> None:
+        try:
+            said = open_state(data, *self._relayers)
+        except CryptoError:
+            return
+        before = lost.states.get(said.memory)
+        if said.account == account and (before is None or before[0].seq < said.seq):
+            lost.states[said.memory] = (said, envelope.blob_hash(name))
+
+
+def _opens(key: NamespaceKey, header: envelope.Header, data: bytes) -> bool:
+    try:
+        envelope.open_envelope(key, header.address, data)
+    except CryptoError:
+        return False
+    return True
+
+
+def _is_read(key: NamespaceKey, header: envelope.Header, data: bytes | Corrupted | None) -> bool:
+    if not isinstance(data, bytes):
+        return False
+    try:
+        decode(envelope.open_envelope(key, header.address, data))
+    except CryptoError:
+        return False
+    return True
+
+
+def _pages(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (names[at : at + size] for at in range(0, len(names), size))

@@ -1,0 +1,204 @@
+"""Repeating what a database set back to yesterday has forgotten, from the journal beside its blobs.
+
+Not here: telling what it has forgotten (`examiner.py`), founding lost accounts again
+(`upkeep/rebuild.py`), giving memories their rows (`restore.py`). Source: SPEC §17.4.
+
+- Before anybody is answered: a key that was revoked since must not be believed for one request.
+- Grants and revocations come in the order of their serials, each verified against those before it.
+  A chain that cannot be continued to its end is not believed at all: its account answers nobody.
+- Then erasures, with receipts of the relayer's own. What else was stored since comes back as of a
+  rebuilt account, and is not collected before.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from relayer.blobs.store import BlobStore
+from relayer.clock import Clock, from_ms
+from relayer.database import accounts as account_rows
+from relayer.database import outbox as outbox_rows
+from relayer.database import queue
+from relayer.database import replay as rows
+from relayer.database import states as state_rows
+from relayer.database.pool import Database
+from relayer.errors import NotFound
+from relayer.journal.outbox import GRACE, Outbox
+from relayer.journal.receipts import Act
+from relayer.journal.states import STATE, Change, States
+from relayer.memories.eraser import Eraser
+from relayer.recovery.continuation import continued
+from relayer.recovery.examiner import Examiner
+from relayer.sealed.envelope import blob_hash
+from relayer.sealed.grants import Chain
+from relayer.sealed.keys import AccountId, Identity, PublicKey
+from relayer.sealed.named import NamedKey
+from relayer.sealed.primitives import CryptoError
+from relayer.sealed.receipts import Receipt, open_receipt
+from relayer.sealed.states import SignedState
+from relayer.tenants.accounts import Accounts
+from relayer.tenants.closing import CLOSE, Closing
+from relayer.tenants.namespaces import Namespaces
+
+log = logging.getLogger("relayer.replay")
+
+AT_ONCE: Final = 16  # marks read; a store that is far away has one for every account
+
+
+class Replay:
+    """Brings accounts up to what their journal says."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        blobs: BlobStore,
+        accounts: Accounts,
+        namespaces: Namespaces,
+        eraser: Eraser,
+        closing: Closing,
+        outbox: Outbox,
+        identity: Identity,
+        clock: Clock,
+        relayers: Sequence[PublicKey],
+    ) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._accounts = accounts
+        self._namespaces = namespaces
+        self._eraser = eraser
+        self._closing = closing
+        self._outbox = outbox
+        self._states = States(outbox=outbox, identity=identity)
+        self._identity = identity
+        self._clock = clock
+        self._relayers = relayers
+        self._examiner = Examiner(database=database, blobs=blobs, relayers=relayers)
+
+    async def catch_up(self) -> None:
+        """Repeat what accounts lack that an outside store knows to have come further.
+
+        One small read an account, unless the database was set back.
+
+        Raises:
+            Unavailable: the store is away; nobody knows what was revoked.
+        """
+        if self._blobs.transactional:
+            return
+        accounts = await rows.newest(self._database)
+        for at in range(0, len(accounts), AT_ONCE):
+            some = {AccountId(row["account_id"]): row for row in accounts[at : at + AT_ONCE]}
+            marks = await asyncio.gather(*(self._blobs.marked(account) for account in some))
+            for (account, row), mark in zip(some.items(), marks, strict=True):
+                if mark > row["receipt_seq"] or row["grant_serial"] < row["grant_serial_due"]:
+                    event = {"event": "replay.older"}
+                    log.warning("an account is older than its blobs", extra=event)
+                    await self._end_puts(account, row["receipt_seq"])
+                    await self._catch_up_one(account)
+
+    async def _end_puts(self, account: AccountId, seq: int) -> None:
+        """Let blobs come back that were noted as being put when the database was of its age.
+
+        A row may have come to refer to them since, and they would be deleted as abandoned. Of what
+        is noted, only puts are due that long after the account's newest receipt.
+        """
+        newest = await account_rows.receipts_after(self._database, account, max(0, seq - 1), 1)
+        for signed in newest:
+            with suppress(CryptoError):  # of a key that is lost, with which nothing is compared
+                known = from_ms(open_receipt(signed, *self._relayers).time_ms)
+                await rows.end_puts(self._database, account, known + GRACE / 2)
+
+    async def _catch_up_one(self, account: AccountId) -> None:
+        history: list[bytes] = []
+        erasures: list[Receipt] = []
+        names: list[NamedKey] = []
+        states: dict[str, SignedState] = {}
+        serial = 0
+        async for page in self._examiner.pages(account):
+            found = await self._examiner.examine(account, page)
+            history += found.history
+            erasures += found.unknown
+            names += found.names
+            states |= found.states
+            serial = max(serial, found.serial)
+        due = max(serial, await self._continue(account, history))
+        await rows.set_due(self._database, account, due)
+        if await self.repeat(erasures):
+            for named in names:
+                await self._namespaces.create(account, named.namespace, named.epoch, named.key_id)
+            await self._say_again(account, states)
+            async with self._database.transaction() as connection:
+                await rows.set_incomplete(connection, account)
+                await queue.enqueue(connection, queue.RESTORE, account, [])
+
+    async def repeat(self, receipts: Iterable[Receipt]) -> bool:
+        """Repeat erasures; whether the account is still there afterwards.
+
+        Raises:
+            RelayerError: one could not be repeated; what it names must not be shown meanwhile.
+        """
+        for receipt in receipts:
+            try:
+                if receipt.op == CLOSE:
+                    await self._closing.close_account(receipt.account, receipt.actor)
+                    return False
+                await self._eraser.repeat(receipt)
+            except NotFound:
+                return False
+        return True
+
+    async def _say_again(self, account: AccountId, states: Mapping[str, SignedState]) -> None:
+        """Let hold of memories that are here what was said of them last, with receipts of its own.
+
+        The objects of before are of no use then; others wait for their memories (`restore.py`).
+        """
+        said = sorted(states.items(), key=lambda one: one[1].seq)
+        newest = {state.memory: state for _, state in said}
+        now = self._clock()
+        here = set()
+        for memory_id, state in newest.items():
+            async with self._database.transaction() as connection:
+                heads = await account_rows.lock_account(connection, account)
+                found = await state_rows.lock_states(
+                    connection, account=account, memory_ids=[memory_id]
+                )
+                if heads is None or not found:
+                    continue
+                act = Act(account, self._identity.public_key, STATE, now)
+                change = _change(state, found[memory_id]["revision"])
+                await self._states.change_within(connection, act, heads, {memory_id: change})
+                here.add(memory_id)
+        old = [blob_hash(name) for name, state in said if state.memory in here]
+        await outbox_rows.intend(self._database, account=account, blob_ids=old, due_at=now)
+        await self._outbox.publish_soon()
+
+    async def _continue(self, account: AccountId, history: Sequence[bytes]) -> int:
+        """Add what the journal has of the chain of grants; the serial that it has to reach.
+
+        Raises:
+            Conflict: another replica does the same; it comes as far.
+        """
+        chain = Chain(account)
+        stored = await account_rows.grants_after(self._database, account, 0)
+        try:
+            steps, due = continued(chain, stored, history)
+        except CryptoError:
+            return 0  # what is stored does not hold, and answers nobody anyway
+        if steps:
+            await self._accounts.accept_moved(chain, steps, actor=self._identity.public_key)
+        return due
+
+
+def _change(said: SignedState, revision: int) -> Change:
+    change = Change(
+        pinned=said.pinned,
+        review=said.review,
+        stale=said.stale and said.revision == revision,
+        superseded_at=from_ms(said.superseded_ms),
+        superseded_by=said.superseded_by,
+    )
+    if said.revision != revision:
+        return change
+    return change | {"expires_at": from_ms(said.expires_ms)}

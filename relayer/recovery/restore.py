@@ -1,0 +1,342 @@
+"""Rebuilding index rows from sealed blobs.
+
+Not here: finding blobs without rows (`lost.py`), writing rows (`memories/writer.py`), founding
+accounts again (`upkeep/rebuild.py`). The blob says nearly everything a row needs, the journal's
+`state` objects the rest; who may read the namespace is asked as always, and what was erased stays
+erased.
+
+- A turn that was kept beside its facts is so again. Another one had to wait, or had waited: its
+  facts are taken (again), and known ones are recognised.
+- Of a memory's revisions the highest is the memory; the others become earlier revisions of it,
+  one that has its row already, too. What any of them was made of, the memory was made of.
+- Rows come back in the order of what they tell of, so that neighbours are neighbours again.
+- What was sealed anew shortly before may lie there under its old key, too: the newest epoch counts.
+- What only a later release reads waits for it: its blob is never taken for useless.
+"""
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+from relayer.blobs.store import BlobStore
+from relayer.database import memories as rows
+from relayer.database import namespaces as namespace_rows
+from relayer.database import outbox as outbox_rows
+from relayer.database import rebuild as rebuild_rows
+from relayer.database import revisions
+from relayer.database.pool import Database, UniqueViolation
+from relayer.database.states import Link
+from relayer.errors import NotFound
+from relayer.memories.opening import Caller
+from relayer.memories.writer import Effects, Writer
+from relayer.record import UnknownVersion, decode
+from relayer.recovery.found import Found, links_of, memory_of, turn_of
+from relayer.recovery.lost import PAGE, Blob, Finder, Lost
+from relayer.sealed import envelope
+from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, PublicKey
+from relayer.sealed.primitives import CryptoError
+from relayer.tenants.access import Access
+from relayer.tenants.custody import Keys, LentKeys, RootKeys
+from relayer.tenants.namespaces import Namespaces
+
+log = logging.getLogger("relayer.restore")
+
+RESTORE: Final = "restore"
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a restore did: `total` blobs of the namespace were seen, `skipped` had their rows."""
+
+    restored: int
+    skipped: int
+    failed: int
+    total: int
+    truncated: bool
+
+
+@dataclass
+class _Outcome:
+    """How many rows came back, how many blobs did not open, and the names of those that only a
+    later release reads."""
+
+    restored: int = 0
+    failed: int = 0
+    later: list[str] = field(default_factory=list)
+
+
+class Restore:
+    """Finds blobs without rows and gives them theirs."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        blobs: BlobStore,
+        namespaces: Namespaces,
+        writer: Writer,
+        identity: Identity,
+        relayers: Sequence[PublicKey],
+    ) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._namespaces = namespaces
+        self._writer = writer
+        self._identity = identity
+        self._finder = Finder(database=database, blobs=blobs, relayers=relayers)
+
+    async def restore(self, caller: Caller, namespace: Namespace, limit: int) -> Restored:
+        """Give at most `limit` blobs of the namespace their rows back.
+
+        Raises:
+            NotAllowed: not a writer of the namespace, or its key is missing.
+        """
+        caller.access.require(namespace, "writer")
+        keys = {key.key_id: key for key in caller.keys.of(namespace)}
+        lost = await self._finder.lost(caller.access.account, keys)
+        indexed = await self._indexed(caller, namespace)
+        done = await self._restore(caller.access, keys, lost, limit)
+        failed = done.failed + len(done.later)
+        found = len(lost.memories) + len(lost.turns)
+        inspected = min(found, limit)
+        return Restored(
+            restored=done.restored,
+            skipped=indexed + inspected - done.restored - failed,
+            failed=failed + lost.altered,
+            total=found + indexed + lost.altered,
+            truncated=found > limit,
+        )
+
+    async def complete(self, account: AccountId, keys: Keys) -> None:
+        """Give a rebuilt account's memories their rows, as far as these keys go.
+
+        When nothing is left that other keys would open, the account is complete.
+        """
+        if not await rebuild_rows.is_incomplete(self._database, account):
+            return
+        at_hand = await self._keys_at_hand(account, keys)
+        lost = await self._finder.lost(account, at_hand)
+        # Nobody asked for it: the relayer itself is whom the receipts name.
+        access = Access(account, self._identity.public_key, (), "sealed", 0)
+        everything = len(lost.memories) + len(lost.turns)
+        done = await self._restore(access, at_hand, lost, everything, equals=True)
+        later = lost.later + done.later
+        if later:
+            extra = {"event": "restore.later", "count": len(later)}
+            log.warning("records are of a later release", extra=extra)
+        if not lost.others:
+            await self._set_complete(account, later)
+
+    async def _set_complete(self, account: AccountId, later: Sequence[str]) -> None:
+        """Wait for no more keys; what only a later release reads is looked at again, and kept, when
+        the next walk through the store finds it astray."""
+        async with self._database.transaction() as connection:
+            # In this order: what a walk notes meanwhile is either seen here, or makes the account
+            # incomplete again.
+            await rebuild_rows.set_complete(connection, account)
+            hashes = [envelope.blob_hash(name) for name in later]
+            await outbox_rows.spare(connection, account=account, blob_ids=hashes)
+
+    async def _keys_at_hand(self, account: AccountId, keys: Keys) -> dict[bytes, NamespaceKey]:
+        if isinstance(keys, LentKeys):
+            return {key.key_id: key for held in keys.keys.values() for key in held}
+        assert isinstance(keys, RootKeys)
+        found = await namespace_rows.find_namespaces(self._database, account, None)
+        names = {Namespace(row["name"]) for row in found}
+        return {key.key_id: key for name in names for key in keys.of(name)}
+
+    async def _restore(
+        self,
+        access: Access,
+        keys: Mapping[bytes, NamespaceKey],
+        lost: Lost,
+        limit: int,
+        *,
+        equals: bool = False,
+    ) -> _Outcome:
+        """Give the first so many blobs their rows.
+
+        With `equals`, a memory comes back also beside one that says the same.
+        """
+        # Turns first: memories are linked to them.
+        turns = sorted(lost.turns, key=lambda turn: -turn[1].epoch)[:limit]
+        placed = (await self._placed(access.account, lost))[: limit - len(turns)]
+        await self._drop_overtaken(
+            access.account, keys, turns + [(name, header) for name, header, _ in placed]
+        )
+        works = [
+            (name, partial(self._restore_turn, access, keys, name, header))
+            for name, header in turns
+        ] + [
+            (name, partial(self._restore_one, access, keys, lost, name, header, at, equals=equals))
+            for name, header, at in placed
+        ]
+        done = _Outcome()
+        for name, work in works:
+            try:
+                done.restored += await work()
+            except UnknownVersion:
+                done.later.append(name)
+            except CryptoError:
+                done.failed += 1
+        return done
+
+    async def _drop_overtaken(
+        self, account: AccountId, keys: Mapping[bytes, NamespaceKey], blobs: Sequence[Blob]
+    ) -> None:
+        """Take away the rows that these blobs are to have anew, and count what is there."""
+        if blobs:
+            overtaken = await self._finder.overtaken(account, keys, blobs)
+            await rebuild_rows.drop(self._database, account, overtaken)
+            await namespace_rows.recount(self._database, account)
+
+    async def _indexed(self, caller: Caller, namespace: Namespace) -> int:
+        """How many memories of the namespace have their rows."""
+        entry = await self._namespaces.find(caller.access.account, namespace)
+        if entry is None:
+            return 0
+        return await rows.count_sealed(
+            self._database, account=caller.access.account, namespace_id=entry.namespace_id
+        )
+
+    async def _placed(
+        self, account: AccountId, lost: Lost
+    ) -> list[tuple[str, envelope.Header, int | None]]:
+        """Blobs in the order of what their rows tell of; with when the next revision was stored.
+
+        A memory has its place since its first revision, an earlier one since it was replaced.
+        """
+        ids = sorted({header.address.memory for _, header in lost.memories})
+        stored: dict[uuid.UUID, dict[int, int]] = {}
+        for at in range(0, len(ids), PAGE):
+            page = ids[at : at + PAGE]
+            for row in await rebuild_rows.revisions(self._database, account, page):
+                when = round(row["stored_at"].timestamp() * 1000)
+                stored.setdefault(row["id"], {})[row["revision"]] = when
+        for _, header in lost.memories:
+            known = stored.setdefault(header.address.memory, {})
+            known[header.address.revision] = header.created_ms
+        placed = []
+        for name, header in lost.memories:
+            known = stored[header.address.memory]
+            later = [n for n in known if n > header.address.revision]
+            following = known[min(later)] if later else None
+            when = known[min(known)] if following is None else following
+            address = header.address
+            order = (when, address.memory, address.revision, -header.epoch, name)
+            placed.append((order, header, following))
+        placed.sort(key=lambda p: p[0])
+        return [(order[-1], header, following) for order, header, following in placed]
+
+    async def _restore_one(
+        self,
+        access: Access,
+        keys: Mapping[bytes, NamespaceKey],
+        lost: Lost,
+        name: str,
+        header: envelope.Header,
+        replaced_ms: int | None,
+        *,
+        equals: bool,
+    ) -> bool:
+        """Whether the blob got its row; not when it was erased, or its fact was said again since,
+        unless `equals` are to come back: the other one stays known by what both say.
+
+        Raises:
+            UnknownVersion: a later release reads it.
+            CryptoError: it does not open.
+        """
+        account, address = access.account, header.address
+        found = await self._opened(account, keys[header.key_id], name, header)
+        if found is None:
+            return False
+        said, said_by = lost.states.get(address.memory, (None, b""))
+        memory = memory_of(found, said, replaced_ms)
+        links = links_of(address, found.draft)
+        newer = replaced_ms is None and await self._is_here(account, address.memory)
+        stored = await self._store(access, memory, found.names, links, newer=newer)
+        if not stored and equals:
+            bare = replace(memory, fingerprint=None)
+            stored = await self._store(access, bare, found.names, links, newer=newer)
+        if stored and said is not None and replaced_ms is None and not newer:
+            await rebuild_rows.set_state_blobs(self._database, account, {address.memory: said_by})
+        return stored
+
+    async def _store(
+        self,
+        access: Access,
+        memory: rows.NewMemory,
+        names: dict[int, Namespace],
+        links: Sequence[Link],
+        *,
+        newer: bool,
+    ) -> bool:
+        """Whether a row was written: nothing has its place, erased it, or says the same; a `newer`
+        revision makes the one that is here an earlier one."""
+        whole = memory.revision_of or memory.memory_id
+        try:
+            if newer:
+                await self._writer.advance(access, memory, names=names)
+            else:
+                await self._writer.store(
+                    access,
+                    [memory],
+                    op=RESTORE,
+                    names=names,
+                    effects=Effects(links=links),
+                    beside=partial(revisions.share_life, account=access.account, memory_id=whole),
+                )
+        except (UniqueViolation, NotFound):
+            return False
+        return True
+
+    async def _is_here(self, account: AccountId, memory_id: uuid.UUID) -> bool:
+        """Whether a memory has a row, of another revision than the one to restore."""
+        found = await rebuild_rows.revisions(self._database, account, [memory_id])
+        return any(row["revision_of"] is None for row in found)
+
+    async def _opened(
+        self, account: AccountId, key: NamespaceKey, name: str, header: envelope.Header
+    ) -> Found | None:
+        """A blob, opened; None when what it says of its namespace is not so.
+
+        Raises:
+            UnknownVersion: a later release reads it.
+            CryptoError: it is gone or altered.
+        """
+        blob = (await self._blobs.get_many(account, [name])).get(name)
+        if not isinstance(blob, bytes):
+            raise CryptoError("altered")
+        record = envelope.open_envelope(key, header.address, blob)
+        draft, writer = decode(record)
+        if draft.namespace != key.namespace:
+            return None
+        entry = await self._namespaces.ensure(account, key)
+        return Found(header, key, entry, blob, record, draft, writer)
+
+    async def _restore_turn(
+        self,
+        access: Access,
+        keys: Mapping[bytes, NamespaceKey],
+        name: str,
+        header: envelope.Header,
+    ) -> bool:
+        """Whether a turn is back: kept if it says so, else to have its facts taken (again).
+
+        Raises:
+            UnknownVersion: a later release reads it.
+            CryptoError: it does not open.
+        """
+        found = await self._opened(access.account, keys[header.key_id], name, header)
+        if found is None:
+            return False
+        try:
+            await self._writer.store(
+                access, [], op=RESTORE, names=found.names, episodes=[turn_of(found)]
+            )
+        except (UniqueViolation, NotFound):
+            return False
+        return True

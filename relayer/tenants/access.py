@@ -1,0 +1,88 @@
+"""Who is asking and what it may do: the live grants of one key, once a request.
+
+Not here: chains of grants and how they grow (`accounts.py`), request checks (`http/checks.py`).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from relayer.database import accounts as statements
+from relayer.database.index_steps import IndexMark
+from relayer.errors import Misdirected, NotAllowed
+from relayer.preferences import DEFAULTS, AccountSettings
+from relayer.sealed.grants import (
+    Grant,
+    Role,
+)
+from relayer.sealed.keys import AccountId, Namespace, PublicKey
+
+OUTDATED: Final = "The account has newer keys: fetch /v1/grants and retry."
+STRENGTH: Final = {"reader": 1, "writer": 2, "owner": 3}
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who is asking, and what its live grants allow: made once a request, never stored."""
+
+    account: AccountId
+    key: PublicKey
+    grants: tuple[Grant, ...]
+    custody: Literal["managed", "sealed"]
+    serial: int
+    settings: AccountSettings = DEFAULTS
+    index_mark: IndexMark | None = None  # as the request found it
+
+    def strength(self, namespace: Namespace | None) -> int:
+        """0 none, 1 reader, 2 writer, 3 owner, in a namespace or (None) the whole account."""
+        return max(
+            (STRENGTH.get(g.role, 0) for g in self.grants if _covers(g, namespace)), default=0
+        )
+
+    def may_write(self, namespace: Namespace | None) -> bool:
+        """Whether the key may write in a namespace, or (None) in the whole account."""
+        return self.strength(namespace) >= STRENGTH["writer"]
+
+    def require(self, namespace: Namespace, role: Role) -> None:
+        """Return when the key may act as `role` in the namespace.
+
+        Raises:
+            NotAllowed: it may not.
+        """
+        if self.strength(namespace) < STRENGTH[role]:
+            raise NotAllowed(f"This key is not a {role} of that namespace.")
+
+    def require_owner(self) -> None:
+        """Return when the key owns the account.
+
+        Raises:
+            NotAllowed: it does not.
+        """
+        if not self.is_owner:
+            raise NotAllowed("Only an owner of the account may do that.")
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether the key owns the account."""
+        return self.strength(None) == STRENGTH["owner"]
+
+    @property
+    def namespaces(self) -> list[Namespace] | None:
+        """The namespaces it may read, None for all."""
+        if any(g.whole_account for g in self.grants):
+            return None
+        return sorted({e.namespace for g in self.grants for e in g.scope if e.namespace})
+
+
+def _covers(grant: Grant, namespace: Namespace | None) -> bool:
+    return grant.whole_account or any(e.namespace == namespace for e in grant.scope)
+
+
+def check_newest(heads: statements.Heads, epochs: Iterable[int]) -> None:
+    """Return when new things are sealed under the account's newest epoch, as they must be.
+
+    Raises:
+        Misdirected: they are not; whoever fetches its grants again finds that epoch.
+    """
+    if any(epoch < heads.epoch for epoch in epochs):
+        raise Misdirected(OUTDATED, code="epoch.outdated")

@@ -1,0 +1,541 @@
+"""Accounts, their chains of grants, and what a key may do now.
+
+Not here: keys themselves (`custody.py`), request checks (`http/checks.py`), SQL
+(`database.accounts`).
+
+- The signed grants are the authority. Columns beside them only help to list; nothing here reads a
+  role or a scope from one.
+- A chain is cached by its serial and continued, never trusted beyond it: every request reads the
+  account's current serial, so a revocation counts from the next request on every replica.
+"""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import msgspec
+
+from relayer.clock import Clock, to_ms
+from relayer.database import accounts as statements
+from relayer.database.batches import Batches
+from relayer.database.index_steps import IndexMark
+from relayer.database.pool import Connection, Database, Row, UniqueViolation
+from relayer.errors import BadRequest, Conflict, Corrupted, NotFound
+from relayer.journal.outbox import Outbox
+from relayer.journal.receipts import Act, next_receipt
+from relayer.preferences import AccountSettings, parse_settings
+from relayer.sealed.envelope import blob_hash, blob_id
+from relayer.sealed.grants import (
+    Chain,
+    Grant,
+    Revocation,
+    issue_grant,
+    issue_revocation,
+    open_grant,
+    parse_any,
+    parse_grant,
+    parse_revocation,
+    verify_join,
+)
+from relayer.sealed.keys import AccountId, Identity, PublicKey, account_id
+from relayer.sealed.primitives import CryptoError
+from relayer.sealed.receipts import Item
+from relayer.telemetry.instruments import looked_up
+from relayer.tenants.access import STRENGTH, Access
+
+CHAINS_MAX: Final = 10_000
+
+
+@dataclass(frozen=True)
+class LookUp:
+    """An account that is being read: its chain as far as it was known, and its row to come."""
+
+    chain: Chain
+    row: Awaitable[Row | None]
+
+
+class Accounts:
+    """Creates accounts, accepts grants and revocations, and tells what a key may do."""
+
+    def __init__(
+        self, *, database: Database, outbox: Outbox, identity: Identity, clock: Clock
+    ) -> None:
+        self._database = database
+        self._outbox = outbox
+        self._identity = identity
+        self._clock = clock
+        self._chains: OrderedDict[AccountId, Chain] = OrderedDict()
+        self._rows = Batches.of(database, statements.find_accounts)
+
+    def look_up(self, account: AccountId) -> LookUp:
+        """Begin to read an account, for `access` beside something else."""
+        # The chain before the row: a grant that commits meanwhile may be in the cache and not in
+        # the row.
+        chain = self._chains.get(account) or Chain(account)
+        return LookUp(chain, self._rows.ask(account))
+
+    async def access(
+        self, account: AccountId, key: PublicKey, begun: LookUp | None = None
+    ) -> Access | None:
+        """What the key may do in the account now; None when it holds no live grant.
+
+        "Now" is when this account's look-up was begun, if one was.
+        """
+        chain, row = await self._current(account, begun)
+        now_ms = to_ms(self._clock())
+        grants = tuple(g for g in chain.live(key, now_ms) if g.role != "custodian")
+        if not grants:
+            return None
+        settings = parse_settings(row["settings"])
+        mark = IndexMark(row["receipt_head"], row["receipt_seq"] + row["index_changes"])
+        return Access(account, key, grants, self.custody(chain), chain.serial, settings, mark)
+
+    async def settings(self, account: AccountId) -> AccountSettings:
+        """What the account has chosen.
+
+        Raises:
+            NotFound: no such account.
+        """
+        row = await statements.find_account(self._database, account)
+        if row is None:
+            raise NotFound("No such account.")
+        return parse_settings(row["settings"])
+
+    async def choose(self, access: Access, settings: AccountSettings) -> None:
+        """Store what the account has chosen; it counts from the next request.
+
+        Raises:
+            NotAllowed: the key does not own the account.
+        """
+        access.require_owner()
+        await statements.update_settings(
+            self._database, account=access.account, settings=msgspec.json.encode(settings).decode()
+        )
+
+    def custody(self, chain: Chain) -> Literal["managed", "sealed"]:
+        """Managed while this relayer holds a live custodian grant; computed, never stored."""
+        return "managed" if self.custodian_grants(chain) else "sealed"
+
+    def custodian_grants(self, chain: Chain) -> list[Grant]:
+        """The live grants that make this relayer the account's custodian."""
+        live = chain.live(self._identity.public_key, to_ms(self._clock()))
+        return [g for g in live if g.role == "custodian"]
+
+    async def chain(self, account: AccountId, *, serial: int | None = None) -> Chain:
+        """The account's verified chain, up to its current serial, or to one that was just read.
+
+        Raises:
+            NotFound: no such account.
+            Corrupted: the stored grants do not verify, or history went backwards.
+        """
+        known = self._chains.get(account)
+        if known is not None and known.serial == serial:
+            return known
+        return (await self._current(account))[0]
+
+    async def _current(self, account: AccountId, begun: LookUp | None = None) -> tuple[Chain, Row]:
+        """The account's verified chain and its row."""
+        begun = begun or self.look_up(account)
+        chain, row = begun.chain, await begun.row
+        if row is None or row["closed_at"] is not None:
+            raise NotFound("No such account.")
+        if row["grant_serial"] < row["grant_serial_due"]:
+            # Half a chain could leave out a revocation.
+            raise Corrupted("The account's grants are incomplete.")
+        if row["grant_serial"] < chain.serial:
+            raise Corrupted("The account's grants went backwards.")
+        looked_up("chains", row["grant_serial"] == chain.serial)
+        if row["grant_serial"] > chain.serial:
+            chain = await self._continued(chain, row["grant_serial"])
+        self._remember(chain)
+        return chain, row
+
+    async def _continued(self, chain: Chain, serial: int) -> Chain:
+        rows = await statements.grants_after(self._database, chain.account, chain.serial)
+        longer = chain.copy()
+        try:
+            for row in rows:
+                if row["succession"] is not None:
+                    longer.learn(row["succession"])
+                longer.add(parse_any(row["object"]))
+        except CryptoError:
+            raise Corrupted("The account's grants do not verify.") from None
+        if longer.serial < serial:
+            raise Corrupted("The account's grants are incomplete.")
+        return longer
+
+    def _remember(self, chain: Chain) -> None:
+        self._chains[chain.account] = chain
+        self._chains.move_to_end(chain.account)
+        if len(self._chains) > CHAINS_MAX:
+            self._chains.popitem(last=False)
+
+    async def create(
+        self, *, founder: PublicKey, grants: Sequence[bytes], label: str
+    ) -> tuple[Chain, list[bytes]]:
+        """A new account with its first grants; (chain, receipts).
+
+        Raises:
+            BadRequest: a grant breaks a rule.
+            Conflict: the account exists, or a key belongs to another account.
+        """
+        account = account_id(founder)
+        chain = Chain(account)
+        try:
+            items = [parse_grant(signed) for signed in grants]
+            for item in items:
+                chain.add(item)
+                self.check_custodian(item)
+        except CryptoError as error:
+            raise BadRequest(f"A grant was refused: {error}.", code="grant.invalid") from None
+        if chain.founder != founder or any(not self._known_here(i, founder) for i in items):
+            raise BadRequest(
+                "An account begins with the founder's own grant and, if managed, the custodian's.",
+                code="grant.invalid",
+            )
+        receipts: list[bytes] = []
+        async with self._database.transaction() as connection:
+            if await statements.lock_account(connection, account):
+                raise Conflict("That account exists.", code="account.exists")
+            try:
+                await statements.insert_account(
+                    connection, account=account, label=label, now=self._clock()
+                )
+            except UniqueViolation:  # founded twice at the same time, or erased
+                raise await self._founded(account) from None
+            if not await statements.claim_key(connection, key=founder, account=account):
+                raise Conflict("That key belongs to another account.", code="key.taken")
+            for item in items:
+                receipts.append(await self._store(connection, item, actor=founder, label=label))
+        await self._outbox.publish_soon()
+        self._remember(chain)
+        return chain, receipts
+
+    async def _founded(self, account: AccountId) -> Conflict:
+        """Why an account cannot be founded."""
+        row = await statements.find_account(self._database, account)
+        if row is not None and row["closed_at"] is not None:
+            return Conflict("That account was erased, for good.", code="account.closed")
+        return Conflict("That account exists.", code="account.exists")
+
+    def check_custodian(self, grant: Grant) -> None:
+        """Return when a custodian's grant is this relayer's and opens: jobs rely on it.
+
+        Raises:
+            CryptoError: it is another's, or its box holds other keys than it says.
+        """
+        if grant.role == "custodian":
+            open_grant(grant, self._identity)
+
+    def _known_here(self, grant: Grant, founder: PublicKey) -> bool:
+        """At founding only the founder and this relayer take part: others join, with proof."""
+        return grant.recipient in (founder, self._identity.public_key)
+
+    async def grant(
+        self, *, account: AccountId, actor: PublicKey, signed: bytes, join: bytes, label: str
+    ) -> tuple[Grant, bytes]:
+        """Accept a grant to a key that agreed to join; (grant, receipt).
+
+        Raises:
+            BadRequest: the grant or the join breaks a rule.
+            Conflict: another serial is due, or the key belongs to another account.
+        """
+        try:
+            grant = parse_grant(signed)
+            if grant.role != "custodian":
+                verify_join(
+                    join,
+                    account=account,
+                    issuer=grant.issuer,
+                    recipient=grant.recipient,
+                    relayer=self._identity.public_key,
+                )
+            self.check_custodian(grant)
+        except CryptoError as error:
+            raise BadRequest(f"The grant was refused: {error}.", code="grant.invalid") from None
+        newest = (await self.chain(account)).epoch
+        if any(entry.epoch > newest for entry in grant.scope):
+            raise BadRequest("A new epoch begins with a rotation.", code="grant.invalid")
+        return grant, await self._accept(account, grant, actor=actor, label=label)
+
+    async def revoke(
+        self, *, account: AccountId, actor: PublicKey, signed: bytes
+    ) -> tuple[Revocation, bytes]:
+        """Accept a revocation; (revocation, receipt).
+
+        Raises:
+            BadRequest: it breaks a rule.
+            Conflict: another serial is due.
+        """
+        try:
+            revocation = parse_revocation(signed)
+        except CryptoError as error:
+            raise BadRequest(
+                f"The revocation was refused: {error}.", code="grant.invalid"
+            ) from None
+        return revocation, await self._accept(account, revocation, actor=actor, label="")
+
+    async def accept_rotation(
+        self,
+        after: Chain,
+        items: Sequence[Grant | Revocation],
+        *,
+        actor: PublicKey,
+        also: Callable[[Connection], Awaitable[None]],
+    ) -> list[bytes]:
+        """Store what a chain has accepted that ends in `after`, all or nothing; the receipts.
+
+        `also` is done in the same transaction. Keys keep the labels that they have.
+
+        Raises:
+            Conflict: another grant came in between, or `also` says so.
+        """
+        labels = {
+            parse_any(row["object"]).recipient: row["label"]
+            for row in await statements.grants_after(self._database, after.account, 0)
+            if row["label"]
+        }
+        async with self._database.transaction() as connection:
+            receipts = [
+                await self._store(
+                    connection, item, actor=actor, label=labels.get(item.recipient, "")
+                )
+                for item in items
+            ]
+            await also(connection)
+        await self._outbox.publish_soon()
+        self._remember(after)
+        return receipts
+
+    async def accept_moved(
+        self,
+        after: Chain,
+        moved: Sequence[tuple[Grant | Revocation, str, bytes | None]],
+        *,
+        actor: PublicKey,
+        also: Callable[[Connection], Awaitable[None]] | None = None,
+    ) -> list[bytes]:
+        """Store what a chain has accepted elsewhere, as (item, label, succession); the receipts.
+
+        Nobody proves here to hold the keys, so they belong to no account until they `claim`.
+        `also` is done in the same transaction, under the account's lock.
+
+        Raises:
+            Conflict: another grant came in between, or `also` says so.
+        """
+        async with self._database.transaction() as connection:
+            receipts = [
+                await self._store(
+                    connection,
+                    item,
+                    actor=actor,
+                    label=label,
+                    succession=succession,
+                    joins=False,
+                )
+                for item, label, succession in moved
+            ]
+            if also is not None:
+                await also(connection)
+        await self._outbox.publish_soon()
+        self._remember(after)
+        return receipts
+
+    async def claim(self, account: AccountId, key: PublicKey) -> bool:
+        """Whether a key that signed a request naming this account belongs to it from now on.
+
+        So do keys whose grants came from another relayer or from the journal. The request proves
+        who holds the key and which account it means; a grant alone could name a stranger's key.
+        """
+        try:
+            chain = await self.chain(account)
+        except NotFound:
+            return False
+        if all(grant.role == "custodian" for grant in chain.live(key, to_ms(self._clock()))):
+            return False
+        async with self._database.transaction() as connection:
+            if await statements.lock_account(connection, account) is None:
+                return False  # closed meanwhile
+            return await statements.claim_key(connection, key=key, account=account)
+
+    async def hand_over(self, account: AccountId, successor: Identity, named: bytes) -> bool:
+        """Give custody to this relayer's next key and take it from today's; whether there was any.
+
+        `named` is the `relayer-next` object. What an interrupted handover did is not done again.
+        """
+        chain = await self.chain(account)
+        held = chain.live(successor.public_key, to_ms(self._clock()))
+        known = {entry for grant in held for entry in grant.scope}
+        if not (custody := self.custodian_grants(chain)):
+            return False
+        for grant in custody:
+            if not known.issuperset(grant.scope):
+                await self._pass_on(grant, successor, named)
+        chain = await self.chain(account)
+        signed = issue_revocation(
+            successor,
+            account=account,
+            serial=chain.serial + 1,
+            recipient=self._identity.public_key,
+            created_ms=to_ms(self._clock()),
+        )
+        actor = successor.public_key
+        await self._accept(account, parse_revocation(signed), actor=actor, label="")
+        return True
+
+    async def _pass_on(self, custody: Grant, successor: Identity, named: bytes) -> None:
+        """Grant the successor what a custodian's grant gave."""
+        signed = issue_grant(
+            self._identity,
+            account=custody.account,
+            serial=(await self.chain(custody.account)).serial + 1,
+            recipient=successor.public_key,
+            role="custodian",
+            keys=open_grant(custody, self._identity),
+            created_ms=to_ms(self._clock()),
+            expires_ms=custody.expires_ms,
+        )
+        actor = self._identity.public_key
+        grant = parse_grant(signed)
+        await self._accept(custody.account, grant, actor=actor, label="", succession=named)
+
+    async def _accept(
+        self,
+        account: AccountId,
+        item: Grant | Revocation,
+        *,
+        actor: PublicKey,
+        label: str,
+        succession: bytes | None = None,
+    ) -> bytes:
+        chain = (await self.chain(account)).copy()
+        if item.account == account and item.serial != chain.serial + 1:
+            raise Conflict(
+                f"The next serial of this account is {chain.serial + 1}.", code="grant.serial"
+            )
+        try:
+            if succession is not None:
+                chain.learn(succession)
+            chain.add(item)
+        except CryptoError as error:
+            raise BadRequest(f"The grant was refused: {error}.", code="grant.invalid") from None
+        async with self._database.transaction() as connection:
+            receipt = await self._store(
+                connection, item, actor=actor, label=label, succession=succession
+            )
+        await self._outbox.publish_soon()
+        self._remember(chain)
+        return receipt
+
+    async def _store(
+        self,
+        connection: Connection,
+        item: Grant | Revocation,
+        *,
+        actor: PublicKey,
+        label: str,
+        succession: bytes | None = None,
+        joins: bool = True,
+    ) -> bytes:
+        """Store a grant or revocation that its chain accepted; the receipt.
+
+        With `joins`, its recipient's key belongs to the account from now on.
+        """
+        heads = await statements.lock_account(connection, item.account)
+        if heads is None:
+            raise NotFound("No such account.")
+        if heads.grant_serial + 1 != item.serial:
+            raise Conflict("Another grant came in between.", code="grant.serial")
+        is_grant = isinstance(item, Grant)
+        # A relayer belongs to no account.
+        joins = joins and isinstance(item, Grant) and item.role != "custodian"
+        if joins and not await statements.claim_key(
+            connection, key=item.recipient, account=item.account
+        ):
+            raise Conflict("That key belongs to another account.", code="key.taken")
+        act = Act(item.account, actor, "grant" if is_grant else "revoke", self._clock())
+        heads = replace(heads, grant_serial=item.serial)
+        receipt, after = next_receipt(self._identity, act, heads, (_grant_item(item),))
+        await statements.insert_grant(
+            connection,
+            account=item.account,
+            serial=item.serial,
+            recipient=item.recipient,
+            label=label,
+            signed=item.signed,
+            now=act.time,
+            receipt_seq=after.receipt_seq,
+            receipt=receipt,
+            receipt_head=after.receipt_head,
+            blob_id=blob_hash(blob_id(item.signed)),
+            succession=succession,
+            succession_blob_id=None if succession is None else blob_hash(blob_id(succession)),
+            epoch=max((e.epoch for e in item.scope), default=0) if isinstance(item, Grant) else 0,
+        )
+        return receipt
+
+    async def listed_grants(self, access: Access) -> list[dict[str, Any]]:
+        """Signed grants and revocations: all for owners, else one's own and the chain above."""
+        rows = await statements.grants_after(self._database, access.account, 0)
+        try:
+            parsed = [(row, parse_any(row["object"])) for row in rows]
+        except CryptoError:
+            raise Corrupted("The account's grants do not verify.") from None
+        wanted = {i.recipient for _, i in parsed} if access.is_owner else {access.key}
+        if not access.is_owner:
+            for _, item in reversed(parsed):
+                if item.recipient in wanted:
+                    wanted.add(item.issuer)
+        return [
+            {
+                "kind": "grant" if isinstance(item, Grant) else "revoke",
+                "serial": item.serial,
+                "object": item.signed,
+                "label": row["label"],
+                "succession": row["succession"],
+            }
+            for row, item in parsed
+            if item.recipient in wanted
+        ]
+
+    async def listed_keys(self, access: Access) -> list[dict[str, Any]]:
+        """The account's keys as their grants say: all for owners, else one's own."""
+        keys = await self.all_keys(access.account)
+        return [k for k in keys if access.is_owner or k["public_key"] == access.key.hex()]
+
+    async def labels(self, access: Access) -> dict[str, str]:
+        """Public key → label of those keys of the account that this one may see."""
+        return {k["public_key"]: k["label"] for k in await self.listed_keys(access) if k["label"]}
+
+    async def all_keys(self, account: AccountId) -> list[dict[str, Any]]:
+        """Every key of an account, in order of its first grant."""
+        chain = await self.chain(account)
+        rows = await statements.grants_after(self._database, account, 0)
+        by_serial = {row["serial"]: row for row in rows}
+        now_ms = to_ms(self._clock())
+        return [_key_entry(chain, key, by_serial, now_ms) for key in chain.grants]
+
+
+def _key_entry(chain: Chain, key: PublicKey, rows: dict[int, Any], now_ms: int) -> dict[str, Any]:
+    floor = chain.revoked_at.get(key, 0)
+    grants = [g for g in chain.grants[key] if g.serial > floor] or chain.grants[key][-1:]
+    strongest = max(grants, key=lambda g: STRENGTH.get(g.role, 0))
+    whole = any(g.whole_account for g in grants)
+    expiries = [g.expires_ms for g in grants if g.expires_ms is not None]
+    return {
+        "public_key": key.hex(),
+        "label": rows[grants[-1].serial]["label"],
+        "role": strongest.role,
+        "namespaces": None
+        if whole
+        else sorted({e.namespace for g in grants for e in g.scope if e.namespace}),
+        "created_ms": grants[0].created_ms,
+        "expires_ms": max(expiries) if len(expiries) == len(grants) else None,
+        "revoked": not chain.live(key, now_ms) and key in chain.revoked_at,
+    }
+
+
+def _grant_item(item: Grant | Revocation) -> Item:
+    identifier = item.grant if isinstance(item, Grant) else statements.NIL
+    return Item(identifier, 0, blob_id(item.signed))

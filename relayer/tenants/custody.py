@@ -1,0 +1,261 @@
+"""Which namespace keys a request or a job may use: a custodian grant's, or an unlock header's.
+
+Not here: who may act where (`accounts.py`), formats (`sealed.unlock`, `sealed.grants`).
+
+- A request uses only keys of its own unlock header or of the custodian grant; the ring serves
+  background work alone.
+- The ring lives in this process's memory, is bounded, and forgets on time.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from relayer.clock import Clock, to_ms
+from relayer.errors import Corrupted, Misdirected, NotAllowed
+from relayer.sealed.grants import Chain, ScopeEntry, oldest_epoch, open_grant
+from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Root
+from relayer.sealed.primitives import CryptoError
+from relayer.sealed.receipts import sign_statement
+from relayer.sealed.unlock import UnknownUnlockKey, Unlock, open_unlock
+from relayer.settings import Limits
+from relayer.telemetry.instruments import looked_up
+from relayer.tenants.access import OUTDATED, Access
+from relayer.tenants.accounts import Accounts
+from relayer.tenants.namespaces import Namespaces
+from relayer.tenants.ring import KeyRing
+from relayer.tenants.unlocking import MadeKeys, UnlockKeys
+
+UNLOCKS_MAX: Final = 10_000
+ROOTS_MAX: Final = 10_000
+
+
+class Keys(Protocol):
+    """The namespace keys that one request or job may use."""
+
+    def of(self, namespace: Namespace) -> Sequence[NamespaceKey]:
+        """The namespace's keys, newest epoch first.
+
+        Raises:
+            NotAllowed: `unlock_required`, none is at hand.
+        """
+
+
+@dataclass(frozen=True)
+class RootKeys:
+    """Keys derived from the roots of a custodian grant."""
+
+    account: AccountId
+    roots: tuple[Root, ...] = field(repr=False)
+    _derived: dict[Namespace, tuple[NamespaceKey, ...]] = field(default_factory=dict, repr=False)
+
+    def of(self, namespace: Namespace) -> Sequence[NamespaceKey]:
+        """The namespace's keys, newest epoch first."""
+        if namespace not in self._derived:
+            if len(self._derived) >= Limits.namespaces_max:
+                self._derived.clear()
+            self._derived[namespace] = tuple(
+                root.namespace_key(self.account, namespace) for root in self.roots
+            )
+        return self._derived[namespace]
+
+
+@dataclass(frozen=True)
+class LentKeys:
+    """Keys that came with an unlock header, or that the ring still holds."""
+
+    keys: Mapping[Namespace, Sequence[NamespaceKey]] = field(repr=False)
+
+    def of(self, namespace: Namespace) -> Sequence[NamespaceKey]:
+        """The namespace's keys, newest epoch first."""
+        if not (found := self.keys.get(namespace)):
+            raise NotAllowed(
+                "This account is sealed: send the namespace's key in x-memrelay-unlock.",
+                code="unlock_required",
+            )
+        return found
+
+
+def lent(keys: Sequence[NamespaceKey]) -> LentKeys:
+    """Keys by namespace, newest epoch first."""
+    by_namespace: dict[Namespace, list[NamespaceKey]] = {}
+    for key in sorted(keys, key=lambda k: -k.epoch):
+        by_namespace.setdefault(key.namespace, []).append(key)
+    return LentKeys(by_namespace)
+
+
+class Custody:
+    """Opens custodian grants and unlock headers, and keeps lent keys for background work."""
+
+    def __init__(
+        self,
+        *,
+        accounts: Accounts,
+        namespaces: Namespaces,
+        identity: Identity,
+        clock: Clock,
+        unlock_keys: UnlockKeys | None = None,
+    ) -> None:
+        self._accounts = accounts
+        self._namespaces = namespaces
+        self._identity = identity
+        self._clock = clock
+        self._unlock_keys = unlock_keys or MadeKeys()
+        self._opened: OrderedDict[bytes, tuple[Unlock, LentKeys]] = OrderedDict()
+        self._ring = KeyRing()
+        self._roots: OrderedDict[tuple[bytes, ...], RootKeys] = OrderedDict()
+
+    def statement(self) -> bytes:
+        """The signed `relayer` statement with this process's own unlock keys that live now."""
+        now_ms = to_ms(self._clock())
+        keys = self._unlock_keys.live(now_ms)
+        return sign_statement(
+            self._identity,
+            issued_ms=now_ms,
+            unlock_keys=[(k.kid, k.public_key, k.not_after_ms) for k in keys.values()],
+        )
+
+    async def keys(self, access: Access, header: str | None) -> tuple[Keys, bool]:
+        """The keys of a request, and whether the ring learned a key it did not hold.
+
+        Raises:
+            NotAllowed: `unlock_rejected`.
+            Misdirected: the header is for keys this process does not hold.
+        """
+        chain = await self._accounts.chain(access.account, serial=access.serial)
+        if access.custody == "managed" and (roots := self._root_keys(chain)) is not None:
+            return roots, False
+        if header is None:
+            return LentKeys({}), False
+        try:
+            unlock, keys = self._open(access, header)
+            await self._check_scope(access, chain, unlock)
+        except UnknownUnlockKey:
+            raise Misdirected(
+                "The relayer's unlock keys have changed: fetch /v1/relayer and retry."
+            ) from None
+        except CryptoError:
+            raise NotAllowed("The unlock header was rejected.", code="unlock_rejected") from None
+        if any(own[0].epoch < chain.epoch for own in keys.keys.values()):
+            raise Misdirected(OUTDATED, code="epoch.outdated")
+        now_ms = to_ms(self._clock())
+        until_ms = min(unlock.issued_ms, now_ms) + unlock.hold_s * 1000
+        learned = self._ring.hold(chain, unlock.keys, until_ms, now_ms, owned=access.is_owner)
+        return keys, learned
+
+    async def job_keys(self, account: AccountId) -> Keys | None:
+        """The keys of background work: the custodian's, or the ring's; None without any."""
+        chain = await self._accounts.chain(account)
+        if (roots := self._root_keys(chain)) is not None:
+            return roots
+        held = self._ring.held(chain, to_ms(self._clock()))
+        return lent(held) if held else None
+
+    async def reseal_keys(self, account: AccountId) -> Keys | None:
+        """The keys by which memories are sealed anew: the custodian's, or those an owner lent."""
+        chain = await self._accounts.chain(account)
+        if (roots := self._root_keys(chain)) is not None:
+            return roots
+        held = lent(self._ring.held(chain, to_ms(self._clock()), owned=True)).keys
+        whole = {name: keys for name, keys in held.items() if keys[0].epoch == chain.epoch}
+        return LentKeys(whole) if whole else None
+
+    async def held(self, account: AccountId) -> list[Namespace]:
+        """The namespaces of an account whose keys the ring holds."""
+        chain = await self._accounts.chain(account)
+        return sorted({key.namespace for key in self._ring.held(chain, to_ms(self._clock()))})
+
+    def forget_expired(self) -> None:
+        """Drop lent keys whose time is over, and headers that count no longer."""
+        now_ms = to_ms(self._clock())
+        self._ring.forget_expired(now_ms)
+        for digest in [d for d, (unlock, _) in self._opened.items() if not _counts(unlock, now_ms)]:
+            del self._opened[digest]
+
+    def _root_keys(self, chain: Chain) -> RootKeys | None:
+        grants = self._accounts.custodian_grants(chain)
+        if not grants:
+            return None
+        cached = tuple(g.signed for g in grants)
+        looked_up("roots", cached in self._roots)
+        if cached not in self._roots:
+            try:
+                roots = {r.epoch: r for g in grants for r in open_grant(g, self._identity)}
+            except CryptoError:
+                raise Corrupted("The custodian's grant does not open.") from None
+            oldest = oldest_epoch(grants)
+            newest_first = tuple(roots[e] for e in sorted(roots, reverse=True) if e >= oldest)
+            assert all(isinstance(r, Root) for r in newest_first)
+            self._roots[cached] = RootKeys(chain.account, newest_first)  # type: ignore[arg-type]  # asserted above
+            if len(self._roots) > ROOTS_MAX:
+                self._roots.popitem(last=False)
+        return self._roots[cached]
+
+    def _open(self, access: Access, header: str) -> tuple[Unlock, LentKeys]:
+        """The opened header and its keys; reused within its life: clients send it many times."""
+        now_ms = to_ms(self._clock())
+        digest = hashlib.blake2b(
+            header.encode() + access.key + access.account, digest_size=32
+        ).digest()
+        opened = self._opened.get(digest)
+        looked_up("unlocks", opened is not None)
+        if opened is None or not _counts(opened[0], now_ms):
+            unlock = open_unlock(
+                header,
+                unlock_keys=self._unlock_keys.live(now_ms),
+                relayer=self._identity.public_key,
+                account=access.account,
+                sender=access.key,
+                now_ms=now_ms,
+            )
+            self._opened[digest] = opened = (unlock, lent(unlock.keys))
+            if len(self._opened) > UNLOCKS_MAX:
+                self._opened.popitem(last=False)
+        return opened
+
+    async def _check_scope(self, access: Access, chain: Chain, unlock: Unlock) -> None:
+        """Every lent key is one its sender was granted, and the one everybody else knows.
+
+        Raises:
+            CryptoError: outside the grants, or another key than the namespace's.
+        """
+        for key in unlock.keys:
+            named = _named_key_ids(access, key)
+            if named is None and not any(g.whole_account for g in access.grants):
+                raise CryptoError("the key is outside the grants")
+            if named is None:
+                named = await self._namespaces.key_id(access.account, key.namespace, key.epoch)
+            if named is None:
+                named = _named_in_chain(chain, key)
+            if named is not None and named != key.key_id:
+                raise CryptoError("another key than the namespace's")
+            if named is None and not _root_epoch(access, key.epoch):
+                raise CryptoError("no root of that epoch")
+
+
+def _counts(unlock: Unlock, now_ms: int) -> bool:
+    return abs(now_ms - unlock.issued_ms) <= Limits.clock_skew_s_max * 1000
+
+
+def _named_key_ids(access: Access, key: NamespaceKey) -> bytes | None:
+    """The key id that one of the sender's own grants names for this namespace and epoch."""
+    return _scope_key_id([e for g in access.grants for e in g.scope], key)
+
+
+def _named_in_chain(chain: Chain, key: NamespaceKey) -> bytes | None:
+    """The key id that any grant of the account names for this namespace and epoch."""
+    grants = [g for held in chain.grants.values() for g in held]
+    return _scope_key_id([e for g in grants for e in g.scope], key)
+
+
+def _scope_key_id(entries: Sequence[ScopeEntry], key: NamespaceKey) -> bytes | None:
+    for entry in entries:
+        if (entry.namespace, entry.epoch) == (key.namespace, key.epoch):
+            return entry.key_id
+    return None
+
+
+def _root_epoch(access: Access, epoch: int) -> bool:
+    return any(e.namespace is None and e.epoch == epoch for g in access.grants for e in g.scope)

@@ -1,0 +1,194 @@
+"""What is wrong with an installation, in plain words, and what to type.
+
+Not here: verifying what is stored (`check.py`). A refused client is told nothing; whoever runs the
+relayer may ask here how a key stands.
+
+- Nothing is made, migrated or mended: a mistyped folder is told, not filled.
+"""
+
+import shutil
+import sys
+from typing import Any
+
+from relayer.clock import Clock, rfc3339, utc_now
+from relayer.database import accounts as statements
+from relayer.database.check import database_clock
+from relayer.database.distribution import layout
+from relayer.database.migrate import head
+from relayer.embedding import building, model
+from relayer.errors import RelayerError, Unavailable
+from relayer.identity import IdentityError
+from relayer.postgres.embedded import PostgresError
+from relayer.running import running_url, running_workers
+from relayer.sealed.keys import AccountId, account_text
+from relayer.settings import Settings, SettingsError
+from relayer.storage import NotInstalled, Storage, as_found, at, key_path, last_writers, own_keys
+from relayer.upkeep import provision, reindex
+
+Finding = dict[str, Any]
+DISK_BYTES_MIN = 1 << 30
+CLOCK_SKEW_S_MAX = 30  # nonces live by the database's clock, signatures by this machine's
+
+
+async def examine(settings: Settings, key: str = "", *, clock: Clock = utc_now) -> list[Finding]:
+    """One finding per thing that can be wrong: `{check, ok, detail, do}`.
+
+    `key` is the beginning of a public key to look up.
+    """
+    return [
+        _python(),
+        _disk(settings),
+        _model(settings),
+        *await _storage(settings, key, clock),
+        _embedder(settings),
+        _server(settings),
+    ]
+
+
+def _finding(check: str, ok: bool, detail: str, do: str = "") -> Finding:
+    return {"check": check, "ok": ok, "detail": detail, "do": "" if ok else do}
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return _finding("python", sys.version_info >= (3, 11), version, "install Python 3.11 or newer")
+
+
+def _disk(settings: Settings) -> Finding:
+    folder = settings.data_dir.absolute()
+    free = shutil.disk_usage(next(f for f in (folder, *folder.parents) if f.exists())).free
+    detail = f"{free / 2**30:.1f} GiB free"
+    return _finding("disk", free >= DISK_BYTES_MIN, detail, "make room for the data folder")
+
+
+def _model(settings: Settings) -> Finding:
+    needed = settings.embedder == "builtin" or (
+        settings.embedder == "auto" and not settings.embedding_model
+    )
+    folder = building.model_folder(settings)
+    complete = model.is_complete(folder)
+    detail = "complete" if complete else f"missing in {folder}" if needed else "not needed"
+    return _finding("model", complete or not needed, detail, "relayer model fetch")
+
+
+async def _storage(settings: Settings, key: str, clock: Clock) -> list[Finding]:
+    do = f"read the message; then relayer serve{at(settings)}"
+    try:
+        async with as_found(settings, clock) as storage:
+            found = [
+                _finding("database", True, f"schema {head()}, answering"),
+                *await _cluster(storage),
+                await _clock(storage, clock),
+                await _blobs(storage, settings),
+                await _identity(storage, settings),
+                await _index(storage, settings),
+            ]
+            return [*found, await _key(storage, key, clock)] if key else found
+    except NotInstalled as error:
+        message, do = str(error), error.do
+    except RelayerError as error:
+        message = error.message
+    except (SettingsError, IdentityError, PostgresError) as error:
+        message = str(error)
+    return [_finding("database", False, message, do)]
+
+
+async def _cluster(storage: Storage) -> list[Finding]:
+    """Whether all tables of a cluster's database are distributed, or none; nothing elsewhere."""
+    found = await layout(storage.database)
+    if found is None:
+        return []
+    detail = f"{len(found.distributed)} tables over {found.nodes} nodes"
+    if found.is_partial:
+        detail += f"; not distributed: {', '.join(found.missing)}"
+    if found.left_behind:
+        detail += f"; old rows still on the coordinator: {', '.join(found.left_behind)}"
+    whole = not found.is_partial and not found.left_behind
+    return [_finding("cluster", whole, detail, "relayer migrate --distributed")]
+
+
+async def _clock(storage: Storage, clock: Clock) -> Finding:
+    told, now = await database_clock(storage.database), clock()
+    skew_s = abs((now - told).total_seconds())
+    detail = f"{rfc3339(now)}, {skew_s:.0f} s off the database's"
+    return _finding("clock", skew_s <= CLOCK_SKEW_S_MAX, detail, "sudo timedatectl set-ntp true")
+
+
+async def _blobs(storage: Storage, settings: Settings) -> Finding:
+    """Whether the blob store answers."""
+    do = "look at RELAYER_BLOB_STORE, what it names, and the RELAYER_S3_ variables of a bucket"
+    try:
+        await storage.blobs.marked(AccountId(bytes(32)))
+    except Unavailable as error:
+        return _finding("blobs", False, f"{settings.blob_store}: {error.message}", do)
+    return _finding("blobs", True, f"{settings.blob_store}, answering")
+
+
+async def _identity(storage: Storage, settings: Settings) -> Finding:
+    """Whether the accounts were last written by this relayer, not by one with another key."""
+    ours = own_keys(storage, key_path(settings))
+    writers = await last_writers(storage.database)
+    others = sum(key not in ours for key in writers)
+    detail = storage.identity.public_key.hex()
+    if others:
+        detail += f"; {others} of {len(writers)} accounts were last written by another key"
+    return _finding(
+        "identity",
+        not others,
+        detail,
+        "put the old key file back (deploy/backup.md); relayer serve for one identity only",
+    )
+
+
+async def _index(storage: Storage, settings: Settings) -> Finding:
+    """Whether memories wait for another model or release, and nobody works on them."""
+    try:
+        report = await reindex.examine(storage, await reindex.versions_of(settings))
+    except Unavailable as error:
+        do = f"relayer doctor{at(settings)}"
+        return _finding("index", False, f"cannot tell: {error.message}", do)
+    works = running_url(settings.data_dir) is not None or not report.total("waiting")
+    return _finding("index", works, report.as_text(), f"relayer reindex{at(settings)}")
+
+
+async def _key(storage: Storage, beginning: str, clock: Clock) -> Finding:
+    """What is known of a key, for a client that was refused."""
+    add = "memrelay keys add --namespace NAME"  # which the owner of the account types
+    rows = await statements.keys_beginning(storage.database, beginning.lower())
+    if len(rows) != 1:
+        detail = "several begin so" if rows else "unknown: no account here ever granted it anything"
+        return _finding("key", False, detail, "give the whole public key" if rows else add)
+    account, public_key = rows[0]["account_id"], rows[0]["public_key"].hex()
+    keys = await provision.list_keys(storage, account)
+    entry = next(entry for entry in keys if entry["public_key"] == public_key)
+    ended = entry["expires_at"] is not None and entry["expires_at"] <= str(rfc3339(clock()))
+    state = "revoked" if entry["revoked"] else "expired" if ended else "valid"
+    until = f" until {entry['expires_at']}" if entry["expires_at"] else ""
+    scope = "the whole account" if entry["namespaces"] is None else ", ".join(entry["namespaces"])
+    detail = f"{state}: {entry['role']} of {scope}{until} in account {account_text(account)}"
+    return _finding("key", state == "valid", detail, add)
+
+
+def _embedder(settings: Settings) -> Finding:
+    try:
+        embedder = building.build_embedder(settings)
+    except RelayerError as error:
+        return _finding("embedder", False, error.message, "relayer model fetch")
+    detail = "none: recall by keyword only" if embedder is None else embedder.model_id
+    return _finding("embedder", True, detail)
+
+
+def _server(settings: Settings) -> Finding:
+    url, workers = running_url(settings.data_dir), running_workers(settings.data_dir)
+    detail = f"{url}, {workers} workers" if workers > 1 else url or "not running"
+    return _finding("server", url is not None, detail, f"relayer serve{at(settings)}")
+
+
+def as_text(findings: list[Finding]) -> str:
+    """One line a finding, and under it what to do."""
+    lines = []
+    for f in findings:
+        lines.append(f"{'ok ' if f['ok'] else 'BAD'} {f['check']:9} {f['detail']}")
+        if f["do"]:
+            lines.append(f"              type: {f['do']}")
+    return "\n".join(lines)
