@@ -194,7 +194,7 @@ def refusal(response: httpx.Response, relayer: str) -> ServerError:
     except ServerError:
         body = {}
     error = server_error(response.status_code, body, response.headers)
-    if error.status == 404 and (error.code != "not_found" or error.message == _NO_ROUTE):
+    if error.status == 404 and error.code != "not_found":
         # What is there does not know the path: another server, or another place on it.
         return ServerError(
             f"{relayer} has no such route: is that the relayer's URL?",
@@ -203,9 +203,6 @@ def refusal(response: httpx.Response, relayer: str) -> ServerError:
             request_id=error.request_id,
         )
     return error
-
-
-_NO_ROUTE = "No such route."  # a relayer's answer, whose code is that of an absent memory
 
 
 def _pause_s(error: Exception, attempt: int, repeatable: bool) -> float | None:

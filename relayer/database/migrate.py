@@ -77,14 +77,11 @@ async def distribute(connect_args: dict[str, Any]) -> list[str]:
 @asynccontextmanager
 async def _in_turn(connect_args: dict[str, Any]) -> AsyncIterator[asyncpg.Connection]:
     """A connection to a server that is fit, while nobody else migrates its database."""
-    connection = await _connected(connect_args)
-    try:
+    async with _connected(connect_args) as connection:
         await check_server(connection)
         await connection.execute("SELECT pg_advisory_lock($1)", LOCK)
         with translated():
             yield connection
-    finally:
-        await connection.close()
 
 
 async def _bring_up(connection: asyncpg.Connection, connect_args: dict[str, Any]) -> None:
@@ -111,19 +108,17 @@ async def refuse_pooler(connect_args: dict[str, Any]) -> None:
         Unavailable: nobody answers.
         PostgresError: it does not let us in, or is a pooler.
     """
-    connection = await _connected(connect_args)
-    try:
+    async with _connected(connect_args) as connection:
         if await connection.fetchval(_BACKEND) != connection.get_server_pid():
             raise PostgresError(
                 "RELAYER_DATABASE_URL leads to a connection pooler: name the server itself, or a "
                 "pooler of whole sessions, in RELAYER_DATABASE_DIRECT_URL as well"
             )
-    finally:
-        await connection.close()
 
 
-async def _connected(connect_args: dict[str, Any]) -> asyncpg.Connection:
-    """A connection of one's own.
+@asynccontextmanager
+async def _connected(connect_args: dict[str, Any]) -> AsyncIterator[asyncpg.Connection]:
+    """A connection of one's own, closed at the end.
 
     Raises:
         Unavailable: nobody answers; the message says where.
@@ -131,11 +126,15 @@ async def _connected(connect_args: dict[str, Any]) -> asyncpg.Connection:
             or it lets this user in nowhere, or not into that database.
     """
     try:
-        return await _connection(connect_args)
+        connection = await _connection(connect_args)
     except Unavailable as error:
         # Only whoever starts or administers a relayer is told this.
         message = f"The database{_place(connect_args)} is away."
         raise Unavailable(message, code=error.code) from None
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 def _place(connect_args: dict[str, Any]) -> str:
@@ -170,11 +169,8 @@ async def revision(connect_args: dict[str, Any]) -> str | None:
         Unavailable: nobody answers.
         PostgresError: it does not let us in.
     """
-    connection = await _connected(connect_args)
-    try:
+    async with _connected(connect_args) as connection:
         return await _revision_of(connection)
-    finally:
-        await connection.close()
 
 
 async def has_tables(connect_args: dict[str, Any]) -> bool:
@@ -184,11 +180,8 @@ async def has_tables(connect_args: dict[str, Any]) -> bool:
         Unavailable: nobody answers.
         PostgresError: it does not let us in.
     """
-    connection = await _connected(connect_args)
-    try:
+    async with _connected(connect_args) as connection:
         return bool(await connection.fetchval(_HAS_TABLES))
-    finally:
-        await connection.close()
 
 
 async def has_accounts(connect_args: dict[str, Any]) -> bool:
@@ -198,13 +191,10 @@ async def has_accounts(connect_args: dict[str, Any]) -> bool:
         Unavailable: nobody answers.
         PostgresError: it does not let us in.
     """
-    connection = await _connected(connect_args)
-    try:
+    async with _connected(connect_args) as connection:
         if await connection.fetchval("SELECT to_regclass('accounts')") is None:
             return False
         return bool(await connection.fetchval(_HAS_ACCOUNTS))
-    finally:
-        await connection.close()
 
 
 async def _revision_of(connection: asyncpg.Connection) -> str | None:

@@ -34,7 +34,7 @@ log = logging.getLogger("relayer.http")
 
 _CODES: Final = {
     400: "request.invalid",
-    404: "not_found",
+    404: "route.unknown",
     405: "request.method",
     413: "request.too_large",
     415: "request.media_type",

@@ -1,5 +1,7 @@
 """Fixtures of the client's tests: the specification's example, and a relayer that all share."""
 
+import io
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest_asyncio
 
 from memrelay.sealed.keys import Identity, NamespaceKey, Root, account_id_of
 from relayer.postgres.embedded import EmbeddedPostgres
+from tests.client.shell_scene import Machine
 from tests.conftest import database_copy
 from tests.processes import RunningRelayer, running_relayer
 
@@ -51,3 +54,24 @@ async def shared_relayer(
     async with database_copy(postgres, template) as copy:
         with running_relayer(folder, model_dir, database_url=copy.url) as process:
             yield process
+
+
+@pytest.fixture
+def custody() -> str:
+    """How accounts of `run` keep their keys; a module that tries both says so."""
+    return "sealed"
+
+
+@pytest.fixture
+def run(
+    custody: str,
+    shared_relayer: RunningRelayer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Machine:
+    """The shell of a user who has just founded an account; nothing stands on standard input."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    machine = Machine(tmp_path / "profile.json", capsys)
+    machine("init", shared_relayer.url, "--custody", custody)
+    return machine

@@ -131,7 +131,7 @@ def test_what_repeating_cannot_cure_is_not_repeated(first, kind, repeatable):
 
 @pytest.mark.parametrize(
     "body",
-    [{}, {"code": "not_found", "message": "No such route."}, {"code": "x", "message": "No page."}],
+    [{}, {"code": "route.unknown", "message": "No such route."}, {"code": "x"}],
 )
 def test_a_place_without_a_relayer_lacks_no_memory(body):
     error = fails(ServerError, httpx.Response(404, json=body))

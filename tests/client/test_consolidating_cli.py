@@ -1,18 +1,14 @@
 """Consolidation from a shell: begun, looked at, taken back, against a real relayer."""
 
 import asyncio
-import io
-import sys
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memrelay.cli import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_USAGE
-from tests.client.test_memories_cli import Machine
-from tests.processes import RunningRelayer
+from tests.client.shell_scene import Machine
 
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
 TEA = "Anna prefers green tea in the morning."
@@ -20,17 +16,8 @@ TEA_AGAIN = "Anna really prefers green tea in the morning."
 
 
 @pytest.fixture(params=["sealed", "managed"])
-def run(
-    request: pytest.FixtureRequest,
-    shared_relayer: RunningRelayer,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Machine:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    machine = Machine(tmp_path / "profile.json", capsys)
-    machine("init", shared_relayer.url, "--custody", request.param)
-    return machine
+def custody(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 def done(run: Machine, run_id: str) -> Any:

@@ -14,66 +14,26 @@ import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_OK, EXIT_USAGE, main
 from memrelay.commands.differences import WORDS_MAX, changed_fields, word_diff
 from memrelay.models import Memory
 from relayer.postgres.embedded import EmbeddedPostgres
+from tests.client.shell_scene import Machine
 from tests.conftest import database_copy
 from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, openai_server
-from tests.processes import RunningRelayer, running_relayer
+from tests.processes import running_relayer
 
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
 GREEN, BLACK = "Anna prefers green tea.", "Anna prefers black tea."
 CTRL = "A title\x1b[2J and \u202eturned words"
 
 
-class Machine:
-    """A user's shell, with a profile of an account of its own."""
-
-    def __init__(self, profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.profile = profile
-        self._capsys = capsys
-
-    def __call__(self, *argv: str, code: int = EXIT_OK) -> Any:
-        """Run a command with `--json` and return its value."""
-        assert main([*argv, "--profile", str(self.profile), "--json"], {}) == code
-        out, self.err = self._capsys.readouterr()
-        return json.loads(out) if out else None
-
-    def lines(self, *argv: str, code: int = EXIT_OK) -> list[str]:
-        """Run a command and return what people are shown."""
-        assert main([*argv, "--profile", str(self.profile)], {}) == code
-        out, self.err = self._capsys.readouterr()
-        return out.splitlines()
-
-    def remember(self, text: str, *argv: str) -> str:
-        stored: str = self("remember", text, *argv)["id"]
-        return stored
-
-    def texts(self, *argv: str) -> list[str]:
-        return [memory["text"] for memory in self("list", *argv)["memories"]]
-
-    def client(self) -> SyncMemoryClient:
-        return SyncMemoryClient.from_profile(self.profile)
-
-
 @pytest.fixture(params=["sealed", "managed"])
-def run(
-    request: pytest.FixtureRequest,
-    shared_relayer: RunningRelayer,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Machine:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    machine = Machine(tmp_path / "profile.json", capsys)
-    machine("init", shared_relayer.url, "--custody", request.param)
-    return machine
+def custody(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 def test_a_user_audits_searches_corrects_and_deletes(run: Machine) -> None:

@@ -11,25 +11,13 @@ import pytest
 from memrelay.cli import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, main
 from memrelay.config import read_profile
 from memrelay.private import write_private
+from tests.client.shell_scene import Machine
 from tests.client.test_doctor_relayer import answering
-from tests.client.test_memories_cli import UNKNOWN, Machine
+from tests.client.test_memories_cli import UNKNOWN
 from tests.processes import RunningRelayer
 
 GREEN = "Anna prefers green tea."
 NEXT = "the next line of a loop"
-
-
-@pytest.fixture
-def run(
-    shared_relayer: RunningRelayer,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Machine:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    machine = Machine(tmp_path / "profile.json", capsys)
-    machine("init", shared_relayer.url)
-    return machine
 
 
 def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:

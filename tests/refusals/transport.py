@@ -15,7 +15,7 @@ SEEN, RECALL = "GET /v1/keys", "POST /v1/recall"
 TOO_LARGE = (413, "request.too_large")
 REJECTED = (401, "auth.rejected")
 BROKEN = (400, HTTP)
-ABSENT = (404, "not_found")
+ABSENT = (404, "route.unknown")
 
 
 def _case(name: str, build: Builder, answer: tuple[int, str], route: str = SEEN) -> Case:

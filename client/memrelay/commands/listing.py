@@ -91,7 +91,9 @@ def _add_namespaces(parser: ArgumentParser) -> None:
         metavar="SPAN",
         help="erase its memories so long after they were stored: 12h, 90d, 4w; not pinned ones",
     )
-    choice.add_argument("--no-ttl", action="store_true", help="keep what is stored from now on")
+    choice.add_argument(
+        "--no-ttl", action="store_true", help="let nothing in it expire, what is there included"
+    )
 
 
 def list_memories(shell: Shell) -> None:
