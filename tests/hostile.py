@@ -16,7 +16,7 @@ import httpx
 from memrelay.answers import Answer
 from memrelay.config import Settings
 from memrelay.exchange import Each, Operation, Send, Sleep
-from memrelay.rotation import Rotating
+from memrelay.operations.rotation import Rotating
 from memrelay.sealed.grants import issue_grant
 from memrelay.sealed.keys import Identity, Root, account_id_of, account_text
 from memrelay.sealed.objects import sign_object, to_base64

@@ -1,7 +1,7 @@
 """An archive that was read to its end: what is in it, opened, or brought to another relayer.
 
-It does not own the bytes (`sealed/archive.py`), requests (`moving.py`), writing (`archiving.py`) or
-what people are told (`commands/files.py`).
+It does not own the bytes (`sealed/archive.py`), requests (`operations/moving.py`),
+writing (`archiving.py`) or what people are told (`commands/files.py`).
 
 - A file is believed after it was read to its end once: before that nothing of it is sent or shown.
 - It may be larger than memory: only ids of what changed or was erased are held.

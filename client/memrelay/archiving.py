@@ -1,7 +1,7 @@
 """Writing an account into an archive, page by page, from a relayer that goes on meanwhile.
 
-It does not own the bytes (`sealed/archive.py`), requests (`moving.py`), reading (`archived.py`) or
-what people are told (`commands/files.py`).
+It does not own the bytes (`sealed/archive.py`), requests (`operations/moving.py`),
+reading (`archived.py`) or what people are told (`commands/files.py`).
 
 - What is half written stands in `FILE.part`, with marks to go on from; `FILE` is there only when it
   is whole.

@@ -1,6 +1,6 @@
 """The two clients: one awaits, one blocks; both carry out the same operations.
 
-It does not own any operation (`reading.py` to `rotation.py`): it is the only module
+It does not own any operation (`operations/`): it is the only module
 that touches a socket or sleeps.
 """
 
@@ -16,16 +16,17 @@ from typing import Any, Concatenate, NotRequired, ParamSpec, Self, TypedDict, Ty
 
 import httpx
 
-from memrelay import consolidating, moving, webhooks
+from memrelay import webhooks
 from memrelay.answers import onward
 from memrelay.config import Settings, check_url, is_loopback
 from memrelay.errors import MemrelayError
 from memrelay.events import Event, EventReader
 from memrelay.exchange import Each, Incoming, Operation, Send, Sleep, Step, lost, refusal
-from memrelay.keyholders import Keyholders
-from memrelay.listing import Filters
 from memrelay.models import Memory, NewAccount
-from memrelay.rotation import Rotating
+from memrelay.operations import consolidating, moving
+from memrelay.operations.keyholders import Keyholders
+from memrelay.operations.listing import Filters
+from memrelay.operations.rotation import Rotating
 from memrelay.sealed.keys import Identity, account_id_of, account_text
 from memrelay.session import Session
 from memrelay.signing import RequestSigner

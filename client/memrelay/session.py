@@ -1,6 +1,6 @@
 """One client's dealings with one relayer, free of I/O: whom to trust, and which keys to send.
 
-It does not own repetitions (`exchange.py`) or what the routes mean (`reading.py`, `writing.py`).
+It does not own repetitions (`exchange.py`) or what the routes mean (`operations/`).
 
 - A relayer's statement, grants and receipts count only once verified; nothing already seen is
   taken back.

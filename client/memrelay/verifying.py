@@ -1,6 +1,6 @@
 """What a relayer's receipts promise, and whether what it stores keeps it: rules, free of I/O.
 
-It does not own fetching any of it (`proving.py`) or the signatures (`sealed/`).
+It does not own fetching any of it (`operations/proving.py`) or the signatures (`sealed/`).
 
 - What receipts name must be there, and nothing else; what they erased must be gone.
 - A blob is judged by its own bytes: its name is their hash, and its header says whose it is.

@@ -22,8 +22,8 @@ from memrelay.answers import Answer, read_json_object, sometimes
 from memrelay.errors import ConfigError, Invalid, ServerError
 from memrelay.events import Event
 from memrelay.exchange import Operation
-from memrelay.keyholders import Keyholders
-from memrelay.reading import segment
+from memrelay.operations.keyholders import Keyholders
+from memrelay.operations.reading import segment
 from memrelay.sealed.keys import normalise_namespace
 from memrelay.session import Call
 

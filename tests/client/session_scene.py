@@ -8,7 +8,7 @@ from nacl import bindings
 
 from memrelay.config import Settings
 from memrelay.exchange import Each, Send, Sleep
-from memrelay.keyholders import Keyholders
+from memrelay.operations.keyholders import Keyholders
 from memrelay.sealed.grants import issue_grant
 from memrelay.sealed.keys import account_text, hash_256
 from memrelay.sealed.ledger import issue_revocation

@@ -1,7 +1,7 @@
 """Agents' own keys: given, extended, replaced, taken back, and counted by what they wrote.
 
 It does not own what an agent shall hold (`shares.py`), its files (`files.py`), grants
-(`keyholders.py`), or arguments and printing (`commands/agents.py`).
+(`operations/keyholders.py`), or arguments and printing (`commands/agents.py`).
 
 - A new key is on disk before the relayer hears of it, with all that is to be done for it. Whoever
   comes next finishes that first, so a crash at any point neither doubles nor loses a key.

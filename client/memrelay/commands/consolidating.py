@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from memrelay.commands.listing import when
 from memrelay.commands.parsers import Adder, whole
 from memrelay.commands.shell import Shell
-from memrelay.consolidating import Consolidation, ConsolidationAction
 from memrelay.errors import ConfigError, NotFound
+from memrelay.operations.consolidating import Consolidation, ConsolidationAction
 
 _ACTIONS = ("run", "list", "show", "undo")
 

@@ -12,9 +12,9 @@ from memrelay.commands.listing import shown, when, writer
 from memrelay.commands.memories import storable
 from memrelay.commands.parsers import Adder, moment, pair, pairs, whole
 from memrelay.commands.shell import Shell, text_of, warn
-from memrelay.correcting import CLEARABLE
 from memrelay.errors import ConfigError, MemrelayError, NotFound, TransportError
 from memrelay.models import KINDS
+from memrelay.operations.correcting import CLEARABLE
 from memrelay.outcomes import Doubtful, StateChanged
 
 _REVIEW = ("list", "approve", "reject", "resolve")

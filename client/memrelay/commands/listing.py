@@ -18,8 +18,8 @@ from memrelay.commands.parsers import Adder, moment, public_key, span, whole
 from memrelay.commands.shell import Shell, warn
 from memrelay.counting import counted
 from memrelay.errors import ConfigError
-from memrelay.listing import Filters
 from memrelay.models import KINDS, Memory, NamespaceInfo
+from memrelay.operations.listing import Filters
 from memrelay.outcomes import STATES, History, marks_of
 from memrelay.sealed.keys import masked, normalise_namespace
 

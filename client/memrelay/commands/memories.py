@@ -24,7 +24,7 @@ from memrelay.counting import counted
 from memrelay.errors import ConfigError
 from memrelay.importing.found import TEXT_BYTES_MAX
 from memrelay.models import KINDS, MODES, Memory
-from memrelay.reading import MIN_RELEVANCE
+from memrelay.operations.reading import MIN_RELEVANCE
 
 
 def register(add: Adder) -> None:

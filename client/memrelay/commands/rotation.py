@@ -1,6 +1,6 @@
 """The command rotate: new keys for the whole account, and its memories sealed under them.
 
-It does not own the rotation itself (`rotation.py` of the package).
+It does not own the rotation itself (`operations/rotation.py`).
 
 - Rotation is done as soon as the relayer has accepted it; what follows, sealing anew, may be
   interrupted anywhere and goes on with --resume.
@@ -19,7 +19,7 @@ from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell, warn
 from memrelay.errors import ConfigError, MemrelayError
 from memrelay.models import Rotation
-from memrelay.rotation import RESEALS
+from memrelay.operations.rotation import RESEALS
 
 _POLL_S, _POLL_S_MAX = 0.25, 2.0
 _STALLED_S = 120.0  # without any progress: what is left cannot be opened for now

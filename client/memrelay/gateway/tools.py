@@ -53,7 +53,7 @@ from memrelay.gateway.tool_answers import (
 )
 from memrelay.gateway.transcripts import Transcripts
 from memrelay.models import Memory
-from memrelay.reading import MIN_RELEVANCE
+from memrelay.operations.reading import MIN_RELEVANCE
 from memrelay.sealed.keys import normalise_namespace
 
 DEADLINE_S = 10.0

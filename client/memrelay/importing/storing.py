@@ -33,8 +33,8 @@ from memrelay.importing.edits import changes
 from memrelay.importing.files import File, format_of, read
 from memrelay.importing.found import Entry, Fault
 from memrelay.models import Memory, Remembered
+from memrelay.operations.writing import BULK_ITEMS_MAX, REJECTED
 from memrelay.sealed.keys import normalise_namespace
-from memrelay.writing import BULK_ITEMS_MAX, REJECTED
 
 _REQUESTS_AT_ONCE = 4
 _CLOSED = (NotGranted, NotAllowed)

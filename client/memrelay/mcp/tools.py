@@ -20,7 +20,6 @@ from memrelay.client import MemoryClient
 from memrelay.counting import counted
 from memrelay.errors import Invalid
 from memrelay.gateway.filters import looks_injected
-from memrelay.listing import Filters
 from memrelay.mcp.told import (
     Analysed,
     Found,
@@ -35,6 +34,7 @@ from memrelay.mcp.told import (
     told_one,
 )
 from memrelay.models import Forgotten, Memory, Remembered, Restored
+from memrelay.operations.listing import Filters
 from memrelay.outcomes import Edited, ForgottenMany, StateChanged
 
 _REVIEWED = 20

@@ -1,6 +1,7 @@
 """A recovery key on paper: an owner's seed in four lines that a person can copy, each with a check.
 
-It does not own what the key is granted (`keyholders.py`) or how it is asked for (`commands/`).
+It does not own what the key is granted (`operations/keyholders.py`) or how it is asked for
+(`commands/`).
 
 - Each line ends in a check of its own, so that a slip of the pen is found where it was made. The
   check also covers the account: a key of another one is told before anything is sent.

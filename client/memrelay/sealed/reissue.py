@@ -1,6 +1,7 @@
 """The objects of a rotation: revocations, then the same again for everybody in every live epoch.
 
-It does not own keys' choice, requests (`rotation.py`) or what makes a grant valid (`ledger.py`).
+It does not own keys' choice, requests (`operations/rotation.py`) or what makes a grant valid
+(`ledger.py`).
 
 Source: SPEC.md §16.
 """

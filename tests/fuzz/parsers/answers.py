@@ -10,21 +10,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from memrelay import (
-    answers,
-    consolidating,
-    events,
-    forgetting,
-    moving,
-    proving,
-    reading,
-    session,
-    verifying,
-    webhooks,
-    writing,
-)
+from memrelay import answers, events, session, verifying, webhooks
 from memrelay.errors import ConfigError, Invalid, MemrelayError, ServerError
 from memrelay.events import EventReader
+from memrelay.operations import consolidating, forgetting, moving, proving, reading, writing
 from memrelay.sealed.envelope import blob_id
 from memrelay.sealed.keys import account_text
 from tests import hostile

@@ -23,7 +23,7 @@ from memrelay.errors import (
     UntrustedRelayer,
 )
 from memrelay.exchange import Operation
-from memrelay.forgetting import Forgetting
+from memrelay.operations.forgetting import Forgetting
 from memrelay.sealed.envelope import Place, blob_id, open_envelope
 from memrelay.sealed.keys import account_text, normalise_namespace
 from memrelay.sealed.ledger import Keyring

@@ -15,7 +15,7 @@ from uuid import uuid4
 from memrelay.answers import Answer, onward
 from memrelay.errors import Conflict, NotGranted, UntrustedRelayer
 from memrelay.exchange import Operation
-from memrelay.keyholders import Keyholders, Receipted
+from memrelay.operations.keyholders import Keyholders, Receipted
 from memrelay.sealed.archive import ChunkKey, new_header
 from memrelay.sealed.grants import issue_grant
 from memrelay.sealed.keys import Root

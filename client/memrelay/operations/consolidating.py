@@ -14,8 +14,8 @@ from datetime import datetime
 
 from memrelay.answers import Answer, malformed, onward, sometimes
 from memrelay.exchange import Operation
-from memrelay.keyholders import Keyholders
-from memrelay.reading import given, segment
+from memrelay.operations.keyholders import Keyholders
+from memrelay.operations.reading import given, segment
 from memrelay.session import Call
 
 _PATH = "/v1/consolidations"

@@ -16,8 +16,8 @@ from typing import Any
 
 from memrelay.errors import ConfigError, Conflict, NotGranted, UntrustedRelayer
 from memrelay.exchange import Operation
-from memrelay.keyholders import Keyholders, Receipted
 from memrelay.models import NamespaceRotation, Rotated, Rotation
+from memrelay.operations.keyholders import Keyholders, Receipted
 from memrelay.sealed.keys import Root, public_key_bytes
 from memrelay.sealed.ledger import Keyring, Ledger
 from memrelay.sealed.objects import to_base64

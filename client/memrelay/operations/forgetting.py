@@ -15,13 +15,13 @@ from typing import Any, Unpack
 from urllib.parse import quote
 
 from memrelay.answers import malformed
-from memrelay.correcting import Correcting
 from memrelay.errors import ConfigError, UntrustedRelayer
 from memrelay.exchange import Operation
-from memrelay.listing import Filters, narrowed
 from memrelay.models import Forgotten, NamespaceInfo
+from memrelay.operations.correcting import Correcting
+from memrelay.operations.listing import Filters, narrowed
+from memrelay.operations.reading import listed, segment
 from memrelay.outcomes import AccountClosed, ForgottenMany
-from memrelay.reading import listed, segment
 from memrelay.sealed.keys import normalise_namespace
 from memrelay.session import Call
 

@@ -13,8 +13,8 @@ from memrelay.answers import onward, rfc3339
 from memrelay.errors import NotGranted
 from memrelay.exchange import Operation
 from memrelay.models import Memory, Page
+from memrelay.operations.reading import Moment, Reading, given, listed, segment
 from memrelay.outcomes import Episode, EpisodePage, History, ReviewPage
-from memrelay.reading import Moment, Reading, given, listed, segment
 from memrelay.sealed.keys import normalise_namespace
 from memrelay.session import Call, told_namespace
 

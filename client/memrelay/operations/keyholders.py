@@ -18,7 +18,7 @@ from memrelay.answers import Answer
 from memrelay.errors import ConfigError, Conflict, NotGranted, UntrustedRelayer
 from memrelay.exchange import Operation
 from memrelay.models import NewAccount, NewKey, Revoked
-from memrelay.proving import Proving
+from memrelay.operations.proving import Proving
 from memrelay.sealed.grants import GrantedKey, issue_grant, read_grant
 from memrelay.sealed.keys import (
     Identity,

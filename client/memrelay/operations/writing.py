@@ -19,7 +19,6 @@ from uuid import uuid4
 from memrelay.answers import Answer, rfc3339
 from memrelay.errors import TimedOut, UntrustedRelayer
 from memrelay.exchange import Each, Operation, Sleep
-from memrelay.listing import Listing
 from memrelay.models import (
     STATES_FINAL,
     Analysis,
@@ -28,6 +27,7 @@ from memrelay.models import (
     Remembered,
     Restored,
 )
+from memrelay.operations.listing import Listing
 from memrelay.session import Call
 
 BULK_ITEMS_MAX = 20

@@ -18,10 +18,10 @@ from memrelay.answers import Answer, rfc3339
 from memrelay.errors import UntrustedRelayer
 from memrelay.exchange import Operation
 from memrelay.models import Analysis
+from memrelay.operations.reading import Moment, given, listed, segment
+from memrelay.operations.writing import Writing
 from memrelay.outcomes import AccountSettings, Edited, StateChanged
-from memrelay.reading import Moment, given, listed, segment
 from memrelay.session import Call
-from memrelay.writing import Writing
 
 CLEARABLE = ("tags", "source", "event_time", "metadata", "expires_at")
 _EMPTY: Mapping[str, Any] = {"tags": [], "metadata": {}}
