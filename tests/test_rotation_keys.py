@@ -3,7 +3,8 @@
 import pytest
 
 from relayer.clock import to_ms
-from relayer.sealed.grants import issue_grant, sign_join
+from relayer.sealed.grants import Role, issue_grant, sign_join
+from relayer.sealed.keys import NamespaceKey
 from relayer.tenants.custody import RootKeys
 from relayer.upkeep import provision
 from tests.rotator import CUSTODIES, Rotator, admitted, keep_turn, opened_by, refused, rotator
@@ -34,6 +35,45 @@ class TestKeys:
         await owner.caller(agent, hold_s=300)
         bench.clock.advance(61)
         assert await custody.reseal_keys(account) is None, "the agent's lending extends no owner's"
+
+    @pytest.mark.parametrize("role", ["reader", "writer"])
+    @pytest.mark.parametrize("first", [True, False])
+    async def test_an_invented_key_takes_the_place_of_none(
+        self, bench: Bench, role: Role, first: bool
+    ) -> None:
+        """Whoever has the root can invent the key that a new epoch does not know yet."""
+        owner = await rotator(bench, "sealed")
+        other, account = await bench.key(owner.owner, role=role), owner.owner.account
+        await bench.remember(await owner.caller(), "Anna prefers tea.")
+        await owner.rotate(reseal="all")
+        invented = [owner.roots[0].namespace_key(account, TEAM), NamespaceKey(TEAM, 2, bytes(32))]
+        header = bench.unlock(other, invented, hold_s=300)
+        if first:
+            await bench.caller(other, header)
+        await owner.caller(hold_s=300)
+        await bench.caller(other, header)
+        keys = await bench.storage.custody.reseal_keys(account)
+        assert keys is not None
+        assert await bench.services.resealer.work(account, keys, lambda: True)
+        await owner.drop_old_bytes()
+        assert len(await opened_by(bench, account, owner.keys(TEAM))) == 1
+        assert len(await opened_by(bench, account, invented)) == 0
+
+    async def test_no_reader_names_a_key_by_work_that_waits(self, bench: Bench) -> None:
+        owner = await rotator(bench, "sealed")
+        reader, account = await bench.key(owner.owner, role="reader"), owner.owner.account
+        await keep_turn(bench, await owner.caller())
+        await owner.rotate(reseal="none")
+        old, new = owner.keys(TEAM)
+        for key in (NamespaceKey(TEAM, 2, bytes(32)), new):
+            await bench.caller(reader, bench.unlock(reader, [old, key], hold_s=300))
+            assert await bench.storage.custody.job_keys(account) is None
+        async with bench.working():
+            await owner.caller(hold_s=300)
+            await bench.until("SELECT count(*)::int FROM episodes WHERE state = 'pending'", 0)
+        assert await bench.value("SELECT key_id FROM namespace_keys WHERE epoch = 2") == new.key_id
+        await bench.caller(reader, bench.unlock(reader, [old, new], hold_s=300))
+        assert await bench.storage.custody.job_keys(account) is not None
 
     async def test_progress_says_what_waits(self, bench: Bench) -> None:
         owner, agent = await self.begun(bench)

@@ -4,6 +4,8 @@ Not here: who may act where (`accounts.py`), formats (`sealed.unlock`, `sealed.g
 
 - A request uses only keys of its own unlock header or of the custodian grant; the ring serves
   background work alone.
+- Background work seals under the newest key that it finds, and thereby names it for good. So a key
+  that nobody has named yet is kept only if its lender might have named it by a write.
 - The ring lives in this process's memory, is bounded, and forgets on time.
 """
 
@@ -131,7 +133,7 @@ class Custody:
             return LentKeys({}), False
         try:
             unlock, keys = self._open(access, header)
-            await self._check_scope(access, chain, unlock)
+            unnamed = await self._check_scope(access, chain, unlock)
         except UnknownUnlockKey:
             raise Misdirected(
                 "The relayer's unlock keys have changed: fetch /v1/relayer and retry."
@@ -142,7 +144,10 @@ class Custody:
             raise Misdirected(OUTDATED, code="epoch.outdated")
         now_ms = to_ms(self._clock())
         until_ms = min(unlock.issued_ms, now_ms) + unlock.hold_s * 1000
-        learned = self._ring.hold(chain, unlock.keys, until_ms, now_ms, owned=access.is_owner)
+        kept = [
+            k for k in unlock.keys if k.namespace not in unnamed or access.may_write(k.namespace)
+        ]
+        learned = self._ring.hold(chain, kept, until_ms, now_ms, owned=access.is_owner)
         return keys, learned
 
     async def job_keys(self, account: AccountId) -> Keys | None:
@@ -215,12 +220,14 @@ class Custody:
                 self._opened.popitem(last=False)
         return opened
 
-    async def _check_scope(self, access: Access, chain: Chain, unlock: Unlock) -> None:
-        """Every lent key is one its sender was granted, and the one everybody else knows.
+    async def _check_scope(self, access: Access, chain: Chain, unlock: Unlock) -> set[Namespace]:
+        """Every lent key is one its sender was granted, and the one everybody else knows; the
+        namespaces of those that nobody knows yet.
 
         Raises:
             CryptoError: outside the grants, or another key than the namespace's.
         """
+        unnamed = set()
         for key in unlock.keys:
             named = _named_key_ids(access, key)
             if named is None and not any(g.whole_account for g in access.grants):
@@ -233,6 +240,9 @@ class Custody:
                 raise CryptoError("another key than the namespace's")
             if named is None and not _root_epoch(access, key.epoch):
                 raise CryptoError("no root of that epoch")
+            if named is None:
+                unnamed.add(key.namespace)
+        return unnamed
 
 
 def _counts(unlock: Unlock, now_ms: int) -> bool:

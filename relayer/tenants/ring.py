@@ -28,6 +28,18 @@ class _Lent:
         default_factory=OrderedDict, repr=False
     )
 
+    def hold(self, key: NamespaceKey, until_ms: int, now_ms: int, *, owned: bool) -> None:
+        """Keep a key, in place of another one unless an owner lends that."""
+        entry = (key.namespace, key.epoch)
+        known, earlier_ms, owner_ms = self.keys.get(entry, (key, 0, 0))
+        if known.key_id != key.key_id:
+            if owner_ms > now_ms and not owned:
+                return
+            earlier_ms = owner_ms = 0
+        owner_ms = max(owner_ms, until_ms if owned else 0)
+        self.keys[entry] = (key, max(until_ms, earlier_ms), owner_ms)
+        self.keys.move_to_end(entry)
+
     def owned(self, now_ms: int) -> set[tuple[Namespace, int]]:
         """Which of them an owner lends."""
         return {entry for entry, (_, _, owner_ms) in self.keys.items() if owner_ms > now_ms}
@@ -54,10 +66,7 @@ class KeyRing:
         lent = self._live(chain, now_ms) or _Lent(_last_revocation(chain))
         known = lent.owned(now_ms) if owned else set(lent.keys)
         for key in keys:
-            entry = (key.namespace, key.epoch)
-            _, earlier_ms, owner_ms = lent.keys.pop(entry, (key, 0, 0))
-            owner_ms = max(owner_ms, until_ms if owned else 0)
-            lent.keys[entry] = (key, max(until_ms, earlier_ms), owner_ms)
+            lent.hold(key, until_ms, now_ms, owned=owned)
         while len(lent.keys) > KEYS_MAX:
             lent.keys.popitem(last=False)
         self._accounts[chain.account] = lent
