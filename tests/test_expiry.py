@@ -8,6 +8,7 @@ import pytest
 
 from relayer.errors import BadRequest, NotAllowed, NotFound
 from relayer.memories.opening import Caller
+from relayer.memories.recognition import Stored
 from relayer.memories.revising import Edit
 from relayer.routes.memories import MemoryFields, draft_of
 from relayer.sealed.keys import Namespace
@@ -16,6 +17,7 @@ from relayer.settings import Limits
 from relayer.upkeep import check
 from tests.services import OTHER, TEAM, Bench
 from tests.test_erasure import LEFT, living
+from tests.test_forget_races import race
 from tests.test_memory import assert_chain_holds, chain_of
 
 HOUR = 3600
@@ -102,6 +104,59 @@ class TestErasing:
         items = [i.memory for r in receipts if r.op == "expire" for i in r.items]
         assert len(items) == len(set(items)) == 20
         await assert_chain_holds(bench, caller.access.account)
+
+
+class TestMeanwhile:
+    """What begins before a memory's time is over, and ends after it."""
+
+    async def begun(self, bench: Bench) -> tuple[Caller, Stored]:
+        caller = await bench.caller(await bench.account())
+        [stored] = await bench.remember(
+            caller, "Anna prefers tea.", expires_at=bench.clock() + timedelta(minutes=1)
+        )
+        return caller, stored
+
+    async def test_what_is_said_again_is_kept(self, bench: Bench) -> None:
+        caller, stored = await self.begun(bench)
+
+        async def said_before() -> list[Stored]:
+            bench.clock.advance(-60)
+            return await bench.remember(caller, "Anna prefers tea.")
+
+        bench.clock.advance(60)
+        _, [again] = await race(
+            bench, caller.access.account, bench.services.expiry.expire(), said_before()
+        )
+        assert (again.id != stored.id, again.duplicate) == (True, False)
+        assert await bench.value("SELECT memory_id FROM memories") == again.id
+        assert await bench.texts(caller, "tea", mode="keyword") == ["Anna prefers tea."]
+
+    @pytest.mark.parametrize(
+        ("changes", "left"),
+        [
+            ({"text": "Anna prefers coffee."}, {"Anna prefers coffee.", "Anna prefers tea."}),
+            ({"tags": ["drinks"]}, {"Anna prefers tea."}),
+        ],
+    )
+    async def test_what_is_edited_is_kept(
+        self, bench: Bench, changes: dict[str, Any], left: set[str]
+    ) -> None:
+        caller, stored = await self.begun(bench)
+
+        async def said_after() -> list[Stored]:
+            bench.clock.advance(60)
+            return await bench.remember(caller, "Anna prefers tea.")
+
+        edit = Edit(changes={**changes, "expires_at": None})
+        edited, _ = await race(
+            bench,
+            caller.access.account,
+            bench.services.reviser.edit(caller, stored.id, edit),
+            said_after(),
+        )
+        assert edited.revision == 2
+        assert (await bench.services.memory.get(caller, stored.id)).revision == 2
+        assert set(await bench.texts(caller, "Anna prefers", mode="keyword")) == left
 
 
 class TestNamespaceLife:

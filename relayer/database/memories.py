@@ -30,6 +30,11 @@ WHERE m.account_id = $1 AND m.fingerprint = ANY ($3) AND m.namespace_id = ANY ($
   AND m.superseded_at IS NULL
 """
 
+# Which of these memories are there.
+_LIVING: Final = """
+SELECT memory_id FROM memories WHERE account_id = $1 AND memory_id = ANY ($2)
+"""
+
 # What an earlier request with one of these idempotency marks stored.
 _MARKED: Final = """
 SELECT i.mark, i.text_mark, i.memory_id, m.embedding_model IS NOT NULL AS embedded
@@ -257,6 +262,13 @@ async def known_facts(
     """Fingerprint → (memory_id, embedded, expiries, review, source) of facts already stored."""
     rows = await database.fetch(_KNOWN_FACTS, account, namespace_ids, fingerprints)
     return {r["fingerprint"]: r for r in rows}
+
+
+async def living(
+    connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
+) -> set[uuid.UUID]:
+    """Those of these memories that are there, expired ones too."""
+    return {r["memory_id"] for r in await connection.fetch(_LIVING, account, memory_ids)}
 
 
 async def find_marks(

@@ -25,9 +25,10 @@ from relayer.memories.recognition import (
     outcomes,
     recognised,
     said_elsewhere,
+    without_same,
 )
 from relayer.memories.sealing import apart, fingerprint_of, new_memory, without_secrets
-from relayer.memories.writer import RACES_MAX, Committed, Effects, Origin, Writer
+from relayer.memories.writer import RACES_MAX, Committed, Effects, Gone, Origin, Writer
 from relayer.record import HELD_BACK, Draft, encode, new_id
 from relayer.sealed import envelope, index
 from relayer.sealed.keys import AccountId
@@ -97,6 +98,9 @@ class Intake:
                 done = await self._store(access, prepared, memories, known, op, origin, marks)
             except UniqueViolation:
                 continue  # the same fact or key came in between: look again
+            except Gone as gone:
+                prepared = [without_same(p, gone.memories) for p in prepared]
+                continue
             except QuotaExceeded:
                 # Perhaps the same words took the last room: then there is less to store by now.
                 known = await self._recognise(access.account, prepared)
@@ -177,7 +181,7 @@ class Intake:
         """Everything in one transaction."""
         marks = [*marks, *new_marks(prepared, memories, known)]
         effects = _effects(prepared, memories, known, op, origin)
-        if not memories and not marks and origin is None and effects == Effects():
+        if not memories and not marks and origin is None and effects.are_none:
             return Committed([])
         names = {p.entry.namespace_id: p.draft.namespace for p in prepared}
         return await self._writer.store(
@@ -208,6 +212,7 @@ def _effects(
         links += [state_rows.Link(m, state_rows.TURN, origin.id) for m in sorted(of_turn)]
     held_back = [r["memory_id"] for r in known.facts.values() if r["review"] in HELD_BACK]
     return Effects(
+        same={memory for n, (memory, _) in known.found.items() if n not in known.marked},
         replaced=known.over if memories else (),
         longer=known.longer,
         seen=said_elsewhere(prepared, known),

@@ -7,8 +7,8 @@ Not here: looking things up and storing them (`writer.py`).
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from relayer.database import memories as rows
@@ -160,6 +160,13 @@ def _longer(
         if outlives(prepared[n].draft.expires_at, longest[row["memory_id"]]):
             longest[row["memory_id"]] = prepared[n].draft.expires_at
     return {memory: until for memory, until in longest.items() if until != given[memory]}
+
+
+def without_same(p: Prepared, gone: Collection[uuid.UUID]) -> Prepared:
+    """A draft that was taken for the same as a memory, without that if the memory is gone."""
+    if p.draft.same_as is None or p.draft.same_as.id not in gone:
+        return p
+    return replace(p, draft=replace(p.draft, same_as=None))
 
 
 def first_of_each(prepared: Sequence[Prepared], known: Known) -> list[int]:

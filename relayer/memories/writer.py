@@ -9,7 +9,7 @@ erasing (`eraser.py`), SQL (`database.memories`).
 """
 
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -48,12 +48,21 @@ class Overtaken(NotFound):
     meanwhile by somebody else."""
 
 
+class Gone(Exception):
+    """Memories that a write found to say the same were erased meanwhile: look again."""
+
+    def __init__(self, memories: Collection[uuid.UUID]) -> None:
+        super().__init__()
+        self.memories = memories
+
+
 @dataclass(frozen=True, kw_only=True)
 class Effects:
     """What a write does beside storing what is new.
 
     Attributes:
-        replaced: memories that are erased, since they expired and are said anew.
+        same: memories that say the same already, and therefore have to be there still.
+        replaced: memories that are erased if they are still expired, for they are said anew.
         longer: memories that were said again → until when they are kept now.
         seen: memories that were said once more.
         approved: memories that are no longer held back, because somebody said them outright.
@@ -62,6 +71,7 @@ class Effects:
         links: what has to do with what from now on.
     """
 
+    same: Collection[uuid.UUID] = ()
     replaced: Sequence[uuid.UUID] = ()
     longer: Mapping[uuid.UUID, datetime | None] = field(default_factory=dict)
     seen: Sequence[uuid.UUID] = ()
@@ -69,6 +79,11 @@ class Effects:
     reviews: Mapping[uuid.UUID, str] = field(default_factory=dict)
     contradicted: Mapping[uuid.UUID, uuid.UUID] = field(default_factory=dict)
     links: Sequence[state_rows.Link] = ()
+
+    @property
+    def are_none(self) -> bool:
+        """Whether nothing is to be done."""
+        return replace(self, same=()) == Effects()
 
 
 @dataclass(frozen=True)
@@ -165,6 +180,7 @@ class Writer:
 
         Raises:
             UniqueViolation: a fact or mark came in between.
+            Gone: what says the same was erased in between.
             QuotaExceeded: the account is full.
             Misdirected: the account was rotated meanwhile.
             Overtaken: the turn that these come from is gone, or the same one came in between.
@@ -198,7 +214,12 @@ class Writer:
         """Erase what is replaced, store what is new, then change what a write changes of others."""
         act = Act(access.account, access.key, FORGET, self._clock())
         heads = await self._admitted(connection, access.account, batch)
-        erased, heads = await self._eraser.erase_within(connection, act, heads, effects.replaced)
+        await self._check_same(connection, access.account, effects.same)
+        # One that was edited, pinned or said for longer since has a life of its own again.
+        over = await erasure_rows.still_expired(
+            connection, account=access.account, ids=effects.replaced, now=act.time
+        )
+        erased, heads = await self._eraser.erase_within(connection, act, heads, over)
         self.check_room(heads, sum(len(blob) for _, blob in batch.blobs))
         batch, subjects = await self._vouched(connection, access.account, batch)
         act = replace(act, op=batch.op)
@@ -335,6 +356,16 @@ class Writer:
         return [
             replace(e, fingerprint=None) if e.fingerprint in said else e for e in batch.episodes
         ]
+
+    async def _check_same(
+        self, connection: Connection, account: AccountId, same: Collection[uuid.UUID]
+    ) -> None:
+        """Under the account's lock: what was found before it may have expired since, or gone."""
+        if not same:
+            return
+        living = await rows.living(connection, account=account, memory_ids=list(same))
+        if gone := set(same) - living:
+            raise Gone(gone)
 
     async def _check_living(
         self, connection: Connection, account: AccountId, batch: _Batch
