@@ -5,7 +5,7 @@ It does not own requests or the reading of JSON (`answers.py`). Field names are 
 Source: SPEC.md §11.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
@@ -29,12 +29,16 @@ STATES_FINAL = frozenset({"done", "failed", "not_found"})
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """A memory to be remembered; times are RFC 3339 text or have a time zone."""
+    """A memory to be remembered; times are RFC 3339 text or have a time zone.
+
+    Raises:
+        ValueError: `tags` is a text, which would be taken for a list of its letters.
+    """
 
     text: str
     namespace: str | None = None
     kind: str | None = None
-    tags: tuple[str, ...] | None = None
+    tags: Iterable[str] | None = None
     source: str | None = None
     event_time: datetime | str | None = None
     metadata: Mapping[str, Any] | None = None
@@ -42,6 +46,12 @@ class Draft:
     confidence: str | None = None
     expires_at: datetime | str | None = None
     idempotency_key: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tags, str):
+            raise ValueError("tags is a list of texts, not one text.")
+        if self.tags is not None:  # an iterator would be empty the second time
+            object.__setattr__(self, "tags", tuple(self.tags))
 
     def body(self) -> dict[str, Any]:
         """Return the request's members, without those that were not given."""

@@ -130,6 +130,11 @@ def test_times_are_written_in_utc_with_milliseconds():
         rfc3339(datetime(2026, 5, 4))
 
 
+def test_a_text_is_no_list_of_tags():
+    with pytest.raises(ValueError, match="tags is a list"):
+        Draft(text="x", tags="release")
+
+
 def test_a_draft_sends_only_what_was_given():
     assert Draft(text="x").body() == {"text": "x"}
     when = datetime(2026, 5, 4, tzinfo=UTC)

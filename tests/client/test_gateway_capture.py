@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -95,6 +96,23 @@ async def delivered(
             complete = await captures.flush()
         await captures.close()
     return complete, spool
+
+
+async def test_a_turn_is_kept_while_names_cannot_be_looked_up(
+    shared_relayer: RunningRelayer, tmp_path: Path
+) -> None:
+    """The loop looks names up in threads of its own; a resolver that hangs keeps them all."""
+    settings, spool, answer = await founded(shared_relayer.url), spool_in(tmp_path), Event()
+    captures, loop = Captures(spool, Outages(), retry_s=0), asyncio.get_running_loop()
+    lookups = [loop.run_in_executor(None, answer.wait) for _ in range(100)]
+    try:
+        async with MemoryClient.from_settings(settings, attempts_max=1) as client:
+            async with asyncio.timeout(30):
+                await captures.add(client, turn(settings))
+            await captures.close()
+    finally:
+        answer.set()
+        await asyncio.gather(*lookups)
 
 
 class TestOnce:

@@ -19,10 +19,10 @@ from memrelay.gateway.framing import (
     framed,
     is_suspicious,
     namespace_instruction,
-    one_line,
     presentable,
     relevance_percent,
 )
+from memrelay.gateway.lines import one_line
 from memrelay.gateway.settings import PROFILES, GatewaySettings
 from memrelay.models import Memory
 

@@ -11,6 +11,7 @@ It does not own which turns are captured (`hooks.py`) or how they are kept (`spo
 import asyncio
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Self
@@ -19,7 +20,7 @@ from memrelay.answers import rfc3339
 from memrelay.client import MemoryClient
 from memrelay.errors import Conflict, NotAllowed, NotGranted, ServerError
 from memrelay.gateway.events import encodable
-from memrelay.gateway.framing import one_line
+from memrelay.gateway.lines import one_line
 from memrelay.gateway.outage import CAPTURE, Outages
 from memrelay.gateway.roster import Seat
 from memrelay.gateway.spool import Spool, SpoolKey
@@ -107,12 +108,15 @@ class Captures:
         self._pause_s = pause_s
         self._lines: dict[str, _Line] = {}
         self._closed = False
+        # Not those of the loop: names are looked up there, and a resolver may hang.
+        self._keeping = ThreadPoolExecutor(1, "memrelay-spool")
 
     async def add(self, client: MemoryClient, turn: CapturedTurn) -> None:
         """Keep a turn; when this returns, it is durable, and its delivery has begun."""
         line = self._line(client)
+        loop = asyncio.get_running_loop()
         try:
-            await asyncio.to_thread(self._spool.put, line.key, turn.to_bytes())
+            await loop.run_in_executor(self._keeping, self._spool.put, line.key, turn.to_bytes())
         except RuntimeError:  # the interpreter is ending and begins no thread any more
             self._spool.put(line.key, turn.to_bytes())
         self.wake(client)
@@ -145,6 +149,7 @@ class Captures:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._keeping.shutdown()
         self._spool.close()
 
     def _line(self, client: MemoryClient) -> _Line:

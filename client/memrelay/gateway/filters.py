@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Final
 
+from memrelay.gateway.lines import one_line
 from memrelay.gateway.settings import (
     COLD_START_TAG,
     CORE_PLUS_TAG,
@@ -172,6 +173,7 @@ def looks_injected(text: str) -> bool:
 def folded(text: str) -> str:
     """Return a text in lower case with single blanks and line breaks and nothing invisible.
 
+    So what is shown of a text on one line commands nobody, either.
     It has at most `FOLDED_FACTOR` times the characters of the text.
     """
     plain = unicodedata.normalize("NFKC", _AS_BLANK.sub(" ", html.unescape(text)))
@@ -179,7 +181,7 @@ def folded(text: str) -> str:
         plain = "".join(char for char in plain if unicodedata.category(char) not in {"Cf", "Mn"})
         plain = _UNSEEN.sub("", plain)
     bare = _EMPHASIS.sub(" ", plain.lower())
-    return "\n".join(filter(None, map(" ".join, map(str.split, bare.splitlines()))))
+    return "\n".join(filter(None, map(one_line, bare.splitlines())))
 
 
 _MARKUP = re.compile(r"<(?:[a-z!?/][^<>]{0,200}>)", re.IGNORECASE)

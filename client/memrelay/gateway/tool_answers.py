@@ -9,7 +9,8 @@ from typing import Any
 
 from memrelay.answers import rfc3339
 from memrelay.errors import Conflict, NotAllowed, NotFound, NotGranted, ServerError
-from memrelay.gateway.framing import escape, one_line, relevance_percent
+from memrelay.gateway.framing import escape, relevance_percent
+from memrelay.gateway.lines import one_line
 from memrelay.gateway.outage import AWAY, reason_of
 from memrelay.models import Analysis, Memory, Remembered
 

@@ -26,7 +26,8 @@ from memrelay.errors import (
 from memrelay.gateway.capture import CapturedTurn, Captures, sent
 from memrelay.gateway.events import encodable
 from memrelay.gateway.filters import looks_injected
-from memrelay.gateway.framing import escape, one_line, presentable
+from memrelay.gateway.framing import escape, presentable
+from memrelay.gateway.lines import one_line
 from memrelay.gateway.outage import AWAY, reason_of
 from memrelay.gateway.roster import Seat
 from memrelay.gateway.schemas import (

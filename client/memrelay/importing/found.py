@@ -74,7 +74,7 @@ def _fault(draft: Draft) -> str | None:
     for name, words in _WORDS.items():
         if getattr(draft, name) not in {None, *words}:
             return f"{name} is none of {', '.join(words)}"
-    tags, metadata = draft.tags or (), draft.metadata or {}
+    tags, metadata = tuple(draft.tags or ()), draft.metadata or {}
     if len(tags) > TAGS_MAX or any(not 0 < len(tag) <= TAG_CHARS_MAX for tag in tags):
         return "there are more than 32 tags, or one is empty or longer than 128 characters"
     if draft.source is not None and not 0 < len(draft.source) <= SOURCE_CHARS_MAX:

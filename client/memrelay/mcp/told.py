@@ -23,10 +23,10 @@ from memrelay.gateway.framing import (
     fitting_texts,
     framed,
     is_suspicious,
-    one_line,
     presentable,
     relevance_percent,
 )
+from memrelay.gateway.lines import one_line
 from memrelay.gateway.settings import GatewaySettings
 from memrelay.models import KINDS, Analysis, Memory, NamespaceInfo, Remembered
 from memrelay.outcomes import Edited, marks_of

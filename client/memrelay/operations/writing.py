@@ -79,7 +79,7 @@ class Writing(Listing):
             text=text,
             namespace=namespace,
             kind=kind,
-            tags=None if tags is None else tuple(tags),
+            tags=tags,
             source=source,
             event_time=event_time,
             metadata=metadata,
