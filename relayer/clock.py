@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import overload
+from typing import Final, overload
 
 Clock = Callable[[], datetime]
+MOMENT_MS_MAX: Final = 253_402_300_799_999  # the last millisecond of the year 9999
 
 
 def utc_now() -> datetime:
@@ -26,8 +27,17 @@ def from_ms(milliseconds: int) -> datetime: ...
 @overload
 def from_ms(milliseconds: int | None) -> datetime | None: ...
 def from_ms(milliseconds: int | None) -> datetime | None:
-    """The UTC moment of Unix milliseconds; None for None."""
+    """The UTC moment of Unix milliseconds; None for None.
+
+    Raises:
+        ValueError, OverflowError: no `datetime` holds it.
+    """
     return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def from_claimed_ms(milliseconds: int) -> datetime:
+    """The moment that others signed or sealed; the last there is for one beyond `MOMENT_MS_MAX`."""
+    return from_ms(min(milliseconds, MOMENT_MS_MAX))
 
 
 def rfc3339(moment: datetime | None) -> str | None:
@@ -38,5 +48,5 @@ def rfc3339(moment: datetime | None) -> str | None:
 
 
 def rfc3339_ms(milliseconds: int | None) -> str | None:
-    """The same from Unix milliseconds."""
-    return rfc3339(from_ms(milliseconds))
+    """The same from Unix milliseconds, whoever claims them."""
+    return None if milliseconds is None else rfc3339(from_claimed_ms(milliseconds))

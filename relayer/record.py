@@ -191,7 +191,7 @@ def decode(record: bytes) -> tuple[Draft, PublicKey]:
             turn=uuid.UUID(r["turn"]) if r.get("turn") else None,
         )
         return draft, PublicKey(bytes.fromhex(r["writer"]))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         raise CryptoError("not a record") from None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from relayer.clock import MOMENT_MS_MAX
 from relayer.errors import BadRequest, Conflict, Corrupted, NotAllowed, NotFound
 from relayer.sealed.grants import issue_grant, issue_revocation, parse_grant, sign_join
 from relayer.sealed.keys import (
@@ -429,9 +430,15 @@ class TestRevocation:
         owner = await bench.key(founder, role="owner")
         chain = await bench.storage.accounts.chain(founder.account)
 
-        def signed(issuer: Identity, recipient: PublicKey, serial: int) -> bytes:
+        def signed(
+            issuer: Identity, recipient: PublicKey, serial: int, created_ms: int = 1
+        ) -> bytes:
             return issue_revocation(
-                issuer, account=founder.account, serial=serial, recipient=recipient, created_ms=1
+                issuer,
+                account=founder.account,
+                serial=serial,
+                recipient=recipient,
+                created_ms=created_ms,
             )
 
         async def revoke(data: bytes) -> None:
@@ -446,6 +453,7 @@ class TestRevocation:
             signed(owner.identity, founder_key, due),
             signed(relayer, owner.identity.public_key, due),
             signed(new_identity(), agent.identity.public_key, due),
+            signed(founder.identity, agent.identity.public_key, due, MOMENT_MS_MAX + 1),
             b"{}" + bytes(64),
         ):
             with pytest.raises(BadRequest):

@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from relayer.archives.arriving import Arrival
 from relayer.archives.leaving import Leaving, Part
+from relayer.clock import MOMENT_MS_MAX, rfc3339_ms
 from relayer.database.namespaces import summaries
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
@@ -20,10 +21,10 @@ from relayer.errors import BadRequest, Conflict, NotAllowed, QuotaExceeded
 from relayer.journal.states import Change
 from relayer.memories.opening import Caller
 from relayer.memories.revising import Edit
-from relayer.moved import Moved, MovedMemory, MovedTombstone
+from relayer.moved import Moved, MovedGrant, MovedMemory, MovedTombstone
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.record import new_id
-from relayer.sealed.envelope import blob_id
+from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
 from relayer.sealed.grants import issue_grant, parse_any
 from relayer.settings import Settings
 from relayer.upkeep import provision
@@ -106,6 +107,24 @@ async def moved(here: Bench, there: Bench, founder: provision.NewKey) -> Arrival
     caller = await founded(here, there, founder)
     await there.services.arriving.take_in(caller.access, arrival)
     return arrival
+
+
+async def plant(there: Bench, founder: provision.NewKey, **members: Any) -> None:
+    """Import a next grant, a new reader's unless `members` say otherwise."""
+    chain = await there.storage.accounts.chain(founder.account)
+    due = {
+        "account": founder.account,
+        "serial": chain.serial + 1,
+        "recipient": new_identity().public_key,
+        "role": "reader",
+        "keys": [there.root[founder.account]],
+        "created_ms": round(there.clock().timestamp() * 1000),
+    }
+    issuer = members.pop("issuer", founder.identity)
+    signed = issue_grant(issuer, **due | members)
+    grant = MovedGrant(serial=chain.serial + 1, label="", object=signed)
+    access = (await there.caller(founder)).access
+    await there.services.arriving.take_in(access, replace(EMPTY, grants=[grant]))
 
 
 @pytest.mark.parametrize("custody", ["sealed", "managed"])
@@ -584,6 +603,35 @@ class TestRefused:
         for part in ("memories", "episodes", "tombstones", "receipts"):
             with pytest.raises(BadRequest):
                 await leaving(here).page(caller.access, part, cursor)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("member", ["created_ms", "expires_ms"])
+    async def test_a_grant_of_a_time_that_no_clock_shows(
+        self, here: Bench, there: Bench, member: str
+    ) -> None:
+        founder = await here.account("sealed")
+        await founded(here, there, founder)
+        with pytest.raises(BadRequest, match="a time is out of range"):
+            await plant(there, founder, **{member: MOMENT_MS_MAX + 1})
+        await plant(there, founder, **{member: MOMENT_MS_MAX})
+        *_, key = await there.storage.accounts.all_keys(founder.account)
+        assert str(rfc3339_ms(key[member])).startswith("9999-12-31T23:59:59.")
+
+    async def test_a_time_that_no_clock_shows(
+        self, here: Bench, there: Bench, scene: tuple[Arrival, Caller]
+    ) -> None:
+        arrival, caller = scene
+        account, [row, _] = caller.access.account, arrival.memories
+        key = here.namespace_key(account, TEAM)
+        place = Address(MEMORY, account, row.id, 1)
+        outcomes = []
+        for created_ms in (MOMENT_MS_MAX + 1, MOMENT_MS_MAX):
+            blob = seal(key, place, b"{}", created_ms=created_ms)
+            changed = msgspec.structs.replace(row, blob=blob, blob_id=blob_id(blob))
+            done = await there.services.arriving.take_in(
+                caller.access, replace(EMPTY, memories=[changed])
+            )
+            outcomes += [status for _, status in done.results]
+        assert outcomes == ["refused", "imported"]
 
 
 class TestKeys:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from relayer.clock import MOMENT_MS_MAX, rfc3339_ms
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
 from relayer.errors import Conflict
@@ -19,9 +20,12 @@ from relayer.llm import LanguageModel
 from relayer.memories.opening import Caller
 from relayer.memories.revising import Edit
 from relayer.postgres.embedded import EmbeddedPostgres
-from relayer.record import new_id
-from relayer.sealed.envelope import blob_id
+from relayer.record import Draft, encode, new_id
+from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
 from relayer.sealed.grants import issue_grant
+from relayer.sealed.keys import Root, account_id
+from relayer.sealed.named import NamedKey, sign_namespace
+from relayer.sealed.primitives import random_key
 from relayer.sealed.receipts import REBUILD, open_receipt, sign_receipt
 from relayer.upkeep import provision
 from relayer.upkeep.check import check
@@ -336,7 +340,68 @@ class TestTurns:
         ]
 
 
+class TestAbsurdTimes:
+    """An earlier release took them in; no clock shows them."""
+
+    @pytest.mark.parametrize("created_ms", [MOMENT_MS_MAX + 1, 2**53 - 1])
+    async def test_of_a_grant(self, bench: Bench, lose: Lose, created_ms: int) -> None:
+        founder, innocent = new_identity(), await bench.account()
+        account = account_id(founder.public_key)
+        signed = issue_grant(
+            founder,
+            account=account,
+            serial=1,
+            recipient=founder.public_key,
+            role="owner",
+            keys=[Root(1, random_key())],
+            created_ms=created_ms,
+            expires_ms=created_ms,
+        )
+        await bench.storage.blobs.put_many(account, {blob_id(signed): signed})
+        lost = await lose(bench)
+        assert await rebuilt(lost, bench) == [REBUILT, REBUILT]
+        [key] = await lost.storage.accounts.all_keys(account)
+        assert rfc3339_ms(key["created_ms"]) == rfc3339_ms(MOMENT_MS_MAX)
+        assert rfc3339_ms(key["expires_ms"]) == rfc3339_ms(MOMENT_MS_MAX)
+        assert (await lost.caller(innocent)).access.is_owner
+
+    async def test_of_an_envelope(self, bench: Bench, lose: Lose) -> None:
+        founder = await bench.account()
+        caller = await bench.caller(founder)
+        await bench.remember(caller, "Anna prefers tea.")
+        record = encode(Draft(text="Ben sells cups.", namespace=TEAM), caller.access.key)
+        for created_ms in (2**62, 2**64 - 1):
+            place = Address(MEMORY, founder.account, new_id(), 1)
+            key = bench.namespace_key(founder.account, TEAM)
+            blob = seal(key, place, record, created_ms=created_ms)
+            await bench.storage.blobs.put_many(founder.account, {blob_id(blob): blob})
+        lost = await lose(bench)
+        assert await rebuilt(lost, bench) == [REBUILT]
+        await completed(lost, founder)
+        stored = await lost.sql("SELECT stored_at FROM memories ORDER BY stored_at")
+        assert [row["stored_at"].year for row in stored] == [bench.clock().year, 9999, 9999]
+        assert not await lost.value("SELECT incomplete FROM accounts")
+
+
 class TestRefused:
+    async def test_one_account_keeps_no_other_one_from_it(
+        self, bench: Bench, lose: Lose, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Whatever is wrong with it: here an epoch that no column holds."""
+        poisoned, innocent = await bench.account(), await bench.account()
+        named = NamedKey(poisoned.account, TEAM, 2**32 - 1, random_key())
+        signed = sign_namespace(bench.storage.identity, named)
+        await bench.storage.blobs.put_many(poisoned.account, {blob_id(signed): signed})
+        lost = await lose(bench)
+        done = {one.account: one for one in await rebuild_lost(lost.storage, lost.clock)}
+        assert done[innocent.account].outcome == REBUILT
+        assert done[poisoned.account].outcome == "not rebuilt: DataError, see the log"
+        assert not done[poisoned.account].as_json()["ok"]
+        rows = await lost.sql("SELECT account_id FROM accounts")
+        assert [row["account_id"] for row in rows] == [innocent.account]
+        [line] = [r for r in caplog.records if getattr(r, "event", "") == "rebuild.failed"]
+        assert (line.exc_info, line.__dict__["exception"]["type"]) == (None, "DataError")
+
     async def test_a_grant_is_missing(self, bench: Bench, lose: Lose, tmp_path: Path) -> None:
         """Without it, nobody knows whether a key was revoked."""
         founder = await bench.account("sealed")

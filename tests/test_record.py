@@ -36,7 +36,16 @@ def test_unknown_members_are_passed_over() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"v": 2}, {"v": None}, {"writer": "zz"}, {"writer": 7}, {"event_time": "soon"}, {"text": ...}],
+    [
+        {"v": 2},
+        {"v": None},
+        {"writer": "zz"},
+        {"writer": 7},
+        {"event_time": "soon"},
+        {"event_time": 2**53 - 1},
+        {"event_time": 10**30},
+        {"text": ...},
+    ],
 )
 def test_anything_else_is_refused(change: dict[str, Any]) -> None:
     record = {**json.loads(encode(DRAFT, WRITER)), **change}

@@ -10,9 +10,10 @@ from datetime import timedelta
 
 import pytest
 
-from relayer.clock import to_ms
+from relayer.clock import MOMENT_MS_MAX, to_ms
+from relayer.errors import BadRequest
 from relayer.memories.revising import Edit
-from relayer.sealed.grants import open_grant
+from relayer.sealed.grants import issue_grant, open_grant
 from relayer.sealed.keys import Root
 from relayer.sealed.primitives import random_key
 from relayer.sealed.receipts import open_receipt
@@ -98,6 +99,20 @@ class TestAcceptance:
         assert await chain_of(bench, owner.owner.account) == receipts
         assert await bench.value("SELECT epoch FROM accounts") == 1
         await owner.rotate()
+
+    async def test_a_time_that_no_clock_shows(self, bench: Bench, custody: str) -> None:
+        owner = await rotator(bench, custody)
+        late = issue_grant(
+            owner.owner.identity,
+            account=owner.owner.account,
+            serial=(await bench.storage.accounts.chain(owner.owner.account)).serial + 1,
+            recipient=owner.owner.identity.public_key,
+            role="owner",
+            keys=[*owner.roots, Root(2, random_key())],
+            created_ms=MOMENT_MS_MAX + 1,
+        )
+        with pytest.raises(BadRequest, match="a time is out of range"):
+            await owner.send([], [late])
 
     async def test_only_owners_rotate(self, bench: Bench, custody: str) -> None:
         owner = await rotator(bench, custody)

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from relayer.clock import Clock
+from relayer.clock import MOMENT_MS_MAX, Clock
 from relayer.database import accounts as account_rows
 from relayer.database import arriving as rows
 from relayer.database import collection
@@ -296,6 +296,8 @@ def _holds(access: Access, row: Row, entries: Mapping[str, NamespaceEntry]) -> b
     try:
         header = envelope.read_header(row.blob)
     except CryptoError:
+        return False
+    if header.created_ms > MOMENT_MS_MAX:
         return False
     known = entry.key_ids.get(row.epoch)
     return (header.address, header.epoch, header.key_id) == (address, row.epoch, known)

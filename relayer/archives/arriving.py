@@ -40,7 +40,7 @@ from relayer.sealed.keys import AccountId, Identity, Namespace, parse_namespace
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Item
 from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.accounts import Accounts, check_bounds
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 
 FORGET: Final = "forget"
@@ -183,6 +183,7 @@ class Arriving:
                     chain = chain.copy()
                     parts.append(_Part(chain, oldest))
             chain.add(item)
+            check_bounds(item)
             if item.recipient == self._identity.public_key and isinstance(item, Grant):
                 self._accounts.check_custodian(item)
             parts[-1].fresh.append((item, grant.label, grant.succession))

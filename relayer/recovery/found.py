@@ -7,7 +7,7 @@ Pure.
 import uuid
 from dataclasses import dataclass, field, replace
 
-from relayer.clock import from_ms
+from relayer.clock import from_claimed_ms, from_ms
 from relayer.database import memories as rows
 from relayer.database.states import CONTRADICTS, SOURCE, TURN, Link
 from relayer.memories.sealing import fingerprint_of, new_memory
@@ -46,7 +46,7 @@ class Found:
 
 def memory_of(found: Found, said: SignedState | None, replaced_ms: int | None) -> rows.NewMemory:
     """The rows of a memory, or of its earlier revision that was replaced at that time."""
-    address, stored_at = found.header.address, from_ms(found.header.created_ms)
+    address, stored_at = found.header.address, from_claimed_ms(found.header.created_ms)
     draft = found.draft if said is None else _as_long(found.draft, said, address.revision)
     memory = replace(
         new_memory(
@@ -85,7 +85,7 @@ def turn_of(found: Found) -> rows.NewEpisode:
         blob=found.blob,
         fingerprint=fingerprint_of(found.key, found.draft),
         state=rows.KEPT if is_kept(found.record) else rows.PENDING,
-        created_at=from_ms(found.header.created_ms),
+        created_at=from_claimed_ms(found.header.created_ms),
     )
 
 
@@ -119,7 +119,7 @@ def _as_long(draft: Draft, said: SignedState, revision: int) -> Draft:
 def _earlier_state(said: SignedState | None, revision: int, replaced_ms: int) -> State:
     """What held of a revision when it was replaced: what was said before that, as far as known."""
     known = State() if said is None or said.revision > revision else _state(said, revision)
-    return replace(known, superseded_at=from_ms(replaced_ms), superseded_by=None)
+    return replace(known, superseded_at=from_claimed_ms(replaced_ms), superseded_by=None)
 
 
 def _state(said: SignedState, revision: int) -> State:

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from relayer.clock import Clock, to_ms
+from relayer.clock import MOMENT_MS_MAX, Clock, to_ms
 from relayer.database import accounts as statements
 from relayer.database.batches import Batches
 from relayer.database.index_steps import IndexMark
@@ -186,6 +186,7 @@ class Accounts:
             items = [parse_grant(signed) for signed in grants]
             for item in items:
                 chain.add(item)
+                check_bounds(item)
                 self.check_custodian(item)
         except CryptoError as error:
             raise BadRequest(f"A grant was refused: {error}.", code="grant.invalid") from None
@@ -251,6 +252,7 @@ class Accounts:
                     recipient=grant.recipient,
                     relayer=self._identity.public_key,
                 )
+            check_bounds(grant)
             self.check_custodian(grant)
         except CryptoError as error:
             raise BadRequest(f"The grant was refused: {error}.", code="grant.invalid") from None
@@ -270,6 +272,7 @@ class Accounts:
         """
         try:
             revocation = parse_revocation(signed)
+            check_bounds(revocation)
         except CryptoError as error:
             raise BadRequest(
                 f"The revocation was refused: {error}.", code="grant.invalid"
@@ -515,6 +518,19 @@ class Accounts:
         by_serial = {row["serial"]: row for row in rows}
         now_ms = to_ms(self._clock())
         return [_key_entry(chain, key, by_serial, now_ms) for key in chain.grants]
+
+
+def check_bounds(item: Grant | Revocation) -> None:
+    """Return when a grant or revocation that is new here keeps to what this relayer works with.
+
+    What was accepted before stays valid, whatever it says.
+
+    Raises:
+        CryptoError: it has a time beyond those that a clock shows.
+    """
+    expires_ms = item.expires_ms if isinstance(item, Grant) else None
+    if max(item.created_ms, expires_ms or 0) > MOMENT_MS_MAX:
+        raise CryptoError("a time is out of range")
 
 
 def _key_entry(chain: Chain, key: PublicKey, rows: dict[int, Any], now_ms: int) -> dict[str, Any]:

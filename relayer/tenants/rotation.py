@@ -34,7 +34,7 @@ from relayer.sealed.grants import (
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, PublicKey
 from relayer.sealed.primitives import CryptoError, to_base64url
 from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.accounts import Accounts, check_bounds
 from relayer.tenants.custody import Custody, Keys
 
 Choice = Literal["revoked", "all", "none"]
@@ -217,6 +217,7 @@ class Rotations:
                     if not after.live(item.recipient, now_ms):
                         raise CryptoError("a rotation gives nothing to new or withdrawn keys")
                     self._accounts.check_custodian(item)
+                check_bounds(item)
                 after.add(item)
             if after.epoch > before.epoch:
                 self._check_epoch(before, after, now_ms)

@@ -7,6 +7,7 @@ are at hand, all others come with the next requests. Source: SPEC §17.
   memory is signed by this relayer under any key that it has had.
 - What the journal names and does not have stops an account: half a chain of grants could leave out
   a revocation.
+- An account that cannot be founded again keeps no other one from it, whatever the reason.
 - Only the founder's key belongs to the account at once; others once they sign a request for it.
 """
 
@@ -18,12 +19,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from relayer.blobs.store import BlobStore
-from relayer.clock import Clock, from_ms, to_ms
+from relayer.clock import Clock, from_claimed_ms, from_ms, to_ms
 from relayer.database import accounts as account_rows
 from relayer.database import queue
 from relayer.database import rebuild as rows
 from relayer.database.pool import Database, UniqueViolation
 from relayer.journal.outbox import Outbox
+from relayer.logs import describe
 from relayer.memories.eraser import ERASURES
 from relayer.recovery.continuation import continued
 from relayer.sealed.envelope import blob_hash, blob_id
@@ -111,10 +113,19 @@ class Rebuild:
                 extra = {"event": "rebuild.needed", "accounts": len(lost)}
                 log.warning("accounts are not in the database", extra=extra)
             return []
-        done = [await self._rebuild_one(account) for account in lost]
+        done = [await self._rebuild_alone(account) for account in lost]
         if done:
             await self._outbox.publish_soon()
         return done
+
+    async def _rebuild_alone(self, account: AccountId) -> Rebuilt:
+        """What became of one account, whatever happens: its objects are its tenant's."""
+        try:
+            return await self._rebuild_one(account)
+        except Exception as error:
+            extra = {"event": "rebuild.failed", "exception": describe(error)}
+            log.error("an account could not be rebuilt", extra=extra)
+            return Rebuilt(account, f"not rebuilt: {type(error).__name__}, see the log", 0)
 
     async def _rebuild_one(self, account: AccountId) -> Rebuilt:
         journal = await self._read(account)
@@ -294,7 +305,7 @@ def _chain(account: AccountId, journal: Journal) -> tuple[Chain, list[rows.Journ
             serial=item.serial,
             recipient=item.recipient,
             signed=item.signed,
-            created_at=from_ms(item.created_ms),
+            created_at=from_claimed_ms(item.created_ms),
             succession=succession,
         )
         for item, _, succession in steps

@@ -78,6 +78,8 @@ def members() -> list[Case]:
         "epoch-that-no-rotation-began": scoped(epoch=2),
         "created-text": lambda w: {"created": "now"},
         "created-negative": lambda w: {"created": -1},
+        "created-beyond-the-year-9999": lambda w: {"created": 253_402_300_800_000},
+        "expires-beyond-the-year-9999": lambda w: {"expires": 2**53 - 1},
         "expires-0": lambda w: {"expires": 0},
         "expires-float": lambda w: {"expires": 1.5},
         "box-no-base64": lambda w: {"box": "*"},
