@@ -18,11 +18,13 @@ from relayer.errors import Corrupted, NotFound
 from relayer.journal.outbox import GRACE
 from relayer.journal.states import Change
 from relayer.memories.revising import Edit
+from relayer.recovery.collection import REST
 from relayer.recovery.replay import _change
 from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
 from relayer.sealed.grants import issue_grant, issue_revocation
 from relayer.sealed.keys import AccountId, account_text
-from relayer.sealed.primitives import to_base64url
+from relayer.sealed.named import NamedKey, sign_namespace
+from relayer.sealed.primitives import random_key, to_base64url
 from relayer.sealed.receipts import Item, open_receipt, sign_receipt
 from relayer.sealed.states import SignedState
 from relayer.storage import replay_on
@@ -40,6 +42,7 @@ TABLES = (
     "tombstones", "episodes", "grants", "key_owner", "idempotency",
 )  # fmt: skip
 
+PINNED = "SELECT pinned FROM memories WHERE account_id = $1"
 BLOB_ID = "SELECT blob_id FROM memories WHERE memory_id = $1"
 
 
@@ -64,7 +67,7 @@ async def backup(database: Database) -> dict[str, list[Any]]:
 
 
 async def put_back(database: Database, saved: dict[str, list[Any]]) -> None:
-    tables = ", ".join((*TABLES, "vectors", "blobs", "blob_outbox"))
+    tables = ", ".join((*TABLES, "vectors", "blobs", "blob_outbox", "index_steps"))
     await database.execute(f"TRUNCATE {tables} CASCADE")
     for table, rows in saved.items():
         await database.execute(
@@ -504,6 +507,90 @@ class TestMemories:
         await assert_chain_holds(started, founder.account)
         await started.storage.outbox.empty()
         assert await problems(started) == []
+
+    async def test_what_came_back_beside_one_that_was_edited(
+        self, bench: Bench, database: Database
+    ) -> None:
+        """In the backup, the other one still says the same words."""
+        founder = await bench.account()
+        caller = await bench.caller(founder)
+        reviser = bench.services.reviser
+        first, kept = await bench.remember(caller, "Anna prefers tea.", "Anna drinks coffee.")
+        await reviser.set_state(caller.access, first.id, Change(superseded_by=kept.id))
+        [second] = await bench.remember(caller, "Anna prefers tea.")
+        saved = await backup(database)
+        bench.clock.advance(60)
+        await reviser.edit(caller, second.id, Edit(changes={"text": "Anna prefers cocoa."}))
+        await reviser.set_state(caller.access, first.id, Change(superseded_by=None))
+        await reviser.set_state(caller.access, second.id, Change(pinned=True))
+        await put_back(database, saved)
+        started = await restarted(bench, founder)
+        again = await started.caller(founder)
+        assert {*await started.texts(again, "Anna prefers", mode="keyword")} == {
+            "Anna prefers tea.", "Anna drinks coffee.", "Anna prefers cocoa.",
+        }  # fmt: skip
+        assert [m.id for m in await started.remember(again, "Anna prefers tea.")] == [first.id]
+        assert [m.id for m in await started.remember(again, "Anna prefers cocoa.")] == [second.id]
+        pinned = await bench.sql("SELECT memory_id FROM memories WHERE pinned")
+        assert second.id in {row["memory_id"] for row in pinned}
+        await assert_chain_holds(started, founder.account)
+        await started.storage.outbox.empty()
+        assert await problems(started) == []
+
+    async def test_what_came_back_after_another_went(
+        self, bench: Bench, database: Database
+    ) -> None:
+        """Whichever of them was changed once more since."""
+        founder = await bench.account()
+        caller = await bench.caller(founder)
+        reviser = bench.services.reviser
+        first, kept = await bench.remember(caller, "Anna prefers tea.", "Anna drinks coffee.")
+        await reviser.set_state(caller.access, first.id, Change(superseded_by=kept.id))
+        [second] = await bench.remember(caller, "Anna prefers tea.")
+        saved = await backup(database)
+        await reviser.set_state(caller.access, first.id, Change(pinned=True))
+        await reviser.set_state(caller.access, second.id, Change(superseded_by=kept.id))
+        await reviser.set_state(caller.access, first.id, Change(superseded_by=None))
+        await reviser.set_state(caller.access, second.id, Change(pinned=True))
+        await put_back(database, saved)
+        started = await restarted(bench, founder)
+        living = await bench.sql("SELECT memory_id FROM memories WHERE superseded_at IS NULL")
+        assert {row["memory_id"] for row in living} == {first.id, kept.id}
+        again = await started.caller(founder)
+        assert [m.id for m in await started.remember(again, "Anna prefers tea.")] == [first.id]
+
+    async def test_an_account_that_fails_answers_nobody_and_keeps_no_other_one_from_it(
+        self, bench: Bench, database: Database, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Here it has, by its journal, a namespace's key of an epoch that no column holds."""
+        failing, other = await bench.account(), await bench.account()
+        callers = [await bench.caller(founder) for founder in (failing, other)]
+        stored = [await bench.remember(caller, "Anna prefers tea.") for caller in callers]
+        saved = await backup(database)
+        for caller, [memory] in zip(callers, stored, strict=True):
+            await bench.services.reviser.set_state(caller.access, memory.id, Change(pinned=True))
+        named = NamedKey(failing.account, TEAM, 2**32 - 1, random_key())
+        signed = sign_namespace(bench.storage.identity, named)
+        await bench.storage.blobs.put_many(failing.account, {blob_id(signed): signed})
+        await put_back(database, saved)
+        for _ in range(2):
+            started = bench.another()
+            await catch_up(started)
+            assert (await started.caller(other)).access.is_owner
+            assert await bench.value(PINNED, other.account)
+            with pytest.raises(Corrupted):
+                await started.caller(failing)
+        lines = [r for r in caplog.records if getattr(r, "event", "") == "replay.failed"]
+        kinds = [(r.exc_info, r.__dict__["exception"]["type"]) for r in lines]
+        assert kinds == [(None, "DataError")] * 2
+        await started.services.collector.collect()
+        with pytest.raises(Corrupted):
+            await started.caller(failing)
+        await bench.storage.blobs.delete(failing.account, blob_id(signed))
+        started.clock.advance(2 * REST.total_seconds())
+        await started.services.collector.collect()
+        assert (await started.caller(failing)).access.is_owner
+        assert await bench.value(PINNED, failing.account)
 
     async def test_what_only_was_written_is_found_by_the_collector(
         self, bench: Bench, database: Database

@@ -9,6 +9,8 @@ from typing import Final
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId
 
+HELD: Final = 2**31 - 1  # the serial that an account lacks whose catching up has not ended
+
 # How far every account is that was not closed.
 _NEWEST: Final = """
 SELECT account_id, receipt_seq, grant_serial, grant_serial_due FROM accounts

@@ -85,6 +85,14 @@ WHERE EXISTS (SELECT FROM memories m WHERE m.account_id = $1 AND m.memory_id = l
        OR EXISTS (SELECT FROM episodes e WHERE e.account_id = $1 AND e.episode_id = l.other_id))
 ON CONFLICT DO NOTHING
 """
+# Whatever says the same as a memory that comes back is known by it no more.
+_GIVE_UP_WORDS: Final = """
+UPDATE memories m SET fingerprint = NULL
+FROM memories back
+WHERE m.account_id = $1 AND back.account_id = $1 AND back.memory_id = $2
+  AND m.memory_id <> back.memory_id AND m.namespace_id = back.namespace_id
+  AND m.epoch = back.epoch AND m.fingerprint = back.fingerprint AND m.superseded_at IS NULL
+"""
 # Take memories that were merged out of the links and counts of what they were merged into.
 _PART: Final = """
 WITH parted AS (
@@ -167,6 +175,13 @@ async def set_states(
         receipt_head,
         outside_store,
     )
+
+
+async def give_up_words(
+    connection: Connection, *, account: AccountId, memory_id: uuid.UUID
+) -> None:
+    """Let a memory that comes back be the one that is known by its words."""
+    await connection.execute(_GIVE_UP_WORDS, account, memory_id)
 
 
 async def link(

@@ -64,6 +64,8 @@ class Collector:
         now = self._clock()
         if self._rest_until is not None and now < self._rest_until:
             return
+        if self._account is None:
+            await self._replay.try_again()
         for _ in range(PAGES_AT_ONCE):
             if self._account is None and not await self._next_account(b""):
                 self._rest_until = now + REST

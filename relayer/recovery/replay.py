@@ -6,8 +6,10 @@ Not here: telling what it has forgotten (`examiner.py`), founding lost accounts 
 - Before anybody is answered: a key that was revoked since must not be believed for one request.
 - Grants and revocations come in the order of their serials, each verified against those before it.
   A chain that cannot be continued to its end is not believed at all: its account answers nobody.
-- Then erasures, with receipts of the relayer's own. What else was stored since comes back as of a
-  rebuilt account, and is not collected before.
+- Then what holds of memories, and erasures, with receipts of the relayer's own. What else was
+  stored since comes back as of a rebuilt account, and is not collected before.
+- An account answers nobody until it has caught up. One that cannot keeps no other one from it, and
+  is tried again at the next start and between two walks through the store.
 """
 
 import asyncio
@@ -23,12 +25,13 @@ from relayer.database import outbox as outbox_rows
 from relayer.database import queue
 from relayer.database import replay as rows
 from relayer.database import states as state_rows
-from relayer.database.pool import Database
-from relayer.errors import NotFound
+from relayer.database.pool import Database, Row
+from relayer.errors import Conflict, NotFound, Unavailable
 from relayer.journal.outbox import GRACE, Outbox
 from relayer.journal.receipts import Act
 from relayer.journal.states import STATE, Change, States
-from relayer.memories.eraser import Eraser
+from relayer.logs import describe
+from relayer.memories.eraser import RECEIPT_ITEMS_MAX, Eraser
 from relayer.recovery.continuation import continued
 from relayer.recovery.examiner import Examiner
 from relayer.sealed.envelope import blob_hash
@@ -92,11 +95,45 @@ class Replay:
             some = {AccountId(row["account_id"]): row for row in accounts[at : at + AT_ONCE]}
             marks = await asyncio.gather(*(self._blobs.marked(account) for account in some))
             for (account, row), mark in zip(some.items(), marks, strict=True):
-                if mark > row["receipt_seq"] or row["grant_serial"] < row["grant_serial_due"]:
+                if _is_behind(row, mark) and await self._is_still_behind(account, mark):
                     event = {"event": "replay.older"}
                     log.warning("an account is older than its blobs", extra=event)
-                    await self._end_puts(account, row["receipt_seq"])
-                    await self._catch_up_one(account)
+                    await self._catch_up_alone(account, row["receipt_seq"])
+
+    async def _is_still_behind(self, account: AccountId, mark: int) -> bool:
+        """Whether a mark is not of what another process committed since all rows were read."""
+        row = await account_rows.find_account(self._database, account)
+        return row is not None and row["closed_at"] is None and _is_behind(row, mark)
+
+    async def try_again(self) -> None:
+        """Catch up with the accounts that could not be.
+
+        Raises:
+            Unavailable: database or store are away.
+        """
+        for row in await rows.newest(self._database):
+            if row["grant_serial_due"] == rows.HELD:
+                await self._catch_up_alone(AccountId(row["account_id"]), row["receipt_seq"])
+
+    async def _catch_up_alone(self, account: AccountId, seq: int) -> None:
+        """Catch up with one account, whatever happens: what its journal says is its tenant's.
+
+        Raises:
+            Unavailable: database or store are away.
+        """
+        await rows.set_due(self._database, account, rows.HELD)
+        try:
+            await self._end_puts(account, seq)
+            try:
+                due = await self._catch_up_one(account)
+            except Conflict:  # another replica does the same
+                due = await self._catch_up_one(account)
+            await rows.set_due(self._database, account, due)
+        except Unavailable:
+            raise
+        except Exception as error:
+            extra = {"event": "replay.failed", "exception": describe(error)}
+            log.error("an account could not catch up, and answers nobody", extra=extra)
 
     async def _end_puts(self, account: AccountId, seq: int) -> None:
         """Let blobs come back that were noted as being put when the database was of its age.
@@ -110,7 +147,8 @@ class Replay:
                 known = from_ms(open_receipt(signed, *self._relayers).time_ms)
                 await rows.end_puts(self._database, account, known + GRACE / 2)
 
-    async def _catch_up_one(self, account: AccountId) -> None:
+    async def _catch_up_one(self, account: AccountId) -> int:
+        """Bring an account up to its journal; the serial that its chain has to reach."""
         history: list[bytes] = []
         erasures: list[Receipt] = []
         names: list[NamedKey] = []
@@ -124,14 +162,15 @@ class Replay:
             states |= found.states
             serial = max(serial, found.serial)
         due = max(serial, await self._continue(account, history))
-        await rows.set_due(self._database, account, due)
+        # Before any other receipts: whether a state is of since, only its number tells.
+        await self._say_again(account, states)
         if await self.repeat(erasures):
             for named in names:
                 await self._namespaces.create(account, named.namespace, named.epoch, named.key_id)
-            await self._say_again(account, states)
             async with self._database.transaction() as connection:
                 await rows.set_incomplete(connection, account)
                 await queue.enqueue(connection, queue.RESTORE, account, [])
+        return due
 
     async def repeat(self, receipts: Iterable[Receipt]) -> bool:
         """Repeat erasures; whether the account is still there afterwards.
@@ -152,26 +191,33 @@ class Replay:
     async def _say_again(self, account: AccountId, states: Mapping[str, SignedState]) -> None:
         """Let hold of memories that are here what was said of them last, with receipts of its own.
 
-        The objects of before are of no use then; others wait for their memories (`restore.py`).
+        All of it or nothing. The objects of before are of no use then; others wait for their
+        memories (`restore.py`).
         """
         said = sorted(states.items(), key=lambda one: one[1].seq)
         newest = {state.memory: state for _, state in said}
         now = self._clock()
-        here = set()
-        for memory_id, state in newest.items():
-            async with self._database.transaction() as connection:
-                heads = await account_rows.lock_account(connection, account)
-                found = await state_rows.lock_states(
-                    connection, account=account, memory_ids=[memory_id]
-                )
-                if heads is None or not found:
-                    continue
-                act = Act(account, self._identity.public_key, STATE, now)
-                change = _change(state, found[memory_id]["revision"])
-                await self._states.change_within(connection, act, heads, {memory_id: change})
-                here.add(memory_id)
-        old = [blob_hash(name) for name, state in said if state.memory in here]
-        await outbox_rows.intend(self._database, account=account, blob_ids=old, due_at=now)
+        async with self._database.transaction() as connection:
+            heads = await account_rows.lock_account(connection, account)
+            found = await state_rows.lock_states(
+                connection, account=account, memory_ids=sorted(newest)
+            )
+            if heads is None or not found:
+                return
+            changes = {i: _change(newest[i], row["revision"]) for i, row in found.items()}
+            back = [i for i, row in found.items() if _comes_back(row, changes[i])]
+            act = Act(account, self._identity.public_key, STATE, now)
+            staying = sorted(changes.keys() - set(back))
+            for at in range(0, len(staying), RECEIPT_ITEMS_MAX):
+                part = {i: changes[i] for i in staying[at : at + RECEIPT_ITEMS_MAX]}
+                _, heads = await self._states.change_within(connection, act, heads, part)
+            for memory_id in sorted(back, key=lambda i: newest[i].seq):
+                # What says the same here said something else by then: its edit is yet to come back.
+                await state_rows.give_up_words(connection, account=account, memory_id=memory_id)
+                one = {memory_id: changes[memory_id]}
+                _, heads = await self._states.change_within(connection, act, heads, one)
+            old = [blob_hash(name) for name, state in said if state.memory in found]
+            await outbox_rows.intend(connection, account=account, blob_ids=old, due_at=now)
         await self._outbox.publish_soon()
 
     async def _continue(self, account: AccountId, history: Sequence[bytes]) -> int:
@@ -189,6 +235,14 @@ class Replay:
         if steps:
             await self._accounts.accept_moved(chain, steps, actor=self._identity.public_key)
         return due
+
+
+def _is_behind(row: Row, mark: int) -> bool:
+    return bool(mark > row["receipt_seq"] or row["grant_serial"] < row["grant_serial_due"])
+
+
+def _comes_back(row: Row, change: Change) -> bool:
+    return bool(row["superseded_at"]) and not change["superseded_at"]
 
 
 def _change(said: SignedState, revision: int) -> Change:
