@@ -604,6 +604,19 @@ class TestRefused:
             with pytest.raises(BadRequest):
                 await leaving(here).page(caller.access, part, cursor)  # type: ignore[arg-type]
 
+    @pytest.mark.parametrize("role", ["owner", "writer", "reader"])
+    async def test_a_grant_that_makes_the_relayer_more_than_a_custodian(
+        self, here: Bench, there: Bench, role: str
+    ) -> None:
+        """Else an owner far from the founder could keep it from handing custody over."""
+        founder = await here.account()
+        await founded(here, there, founder)
+        key = there.storage.identity.public_key
+        with pytest.raises(BadRequest, match="custodian and nothing else"):
+            await plant(there, founder, recipient=key, role=role)
+        await plant(there, founder, recipient=key, role="custodian")
+        assert (await there.caller(founder)).access.custody == "managed"
+
     @pytest.mark.parametrize("member", ["created_ms", "expires_ms"])
     async def test_a_grant_of_a_time_that_no_clock_shows(
         self, here: Bench, there: Bench, member: str

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from memrelay.errors import UntrustedRelayer
 from memrelay.private import write_private
 from memrelay.sealed.envelope import blob_id
 from relayer.blobs.cache import CachedStore
-from relayer.clock import utc_now
+from relayer.clock import to_ms, utc_now
 from relayer.errors import BadRequest, Conflict, NotAllowed
 from relayer.identity import (
     IdentityError,
@@ -29,17 +30,19 @@ from relayer.identity import (
     write_next,
 )
 from relayer.running import alone
-from relayer.sealed.keys import Identity, parse_public_key
-from relayer.sealed.primitives import to_base64url
+from relayer.sealed.grants import Grant, Revocation, issue_grant, open_grant, parse_any
+from relayer.sealed.keys import Identity, account_text, parse_public_key
+from relayer.sealed.primitives import random_key, to_base64url
 from relayer.sealed.receipts import open_checkpoint
 from relayer.sealed.succession import keys_of, name_next
 from relayer.settings import Limits, Settings
-from relayer.storage import opened
+from relayer.storage import Storage, opened
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.proof import Proof
 from relayer.upkeep import check, provision, succession
 from tests.processes import RunningRelayer, running_relayer
 from tests.services import OTHER, TEAM, Bench
+from tests.test_installation import command
 
 STRANGER = Identity(bytes(range(32)))
 
@@ -249,6 +252,64 @@ async def test_many_rotations_leave_room_for_grants(settings: Settings) -> None:
             clock=utc_now,
         )
         assert (await check.check(storage)).problems == []
+
+
+async def spoiled(storage: Storage) -> provision.NewKey:
+    """An account whose chain has the relayer's key for an owner at its end, too, as an earlier
+    release took it in: the custodian can name no successor."""
+    made = await provision.create_account(storage, label="bad", custody="managed", clock=utc_now)
+    chain = (await storage.accounts.chain(made.account)).copy()
+    [root] = open_grant(chain.grants[made.identity.public_key][0], made.identity)
+    issuers = [made.identity, *(Identity(random_key()) for _ in range(3))]
+    steps: list[tuple[Grant | Revocation, str, bytes | None]] = []
+    for issuer, recipient in pairwise([*issuers, storage.identity]):
+        signed = issue_grant(
+            issuer,
+            account=made.account,
+            serial=chain.serial + 1,
+            recipient=recipient.public_key,
+            role="owner",
+            keys=[root],  # type: ignore[list-item]  # the founder's grant gives a root
+            created_ms=to_ms(utc_now()),
+        )
+        chain.add(parse_any(signed))
+        steps.append((parse_any(signed), "", None))
+    await storage.accounts.accept_moved(chain, steps, actor=made.identity.public_key)
+    return made
+
+
+async def test_an_account_that_cannot_be_handed_over_keeps_no_other_one_from_it(
+    settings: Settings,
+) -> None:
+    async with opened(settings) as storage:
+        first = storage.identity.public_key
+        bad = await spoiled(storage)
+        good = [
+            await provision.create_account(storage, label="m", custody="managed", clock=utc_now)
+            for _ in range(2)
+        ]
+        broken = good.pop(0)
+        await storage.database.execute(
+            "DELETE FROM grants WHERE account_id = $1 AND serial = 2", broken.account
+        )
+    done = command(
+        *("identity", "rotate", "--json"),
+        data=settings.data_dir,
+        database_url=settings.database_url,
+    )
+    assert (done.returncode, done.stderr.count("Traceback")) == (1, 0)
+    said = json.loads(done.stdout)
+    assert (said["earlier"], said["managed_accounts"]) == (first.hex(), 1)
+    assert {one["account_id"]: one["reason"] for one in said["not_handed_over"]} == {
+        account_text(bad.account): "The grant was refused: the chain of issuers is too long.",
+        account_text(broken.account): "The account's grants are incomplete.",
+    }
+    assert not next_path(settings.data_dir / "relayer.key").exists()
+    async with opened(settings) as storage:
+        assert storage.identity.public_key.hex() == said["relayer_key"]
+        for account, custody in ((bad.account, "sealed"), (good[0].account, "managed")):
+            chain = await storage.accounts.chain(account)
+            assert storage.accounts.custody(chain) == custody
 
 
 class Stopped(Exception):

@@ -8,7 +8,7 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -26,10 +26,16 @@ from relayer.commands.options import (
 from relayer.embedding import model
 from relayer.identity import IdentityError, load_identity, load_succession
 from relayer.logs import configure
+from relayer.sealed.keys import account_text
 from relayer.sealed.succession import keys_of
 from relayer.settings import unknown_variables
 from relayer.storage import key_path
 from relayer.upkeep import succession
+
+LEFT: Final = (
+    "The key was replaced all the same: do not run this again for them. Their owners keep all keys;"
+    " one of each revokes the key before and makes the new one its custodian."
+)
 
 
 @click.command("serve")
@@ -81,22 +87,30 @@ def identity_show(as_json: bool, **values: Any) -> None:
 def identity_rotate(as_json: bool, **values: Any) -> None:
     """Replace the relayer's key by a new one that the old one names; stop the relayer first.
 
-    Clients that trust the old key follow by themselves. Interrupted, run it again.
+    Clients that trust the old key follow by themselves. Interrupted, run it again. Exit code 1: no
+    key was replaced, or one was and an account that is named could not be handed over.
     """
     rotated = run(succession.rotate(settings_of(values), utc_now))
     data = {
         "relayer_key": rotated.now.hex(),
         "earlier": rotated.before.hex(),
         "managed_accounts": rotated.accounts,
+        "not_handed_over": [
+            {"account_id": account_text(account), "reason": reason}
+            for account, reason in rotated.left.items()
+        ],
     }
     note = "Back up the key file: it holds the new key, and the old one is nowhere any more."
     lines = [
         f"relayer key  {rotated.now.hex()}",
         f"before       {rotated.before.hex()}",
         f"handed over  {rotated.accounts} managed accounts",
+        *(f"NOT handed over  {account_text(a)}: {why}" for a, why in rotated.left.items()),
+        *([LEFT] if rotated.left else []),
         note,
     ]
     show(data | {"note": note}, as_json, lambda: "\n".join(lines))
+    sys.exit(1 if rotated.left else 0)
 
 
 @click.group("model")

@@ -221,13 +221,18 @@ class Accounts:
         return Conflict("That account exists.", code="account.exists")
 
     def check_custodian(self, grant: Grant) -> None:
-        """Return when a custodian's grant is this relayer's and opens: jobs rely on it.
+        """Return when a custodian's grant is this relayer's and opens, and any other one is not
+        the relayer's: jobs rely on it, and a custodian that is an owner, too, stands elsewhere in
+        the chain, where it may name no successor.
 
         Raises:
-            CryptoError: it is another's, or its box holds other keys than it says.
+            CryptoError: it is another's, its box holds other keys than it says, or it gives this
+                relayer another role.
         """
         if grant.role == "custodian":
             open_grant(grant, self._identity)
+        elif grant.recipient == self._identity.public_key:
+            raise CryptoError("a relayer is a custodian and nothing else")
 
     def _known_here(self, grant: Grant, founder: PublicKey) -> bool:
         """At founding only the founder and this relayer take part: others join, with proof."""

@@ -4,32 +4,44 @@ Not here: the key file (`identity.py`), the rules of grants (`sealed.grants`).
 
 - The next key is durable before anything refers to it, and takes its place only when every managed
   account has it for a custodian. Interrupted anywhere, it goes on from there.
+- An account that its grants keep from being handed over keeps no other one from it: it is managed
+  no more, and named.
 - Today's key signs the receipts of the handover: a chain is never signed by turns.
 """
 
+import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 from relayer import identity as key_file
 from relayer.clock import Clock, to_ms
 from relayer.database import accounts as account_rows
-from relayer.errors import Conflict, NotFound
+from relayer.errors import BadRequest, Conflict, Corrupted, NotFound
 from relayer.events import webhooks
+from relayer.logs import describe
 from relayer.running import alone, is_served
 from relayer.sealed.keys import AccountId, Identity, PublicKey
-from relayer.sealed.primitives import random_key
+from relayer.sealed.primitives import CryptoError, random_key
 from relayer.sealed.succession import SUCCESSIONS_MAX, name_next
 from relayer.settings import Settings
-from relayer.storage import key_path, opened, require
+from relayer.storage import Storage, key_path, opened, require
+
+log = logging.getLogger("relayer.succession")
 
 
 @dataclass(frozen=True)
 class Rotated:
-    """A relayer's key and the one before it; `accounts` that are managed were handed over."""
+    """A relayer's key and the one before it; `accounts` that are managed were handed over.
+
+    Attributes:
+        left: those that could not be, and why.
+    """
 
     before: PublicKey
     now: PublicKey
     accounts: int
+    left: Mapping[AccountId, str]
 
 
 async def rotate(settings: Settings, clock: Clock) -> Rotated:
@@ -53,15 +65,33 @@ async def rotate(settings: Settings, clock: Clock) -> Rotated:
 
 async def _rotate(settings: Settings, clock: Clock) -> Rotated:
     path, handed_over = key_path(settings), 0
+    left: dict[AccountId, str] = {}
     async with opened(settings, clock, new=False, rotating=True) as storage:
         successor, named = _successor(settings, storage.identity, storage.succession, clock)
         for row in await account_rows.list_accounts(storage.database):
             account = AccountId(row["account_id"])
-            with suppress(NotFound):  # it was erased
-                handed_over += await storage.accounts.hand_over(account, successor, named)
+            try:
+                handed_over += await _hand_over(storage, account, successor, named)
+            except (BadRequest, Corrupted, CryptoError) as error:
+                extra = {"event": "identity.left", "exception": describe(error)}
+                log.error("an account could not be handed over", extra=extra)
+                left[account] = str(error)
         await webhooks.hand_over(storage.database, storage.identity, successor)
     key_file.replace_identity(path)
-    return Rotated(storage.identity.public_key, successor.public_key, handed_over)
+    return Rotated(storage.identity.public_key, successor.public_key, handed_over, left)
+
+
+async def _hand_over(
+    storage: Storage, account: AccountId, successor: Identity, named: bytes
+) -> bool:
+    """Whether an account was managed.
+
+    Raises:
+        BadRequest, Corrupted, CryptoError: its grants do not let it be handed over.
+    """
+    with suppress(NotFound):  # it was erased
+        return await storage.accounts.hand_over(account, successor, named)
+    return False
 
 
 def _successor(

@@ -124,6 +124,9 @@ CASES = [
     _case("a-custodian-elsewhere", lambda w, a: [
         _own(a), a.grant(somebody(), "custodian", serial=2)]),
     _case("custodian-first", lambda w, a: [_custodian(w, a, serial=1), _own(a, serial=2)]),
+    _case("the-relayer-as-an-owner", lambda w, a: [_own(a), a.grant(w.relayer, "owner", serial=2)]),
+    _case("the-relayer-as-a-reader", lambda w, a: [
+        _own(a), a.grant(w.relayer, "reader", serial=2)]),
     _case("custodian-whose-box-has-another-root", _foreign_box),
     _case("custodian-whose-box-is-of-another-grant", _moved_box),
     _case("custodian-whose-box-is-empty", lambda w, a: [_own(a), _custodian(w, a, box="")]),
