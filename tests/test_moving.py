@@ -26,7 +26,10 @@ from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.record import new_id
 from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
 from relayer.sealed.grants import issue_grant, parse_any
+from relayer.sealed.keys import Root
+from relayer.sealed.primitives import random_key
 from relayer.settings import Settings
+from relayer.tenants.accounts import STORED_EPOCH_MAX
 from relayer.upkeep import provision
 from relayer.upkeep.check import check
 from tests.conftest import BenchMaker, database_copy
@@ -628,6 +631,14 @@ class TestRefused:
         await plant(there, founder, **{member: MOMENT_MS_MAX})
         *_, key = await there.storage.accounts.all_keys(founder.account)
         assert str(rfc3339_ms(key[member])).startswith("9999-12-31T23:59:59.")
+
+    async def test_an_epoch_that_no_column_holds(self, here: Bench, there: Bench) -> None:
+        founder = await here.account("sealed")
+        await founded(here, there, founder)
+        with pytest.raises(BadRequest, match="an epoch is out of range"):
+            await plant(there, founder, keys=[Root(STORED_EPOCH_MAX + 1, random_key())])
+        await plant(there, founder, keys=[Root(STORED_EPOCH_MAX, random_key())])
+        assert (await there.storage.accounts.chain(founder.account)).epoch == STORED_EPOCH_MAX
 
     async def test_a_time_that_no_clock_shows(
         self, here: Bench, there: Bench, scene: tuple[Arrival, Caller]

@@ -45,6 +45,7 @@ from relayer.telemetry.instruments import looked_up
 from relayer.tenants.access import STRENGTH, Access
 
 CHAINS_MAX: Final = 10_000
+STORED_EPOCH_MAX: Final = 2**31 - 2  # columns hold the next one, too, which "below" may have to be
 
 
 @dataclass(frozen=True)
@@ -531,11 +532,15 @@ def check_bounds(item: Grant | Revocation) -> None:
     What was accepted before stays valid, whatever it says.
 
     Raises:
-        CryptoError: it has a time beyond those that a clock shows.
+        CryptoError: it has a time beyond those that a clock shows, or an epoch beyond those that
+            columns hold.
     """
     expires_ms = item.expires_ms if isinstance(item, Grant) else None
     if max(item.created_ms, expires_ms or 0) > MOMENT_MS_MAX:
         raise CryptoError("a time is out of range")
+    epochs = [entry.epoch for entry in item.scope] if isinstance(item, Grant) else [0]
+    if max(epochs) > STORED_EPOCH_MAX:
+        raise CryptoError("an epoch is out of range")
 
 
 def _key_entry(chain: Chain, key: PublicKey, rows: dict[int, Any], now_ms: int) -> dict[str, Any]:

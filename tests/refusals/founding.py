@@ -119,6 +119,8 @@ CASES = [
     _case("issuer-is-somebody-else", lambda w, a: [_own(a, issuer=somebody().hex)]),
     _case("created-beyond-the-year-9999", lambda w, a: [_own(a, created=253_402_300_800_000)]),
     _case("expires-beyond-the-year-9999", lambda w, a: [_own(a, expires=2**53 - 1)]),
+    _case("epoch-beyond-what-is-stored", lambda w, a: [
+        _own(a, scope=[a.root.scope() | {"epoch": 2**31 - 1}])]),
     _case("a-member-who-did-not-join", lambda w, a: [
         _own(a), a.grant(somebody(), "reader", serial=2)]),
     _case("a-custodian-elsewhere", lambda w, a: [
