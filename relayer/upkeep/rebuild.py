@@ -24,6 +24,7 @@ from relayer.database import accounts as account_rows
 from relayer.database import queue
 from relayer.database import rebuild as rows
 from relayer.database.pool import Database, UniqueViolation
+from relayer.errors import Unavailable
 from relayer.journal.outbox import Outbox
 from relayer.logs import describe
 from relayer.memories.eraser import ERASURES
@@ -119,9 +120,15 @@ class Rebuild:
         return done
 
     async def _rebuild_alone(self, account: AccountId) -> Rebuilt:
-        """What became of one account, whatever happens: its objects are its tenant's."""
+        """What became of one account, whatever happens: its objects are its tenant's.
+
+        Raises:
+            Unavailable: database or store are away.
+        """
         try:
             return await self._rebuild_one(account)
+        except Unavailable:
+            raise
         except Exception as error:
             extra = {"event": "rebuild.failed", "exception": describe(error)}
             log.error("an account could not be rebuilt", extra=extra)
