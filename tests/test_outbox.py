@@ -11,8 +11,10 @@ from relayer.blobs.store import BlobStore, FolderStore
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
 from relayer.journal.outbox import GRACE, PAGE, Outbox
+from relayer.memories.revising import Edit
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.keys import AccountId
+from relayer.upkeep.check import check
 from tests.conftest import BenchMaker
 from tests.services import TEAM, Bench
 from tests.test_memory import assert_chain_holds
@@ -69,6 +71,38 @@ async def test_what_was_committed_outlives_the_grace(bench: Bench, folder: Path)
     await bench.storage.outbox.empty()
     assert stored(folder) == before
     assert await bench.texts(caller, "tea") == ["Anna prefers tea."]
+
+
+@pytest.mark.parametrize("act", ["remember", "edit"])
+async def test_what_was_put_too_long_ago_is_not_acknowledged(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    """A machine that sleeps between putting and committing may outlive the grace."""
+    caller = await bench.caller(await bench.account())
+    [stored] = await bench.remember(caller, "Anna prefers tea.")
+    blobs, put_many = bench.storage.blobs, bench.storage.blobs.put_many
+
+    async def put_and_sleep(account: AccountId, named: Mapping[str, bytes]) -> None:
+        monkeypatch.undo()
+        await put_many(account, named)
+        bench.clock.advance(GRACE.total_seconds() + 1)
+        await bench.storage.outbox.empty()
+
+    async def acts() -> None:
+        if act == "remember":
+            await bench.remember(caller, "Anna prefers coffee.")
+        else:
+            edit = Edit(changes={"text": "Anna prefers coffee."})
+            await bench.services.reviser.edit(caller, stored.id, edit)
+
+    monkeypatch.setattr(blobs, "put_many", put_and_sleep)
+    with pytest.raises(Unavailable) as refused:
+        await acts()
+    assert refused.value.code == "store.late"
+    assert await bench.texts(caller, "Anna") == ["Anna prefers tea."]
+    await acts()
+    assert "Anna prefers coffee." in await bench.texts(caller, "Anna")
+    assert (await check(bench.storage)).problems == []
 
 
 async def test_the_journal_waits_for_its_store(bench: Bench, folder: Path) -> None:

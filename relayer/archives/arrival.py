@@ -105,6 +105,8 @@ class ArrivingRows:
             refused |= _orphans(sound, present)
             results = {row.id: _outcome(row, refused, present, erased, passed) for row in moved}
             fresh = [row for row in sound if results[row.id] == IMPORTED]
+            names = [hash_of(row.blob_id) for row in fresh]
+            await self._outbox.check_noted(connection, account, names)
             if sum(len(row.blob or b"") for row in fresh) + heads.storage_bytes > (
                 self._storage_bytes_max or 2**63
             ):

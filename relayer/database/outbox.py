@@ -82,6 +82,11 @@ async def confirm_deletion(connection: Connection, *, account: AccountId, blob_i
     await connection.execute(_DELETE_OUTBOX, account, blob_id)
 
 
+async def noted(connection: Connection, *, account: AccountId, blob_ids: Sequence[bytes]) -> int:
+    """How many of these blobs are noted, under the account's lock."""
+    return int(await connection.fetchval(_OUTBOX_HOLDS, account, blob_ids))
+
+
 async def deletions_pending(
     database: Database, *, account: AccountId, blob_ids: Sequence[bytes]
 ) -> int:

@@ -21,7 +21,7 @@ from relayer.blobs.store import BlobStore
 from relayer.clock import Clock
 from relayer.database import blobs as staged
 from relayer.database import outbox as outbox_rows
-from relayer.database.pool import Database
+from relayer.database.pool import Connection, Database
 from relayer.errors import Unavailable
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import to_base64url
@@ -57,7 +57,8 @@ class Outbox:
     ) -> AsyncIterator[None]:
         """Put (name, bytes) blobs into an outside store around the transaction that refers to them.
 
-        They come first, so that no row is without its blob. Foreign bytes may also be those of an
+        They come first, so that no row is without its blob; `check_noted` belongs into the
+        transaction. Foreign bytes may also be those of an
         erased upload whose deletion is due: it cannot come any more once the row is there, so
         putting them again makes sure.
         """
@@ -73,6 +74,23 @@ class Outbox:
         yield
         if foreign:
             await self._blobs.put_many(account, named)
+
+    async def check_noted(
+        self, connection: Connection, account: AccountId, names: Sequence[bytes]
+    ) -> None:
+        """Under the account's lock, return if none of these was deleted since it was put.
+
+        A process that slept in between, with its machine, may have outlived their grace.
+
+        Raises:
+            Unavailable: one was; nothing is stored, and it can be put again.
+        """
+        wanted = set(names) if self.outside else set()
+        if not wanted:
+            return
+        noted = await outbox_rows.noted(connection, account=account, blob_ids=sorted(wanted))
+        if noted < len(wanted):
+            raise Unavailable("The request was interrupted for too long.", code="store.late")
 
     async def publish(self) -> None:
         """Move staged journal objects into the outside store."""

@@ -169,6 +169,7 @@ class Resealer:
             heads = await account_rows.lock_account(connection, account)
             if heads is None:
                 raise NotFound("No such account.")
+            await self._outbox.check_noted(connection, account, [name for name, _ in blobs])
             same = await rows.lock_unchanged(
                 connection, account=account, rows=[r.row for r in resealed], turns=turns
             )

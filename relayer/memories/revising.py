@@ -306,6 +306,7 @@ class Reviser:
             self._database.transaction() as connection,
         ):
             heads = await self._writer.heads(connection, account)
+            await self._outbox.check_noted(connection, account, [memory.blob_id])
             check_newest(heads, [memory.epoch])
             current = await rows.lock_current(
                 connection, account=account, memory_id=memory.memory_id
