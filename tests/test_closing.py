@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from relayer.journal.outbox import GRACE
 from relayer.memories.opening import Caller
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.grants import Chain, issue_grant
+from relayer.sealed.keys import AccountId
 from relayer.sealed.receipts import open_receipt
 from relayer.tenants.accounts import Accounts
 from relayer.upkeep import check, provision
@@ -245,6 +247,29 @@ class TestClosing:
             ("something is left of an erased account", table)
             for table in ("namespaces", "key_owner")
         ]
+
+    async def test_no_object_comes_after_it(
+        self, make_bench: BenchMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One that a process is putting while another one closes and empties the account."""
+        bench = make_bench(blob_store=f"file:{tmp_path / 'blobs'}")
+        founder, other = await bench.account(), bench.another()
+        blobs, put_many = bench.storage.blobs, bench.storage.blobs.put_many
+
+        async def put_late(account: AccountId, named: Mapping[str, bytes]) -> None:
+            monkeypatch.undo()
+            closed = await other.services.closing.close((await other.caller(founder)).access)
+            await other.services.closing.purge()
+            await other.storage.outbox.publish()
+            assert await other.value("SELECT purged_at IS NOT NULL FROM accounts"), closed.pending
+            await put_many(account, named)
+
+        monkeypatch.setattr(blobs, "put_many", put_late)
+        await bench.key(founder, TEAM)
+        left = [name async for name in blobs.names(founder.account)]
+        [last] = await bench.sql("SELECT object FROM receipts")
+        assert left == [blob_id(last["object"])]
+        assert (await check.check(bench.storage)).problems == []
 
     async def test_is_not_listed_for_the_operator(self, bench: Bench) -> None:
         founder = await bench.account()

@@ -19,10 +19,13 @@ from typing import Final
 
 from relayer.blobs.store import BlobStore
 from relayer.clock import Clock
+from relayer.database import accounts as account_rows
 from relayer.database import blobs as staged
+from relayer.database import closing as closing_rows
 from relayer.database import outbox as outbox_rows
 from relayer.database.pool import Connection, Database
 from relayer.errors import Unavailable
+from relayer.sealed.envelope import blob_id
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import to_base64url
 
@@ -100,7 +103,17 @@ class Outbox:
             for account, name, data in page:
                 await self._blobs.put_many(account, {name: data})
                 await self._mark(account)
-                await staged.delete(self._database, account, name)
+                if not await staged.delete(self._database, account, name):
+                    await self._take_back(account, name)
+
+    async def _take_back(self, account: AccountId, name: str) -> None:
+        """Delete an object whose account was erased and emptied while it was put."""
+        row = await account_rows.find_account(self._database, account)
+        if row is None or row["closed_at"] is None:
+            return
+        last = await closing_rows.last_receipt(self._database, account)
+        if last is None or name != blob_id(last):
+            await self._blobs.delete(account, name)
 
     async def _mark(self, account: AccountId) -> None:
         # Another process may mark a newer receipt meanwhile, and this one's mark replace it.
@@ -141,9 +154,9 @@ class Outbox:
             due = await outbox_rows.due_deletions(
                 self._database, now=self._clock(), after=resisting, limit=PAGE
             )
-            for account, blob_id in due:
+            for account, name in due:
                 try:
-                    await self._delete(account, blob_id)
+                    await self._delete(account, name)
                 except Unavailable as error:
                     refused, resisting = error, resisting + 1
                 if over := loop.time() > until:
@@ -152,9 +165,9 @@ class Outbox:
         if refused is not None:
             raise refused
 
-    async def _delete(self, account: AccountId, blob_id: bytes) -> None:
+    async def _delete(self, account: AccountId, name: bytes) -> None:
         # Under the lock, because the same foreign bytes may be uploaded again meanwhile.
         async with self._database.transaction() as connection:
-            if await outbox_rows.lock_blob(connection, account=account, blob_id=blob_id):
-                await self._blobs.delete(account, to_base64url(blob_id))
-            await outbox_rows.confirm_deletion(connection, account=account, blob_id=blob_id)
+            if await outbox_rows.lock_blob(connection, account=account, blob_id=name):
+                await self._blobs.delete(account, to_base64url(name))
+            await outbox_rows.confirm_deletion(connection, account=account, blob_id=name)
