@@ -1,6 +1,7 @@
 """Everything that recall needs, rebuilt from a folder of blobs after the database is gone."""
 
 import shutil
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from relayer.app import build_app
 from relayer.clock import MOMENT_MS_MAX, rfc3339_ms
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Embedder
@@ -23,16 +25,18 @@ from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.record import Draft, encode, new_id
 from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
 from relayer.sealed.grants import issue_grant
-from relayer.sealed.keys import Root, account_id
+from relayer.sealed.keys import Root, account_id, account_text
 from relayer.sealed.named import NamedKey, sign_namespace
 from relayer.sealed.primitives import random_key
 from relayer.sealed.receipts import REBUILD, open_receipt, sign_receipt
+from relayer.storage import Storage
 from relayer.upkeep import provision
 from relayer.upkeep.check import check
 from relayer.upkeep.rebuild import CLOSED, REBUILT, rebuild_lost
 from tests.conftest import BenchMaker, database_copy
 from tests.openai_server import OpenAIServer
 from tests.services import OTHER, TEAM, Bench, bench_on, new_identity
+from tests.signing import client_of, signed_headers
 from tests.test_states import AWAY, BERLIN, MUNICH, analyze, choose, facts, model, server
 
 __all__ = ["model", "server"]  # fixtures
@@ -381,6 +385,22 @@ class TestAbsurdTimes:
         stored = await lost.sql("SELECT stored_at FROM memories ORDER BY stored_at")
         assert [row["stored_at"].year for row in stored] == [bench.clock().year, 9999, 9999]
         assert not await lost.value("SELECT incomplete FROM accounts")
+
+
+async def test_no_request_passes_again_afterwards(bench: Bench, lose: Lose) -> None:
+    founder, path = await bench.account(), "/v1/usage"
+    named = {"account": account_text(founder.account), "timestamp_s": int(time.time())}
+    headers = signed_headers(founder.identity, "GET", path, b"", **named)
+    settings = replace(bench.settings, embedder="none")
+
+    async def answered(storage: Storage) -> int:
+        async with client_of(build_app(storage, settings)) as client:
+            return (await client.get(path, headers=headers)).status_code
+
+    assert [await answered(bench.storage) for _ in range(2)] == [200, 401]
+    after = await lose(bench)
+    assert [r.outcome for r in await rebuild_lost(after.storage, bench.clock)] == [REBUILT]
+    assert await answered(after.storage) == 503
 
 
 class TestRefused:

@@ -206,7 +206,7 @@ def _nonce_answer(row: Row) -> NonceAnswer:
 
 
 async def restore_nonces(database: Database) -> None:
-    """After nonces were lost: raise the floor first, then let requests in again."""
+    """After nonces were lost: let no request in that was signed before now, then others again."""
     async with database.transaction() as connection:
         await connection.execute(_RAISE_FLOOR)
         await connection.execute(_RESTORE_MARKER, NIL)

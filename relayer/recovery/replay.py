@@ -98,6 +98,8 @@ class Replay:
                 if _is_behind(row, mark) and await self._is_still_behind(account, mark):
                     event = {"event": "replay.older"}
                     log.warning("an account is older than its blobs", extra=event)
+                    # Which requests it had accepted since, nobody knows any more.
+                    await account_rows.restore_nonces(self._database)
                     await self._catch_up_alone(account, row["receipt_seq"])
 
     async def _is_still_behind(self, account: AccountId, mark: int) -> bool:

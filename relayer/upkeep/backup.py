@@ -22,6 +22,7 @@ from typing import Any, Final, Self
 
 from relayer import __version__
 from relayer.clock import Clock, rfc3339
+from relayer.database import accounts as account_rows
 from relayer.database.migrate import has_tables, head, migrate
 from relayer.durable import replace
 from relayer.identity import load_identity, make_identity, refuse_interrupted, take_over
@@ -150,7 +151,9 @@ async def restore(
         await load(connect_args, folder / DUMP_FILE)
         if other_key:
             await _take_over(settings, connect_args)
-    async with opened(settings, clock):
+    async with opened(settings, clock) as storage:
+        # Which requests were accepted since the backup, nobody knows any more.
+        await account_rows.restore_nonces(storage.database)
         return manifest
 
 

@@ -114,9 +114,12 @@ class Rebuild:
                 extra = {"event": "rebuild.needed", "accounts": len(lost)}
                 log.warning("accounts are not in the database", extra=extra)
             return []
+        if not lost:
+            return []
+        # Which requests they had accepted, nobody knows any more.
+        await account_rows.restore_nonces(self._database)
         done = [await self._rebuild_alone(account) for account in lost]
-        if done:
-            await self._outbox.publish_soon()
+        await self._outbox.publish_soon()
         return done
 
     async def _rebuild_alone(self, account: AccountId) -> Rebuilt:
