@@ -5,11 +5,13 @@ Not here: settings of the relayer (`settings.py`), storing these (`database.acco
 - Stored in clear, so nothing here may hold a word of a memory.
 """
 
-from typing import Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
-HOURS_MAX = 24 * 365
+HOURS_MAX: Final = 24 * 365
+Hours = Annotated[int, Meta(ge=0, le=HOURS_MAX)]
 
 
 class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,12 +30,28 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
     contradictions: Literal["newer_wins", "review"] = "newer_wins"
     low_confidence: Literal["keep", "review"] = "keep"
     keep_turns: bool = False
-    consolidate_every_h: int = 0
+    consolidate_every_h: Hours = 0
 
 
 DEFAULTS = AccountSettings()
 
 
 def parse_settings(stored: str) -> AccountSettings:
-    """The settings that a row holds; members of a later release are passed over."""
-    return msgspec.json.decode(stored, type=AccountSettings)
+    """The settings that a row holds; members of a later release are passed over.
+
+    One that is out of its bounds counts as not chosen: a row may hold what no request could store.
+    """
+    try:
+        return msgspec.json.decode(stored, type=AccountSettings)
+    except msgspec.ValidationError:
+        members = msgspec.json.decode(stored, type=dict[str, Any])
+        sound = {name: value for name, value in members.items() if _is_sound(name, value)}
+        return msgspec.convert(sound, AccountSettings)
+
+
+def _is_sound(name: str, value: Any) -> bool:
+    try:
+        msgspec.convert({name: value}, AccountSettings)
+    except msgspec.ValidationError:
+        return False
+    return True

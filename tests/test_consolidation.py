@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from relayer.clock import to_ms
+from relayer.database import runs as run_rows
 from relayer.errors import NotAllowed, NotFound
 from relayer.journal.states import Change
 from relayer.memories.consolidation import UNSEEN, Consolidator
@@ -334,6 +335,29 @@ class TestSchedule:
         assert {r["actor"] for r in runs} == {hybrid.storage.identity.public_key}
         assert await hybrid.services.runs.newest(silent.access, None, before=None, limit=9) == []
         await holds(hybrid, caller)
+
+    async def test_one_account_s_odd_wish_holds_up_nobody(self, hybrid: Bench) -> None:
+        odd, caller = await caller_of(hybrid, "managed"), await caller_of(hybrid, "managed")
+        for one in (odd, caller):
+            await said(hybrid, one, TEA)
+            await self.wish(hybrid, one, 24)
+        for hours in (2**40, 2**31 - 1, -(2**40)):
+            await hybrid.sql(
+                """
+                UPDATE accounts SET settings = jsonb_build_object(
+                    'consolidate_every_h', $2::bigint, 'low_confidence', 'review')
+                WHERE account_id = $1
+                """,
+                odd.access.account,
+                hours,
+            )
+            due = await run_rows.due(
+                hybrid.storage.database, now=hybrid.clock(), account=None, limit=9
+            )
+            assert [r["account_id"] for r in due] == [caller.access.account]
+            # What it has chosen beside that counts.
+            chosen = await hybrid.storage.accounts.settings(odd.access.account)
+            assert chosen == AccountSettings(low_confidence="review")
 
     async def test_a_sealed_account_s_come_with_its_keys(self, hybrid: Bench) -> None:
         founder = await hybrid.account("sealed")

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from relayer.database.pool import Connection, Database, Row
+from relayer.preferences import HOURS_MAX
 from relayer.sealed.keys import AccountId, PublicKey
 
 QUEUED: Final = "queued"  # for its turn, and on a sealed account for the namespace's key
@@ -118,20 +119,25 @@ INSERT INTO consolidation_actions (account_id, run_id, action_id, action, memory
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 """
 
+# Null for what no request could choose: one account's row must not fail the statement for all.
+_HOURS: Final = f"""
+CASE WHEN (a.settings ->> 'consolidate_every_h')::numeric BETWEEN 0 AND {HOURS_MAX}
+     THEN (a.settings ->> 'consolidate_every_h')::numeric::int END
+"""
+
 # Namespaces whose account wants them consolidated by now; of all accounts, or of one.
-_DUE: Final = """
+_DUE: Final = f"""
 SELECT a.account_id, n.namespace_id, n.name AS namespace
 FROM accounts a
 JOIN namespaces n ON n.account_id = a.account_id
 WHERE a.closed_at IS NULL AND ($2::bytea IS NULL OR a.account_id = $2) AND n.memory_count > 0
-  AND (a.settings ->> 'consolidate_every_h')::int > 0
+  AND {_HOURS} > 0
   AND NOT EXISTS (
       SELECT FROM consolidations c
       WHERE c.account_id = a.account_id AND c.namespace_id = n.namespace_id
         AND c.state <> 'refused'
         AND (c.finished_at IS NULL
-             OR c.started_at + (a.settings ->> 'consolidate_every_h')::int * interval '1 hour'
-                > $1::timestamptz))
+             OR c.started_at + {_HOURS} * interval '1 hour' > $1::timestamptz))
 LIMIT $3
 """
 

@@ -20,7 +20,7 @@ from relayer.http import bodies
 from relayer.http.checks import FOUNDER, FOUNDING, WEIGHT
 from relayer.http.registration import Registration
 from relayer.http.windows import STATE
-from relayer.preferences import HOURS_MAX, AccountSettings
+from relayer.preferences import AccountSettings, Hours
 from relayer.routes import shapes
 from relayer.routes.arguments import Answer, check_account, check_relayer, signed_object
 from relayer.sealed.keys import Identity, PublicKey, account_text
@@ -45,9 +45,7 @@ class SettingsBody(bodies.Change):
     contradictions: Literal["newer_wins", "review"] | msgspec.UnsetType = msgspec.UNSET
     low_confidence: Literal["keep", "review"] | msgspec.UnsetType = msgspec.UNSET
     keep_turns: bool | msgspec.UnsetType = msgspec.UNSET
-    consolidate_every_h: Annotated[int, Meta(ge=0, le=HOURS_MAX)] | msgspec.UnsetType = (
-        msgspec.UNSET
-    )
+    consolidate_every_h: Hours | msgspec.UnsetType = msgspec.UNSET
 
 
 @post("/accounts", opt={FOUNDING: True, WEIGHT: 10})
