@@ -8,6 +8,11 @@ Clock = Callable[[], datetime]
 MOMENT_MS_MAX: Final = 253_402_300_799_999  # the last millisecond of the year 9999
 
 
+def is_lasting(moment: datetime) -> bool:
+    """Whether a moment survives a change of time zone: not in the first or last year."""
+    return 1 < moment.year < 9999
+
+
 def utc_now() -> datetime:
     """The clock of a running relayer."""
     return datetime.now(UTC)

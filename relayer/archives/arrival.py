@@ -11,14 +11,15 @@ Not here: what comes before them (`arriving.py`), SQL (`database.arriving`). Sou
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
+import numpy as np
 
-from relayer.clock import MOMENT_MS_MAX, Clock
+from relayer.clock import MOMENT_MS_MAX, Clock, is_lasting
 from relayer.database import accounts as account_rows
 from relayer.database import arriving as rows
 from relayer.database import collection
@@ -26,6 +27,7 @@ from relayer.database import episodes as episode_rows
 from relayer.database import revisions as revision_rows
 from relayer.database.accounts import Heads
 from relayer.database.pool import Connection, Database
+from relayer.embedding.building import dim_of
 from relayer.errors import BadRequest, NotFound, QuotaExceeded
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, Subject, chained
@@ -46,7 +48,10 @@ UNCHANGED: Final = "unchanged"
 DIFFERS: Final = "differs"
 ERASED: Final = "erased"
 REFUSED: Final = "refused"
+PLACES_MAX: Final = 2**52  # in the sequence: what is written here behind them stays below 2**53
 _EARLIER: Final = timedelta(milliseconds=1)
+# A namespace's life span counts from when a memory was made.
+_MADE_MAX: Final = datetime(9999, 1, 1, tzinfo=UTC) - timedelta(seconds=Limits.ttl_s_max)
 Row = MovedMemory | MovedEpisode
 
 
@@ -191,20 +196,20 @@ class ArrivingRows:
         taken = await rows.taken_seqs(connection, access.account, [m.seq for m in memories])
         prints = [m.fingerprint for m in memories if m.fingerprint is not None]
         facts = await rows.living_facts(connection, access.account, prints)
-        last = max([heads.memory_seq, *(m.seq for m in memories)])
+        last = max([heads.memory_seq, *(m.seq for m in memories if m.seq <= PLACES_MAX)])
         placed = []
         for memory in memories:
             number = entries[memory.namespace].namespace_id
             seq = memory.seq
-            if seq in taken:
+            if seq in taken or seq > PLACES_MAX:
                 last = seq = last + 1
             taken.add(seq)
             fact = (number, memory.epoch, memory.fingerprint or b"")
-            row = memory
+            row = _with_known_vectors(memory)
             if memory.fingerprint is not None and memory.superseded_at is None:
                 if fact in facts:
                     row = msgspec.structs.replace(
-                        memory, superseded_at=self._clock(), superseded_by=facts[fact]
+                        row, superseded_at=self._clock(), superseded_by=facts[fact]
                     )
                 facts.setdefault(fact, memory.id)
             state = _state_on_arrival(row)
@@ -286,6 +291,8 @@ def _holds(access: Access, row: Row, entries: Mapping[str, NamespaceEntry]) -> b
     entry = entries.get(row.namespace)
     if entry is None or row.blob is None or envelope.blob_id(row.blob) != row.blob_id:
         return False
+    if not (all(map(is_lasting, _moments(row))) and row.created_at < _MADE_MAX):
+        return False
     if isinstance(row, MovedMemory):
         if not _is_formed(row):
             return False
@@ -311,13 +318,39 @@ def _is_formed(row: MovedMemory) -> bool:
         return False
     words = row.postings or b""
     tokens = {words[at : at + 8] for at in range(0, len(words), 9)}
+    return len(words) % 9 == 0 and len(tokens) == len(words) // 9 and _has_sound_vectors(row)
+
+
+def _has_sound_vectors(row: MovedMemory) -> bool:
+    """Whether a row's vectors, if any, are alike, finite, and as long as its model's are."""
+    if not row.vectors:
+        return True
     sizes = {len(part) for part in row.vectors}
-    vectors = not row.vectors or (
-        row.embedding_model is not None
-        and len(sizes) == 1
-        and sizes.pop() in range(2, 2 * Limits.embedding_dim_max + 1, 2)
-    )
-    return len(words) % 9 == 0 and len(tokens) == len(words) // 9 and vectors
+    size = sizes.pop()
+    if row.embedding_model is None or sizes:
+        return False
+    if size not in range(2, 2 * Limits.embedding_dim_max + 1, 2):
+        return False
+    if dim_of(row.embedding_model) not in (None, size // 2):
+        return False
+    return bool(np.isfinite(np.frombuffer(b"".join(row.vectors), ">f2")).all())
+
+
+def _with_known_vectors(row: MovedMemory) -> MovedMemory:
+    """A row without vectors, to get new ones, where its model's name does not say how long they
+    are: nobody could tell those that another row brings under the same name from them."""
+    if not row.vectors or dim_of(row.embedding_model or "") is not None:
+        return row
+    return msgspec.structs.replace(row, vectors=[])
+
+
+def _moments(row: Row) -> Iterator[datetime]:
+    """Every moment that a row names."""
+    yield row.created_at
+    if isinstance(row, MovedMemory):
+        others = (row.event_time, row.stored_at, row.expires_at, row.given_expires_at)
+        yield from filter(None, (*others, row.superseded_at, row.last_seen_at))
+        yield from (link.created_at for link in row.links)
 
 
 def _passed(

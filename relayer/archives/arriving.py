@@ -14,8 +14,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from relayer.archives.arrival import ERASED, ArrivingRows, hash_of, locked_heads, unique
-from relayer.clock import Clock, to_ms
+from relayer.archives.arrival import (
+    ERASED,
+    PLACES_MAX,
+    ArrivingRows,
+    hash_of,
+    locked_heads,
+    unique,
+)
+from relayer.clock import Clock, is_lasting, to_ms
 from relayer.database import accounts as account_rows
 from relayer.database import arriving as rows
 from relayer.database import reseal as reseal_rows
@@ -193,7 +200,8 @@ class Arriving:
         if access.settings == DEFAULTS:
             await self._accounts.choose(access, moved.settings)
         # What is stored here meanwhile must not take the places of what is on its way.
-        await rows.keep_seqs(self._database, access.account, moved.memory_seq)
+        through = min(moved.memory_seq, PLACES_MAX)
+        await rows.keep_seqs(self._database, access.account, through)
 
     async def _take_namespace(self, access: Access, moved: MovedNamespace) -> None:
         name = _namespace(moved.name)
@@ -255,7 +263,7 @@ class Arriving:
                     stone.id,
                     _number(entries.get(stone.namespace or "")),
                     [hash_of(name) for name in stone.blob_ids],
-                    stone.erased_at,
+                    stone.erased_at if is_lasting(stone.erased_at) else act.time,
                 )
                 for stone in stones
             ],

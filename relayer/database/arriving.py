@@ -121,6 +121,17 @@ FROM unnest($2::uuid[], $3::text[], $4::uuid[], $5::timestamptz[])
 ON CONFLICT DO NOTHING
 """
 
+# Links between namespaces, which only an archive can hold: what is known of one reaches no other.
+_CUT_LINKS: Final = """
+DELETE FROM links l USING memories m
+WHERE l.account_id = $1 AND (l.memory_id = ANY ($2) OR l.other_id = ANY ($2))
+  AND m.account_id = $1 AND m.memory_id = l.memory_id
+  AND (EXISTS (SELECT FROM memories o WHERE o.account_id = $1 AND o.memory_id = l.other_id
+                                        AND o.namespace_id <> m.namespace_id)
+       OR EXISTS (SELECT FROM episodes e WHERE e.account_id = $1 AND e.episode_id = l.other_id
+                                           AND e.namespace_id <> m.namespace_id))
+"""
+
 # What was erased elsewhere never comes; the receipts of it are its journal here.
 _INSERT_TOMBSTONES: Final = """
 WITH stone AS (
@@ -301,6 +312,7 @@ async def arrive(
         [link.other_id for _, link in links],
         [link.created_at for _, link in links],
     )
+    await connection.execute(_CUT_LINKS, account, [*(m.id for m in ms), *(t.id for t in turns)])
 
 
 def _has_vectors(memory: MovedMemory) -> bool:

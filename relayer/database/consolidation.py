@@ -143,9 +143,9 @@ WHERE l.account_id = $1 AND l.relation = 'source' AND l.other_id = ANY ($2) AND 
 # Count what was said of merged memories as said of those that were kept.
 _COUNT_MERGED: Final = """
 UPDATE memories m
-SET seen_count = m.seen_count + s.seen_count,
+SET seen_count = least(m.seen_count + s.seen_count, 2147483647),
     last_seen_at = greatest(m.last_seen_at, s.last_seen_at)
-FROM (SELECT memory_id, sum(seen_count)::int AS seen_count, max(last_seen_at) AS last_seen_at
+FROM (SELECT memory_id, sum(seen_count) AS seen_count, max(last_seen_at) AS last_seen_at
       FROM unnest($2::uuid[], $3::int[], $4::timestamptz[])
           AS s (memory_id, seen_count, last_seen_at)
       GROUP BY memory_id) s

@@ -81,7 +81,8 @@ WHERE account_id = $1
 """
 
 # These memories and turns, and everything that still says what they said: the turns that memories
-# came from, what was merged into them, what was made of them, and so on.
+# came from, what was merged into them, what was made of them, and so on. Never what is in another
+# namespace: whoever erases may not write there, and an archive may link anything with anything.
 _ENTAILED: Final = """
 WITH RECURSIVE doomed (id) AS (
     SELECT unnest($2::uuid[])
@@ -91,14 +92,22 @@ WITH RECURSIVE doomed (id) AS (
         JOIN links l ON l.account_id = $1 AND l.memory_id = m.memory_id
         WHERE m.account_id = $1 AND (m.memory_id = d.id OR m.revision_of = d.id)
           AND (l.relation = 'turn'
+                  AND NOT EXISTS (SELECT FROM episodes t
+                                  WHERE t.account_id = $1 AND t.episode_id = l.other_id
+                                    AND t.namespace_id <> m.namespace_id)
+                  AND NOT EXISTS (SELECT FROM memories t
+                                  WHERE t.account_id = $1 AND t.memory_id = l.other_id)
                OR l.relation = 'merged'
                   AND EXISTS (SELECT FROM memories o
                               WHERE o.account_id = $1 AND o.memory_id = l.other_id
-                                AND o.superseded_by = d.id))
+                                AND o.superseded_by = d.id AND o.namespace_id = m.namespace_id))
         UNION ALL
         SELECT coalesce(m.revision_of, m.memory_id) FROM links l
         JOIN memories m ON m.account_id = $1 AND m.memory_id = l.memory_id
         WHERE l.account_id = $1 AND l.other_id = d.id AND l.relation = 'source'
+          AND NOT EXISTS (SELECT FROM memories s
+                          WHERE s.account_id = $1 AND s.memory_id = d.id
+                            AND s.namespace_id <> m.namespace_id)
     ) e
 )
 SELECT id FROM doomed

@@ -141,7 +141,8 @@ WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND (m.expires_at IS NULL OR 
 
 # That facts were said once more.
 _SEEN: Final = """
-UPDATE memories m SET seen_count = m.seen_count + s.times, last_seen_at = $3
+UPDATE memories m
+SET seen_count = least(m.seen_count::bigint + s.times, 2147483647), last_seen_at = $3
 FROM (SELECT memory_id, count(*)::int AS times FROM unnest($2::uuid[]) AS s (memory_id)
       GROUP BY memory_id) s
 WHERE m.account_id = $1 AND m.memory_id = s.memory_id

@@ -99,7 +99,7 @@ WITH parted AS (
     DELETE FROM links WHERE account_id = $1 AND relation = 'merged' AND other_id = ANY ($2)
     RETURNING memory_id, other_id
 ), counted AS (
-    SELECT p.memory_id, sum(o.seen_count)::int AS seen_count FROM parted p
+    SELECT p.memory_id, sum(o.seen_count) AS seen_count FROM parted p
     JOIN memories o ON o.account_id = $1 AND o.memory_id = p.other_id
     GROUP BY p.memory_id
 )

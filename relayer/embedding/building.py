@@ -6,7 +6,9 @@ Not here: the embedders (`builtin.py`, `openai.py`), which one a query needs (`m
 """
 
 import os
+import re
 from pathlib import Path
+from typing import Final
 
 from relayer.embedding import model
 from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
@@ -14,6 +16,8 @@ from relayer.embedding.embedders import Embedder
 from relayer.embedding.endpoints import Endpoint
 from relayer.errors import Unavailable
 from relayer.settings import Settings
+
+_DIM: Final = re.compile("[0-9]{1,9}")
 
 
 def build_embedder(settings: Settings) -> Embedder | None:
@@ -43,12 +47,21 @@ def build_older_embedder(settings: Settings, model_id: str) -> Embedder | None:
     """
     if model_id == model.MODEL_ID:
         return _cached(settings, _builtin_embedder(settings))
-    name, _, dim = model_id.rpartition("/")
+    name, _, _ = model_id.rpartition("/")
+    dim = dim_of(model_id)
     away = settings.embedder in ("builtin", "none")  # whoever says so wants texts to stay here
     named = settings.embedding_base_urls or settings.embedding_model
-    if away or not named or not dim.isdecimal():
+    if away or not named or dim is None:
         return None
-    return _cached(settings, _endpoint_embedder(settings, name, int(dim)))
+    return _cached(settings, _endpoint_embedder(settings, name, dim))
+
+
+def dim_of(model_id: str) -> int | None:
+    """The dimension of a model's vectors; None if its id does not say it."""
+    if model_id == model.MODEL_ID:
+        return model.DIM
+    _, slash, dim = model_id.rpartition("/")
+    return int(dim) if slash and _DIM.fullmatch(dim) else None
 
 
 def for_storing(embedder: Embedder | None) -> Embedder | None:

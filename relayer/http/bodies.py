@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import Meta
 
+from relayer.clock import is_lasting
 from relayer.errors import BadRequest, TooLarge
 from relayer.query.rank import Weights
 from relayer.sealed.keys import Namespace, parse_namespace
@@ -145,7 +146,7 @@ def check_moments(**moments: datetime | None) -> None:
         BadRequest: one is in the first or the last year there is.
     """
     for name, moment in moments.items():
-        if moment is not None and not 1 < moment.year < 9999:
+        if moment is not None and not is_lasting(moment):
             raise BadRequest(f"{name} is out of range.")
 
 
