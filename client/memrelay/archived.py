@@ -252,7 +252,7 @@ def import_archive(
         ) from error
     for name, records in (
         ("grants", archive.grants),
-        ("namespaces", list(archive.namespaces.values())),
+        ("namespaces", _own_namespaces(archive, client.settings.identity)),
         ("tombstones", list(archive.tombstones.values())),
     ):
         for at in range(0, len(records), _PAGE_ITEMS_MAX):
@@ -271,6 +271,28 @@ def import_archive(
             tally[status] += 1
     tally["lost"] = archive.lost
     return +tally
+
+
+def _own_namespaces(archive: Archive, identity: Identity) -> list[Record]:
+    """Return the namespaces, without key ids that are not those of the account's own keys: such a
+    one, invented by the former relayer, would shut its namespace at the next one for good."""
+    keyring = archive.ledger.keyring(identity, archive.header.created_ms)
+    found = [r | {"keys": _own_keys(keyring, r)} for r in archive.namespaces.values()]
+    return [record for record in found if record["keys"]]
+
+
+def _own_keys(keyring: Keyring, namespace: Record) -> list[Record]:
+    """Return the ids of a namespace's keys that this key has, or has no key to compare with."""
+    try:
+        held = keyring.namespace_keys(text_of(namespace["name"]))
+    except NotGranted:
+        held = ()
+    own = {key.epoch: key.key_id.hex() for key in held}
+    keys = list_of(namespace.get("keys"))
+    if not all(isinstance(key, Mapping) for key in keys):
+        raise Invalid("record", "A namespace of the archive has no good keys.")
+    named = [(key, integer(key.get("epoch")), key.get("key_id")) for key in keys]
+    return [key for key, epoch, key_id in named if own.get(epoch, key_id) == key_id]
 
 
 def _memories_first(archive: Archive) -> Iterator[Record]:

@@ -347,6 +347,21 @@ class TestEvidence:
         archive = open_archive(scene.archive, scene.founder, account_bytes(scene.account_id))
         assert archive.counts["receipt"] > 2
 
+    def test_invented_key_ids_shut_no_namespace(self, scene: Scene) -> None:
+        def change(records: list[Record]) -> None:
+            [namespace] = [r for r in records if r["record"] == "namespace"]
+            invented = {"keys": [{"epoch": 1, "key_id": "ab" * 32}]}
+            at = records.index(namespace)
+            records[at:at] = [namespace | invented | {"name": name} for name in ("team", "plans")]
+            records.remove(namespace)
+
+        again(scene, change)
+        archive = open_archive(scene.archive, scene.founder, account_bytes(scene.account_id))
+        with scene.client(scene.founder, at=scene.there) as there:
+            assert import_archive(there, archive, quiet) == {"refused": len(TEXTS)}
+            for namespace in ("team", "plans"):
+                assert there.remember("Anna plans a trip.", namespace=namespace).id
+
     @pytest.mark.parametrize(
         ("defect", "said"),
         [
