@@ -157,5 +157,5 @@ class MovedTombstone(Moved):
 
     id: uuid.UUID
     namespace: Name | None
-    blob_ids: Annotated[list[BlobName], Meta(max_length=1000)]
+    blob_ids: Annotated[list[BlobName], Meta(min_length=1, max_length=1000)]
     erased_at: Moment

@@ -313,6 +313,9 @@ class Limits:
     rotation_revocations_max: Final = 16
     # One memory that moves: a text of the greatest length, each of its words, a vector a passage.
     import_bytes_max: Final = 8 * 2**20
+    # Blobs of what an account erased, named by tombstones that it brings: they count for no quota,
+    # and a million memories with some revisions each can still move.
+    erased_blobs_max: Final = 4_000_000
     exported_ids_max: Final = 10  # memories read again by id, each with its earlier revisions
     query_words_max: Final = 256  # distinct words of a query, and as many aliases, are searched for
     embedding_dim_max: Final = 4_000  # halfvec rows stored PLAIN must fit a page

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from os import urandom
 from typing import Any
 
 import msgspec
@@ -11,10 +12,12 @@ import pytest
 from relayer.archives.arrival import PLACES_MAX
 from relayer.archives.arriving import Arrival
 from relayer.embedding.model import DIM
+from relayer.errors import QuotaExceeded
 from relayer.memories.opening import Caller
 from relayer.moved import SERIALS_MAX, MovedAccount, MovedLink, MovedMemory, MovedTombstone
 from relayer.preferences import HOURS_MAX
 from relayer.record import new_id
+from relayer.sealed.envelope import blob_id
 from relayer.settings import Limits
 from relayer.tenants.access import Access
 from tests.services import OTHER, TEAM, Bench
@@ -153,6 +156,37 @@ class TestRows:
             stone = MovedTombstone(id=new_id(), namespace=TEAM, blob_ids=[name], erased_at=moment)
             await there.services.arriving.take_in(owner.access, replace(EMPTY, tombstones=[stone]))
         assert {s.erased_at for s in (await packed(there, owner)).tombstones} == {there.clock()}
+
+
+class TestErasures:
+    """What was erased elsewhere counts for no quota, so that its number has a bound of its own."""
+
+    def stones(self, bench: Bench, blobs: Sequence[int]) -> list[MovedTombstone]:
+        return [
+            MovedTombstone(
+                id=new_id(),
+                namespace=TEAM,
+                blob_ids=[blob_id(urandom(8)) for _ in range(count)],
+                erased_at=bench.clock(),
+            )
+            for count in blobs
+        ]
+
+    async def test_no_more_than_so_many(
+        self, here: Bench, there: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Limits, "erased_blobs_max", 6)
+        _, owner = await scene(here, there)
+        first = replace(EMPTY, tombstones=self.stones(there, (3, 1)))
+        await there.services.arriving.take_in(owner.access, first)
+        for more in ((3,), (2, 1), (1, 1, 1)):
+            too_many = replace(EMPTY, tombstones=self.stones(there, more))
+            with pytest.raises(QuotaExceeded):
+                await there.services.arriving.take_in(owner.access, too_many)
+        again = replace(EMPTY, tombstones=[*first.tombstones, *self.stones(there, (1, 1))])
+        for _ in range(2):  # what is remembered already takes no room
+            await there.services.arriving.take_in(owner.access, again)
+        assert await there.value("SELECT count(*) FROM tombstones") == 4
 
 
 class TestLinks:

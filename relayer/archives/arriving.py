@@ -28,7 +28,7 @@ from relayer.database import arriving as rows
 from relayer.database import reseal as reseal_rows
 from relayer.database.accounts import Heads
 from relayer.database.pool import Connection, Database
-from relayer.errors import BadRequest, Conflict
+from relayer.errors import BadRequest, Conflict, QuotaExceeded
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, next_receipt
 from relayer.memories.eraser import RECEIPT_ITEMS_MAX, Eraser
@@ -46,6 +46,7 @@ from relayer.sealed.grants import Chain, Grant, Revocation, oldest_epoch, parse_
 from relayer.sealed.keys import AccountId, Identity, Namespace, parse_namespace
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Item
+from relayer.settings import Limits
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts, check_bounds
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
@@ -238,6 +239,7 @@ class Arriving:
             )
             known = await rows.erased(connection, access.account, ids)
             fresh = [stone for stone in stones if stone.id not in known]
+            await _check_room(connection, access.account, heads, fresh)
             receipts += await self._remember_erased(connection, act, heads, fresh, entries)
         if receipts:
             await self._outbox.publish_soon()
@@ -301,6 +303,23 @@ class Arriving:
         """Name → namespace of those that the account has here."""
         found = {n: await self._namespaces.find(access.account, Namespace(n)) for n in set(names)}
         return {name: entry for name, entry in found.items() if entry is not None}
+
+
+async def _check_room(
+    connection: Connection, account: AccountId, heads: Heads, stones: Sequence[MovedTombstone]
+) -> None:
+    """Return when the account may remember these, too.
+
+    Raises:
+        QuotaExceeded: there are as many erased blobs as any account may bring.
+    """
+    coming = sum(len(stone.blob_ids) for stone in stones)
+    room = Limits.erased_blobs_max - coming
+    # A receipt names each of them, and so many receipts hold no more; else they are counted.
+    if not stones or heads.receipt_seq * RECEIPT_ITEMS_MAX <= room:
+        return
+    if await rows.erased_blobs(connection, account) > room:
+        raise QuotaExceeded("The account remembers too much that was erased to bring more.")
 
 
 async def _check_over(connection: Connection, *, account: AccountId, oldest: int) -> None:

@@ -28,6 +28,9 @@ SELECT episode_id, blob_id, 1 FROM episodes WHERE account_id = $1 AND episode_id
 """
 _ERASED: Final = "SELECT memory_id FROM tombstones WHERE account_id = $1 AND memory_id = ANY ($2)"
 _TAKEN_SEQS: Final = "SELECT seq FROM memories WHERE account_id = $1 AND seq = ANY ($2)"
+_ERASED_BLOBS: Final = """
+SELECT coalesce(sum(cardinality(blob_ids)), 0) FROM tombstones WHERE account_id = $1
+"""
 _LIVING_FACTS: Final = """
 SELECT namespace_id, epoch, fingerprint, memory_id FROM memories
 WHERE account_id = $1 AND fingerprint = ANY ($2) AND superseded_at IS NULL
@@ -212,6 +215,11 @@ async def erased(
 ) -> set[uuid.UUID]:
     """Which of these memories were erased."""
     return {r["memory_id"] for r in await connection.fetch(_ERASED, account, ids)}
+
+
+async def erased_blobs(connection: Connection, account: AccountId) -> int:
+    """How many blobs the account's tombstones name."""
+    return int(await connection.fetchval(_ERASED_BLOBS, account))
 
 
 async def taken_seqs(connection: Connection, account: AccountId, seqs: Sequence[int]) -> set[int]:
