@@ -313,6 +313,9 @@ class Limits:
     rotation_revocations_max: Final = 16
     # One memory that moves: a text of the greatest length, each of its words, a vector a passage.
     import_bytes_max: Final = 8 * 2**20
+    # Of all memories of one request: more than the words and passages of any one text.
+    import_postings_max: Final = 400_000
+    import_vectors_max: Final = 10_000
     # Blobs of what an account erased, named by tombstones that it brings: they count for no quota,
     # and a million memories with some revisions each can still move.
     erased_blobs_max: Final = 4_000_000

@@ -12,7 +12,7 @@ import pytest
 from relayer.archives.arrival import PLACES_MAX
 from relayer.archives.arriving import Arrival
 from relayer.embedding.model import DIM
-from relayer.errors import QuotaExceeded
+from relayer.errors import QuotaExceeded, TooLarge
 from relayer.memories.opening import Caller
 from relayer.moved import SERIALS_MAX, MovedAccount, MovedLink, MovedMemory, MovedTombstone
 from relayer.preferences import HOURS_MAX
@@ -22,7 +22,17 @@ from relayer.settings import Limits
 from relayer.tenants.access import Access
 from tests.services import OTHER, TEAM, Bench
 from tests.test_erasure import keep_turn
-from tests.test_moving import EMPTY, everything, founded, here, packed, there
+from tests.test_moving import (
+    EMPTY,
+    POSTINGS,
+    ROWS,
+    VECTORS,
+    everything,
+    founded,
+    here,
+    packed,
+    there,
+)
 
 __all__ = ["here", "there"]  # fixtures
 
@@ -156,6 +166,23 @@ class TestRows:
             stone = MovedTombstone(id=new_id(), namespace=TEAM, blob_ids=[name], erased_at=moment)
             await there.services.arriving.take_in(owner.access, replace(EMPTY, tombstones=[stone]))
         assert {s.erased_at for s in (await packed(there, owner)).tombstones} == {there.clock()}
+
+
+@pytest.mark.parametrize("name", ["import_postings_max", "import_vectors_max"])
+async def test_as_many_words_and_vectors_as_one_request_can_store(
+    here: Bench, there: Bench, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    arrival, owner = await scene(here, there)
+    postings = sum(len(m.postings or b"") // 9 for m in arrival.memories)
+    there_are = {"import_postings_max": postings, "import_vectors_max": 3}[name]
+    monkeypatch.setattr(Limits, name, there_are - 1)
+    with pytest.raises(TooLarge):
+        await brought(there, owner, arrival.memories)
+    assert await there.sql(ROWS) == []
+    monkeypatch.setattr(Limits, name, there_are)
+    assert await brought(there, owner, arrival.memories) == ["imported"] * 3
+    for statement in (ROWS, POSTINGS, VECTORS):
+        assert await there.sql(statement) == await here.sql(statement)
 
 
 class TestErasures:

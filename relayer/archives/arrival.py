@@ -10,6 +10,7 @@ Not here: what comes before them (`arriving.py`), SQL (`database.arriving`). Sou
   of the revisions that it had there; that must come along to prove it.
 """
 
+import asyncio
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +29,7 @@ from relayer.database import revisions as revision_rows
 from relayer.database.accounts import Heads
 from relayer.database.pool import Connection, Database
 from relayer.embedding.building import dim_of
-from relayer.errors import BadRequest, NotFound, QuotaExceeded
+from relayer.errors import BadRequest, NotFound, QuotaExceeded, TooLarge
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, Subject, chained
 from relayer.journal.states import STATE, Change, States
@@ -49,6 +50,7 @@ DIFFERS: Final = "differs"
 ERASED: Final = "erased"
 REFUSED: Final = "refused"
 PLACES_MAX: Final = 2**52  # in the sequence: what is written here behind them stays below 2**53
+_POSTING_BYTES: Final = 9
 _EARLIER: Final = timedelta(milliseconds=1)
 # A namespace's life span counts from when a memory was made.
 _MADE_MAX: Final = datetime(9999, 1, 1, tzinfo=UTC) - timedelta(seconds=Limits.ttl_s_max)
@@ -88,12 +90,15 @@ class ArrivingRows:
 
         Raises:
             BadRequest: an id stands there twice, or a blob id is none.
+            TooLarge: there are too many words or vectors together.
             QuotaExceeded: the account is full.
             NotFound: the account is gone.
         """
         moved: list[Row] = [*memories, *episodes]
         unique([row.id for row in moved])
-        refused = {row.id for row in moved if not _holds(access, row, entries)}
+        _check_size(memories)
+        # In a thread: to look at every word takes a while, and others are waiting.
+        refused = await asyncio.to_thread(_refused, access, moved, entries)
         sound = [row for row in moved if row.id not in refused]
         blobs = [(hash_of(row.blob_id), row.blob or b"") for row in sound]
         async with (
@@ -286,6 +291,25 @@ def hash_of(name: str) -> bytes:
         raise BadRequest("A blob id is none.") from None
 
 
+def _check_size(memories: Sequence[MovedMemory]) -> None:
+    """Return when the words and vectors of these can be stored by one request.
+
+    Raises:
+        TooLarge: they cannot.
+    """
+    postings = sum(len(m.postings or b"") // _POSTING_BYTES for m in memories)
+    vectors = sum(len(m.vectors) for m in memories)
+    if postings > Limits.import_postings_max or vectors > Limits.import_vectors_max:
+        raise TooLarge("The memories have too many words or vectors for one request.")
+
+
+def _refused(
+    access: Access, moved: Sequence[Row], entries: Mapping[str, NamespaceEntry]
+) -> set[uuid.UUID]:
+    """Those of the rows that do not say what their blobs say."""
+    return {row.id for row in moved if not _holds(access, row, entries)}
+
+
 def _holds(access: Access, row: Row, entries: Mapping[str, NamespaceEntry]) -> bool:
     """Whether a row says of its blob what the blob says of itself."""
     entry = entries.get(row.namespace)
@@ -317,8 +341,9 @@ def _is_formed(row: MovedMemory) -> bool:
     if row.revision_of is not None and row.id != revision_row_id(row.revision_of, row.revision):
         return False
     words = row.postings or b""
-    tokens = {words[at : at + 8] for at in range(0, len(words), 9)}
-    return len(words) % 9 == 0 and len(tokens) == len(words) // 9 and _has_sound_vectors(row)
+    tokens = {words[at : at + 8] for at in range(0, len(words), _POSTING_BYTES)}
+    count, rest = divmod(len(words), _POSTING_BYTES)
+    return rest == 0 and len(tokens) == count and _has_sound_vectors(row)
 
 
 def _has_sound_vectors(row: MovedMemory) -> bool:

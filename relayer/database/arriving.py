@@ -43,8 +43,10 @@ WITH stored AS (
     SELECT $1, blob_id, bytes, $2 FROM unnest($3::bytea[], $4::bytea[]) AS b (blob_id, bytes)
     ON CONFLICT DO NOTHING
 ), word AS (
-    SELECT * FROM unnest($5::uuid[], $6::int[], $7::bigint[], $8::smallint[], $9::smallint[])
-        AS w (memory_id, namespace_id, token, frequency, word_count)
+    SELECT r.memory_id, r.namespace_id, w.token, w.frequency, r.word_count
+    FROM unnest($5::int[], $6::bigint[], $7::smallint[]) AS w (number, token, frequency)
+    JOIN unnest($8::uuid[], $9::int[], $34::smallint[])
+        WITH ORDINALITY AS r (memory_id, namespace_id, word_count, number) USING (number)
 ), memory AS (
     INSERT INTO memories (
         account_id, memory_id, namespace_id, epoch, seq, revision, revision_of, type, format, kind,
@@ -55,21 +57,22 @@ WITH stored AS (
     SELECT $1, memory_id, namespace_id, epoch, seq, revision, revision_of, type, format, kind,
            importance, confidence, writer, event_time, created_at, stored_at, expires_at,
            given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
-           last_seen_at, blob_id, size_bytes, word_count,
-           coalesce((SELECT array_agg(w.token) FROM word w WHERE w.memory_id = r.memory_id), '{}'),
-           source, fingerprint, index_version, embedding_model, embedding_version
-    FROM unnest($10::uuid[], $11::int[], $12::int[], $13::bigint[], $14::int[], $15::uuid[],
-                $16::smallint[], $17::text[], $18::text[], $19::text[], $20::text[], $21::bytea[],
-                $22::timestamptz[], $23::timestamptz[], $24::timestamptz[], $25::timestamptz[],
-                $26::timestamptz[], $27::timestamptz[], $28::uuid[], $29::bool[], $30::text[],
-                $31::bool[], $32::int[], $33::timestamptz[], $34::bytea[], $35::int[],
-                $36::smallint[], $37::bigint[], $38::bytea[], $39::smallint[], $40::text[],
-                $41::text[])
+           last_seen_at, blob_id, size_bytes, word_count, coalesce(t.tokens, '{}'), source,
+           fingerprint, index_version, embedding_model, embedding_version
+    FROM unnest($8::uuid[], $9::int[], $10::int[], $11::bigint[], $12::int[], $13::uuid[],
+                $14::smallint[], $15::text[], $16::text[], $17::text[], $18::text[], $19::bytea[],
+                $20::timestamptz[], $21::timestamptz[], $22::timestamptz[], $23::timestamptz[],
+                $24::timestamptz[], $25::timestamptz[], $26::uuid[], $27::bool[], $28::text[],
+                $29::bool[], $30::int[], $31::timestamptz[], $32::bytea[], $33::int[],
+                $34::smallint[], $35::bigint[], $36::bytea[], $37::smallint[], $38::text[],
+                $39::text[])
         AS r (memory_id, namespace_id, epoch, seq, revision, revision_of, type, format, kind,
               importance, confidence, writer, event_time, created_at, stored_at, expires_at,
               given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
               last_seen_at, blob_id, size_bytes, word_count, source, fingerprint, index_version,
               embedding_model, embedding_version)
+    LEFT JOIN (SELECT w.memory_id AS worded_id, array_agg(w.token) AS tokens
+               FROM word w GROUP BY w.memory_id) t ON t.worded_id = r.memory_id
 ), posting AS (
     INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
     SELECT $1, namespace_id, token, memory_id, frequency, word_count FROM word
@@ -83,7 +86,7 @@ WITH stored AS (
     FROM (SELECT namespace_id, count(*) FILTER (WHERE revision_of IS NULL) AS memories,
                  coalesce(sum(word_count) FILTER (WHERE revision_of IS NULL), 0) AS words,
                  sum(size_bytes) AS bytes, max(stored_at) AS stored_at
-          FROM unnest($11::int[], $35::int[], $36::smallint[], $15::uuid[], $24::timestamptz[])
+          FROM unnest($9::int[], $33::int[], $34::smallint[], $13::uuid[], $22::timestamptz[])
               AS r (namespace_id, size_bytes, word_count, revision_of, stored_at)
           GROUP BY namespace_id) c
     WHERE n.account_id = $1 AND n.namespace_id = c.namespace_id
@@ -92,21 +95,21 @@ WITH stored AS (
                           state, created_at, fingerprint)
     SELECT $1, episode_id, namespace_id, epoch, writer, blob_id, size_bytes, state, created_at,
            fingerprint
-    FROM unnest($42::uuid[], $43::int[], $44::int[], $45::bytea[], $46::bytea[], $47::int[],
-                $48::text[], $49::timestamptz[], $56::bytea[])
+    FROM unnest($40::uuid[], $41::int[], $42::int[], $43::bytea[], $44::bytea[], $45::int[],
+                $46::text[], $47::timestamptz[], $54::bytea[])
         AS e (episode_id, namespace_id, epoch, writer, blob_id, size_bytes, state, created_at,
               fingerprint)
 ), intent AS (
     DELETE FROM blob_outbox
-    WHERE account_id = $1 AND (blob_id = ANY ($34::bytea[]) OR blob_id = ANY ($46::bytea[]))
+    WHERE account_id = $1 AND (blob_id = ANY ($32::bytea[]) OR blob_id = ANY ($44::bytea[]))
 ), receipt AS (
     INSERT INTO receipts (account_id, seq, object)
-    SELECT $1, seq, object FROM unnest($50::bigint[], $51::bytea[]) AS r (seq, object)
+    SELECT $1, seq, object FROM unnest($48::bigint[], $49::bytea[]) AS r (seq, object)
 )
 UPDATE accounts
-SET receipt_seq = $52, receipt_head = $53, memory_seq = greatest(memory_seq, $54),
-    storage_bytes = storage_bytes + $55,
-    memory_count = memory_count + (SELECT count(*) FROM unnest($15::uuid[]) AS r (revision_of)
+SET receipt_seq = $50, receipt_head = $51, memory_seq = greatest(memory_seq, $52),
+    storage_bytes = storage_bytes + $53,
+    memory_count = memory_count + (SELECT count(*) FROM unnest($13::uuid[]) AS r (revision_of)
                                    WHERE revision_of IS NULL)
 WHERE account_id = $1
 """
@@ -167,6 +170,8 @@ UPDATE namespaces SET erased_at = $3 WHERE account_id = $1 AND name = $2
 _KEEP_SEQS: Final = """
 UPDATE accounts SET memory_seq = greatest(memory_seq, $2) WHERE account_id = $1
 """
+
+_POSTING: Final = np.dtype([("token", ">i8"), ("frequency", "u1")])
 
 
 @dataclass(frozen=True)
@@ -250,18 +255,16 @@ async def arrive(
     blobs += [(blob_hash(e.turn.blob_id), e.blob) for e in episodes]
     here = blobs if blobs_here else []
     ms, turns = [a.memory for a in memories], [e.turn for e in episodes]
-    words = [(a, *word) for a in memories for word in _words(a.memory.postings or b"")]
+    numbers, tokens, frequencies = _words(ms)
     await connection.execute(
         _ARRIVE,
         account,
         now,
         [name for name, _ in here],
         [data for _, data in here],
-        [a.memory.id for a, _, _ in words],
-        [a.namespace_id for a, _, _ in words],
-        [token for _, token, _ in words],
-        [frequency for _, _, frequency in words],
-        [a.memory.word_count for a, _, _ in words],
+        numbers,
+        tokens,
+        frequencies,
         [m.id for m in ms],
         [a.namespace_id for a in memories],
         [m.epoch for m in ms],
@@ -328,11 +331,12 @@ def _has_vectors(memory: MovedMemory) -> bool:
     return bool(memory.vectors) or memory.embedding_model == NO_VECTOR
 
 
-def _words(postings: bytes) -> list[tuple[int, int]]:
-    return [
-        (int.from_bytes(postings[at : at + 8], "big", signed=True), postings[at + 8])
-        for at in range(0, len(postings), 9)
-    ]
+def _words(memories: Sequence[MovedMemory]) -> tuple[list[int], list[int], list[int]]:
+    """Of each word: the number of its memory, from 1, its token and its frequency."""
+    words = [np.frombuffer(m.postings or b"", _POSTING) for m in memories]
+    whole = np.concatenate([np.empty(0, _POSTING), *words])
+    numbers = np.repeat(np.arange(1, len(words) + 1), [len(found) for found in words])
+    return numbers.tolist(), whole["token"].tolist(), whole["frequency"].tolist()
 
 
 def vector_of(part: bytes) -> npt.NDArray[np.float16]:
