@@ -1,7 +1,10 @@
 """The words of texts and queries."""
 
+import unicodedata
+
 import pytest
 
+from relayer.settings import Limits
 from relayer.words import words
 from relayer.words.languages import language_of
 from relayer.words.tokens import TERM_CHARACTERS_MAX
@@ -30,6 +33,17 @@ def shared(text: str, query: str) -> set[str]:
 )
 def test_terms(text: str, terms: list[str]) -> None:
     assert words(text) == terms
+
+
+def test_a_text_that_grows_counts_with_its_beginning() -> None:
+    """One character can stand for eighteen: no text costs more than the longest that is said."""
+    text = "\N{ARABIC LIGATURE SALLALLAHOU ALAYHE WASALLAM}" * (Limits.text_bytes_max // 3)
+    grown = unicodedata.normalize("NFKC", text)
+    assert len(grown) > 5 * Limits.text_bytes_max
+    assert words(text) == words(grown[: Limits.text_bytes_max])
+    # What does not grow is looked through to its end.
+    longest = "a " * (Limits.text_bytes_max // 2 - 2) + "tea"
+    assert words(longest)[-1] == "tea"
 
 
 class TestEnglish:

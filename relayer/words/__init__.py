@@ -9,6 +9,7 @@ Not here: hashing them (`sealed.index`) and ranking (`fusion`).
 import unicodedata
 from typing import Final
 
+from relayer.settings import Limits
 from relayer.words.languages import function_words, language_of, stems
 from relayer.words.tokens import terms_of
 
@@ -18,9 +19,11 @@ INDEX_VERSION: Final = 2
 def words(text: str) -> list[str]:
     """Index terms in order, with repeats: stems, whole identifiers with their parts, CJK bigrams.
 
-    Function words are left out unless nothing else remains.
+    Function words are left out unless nothing else remains. A text that NFKC makes longer than any
+    may be counts with its beginning.
     """
-    found = [term for terms in terms_of(unicodedata.normalize("NFKC", text)) for term in terms]
+    plain = unicodedata.normalize("NFKC", text)[: Limits.text_bytes_max]
+    found = [term for terms in terms_of(plain) for term in terms]
     language = language_of(found)
     left_out = function_words(language)
     kept = [term for term in found if term not in left_out]
