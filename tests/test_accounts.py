@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from relayer.clock import MOMENT_MS_MAX
+from relayer.commands.options import table
 from relayer.errors import BadRequest, Conflict, Corrupted, NotAllowed, NotFound
 from relayer.sealed.grants import issue_grant, issue_revocation, parse_grant, sign_join
 from relayer.sealed.keys import (
@@ -314,6 +315,16 @@ class TestRoles:
         by_label = {a["label"]: a for a in listed}
         assert (by_label["first"]["custody"], by_label["first"]["memory_count"]) == ("managed", 1)
         assert (by_label["second"]["custody"], by_label["second"]["storage_bytes"]) == ("sealed", 0)
+
+    @pytest.mark.parametrize("odd", ["\x9b2J", "\u202e", "\u2066", "\u200f", "\u2028", "\u0085"])
+    async def test_a_label_is_shown_without_what_moves_a_terminal(
+        self, bench: Bench, odd: str
+    ) -> None:
+        """A label may be anything but the control characters of ASCII."""
+        await bench.account(label=f"an{odd}na é")
+        shown = table(await provision.list_accounts(bench.storage))
+        assert f"an\ufffd{odd[1:]}na é" in shown
+        assert odd[0] not in shown
 
 
 class TestGrant:

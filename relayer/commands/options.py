@@ -182,4 +182,6 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> str:
-    return ",".join(value) if isinstance(value, list) else "-" if value is None else str(value)
+    """A value as a terminal may show it: labels are other people's texts."""
+    text = ",".join(value) if isinstance(value, list) else "-" if value is None else str(value)
+    return "".join(char if char.isprintable() else "\ufffd" for char in text)
