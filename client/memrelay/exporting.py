@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memrelay.answers import rfc3339
+from memrelay.answers import onward, rfc3339
 from memrelay.client import SyncMemoryClient
 from memrelay.errors import ConfigError
 from memrelay.importing.found import moment
@@ -54,7 +54,7 @@ def collect(client: SyncMemoryClient, namespace: str, progress: Callable[[int], 
         sealed += len(found.memories) - len(opened)
         records += opened
         progress(len(opened))
-        cursor = found.next_cursor
+        cursor = onward(cursor, found.next_cursor)
         if cursor is None:
             return Collected(tuple(sorted(records, key=_order)), sealed)
 

@@ -15,10 +15,11 @@ import pytest
 from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
 from memrelay.config import Settings
-from memrelay.exporting import folder_name, record, write_pages
+from memrelay.errors import ServerError
+from memrelay.exporting import collect, folder_name, record, write_pages
 from memrelay.models import Draft, Memory
 from memrelay.pages import read_page
-from memrelay.sealed.keys import Identity
+from memrelay.sealed.keys import Identity, account_id_of, account_text
 from memrelay.signing import RequestSigner
 
 EXPIRES = datetime(2100, 1, 1, tzinfo=UTC)
@@ -462,3 +463,17 @@ def test_a_memory_keeps_when_it_was_first_stored():
     odd = Memory(id="1", namespace="x", text="t", created_at=now, metadata=metadata)
     assert record(odd)["created_at"] == "2026-05-04T00:00:00.000Z"
     assert record(odd)["metadata"] == metadata
+
+
+def test_a_list_that_leads_to_itself_is_not_followed_for_ever():
+    founder = Identity.generate()
+    page = {"memories": [], "next_cursor": "1"}
+    client = SyncMemoryClient(
+        url="http://127.0.0.1:9",
+        account_id=account_text(account_id_of(founder.public_key)),
+        private_key=founder.seed_hex(),
+        custody="managed",
+        transport=httpx.MockTransport(lambda request: httpx.Response(200, json=page)),
+    )
+    with client, pytest.raises(ServerError, match="cursor"):
+        collect(client, "team", lambda count: None)

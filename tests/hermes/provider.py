@@ -328,6 +328,22 @@ def test_the_mirror_erases_only_what_it_stored(scene: Scene) -> None:
     assert scene.texts() == ["The user is called Bo by friends."]
 
 
+def test_the_mirror_erases_one_memory_or_none(scene: Scene) -> None:
+    scene.install()
+    short, long = "Anna works at Contoso", "Anna works at Contoso, and her manager is Bob"
+    with scene.agent("one") as agent:
+        for content in (short, long, "Anna works at Contoso on Mondays"):
+            agent.call("on_memory_write", "add", "user", content, {})
+        agent.call("on_memory_write", "remove", "user", "", {"old_text": "works at"})
+        agent.call("on_memory_write", "remove", "user", "", {"old_text": short})
+        agent.call("on_memory_write", "remove", "user", "", {"old_text": "on Mondays"})
+        agent.stop()
+        [warning] = agent.warnings()
+    assert "several" in warning
+    assert "Anna" not in warning
+    assert scene.texts() == [long]
+
+
 def test_a_mirror_without_relayer_costs_one_line(scene: Scene) -> None:
     scene.install()
     scene.use(AWAY)

@@ -5,7 +5,6 @@ still has the entry, and puts it into every prompt.
 """
 
 import logging
-from collections.abc import Iterator
 from concurrent.futures import Future as Pending
 from concurrent.futures import ThreadPoolExecutor, wait
 
@@ -51,9 +50,9 @@ class Mirror:
                 seat.client.settings, deadline_s=_DEADLINE_S, attempts_max=1
             ) as client:
                 new = None if action == "remove" else _stored(client, seat, content)
-                for memory_id in _holding(client, seat, old_text):
-                    if memory_id != new:  # stored first: a failure must not lose both
-                        client.forget(memory_id)
+                # Stored first: a failure must not lose both.
+                if (old := _meant(client, seat, old_text, but=new)) is not None:
+                    client.forget(old)
         except MemrelayError as error:
             log.warning(
                 "a change of Hermes' own memory was not mirrored (%s)", type(error).__name__
@@ -66,13 +65,19 @@ def _stored(client: SyncMemoryClient, seat: Seat, content: str) -> str | None:
     return client.remember(content, namespace=seat.namespace, kind="fact", source=SOURCE).id
 
 
-def _holding(client: SyncMemoryClient, seat: Seat, old_text: str) -> Iterator[str]:
-    """Yield the mirrored memories that hold a text, as Hermes itself looks for its entries."""
+def _meant(client: SyncMemoryClient, seat: Seat, old_text: str, *, but: str | None) -> str | None:
+    """Return the mirrored memory that a text is part of, as Hermes looks for its entries.
+
+    Where several hold it, the one that says nothing else; none rather than a wrong one.
+    """
     if not old_text.strip():
-        return
+        return None
     found = client.recall(
         old_text, namespace=seat.namespace, source=SOURCE, limit=_FOUND_MAX, min_relevance=None
     )
-    for memory in found.results:
-        if old_text in (memory.text or ""):
-            yield memory.id
+    others = [memory for memory in found.results if memory.id != but]
+    holding = [memory for memory in others if old_text in (memory.text or "")]
+    meant = [memory for memory in holding if memory.text == old_text] or holding
+    if len(meant) > 1:
+        log.warning("a change of Hermes' own memory fits several memories here; none was erased")
+    return meant[0].id if len(meant) == 1 else None
