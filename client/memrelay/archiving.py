@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 from memrelay.answers import malformed
 from memrelay.client import SyncMemoryClient
 from memrelay.errors import ConfigError, Invalid
+from memrelay.private import hold
 from memrelay.sealed.archive import (
     CHUNK_BYTES_MAX,
     ChunkKey,
@@ -224,6 +225,10 @@ def export_archive(client: SyncMemoryClient, path: Path, progress: Progress) -> 
     with _disk(beginning):
         descriptor = os.open(beginning, os.O_RDWR | os.O_CREAT, 0o600)
         with os.fdopen(descriptor, "r+b") as file:
+            busy = f"Another export writes {beginning}."
+            hold(descriptor, beginning, otherwise=busy)
+            if not _is_at(beginning, descriptor):  # it was finished just now
+                raise ConfigError(busy)
             counts = _export_into(client, file, beginning, progress)
         os.replace(beginning, path)
         _sync_folder(path.parent)
@@ -317,6 +322,13 @@ def _resumed(client: SyncMemoryClient, file: BinaryIO, path: Path, standing: Sta
     file.seek(end)
     file.truncate()
     return _Writer(file, chunks, count)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

@@ -109,13 +109,18 @@ def locked(path: Path, *, otherwise: str = "") -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
     try:
-        _take(descriptor, path, otherwise)
+        hold(descriptor, path, otherwise=otherwise)
         yield
     finally:
         os.close(descriptor)  # which also ends the lock, as the process's own end does
 
 
-def _take(descriptor: int, path: Path, otherwise: str) -> None:
+def hold(descriptor: int, path: Path, *, otherwise: str = "") -> None:
+    """Hold an open file until it is closed, as `locked` does.
+
+    Raises:
+        ConfigError: it cannot be locked, or another process holds it and `otherwise` is said.
+    """
     if sys.platform != "win32":
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if otherwise else 0))

@@ -546,6 +546,17 @@ class TestRefused:
         with scene.client(agent) as client, pytest.raises(NotGranted):
             export_archive(client, scene.folder / "agents.archive", quiet)
 
+    def test_one_export_writes_a_file(self, scene: Scene) -> None:
+        path = scene.folder / "once.archive"
+        with scene.client(scene.founder) as client, scene.client(scene.founder) as other:
+
+            def begin_another(count: int) -> None:
+                with pytest.raises(ConfigError, match="Another export"):
+                    export_archive(other, path, quiet)
+
+            counts = export_archive(client, path, begin_another)
+            assert export_archive(other, path, quiet) == counts
+
     def test_a_beginning_of_something_else_is_kept(self, scene: Scene) -> None:
         part = scene.archive.with_name(f"{scene.archive.name}.part")
         part.write_bytes(b"notes of mine")
