@@ -9,6 +9,7 @@ import json
 import socket
 import threading
 import uuid
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from relayer.events.event import TYPES
 from relayer.events.outward import Poster, Target, Undelivered, parse_target, permitted
 from relayer.events.webhooks import Wanted, Webhook, hand_over
 from relayer.sealed.at_rest import open_at_rest, seal_at_rest
+from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import CryptoError
 from relayer.settings import Limits
 from relayer.upkeep.provision import NewKey
@@ -52,6 +54,9 @@ async def put(bench: Bench, owner: NewKey, hook: Hook, **members: Any) -> Webhoo
     }
     access = (await bench.caller(owner)).access
     return await bench.services.webhooks.put(access, HOOK, Wanted(**(wanted | members)))
+
+
+ANYBODY = AccountId(bytes(32))
 
 
 def bodies(hook: Hook) -> list[dict[str, Any]]:
@@ -144,7 +149,7 @@ class TestWhere:
         resolve(monkeypatch, ["8.8.8.8", inner])
         with pytest.raises(Undelivered, match="address refused"):
             await Poster(reach="public").post(
-                parse_target("https://hook.example/", "public"), b"", {}
+                parse_target("https://hook.example/", "public"), b"", {}, account=ANYBODY
             )
 
     async def test_the_address_that_was_checked_is_called(
@@ -155,7 +160,7 @@ class TestWhere:
             asked = resolve(monkeypatch, ["127.0.0.1"], ["10.255.255.1"])
             target = parse_target(f"http://hook.example:{hook.port}/in", "private")
             poster = Poster(reach="private")
-            assert await poster.post(target, b"{}", {}) == 204
+            assert await poster.post(target, b"{}", {}, account=ANYBODY) == 204
             await poster.close()
         assert asked == ["hook.example"]
         [post] = hook.posts
@@ -171,10 +176,10 @@ class TestWhere:
             target = parse_target(f"https://hook.example:{hook.port}/", "private")
             poster = Poster(reach="private", tls=believing)
             if taken:
-                assert await poster.post(target, b"{}", {}) == 204
+                assert await poster.post(target, b"{}", {}, account=ANYBODY) == 204
             else:
                 with pytest.raises(Undelivered, match="unreachable"):
-                    await poster.post(target, b"{}", {})
+                    await poster.post(target, b"{}", {}, account=ANYBODY)
             await poster.close()
         assert len(hook.posts) == taken
 
@@ -187,8 +192,8 @@ class TestWhere:
             target = parse_target(f"http://127.0.0.1:{hook.port}/", "private")
             poster = Poster(reach="private")
             with pytest.raises(Undelivered, match="status 302"):
-                await poster.post(target, b"{}", {})
-            await poster.post(target, b"{}", {})
+                await poster.post(target, b"{}", {}, account=ANYBODY)
+            await poster.post(target, b"{}", {}, account=ANYBODY)
             await poster.close()
         assert not elsewhere.posts
         assert "cookie" not in hook.posts[1].headers
@@ -200,7 +205,10 @@ class TestWhere:
             poster = Poster(reach="private")
             with pytest.raises(Undelivered, match="timeout"):
                 await poster.post(
-                    parse_target(f"http://127.0.0.1:{hook.port}/", "private"), b"", {}
+                    parse_target(f"http://127.0.0.1:{hook.port}/", "private"),
+                    b"",
+                    {},
+                    account=ANYBODY,
                 )
             await poster.close()
 
@@ -209,16 +217,20 @@ class TestWhere:
             pass
         poster = Poster(reach="private")
         with pytest.raises(Undelivered, match="unreachable"):
-            await poster.post(parse_target(f"http://127.0.0.1:{hook.port}/", "private"), b"", {})
+            await poster.post(
+                parse_target(f"http://127.0.0.1:{hook.port}/", "private"), b"", {}, account=ANYBODY
+            )
         resolve(monkeypatch, OSError())
         with pytest.raises(Undelivered, match="unresolved"):
-            await poster.post(parse_target("https://hook.example/", "private"), b"", {})
+            await poster.post(
+                parse_target("https://hook.example/", "private"), b"", {}, account=ANYBODY
+            )
         await poster.close()
 
     async def test_a_name_that_nobody_answers_for_holds_no_thread_of_others(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Sealing and hashing go on in the loop's threads; further posts are given up in time."""
+        """Sealing goes on in the loop's threads; of the others, each account has its share."""
         loop, answered = asyncio.get_running_loop(), threading.Event()
         loop.set_default_executor(ThreadPoolExecutor(1))
         asking: list[str] = []
@@ -233,9 +245,13 @@ class TestWhere:
         poster = Poster(reach="public")
         target = parse_target("https://hook.example/", "public")
         try:
-            posts = [poster.post(target, b"", {}) for _ in range(outward.LOOKUPS_MAX + 4)]
-            failed = await asyncio.gather(*posts, return_exceptions=True)
-            assert [str(failure) for failure in failed] == ["timeout"] * len(posts)
+            own = [poster.post(target, b"", {}, account=ANYBODY) for _ in range(5)]
+            failed = await asyncio.gather(*own, return_exceptions=True)
+            assert Counter(map(str, failed)) == {"timeout": outward.LOOKUPS_EACH, "busy": 3}
+            accounts = [AccountId(bytes([n] * 32)) for n in range(1, outward.LOOKUPS_MAX)]
+            others = [poster.post(target, b"", {}, account=account) for account in accounts]
+            failed = await asyncio.gather(*others, return_exceptions=True)
+            assert Counter(map(str, failed)) == {"timeout": outward.LOOKUPS_MAX - 2, "busy": 1}
             assert len(asking) == outward.LOOKUPS_MAX
             async with asyncio.timeout(20):
                 assert await asyncio.to_thread(answered.is_set) is False

@@ -26,7 +26,7 @@ from relayer.database import webhooks as rows
 from relayer.database.pool import Database, Row
 from relayer.errors import BadRequest, Corrupted
 from relayer.events.event import TEST, Event, event_id, event_shape, events_of
-from relayer.events.outward import Poster, Undelivered, parse_target
+from relayer.events.outward import Busy, Poster, Undelivered, parse_target
 from relayer.events.webhooks import Address, open_address, wants
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError
@@ -104,6 +104,8 @@ class Delivery:
                 return
             try:
                 await self._tell(lease, row)
+            except Busy:  # not its fault: it is due still
+                await rows.release(self._database, lease)
             except Undelivered as failure:
                 await self._put_off(lease, failure)
             except (BadRequest, Corrupted) as error:  # it may not be called any more
@@ -163,7 +165,7 @@ class Delivery:
         target = parse_target(address.url, self._poster.reach)
         body = json.dumps(event_shape(event), ensure_ascii=False, separators=(",", ":")).encode()
         headers = signed_headers(address.secret, event.id, self._clock(), body)
-        status = await self._poster.post(target, body, headers)
+        status = await self._poster.post(target, body, headers, account=event.account)
         POSTS_TAKEN.inc()
         return status
 

@@ -16,22 +16,27 @@ import ipaddress
 import re
 import socket
 import ssl
+import threading
+from collections import Counter
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import httpx2
 
 from relayer.errors import BadRequest
+from relayer.sealed.keys import AccountId
 from relayer.settings import Limits
 
 Reach: TypeAlias = Literal["public", "private", "none"]
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 POST_S: Final = 5.0
-LOOKUPS_MAX: Final = 8  # names at once; what waits for its turn longer than a post is given up
+LOOKUPS_MAX: Final = 8  # names at once
+TURN_S: Final = 0.05  # between two looks for a thread
+LOOKUPS_EACH: Final = 2  # of an account: a resolver that hangs keeps its threads for long
 _URL: Final = re.compile(
     r"(https?)://([a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::([1-9][0-9]{0,4}))?(/[!-~]*)?",
     re.ASCII | re.IGNORECASE,  # else ſ and the Kelvin sign would be letters
@@ -76,6 +81,13 @@ class Undelivered(Exception):
         super().__init__(problem)
         self.problem = problem
         self.gone = gone
+
+
+class Busy(Undelivered):
+    """Nothing was tried: too many names are being looked up."""
+
+    def __init__(self) -> None:
+        super().__init__("busy")
 
 
 def parse_target(url: str, reach: Reach) -> Target:
@@ -155,6 +167,8 @@ class Poster:
         self.reach = reach
         self._tls = tls
         self._lookups = ThreadPoolExecutor(LOOKUPS_MAX, thread_name_prefix="lookup")
+        self._asking: Counter[AccountId] = Counter()  # lookups whose threads have not come back
+        self._counting = threading.Lock()
 
     @cached_property
     def _transport(self) -> httpx2.AsyncHTTPTransport:
@@ -165,15 +179,24 @@ class Poster:
             limits=httpx2.Limits(max_keepalive_connections=0),
         )
 
-    async def post(self, target: Target, body: bytes, headers: Mapping[str, str]) -> int:
-        """Post once; the status of an answer that takes it.
+    async def post(
+        self, target: Target, body: bytes, headers: Mapping[str, str], *, account: AccountId
+    ) -> int:
+        """Post once, for an account; the status of an answer that takes it.
 
         Raises:
             Undelivered: it was not taken, or may not be posted there.
+            Busy: it was not tried.
         """
         try:
             async with asyncio.timeout(POST_S):
-                address = await self._resolved(target)
+                while not self._is_free(account):  # noqa: ASYNC110  # threads tell no event
+                    await asyncio.sleep(TURN_S)
+        except TimeoutError:
+            raise Busy from None
+        try:
+            async with asyncio.timeout(POST_S):
+                address = await self._resolved(target, account)
                 status = await self._posted(target, address, body, headers)
         except (TimeoutError, httpx2.TimeoutException):
             raise Undelivered("timeout") from None
@@ -183,17 +206,35 @@ class Poster:
             raise Undelivered(f"status {status}", gone=status == 410)
         return status
 
-    async def _resolved(self, target: Target) -> Address:
+    async def _resolved(self, target: Target, account: AccountId) -> Address:
         """The address to connect to; all that the name has must be permitted."""
-        lookup = partial(socket.getaddrinfo, target.host, target.port, type=socket.SOCK_STREAM)
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._lookups, lookup)
+            found = await asyncio.wrap_future(self._looked_up(target, account))
         except (OSError, UnicodeError):
             raise Undelivered("unresolved") from None
         addresses = [ipaddress.ip_address(entry[4][0]) for entry in found]
         if not addresses or not all(permitted(a, target, self.reach) for a in addresses):
             raise Undelivered("address refused")
         return min(addresses, key=lambda a: a.version)  # not every machine reaches version 6
+
+    def _is_free(self, account: AccountId) -> bool:
+        """Whether there is a thread to look up a name for this account."""
+        with self._counting:
+            return self._asking.total() < LOOKUPS_MAX and self._asking[account] < LOOKUPS_EACH
+
+    def _looked_up(self, target: Target, account: AccountId) -> "Future[list[Any]]":
+        """What a name resolves to, from a thread that counts until it has come back."""
+        with self._counting:
+            self._asking[account] += 1
+        ask = partial(socket.getaddrinfo, target.host, target.port, type=socket.SOCK_STREAM)
+        asked = self._lookups.submit(ask)
+        asked.add_done_callback(lambda _: self._come_back(account))
+        return asked
+
+    def _come_back(self, account: AccountId) -> None:
+        with self._counting:
+            self._asking[account] -= 1
+            self._asking += Counter()  # forgets whom there is nothing to count of
 
     async def _posted(
         self, target: Target, address: Address, body: bytes, headers: Mapping[str, str]
