@@ -145,6 +145,11 @@ CASES: dict[str, Case] = {
 # What needs more than one request to be reached, or is a time: where it is tested.
 ELSEWHERE = {
     "head_bytes_max": "abuse/test_connections.py::test_a_head_has_a_size",
+    "import_postings_max": "test_arrivals.py"
+    "::test_as_many_words_and_vectors_as_one_request_can_store",
+    "import_vectors_max": "test_arrivals.py"
+    "::test_as_many_words_and_vectors_as_one_request_can_store",
+    "erased_blobs_max": "test_arrivals.py::test_no_more_than_so_many",
     "connections_max": "abuse/test_connections.py"
     "::test_only_when_all_are_being_answered_one_is_refused",
     "bodies_bytes_max": "abuse/test_bodies.py"
