@@ -362,6 +362,7 @@ GROWS = {
     "relayer/embedding/models.py Embedders._away_until": "SLOW_MAX",
     "relayer/embedding/runs.py Runs._waiting": "calls under way, one run of each",
     "relayer/events/delivery.py Delivery._telling": "AT_ONCE_MAX",
+    "relayer/events/outward.py Poster._asking": "LOOKUPS_MAX",
     "relayer/events/streams.py Streams._open": "open streams",
     "relayer/events/streams.py _Watch.waiting": "WATCHED_MAX",
     "relayer/jobs.py Worker._resting": "swept when their hour is over",
