@@ -309,6 +309,12 @@ class Limits:
     idempotency_key_characters_max: Final = 256
     label_characters_max: Final = 128
     namespaces_max: Final = 10_000
+    # Of one account, in all its time: a hundred keys, renewed each week for ten years.
+    chain_grants_max: Final = 50_000
+    chain_bytes_max: Final = 64 * 2**20  # as many of the usual size; a process verifies them all
+    # Beyond these, so that a chain that is full does not keep a lost key in the account.
+    chain_revocations_spare: Final = 1_000
+    chain_revocations_spare_bytes: Final = 2**20
     rotation_grants_max: Final = 2_000  # more do not fit into a body anyway
     rotation_revocations_max: Final = 16
     # One memory that moves: a text of the greatest length, each of its words, a vector a passage.

@@ -11,7 +11,7 @@ import pytest
 
 from relayer.clock import MOMENT_MS_MAX
 from relayer.commands.options import table
-from relayer.errors import BadRequest, Conflict, Corrupted, NotAllowed, NotFound
+from relayer.errors import BadRequest, Conflict, Corrupted, NotAllowed, NotFound, QuotaExceeded
 from relayer.sealed.grants import issue_grant, issue_revocation, parse_grant, sign_join
 from relayer.sealed.keys import (
     AccountId,
@@ -25,6 +25,7 @@ from relayer.sealed.keys import (
 from relayer.sealed.objects import sign_object
 from relayer.sealed.primitives import random_key, to_base64
 from relayer.sealed.receipts import open_receipt
+from relayer.settings import Limits
 from relayer.tenants.access import Access
 from relayer.upkeep import provision
 from tests.services import OTHER, TEAM, Bench, new_identity
@@ -560,3 +561,56 @@ class TestTampering:
     async def test_no_such_account(self, bench: Bench) -> None:
         with pytest.raises(NotFound):
             await bench.storage.accounts.chain(AccountId(bytes(32)))
+
+    async def test_a_chain_is_read_once_for_all_who_wait(self, bench: Bench) -> None:
+        founder = await bench.account()
+        await bench.key(founder, TEAM)
+        accounts = bench.another().storage.accounts
+        found = await asyncio.gather(*(accounts.chain(founder.account) for _ in range(5)))
+        assert len({id(chain) for chain in found}) == 1
+
+    async def test_others_still_get_a_chain_that_one_gave_up(self, bench: Bench) -> None:
+        founder = await bench.account()
+        accounts = bench.another().storage.accounts
+        first, second = [asyncio.create_task(accounts.chain(founder.account)) for _ in range(2)]
+        while not accounts._continuing:
+            await asyncio.sleep(0)
+        first.cancel()
+        assert (await second).serial == 2
+
+
+class TestRoom:
+    """A chain has so many objects and bytes at most; revocations have some places more."""
+
+    @pytest.mark.parametrize("limit", ["chain_grants_max", "chain_bytes_max"])
+    async def test_a_full_chain(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, limit: str
+    ) -> None:
+        founder, agent = await bench.account(), new_identity()
+        chain = await bench.storage.accounts.chain(founder.account)
+        signed = await issue(bench, founder, agent, [bench.root[founder.account]])
+        full = {"chain_grants_max": chain.serial, "chain_bytes_max": chain.bytes + len(signed) - 1}
+        with monkeypatch.context() as bounds:
+            bounds.setattr(Limits, limit, full[limit])
+            with pytest.raises(QuotaExceeded) as refused:
+                await post(bench, founder, agent, signed)
+            assert (refused.value.status, refused.value.code) == (402, "grant.quota")
+            # What was stored before the bound was there is read as ever, here and elsewhere.
+            bounds.setattr(Limits, limit, 1)
+            assert await access(bench.another(), founder) is not None
+        await post(bench, founder, agent, signed)
+
+    @pytest.mark.parametrize("spare", ["chain_revocations_spare", "chain_revocations_spare_bytes"])
+    async def test_a_lost_key_is_taken_from_a_full_chain(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, spare: str
+    ) -> None:
+        founder = await bench.account()
+        lost, other = await bench.key(founder, TEAM), await bench.key(founder, OTHER)
+        chain = await bench.storage.accounts.chain(founder.account)
+        monkeypatch.setattr(Limits, "chain_grants_max", chain.serial)
+        monkeypatch.setattr(Limits, "chain_bytes_max", chain.bytes)
+        await bench.revoke(founder, lost.identity.public_key)
+        assert await access(bench, lost) is None
+        monkeypatch.setattr(Limits, spare, 1)
+        with pytest.raises(QuotaExceeded):
+            await bench.revoke(founder, other.identity.public_key)

@@ -11,12 +11,13 @@ from datetime import timedelta
 import pytest
 
 from relayer.clock import MOMENT_MS_MAX, to_ms
-from relayer.errors import BadRequest
+from relayer.errors import BadRequest, QuotaExceeded
 from relayer.memories.revising import Edit
 from relayer.sealed.grants import issue_grant, open_grant
 from relayer.sealed.keys import Root
 from relayer.sealed.primitives import random_key
 from relayer.sealed.receipts import open_receipt
+from relayer.settings import Limits
 from relayer.upkeep.check import check
 from tests.conftest import BenchMaker
 from tests.rotator import (
@@ -113,6 +114,18 @@ class TestAcceptance:
         )
         with pytest.raises(BadRequest, match="a time is out of range"):
             await owner.send([], [late])
+
+    async def test_a_full_chain(
+        self, bench: Bench, custody: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        owner = await rotator(bench, custody)
+        await bench.key(owner.owner, TEAM)
+        before = await bench.storage.accounts.chain(owner.owner.account)
+        monkeypatch.setattr(Limits, "chain_grants_max", before.serial + 1)
+        with pytest.raises(QuotaExceeded):
+            await owner.rotate()
+        after = await bench.another().storage.accounts.chain(owner.owner.account)
+        assert after.items == before.items
 
     async def test_only_owners_rotate(self, bench: Bench, custody: str) -> None:
         owner = await rotator(bench, custody)

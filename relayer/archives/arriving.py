@@ -8,6 +8,7 @@ Not here: reading it there (`leaving.py`), judging and writing rows (`arrival.py
   (`Accounts.claim`): an owner cannot bring a stranger's key into the account.
 """
 
+import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,6 @@ from relayer.archives.arrival import (
     unique,
 )
 from relayer.clock import Clock, is_lasting, to_ms
-from relayer.database import accounts as account_rows
 from relayer.database import arriving as rows
 from relayer.database import reseal as reseal_rows
 from relayer.database.accounts import Heads
@@ -48,7 +48,7 @@ from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Item
 from relayer.settings import Limits
 from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts, check_bounds
+from relayer.tenants.accounts import Accounts, check_bounds, check_room
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 
 FORGET: Final = "forget"
@@ -122,7 +122,7 @@ class Arriving:
             NotAllowed: the key does not own the account.
             BadRequest: a grant, a namespace or a list breaks a rule; nothing of that part counts.
             Conflict: the account went another way here, or still needs an epoch that is over there.
-            QuotaExceeded: the account is full.
+            QuotaExceeded: the account is full, or its chain of grants.
         """
         access.require_owner()
         receipts = await self._take_grants(access, arrival.grants)
@@ -149,10 +149,9 @@ class Arriving:
         """Continue the chain as it went on elsewhere; the receipts."""
         if not grants:
             return []
-        here = await account_rows.grants_after(self._database, access.account, 0)
-        stored = {row["serial"]: row["object"] for row in here}
+        chain = await self._accounts.chain(access.account)
         try:
-            parts = self._continued(await self._accounts.chain(access.account), stored, grants)
+            parts = await self._continued(chain, grants)
         except CryptoError as error:
             raise BadRequest(f"A grant was refused: {error}.", code="grant.invalid") from None
         receipts: list[bytes] = []
@@ -166,18 +165,19 @@ class Arriving:
                 )
         return receipts
 
-    def _continued(
-        self, before: Chain, stored: Mapping[int, bytes], grants: Sequence[MovedGrant]
-    ) -> list[_Part]:
+    async def _continued(self, before: Chain, grants: Sequence[MovedGrant]) -> list[_Part]:
         """What is new of these grants, in parts that each begin where an epoch is over.
 
         Raises:
             CryptoError: a rule of grants is broken.
             Conflict: another one has the place of one of them.
+            QuotaExceeded: the account has no room for them.
         """
+        stored = {item.serial: item.signed for item in before.items}
         chain, now_ms = before.copy(), to_ms(self._clock())
         parts = [_Part(chain)]
         for grant in grants:
+            await asyncio.sleep(0)  # others have their turn
             item = parse_any(grant.object)
             if stored.get(item.serial, grant.object) != grant.object:
                 raise Conflict("The grants went another way here.", code="grant.forked")
@@ -190,6 +190,7 @@ class Arriving:
                 if oldest > parts[-1].oldest:
                     chain = chain.copy()
                     parts.append(_Part(chain, oldest))
+            check_room(chain, item)
             chain.add(item)
             check_bounds(item)
             if item.recipient == self._identity.public_key and isinstance(item, Grant):

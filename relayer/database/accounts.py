@@ -90,6 +90,10 @@ _GRANTS_AFTER: Final = """
 SELECT serial, object, label, created_at, succession FROM grants
 WHERE account_id = $1 AND serial > $2 ORDER BY serial
 """
+# What stands beside the signed objects, which a verified chain has in memory.
+_GRANT_NOTES: Final = """
+SELECT serial, label, succession FROM grants WHERE account_id = $1 ORDER BY serial
+"""
 
 # Everything a writer needs to continue the account's sequences; whoever holds this row writes.
 _LOCK_ACCOUNT: Final = """
@@ -274,6 +278,11 @@ async def newest_receipts(database: Database, limit: int | None) -> list[bytes]:
 async def grants_after(database: Database, account: AccountId, serial: int) -> list[Row]:
     """Grants and revocations above a serial, in order."""
     return await database.fetch(_GRANTS_AFTER, account, serial)
+
+
+async def grant_notes(database: Database, account: AccountId) -> dict[int, Row]:
+    """Serial → label and succession of each grant and revocation."""
+    return {row["serial"]: row for row in await database.fetch(_GRANT_NOTES, account)}
 
 
 async def lock_account(connection: Connection, account: AccountId) -> Heads | None:

@@ -32,8 +32,9 @@ from relayer.sealed.keys import (
     settled_namespace,
 )
 from relayer.sealed.objects import (
-    claimed,
+    claims_of,
     integer_member,
+    open_claimed,
     open_object,
     sign_object,
     strict_json,
@@ -151,8 +152,11 @@ def parse_grant(signed: bytes) -> Grant:
     Raises:
         CryptoError: signature, members, types or ranges are wrong.
     """
-    issuer = parse_public_key(claimed(signed, "issuer"))
-    m = open_object(signed, "grant", issuer, _GRANT)
+    return _grant(signed, claims_of(signed))
+
+
+def _grant(signed: bytes, claims: dict[str, Any]) -> Grant:
+    issuer, m = open_claimed(signed, claims, "grant", "issuer", _GRANT)
     role = text_member(m["role"])
     if role not in get_args(Role):
         raise CryptoError("unknown role")
@@ -279,8 +283,11 @@ def parse_revocation(signed: bytes) -> Revocation:
     Raises:
         CryptoError: signature, members, types or ranges are wrong.
     """
-    issuer = parse_public_key(claimed(signed, "issuer"))
-    m = open_object(signed, "revoke", issuer, _REVOKE)
+    return _revocation(signed, claims_of(signed))
+
+
+def _revocation(signed: bytes, claims: dict[str, Any]) -> Revocation:
+    issuer, m = open_claimed(signed, claims, "revoke", "issuer", _REVOKE)
     return Revocation(
         account=parse_account(text_member(m["account"])),
         serial=integer_member(m["serial"], low=1),
@@ -339,6 +346,8 @@ class Chain:
         self.account = account
         self.serial = 0
         self.epoch = 0  # the newest that any grant names
+        self.bytes = 0  # of all its objects
+        self.items: list[Grant | Revocation] = []  # the one of serial n has the place n - 1
         self.grants: dict[PublicKey, list[Grant]] = {}
         self.revoked_at: dict[PublicKey, int] = {}
         self.founder: PublicKey | None = None
@@ -349,7 +358,8 @@ class Chain:
         """A chain that can be continued without changing this one."""
         other = Chain(self.account)
         other.serial, other.founder = self.serial, self.founder
-        other.epoch = self.epoch
+        other.epoch, other.bytes = self.epoch, self.bytes
+        other.items = list(self.items)
         other.grants = {key: list(grants) for key, grants in self.grants.items()}
         other.revoked_at = dict(self.revoked_at)
         other._successors = dict(self._successors)
@@ -383,6 +393,8 @@ class Chain:
         else:
             self._check_revocation(item)
             self.revoked_at[item.recipient] = item.serial
+        self.items.append(item)
+        self.bytes += len(item.signed)
         self.serial = item.serial
 
     def live(self, key: PublicKey, now_ms: int) -> list[Grant]:
@@ -473,8 +485,8 @@ def parse_any(signed: bytes) -> Grant | Revocation:
     Raises:
         CryptoError: neither.
     """
-    is_grant = "grant" in strict_json(signed[:-64])
-    return parse_grant(signed) if is_grant else parse_revocation(signed)
+    claims = claims_of(signed)
+    return _grant(signed, claims) if "grant" in claims else _revocation(signed, claims)
 
 
 def _epoch(item: dict[str, Any]) -> int:

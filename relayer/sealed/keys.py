@@ -180,7 +180,7 @@ def parse_namespace(name: str) -> Namespace:
     name = unicodedata.normalize("NFC", name).strip(" ")
     if not 1 <= len(name) <= NAMESPACE_CHARACTERS_MAX:
         raise CryptoError("a namespace has 1 to 128 characters")
-    if any(unicodedata.category(c) in _REFUSED_CATEGORIES for c in name):
+    if not _REFUSED_CATEGORIES.isdisjoint(map(unicodedata.category, name)):
         raise CryptoError("a namespace has no control or unassigned characters")
     if _BIDI_CONTROLS.search(name):
         raise CryptoError("a namespace has no bidirectional controls")

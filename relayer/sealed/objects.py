@@ -2,13 +2,16 @@
 
 Not here: what the members mean (`grants`, `receipts`).
 
-- Verify, then parse: no byte of a payload is looked at before its signature holds.
+- Nothing of a payload counts before its signature holds: what is read of it earlier only finds the
+  key to verify it with.
 - Payload bytes are stored and forwarded as they came, never serialised again.
 """
 
 import json
+import re
 import uuid
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Final, NoReturn
 
 from relayer.sealed.keys import Identity, PublicKey, parse_public_key
@@ -17,6 +20,11 @@ from relayer.sealed.primitives import SIGNATURE_BYTES, CryptoError, verify_signa
 PAYLOAD_BYTES_MAX: Final = 64 * 1024
 _DEPTH_MAX: Final = 6
 INTEGER_MAX: Final = 2**53 - 1
+_TEXT: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)  # to the end, if it has none
+_OPENING: Final = b"[{"
+_CLOSING: Final = b"]}"
+_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _OPENING + _CLOSING)
+_STEPS: Final = dict.fromkeys(_OPENING, 1) | dict.fromkeys(_CLOSING, -1)
 
 
 def signed_message(kind: str, payload: bytes) -> bytes:
@@ -40,11 +48,39 @@ def open_object(
     Raises:
         CryptoError: bad signature, not strict JSON, other members than `members`.
     """
+    _verify(signed, kind, signer)
+    return strict_object(signed[:-SIGNATURE_BYTES], members)
+
+
+def open_claimed(
+    signed: bytes, claims: dict[str, Any], kind: str, member: str, members: frozenset[str]
+) -> tuple[PublicKey, dict[str, Any]]:
+    """The signer that an object names in `member`, and its members, as `open_object` has them.
+
+    `claims` is what `claims_of` read of the same object, so that it is parsed once only.
+
+    Raises:
+        CryptoError: bad signature, other members than `members`.
+    """
+    signer = parse_public_key(_claimed(claims, member))
+    _verify(signed, kind, signer)
+    return signer, _exactly(claims, members)
+
+
+def _verify(signed: bytes, kind: str, signer: PublicKey) -> None:
     if not SIGNATURE_BYTES < len(signed) <= PAYLOAD_BYTES_MAX + SIGNATURE_BYTES:
         raise CryptoError("bad object length")
     payload, signature = signed[:-SIGNATURE_BYTES], signed[-SIGNATURE_BYTES:]
     verify_signature(signer, signed_message(kind, payload), signature)
-    return strict_object(payload, members)
+
+
+def claims_of(signed: bytes) -> dict[str, Any]:
+    """The members of a still *unverified* object, `v` too: only for telling what it may be.
+
+    Raises:
+        CryptoError: not strict JSON.
+    """
+    return strict_json(signed[:-SIGNATURE_BYTES])
 
 
 def claimed(signed: bytes, member: str) -> str:
@@ -53,7 +89,11 @@ def claimed(signed: bytes, member: str) -> str:
     Raises:
         CryptoError: not JSON or no such text member.
     """
-    value = strict_json(signed[:-SIGNATURE_BYTES]).get(member)
+    return _claimed(claims_of(signed), member)
+
+
+def _claimed(claims: dict[str, Any], member: str) -> str:
+    value = claims.get(member)
     if not isinstance(value, str):
         raise CryptoError("malformed object")
     return value
@@ -77,13 +117,17 @@ def strict_object(payload: bytes, members: frozenset[str]) -> dict[str, Any]:
     Raises:
         CryptoError: anything else.
     """
-    parsed = strict_json(payload)
-    version = parsed.pop("v", None)
+    return _exactly(strict_json(payload), members)
+
+
+def _exactly(parsed: dict[str, Any], members: frozenset[str]) -> dict[str, Any]:
+    rest = dict(parsed)
+    version = rest.pop("v", None)
     if version != 1 or isinstance(version, bool):
         raise CryptoError("unknown version")
-    if parsed.keys() != members:
+    if rest.keys() != members:
         raise CryptoError("missing or unknown members")
-    return parsed
+    return rest
 
 
 def strict_json(payload: bytes) -> dict[str, Any]:
@@ -154,24 +198,8 @@ def uuid_member(value: Any) -> uuid.UUID:
 
 def _bracket_depth(payload: bytes) -> int:
     """The nesting depth, measured before parsing so that a bomb never reaches the parser."""
-    depth = deepest = 0
-    in_text = escaped = False
-    for byte in payload:
-        if in_text:
-            if escaped:
-                escaped = False
-            elif byte == 0x5C:
-                escaped = True
-            elif byte == 0x22:
-                in_text = False
-        elif byte == 0x22:
-            in_text = True
-        elif byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"]}":
-            depth -= 1
-    return deepest
+    brackets = _TEXT.sub(b"", payload).translate(None, _NO_BRACKETS)
+    return max(accumulate(map(_STEPS.__getitem__, brackets), initial=0))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -7,8 +7,11 @@ Not here: keys themselves (`custody.py`), request checks (`http/checks.py`), SQL
   role or a scope from one.
 - A chain is cached by its serial and continued, never trusted beyond it: every request reads the
   account's current serial, so a revocation counts from the next request on every replica.
+- A chain may be long: it is verified once for all who ask meanwhile, and others have their turn
+  after each of its objects.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +24,7 @@ from relayer.database import accounts as statements
 from relayer.database.batches import Batches
 from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection, Database, Row, UniqueViolation
-from relayer.errors import BadRequest, Conflict, Corrupted, NotFound
+from relayer.errors import BadRequest, Conflict, Corrupted, NotFound, QuotaExceeded
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, next_receipt
 from relayer.preferences import AccountSettings, parse_settings
@@ -41,11 +44,13 @@ from relayer.sealed.grants import (
 from relayer.sealed.keys import AccountId, Identity, PublicKey, account_id
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Item
+from relayer.settings import Limits
 from relayer.telemetry.instruments import looked_up
 from relayer.tenants.access import STRENGTH, Access
 
 CHAINS_MAX: Final = 10_000
 STORED_EPOCH_MAX: Final = 2**31 - 2  # columns hold the next one, too, which "below" may have to be
+CHAINS_BYTES_MAX: Final = 256 * 2**20  # of the objects of these; parsed, they take some times that
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,8 @@ class Accounts:
         self._identity = identity
         self._clock = clock
         self._chains: OrderedDict[AccountId, Chain] = OrderedDict()
+        self._chains_bytes = 0
+        self._continuing: dict[tuple[AccountId, int], asyncio.Task[Chain]] = {}
         self._rows = Batches.of(database, statements.find_accounts)
 
     def look_up(self, account: AccountId) -> LookUp:
@@ -153,6 +160,16 @@ class Accounts:
         return chain, row
 
     async def _continued(self, chain: Chain, serial: int) -> Chain:
+        """The chain as far as it is stored, to this serial at least; read once for all who wait."""
+        place = (chain.account, serial)
+        if place not in self._continuing:
+            # Not part of a request: when that one is given up, others still wait for the chain.
+            task = asyncio.create_task(self._read_on(chain, serial))
+            self._continuing[place] = task
+            task.add_done_callback(lambda _: self._continuing.pop(place))
+        return await asyncio.shield(self._continuing[place])
+
+    async def _read_on(self, chain: Chain, serial: int) -> Chain:
         rows = await statements.grants_after(self._database, chain.account, chain.serial)
         longer = chain.copy()
         try:
@@ -160,6 +177,7 @@ class Accounts:
                 if row["succession"] is not None:
                     longer.learn(row["succession"])
                 longer.add(parse_any(row["object"]))
+                await asyncio.sleep(0)
         except CryptoError:
             raise Corrupted("The account's grants do not verify.") from None
         if longer.serial < serial:
@@ -167,10 +185,14 @@ class Accounts:
         return longer
 
     def _remember(self, chain: Chain) -> None:
+        known = self._chains.pop(chain.account, None)
+        self._chains_bytes += chain.bytes - (0 if known is None else known.bytes)
         self._chains[chain.account] = chain
-        self._chains.move_to_end(chain.account)
-        if len(self._chains) > CHAINS_MAX:
-            self._chains.popitem(last=False)
+        while len(self._chains) > CHAINS_MAX or (
+            self._chains_bytes > CHAINS_BYTES_MAX and len(self._chains) > 1
+        ):
+            _, oldest = self._chains.popitem(last=False)
+            self._chains_bytes -= oldest.bytes
 
     async def create(
         self, *, founder: PublicKey, grants: Sequence[bytes], label: str
@@ -247,6 +269,7 @@ class Accounts:
         Raises:
             BadRequest: the grant or the join breaks a rule.
             Conflict: another serial is due, or the key belongs to another account.
+            QuotaExceeded: the account has no room for more grants.
         """
         try:
             grant = parse_grant(signed)
@@ -262,8 +285,9 @@ class Accounts:
             self.check_custodian(grant)
         except CryptoError as error:
             raise BadRequest(f"The grant was refused: {error}.", code="grant.invalid") from None
-        newest = (await self.chain(account)).epoch
-        if any(entry.epoch > newest for entry in grant.scope):
+        chain = await self.chain(account)
+        check_room(chain, grant)
+        if any(entry.epoch > chain.epoch for entry in grant.scope):
             raise BadRequest("A new epoch begins with a rotation.", code="grant.invalid")
         return grant, await self._accept(account, grant, actor=actor, label=label)
 
@@ -275,6 +299,7 @@ class Accounts:
         Raises:
             BadRequest: it breaks a rule.
             Conflict: another serial is due.
+            QuotaExceeded: the account has no room for more revocations.
         """
         try:
             revocation = parse_revocation(signed)
@@ -283,6 +308,7 @@ class Accounts:
             raise BadRequest(
                 f"The revocation was refused: {error}.", code="grant.invalid"
             ) from None
+        check_room(await self.chain(account), revocation)
         return revocation, await self._accept(account, revocation, actor=actor, label="")
 
     async def accept_rotation(
@@ -300,10 +326,11 @@ class Accounts:
         Raises:
             Conflict: another grant came in between, or `also` says so.
         """
+        notes = await statements.grant_notes(self._database, after.account)
         labels = {
-            parse_any(row["object"]).recipient: row["label"]
-            for row in await statements.grants_after(self._database, after.account, 0)
-            if row["label"]
+            item.recipient: notes[item.serial]["label"]
+            for item in after.items
+            if item.serial in notes and notes[item.serial]["label"]
         }
         async with self._database.transaction() as connection:
             receipts = [
@@ -486,14 +513,12 @@ class Accounts:
 
     async def listed_grants(self, access: Access) -> list[dict[str, Any]]:
         """Signed grants and revocations: all for owners, else one's own and the chain above."""
-        rows = await statements.grants_after(self._database, access.account, 0)
-        try:
-            parsed = [(row, parse_any(row["object"])) for row in rows]
-        except CryptoError:
-            raise Corrupted("The account's grants do not verify.") from None
-        wanted = {i.recipient for _, i in parsed} if access.is_owner else {access.key}
+        notes = await statements.grant_notes(self._database, access.account)
+        chain = await self.chain(access.account)
+        items = [item for item in chain.items if item.serial in notes]
+        wanted = {item.recipient for item in items} if access.is_owner else {access.key}
         if not access.is_owner:
-            for _, item in reversed(parsed):
+            for item in reversed(items):
                 if item.recipient in wanted:
                     wanted.add(item.issuer)
         return [
@@ -501,10 +526,10 @@ class Accounts:
                 "kind": "grant" if isinstance(item, Grant) else "revoke",
                 "serial": item.serial,
                 "object": item.signed,
-                "label": row["label"],
-                "succession": row["succession"],
+                "label": notes[item.serial]["label"],
+                "succession": notes[item.serial]["succession"],
             }
-            for row, item in parsed
+            for item in items
             if item.recipient in wanted
         ]
 
@@ -520,10 +545,9 @@ class Accounts:
     async def all_keys(self, account: AccountId) -> list[dict[str, Any]]:
         """Every key of an account, in order of its first grant."""
         chain = await self.chain(account)
-        rows = await statements.grants_after(self._database, account, 0)
-        by_serial = {row["serial"]: row for row in rows}
+        notes = await statements.grant_notes(self._database, account)
         now_ms = to_ms(self._clock())
-        return [_key_entry(chain, key, by_serial, now_ms) for key in chain.grants]
+        return [_key_entry(chain, key, notes, now_ms) for key in chain.grants]
 
 
 def check_bounds(item: Grant | Revocation) -> None:
@@ -543,7 +567,21 @@ def check_bounds(item: Grant | Revocation) -> None:
         raise CryptoError("an epoch is out of range")
 
 
-def _key_entry(chain: Chain, key: PublicKey, rows: dict[int, Any], now_ms: int) -> dict[str, Any]:
+def check_room(before: Chain, item: Grant | Revocation) -> None:
+    """Return when a chain may be continued with this; what relayers add by themselves always may.
+
+    Raises:
+        QuotaExceeded: the chain is full.
+    """
+    count, size = Limits.chain_grants_max, Limits.chain_bytes_max
+    if isinstance(item, Revocation):
+        count += Limits.chain_revocations_spare
+        size += Limits.chain_revocations_spare_bytes
+    if before.serial >= count or before.bytes + len(item.signed) > size:
+        raise QuotaExceeded("The account has no room for more grants.", code="grant.quota")
+
+
+def _key_entry(chain: Chain, key: PublicKey, notes: dict[int, Row], now_ms: int) -> dict[str, Any]:
     floor = chain.revoked_at.get(key, 0)
     grants = [g for g in chain.grants[key] if g.serial > floor] or chain.grants[key][-1:]
     strongest = max(grants, key=lambda g: STRENGTH.get(g.role, 0))
@@ -551,7 +589,7 @@ def _key_entry(chain: Chain, key: PublicKey, rows: dict[int, Any], now_ms: int) 
     expiries = [g.expires_ms for g in grants if g.expires_ms is not None]
     return {
         "public_key": key.hex(),
-        "label": rows[grants[-1].serial]["label"],
+        "label": notes[grants[-1].serial]["label"],
         "role": strongest.role,
         "namespaces": None
         if whole

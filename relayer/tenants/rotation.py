@@ -34,7 +34,7 @@ from relayer.sealed.grants import (
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, PublicKey
 from relayer.sealed.primitives import CryptoError, to_base64url
 from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts, check_bounds
+from relayer.tenants.accounts import Accounts, check_bounds, check_room
 from relayer.tenants.custody import Custody, Keys
 
 Choice = Literal["revoked", "all", "none"]
@@ -135,11 +135,12 @@ class Rotations:
             BadRequest: an object breaks a rule, or a key would be left behind.
             Conflict: another serial is due, or an epoch that is left out is in use.
             NotFound: a namespace to be sealed anew is not there.
+            QuotaExceeded: the account has no room for more grants.
         """
         access.require_owner()
         before = await self._accounts.chain(access.account)
-        items = _parsed(revocations, grants)
-        after = self._continued(before, items)
+        items = await _parsed(revocations, grants)
+        after = await self._continued(before, items)
         below = _below(after, reseal)
 
         async def also(connection: Connection) -> None:
@@ -200,11 +201,12 @@ class Rotations:
                 break  # it has not come to what is behind this one
         return found
 
-    def _continued(self, before: Chain, items: Sequence[Grant | Revocation]) -> Chain:
+    async def _continued(self, before: Chain, items: Sequence[Grant | Revocation]) -> Chain:
         """The chain after a rotation's objects.
 
         Raises:
             BadRequest, Conflict: it does not accept them.
+            QuotaExceeded: the account has no room for them.
         """
         after, now_ms = before.copy(), to_ms(self._clock())
         if items and items[0].serial != before.serial + 1:
@@ -218,7 +220,9 @@ class Rotations:
                         raise CryptoError("a rotation gives nothing to new or withdrawn keys")
                     self._accounts.check_custodian(item)
                 check_bounds(item)
+                check_room(after, item)
                 after.add(item)
+                await asyncio.sleep(0)  # others have their turn
             if after.epoch > before.epoch:
                 self._check_epoch(before, after, now_ms)
         except CryptoError as error:
@@ -260,9 +264,16 @@ class Rotations:
             raise Conflict("An older epoch is still in use.", code="epoch.in_use")
 
 
-def _parsed(revocations: Sequence[bytes], grants: Sequence[bytes]) -> list[Grant | Revocation]:
+async def _parsed(
+    revocations: Sequence[bytes], grants: Sequence[bytes]
+) -> list[Grant | Revocation]:
+    items: list[Grant | Revocation] = []
     try:
-        return [*map(parse_revocation, revocations), *map(parse_grant, grants)]
+        items += map(parse_revocation, revocations)
+        for signed in grants:
+            items.append(parse_grant(signed))
+            await asyncio.sleep(0)  # others have their turn
+        return items
     except CryptoError as error:
         raise BadRequest(f"The rotation was refused: {error}.", code=REFUSED) from None
 

@@ -342,11 +342,24 @@ async def test_a_cache_keeps_no_more_than_its_maximum(
     assert len(cache(bench)) == 2
 
 
+async def test_chains_that_are_kept_have_so_many_bytes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chains = vars(bench.storage.accounts)["_chains"]
+    for _ in range(3):
+        await bench.caller(await bench.account())
+    one = max(chain.bytes for chain in chains.values())
+    monkeypatch.setattr(accounts, "CHAINS_BYTES_MAX", 2 * one)
+    await many_accounts(bench)
+    assert 0 < sum(chain.bytes for chain in chains.values()) <= 2 * one
+
+
 # What grows in an object that lives as long as the process → what ends it. Objects of one request,
 # answer, file or chain have its size.
 GROWS = {
     "relayer/http/accepting.py Door._entering": "connections that were accepted a moment ago",
     "relayer/tenants/accounts.py Accounts._chains": "CHAINS_MAX",
+    "relayer/tenants/accounts.py Accounts._continuing": "requests under way",
     "relayer/tenants/announcing.py Announcements._believed": "READ_MAX",
     "relayer/blobs/cache.py CachedStore._kept": "_bytes_max",
     "relayer/tenants/custody.py Custody._opened": "UNLOCKS_MAX",
