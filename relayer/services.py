@@ -276,7 +276,6 @@ def build_services(
         outbox=storage.outbox,
         eraser=eraser,
         rows=ArrivingRows(
-            database=storage.database,
             outbox=storage.outbox,
             states=states,
             identity=storage.identity,

@@ -2,22 +2,30 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from relayer.blobs.store import BlobStore, FolderStore
+from relayer.database import outbox as outbox_rows
+from relayer.database.accounts import lock_account
+from relayer.database.namespaces import recount
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
 from relayer.journal.outbox import GRACE, PAGE, Outbox
 from relayer.memories.revising import Edit
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.keys import AccountId
+from relayer.sealed.primitives import to_base64url
 from relayer.upkeep.check import check
 from tests.conftest import BenchMaker
 from tests.services import TEAM, Bench
+from tests.test_forget_races import WAITING, race
 from tests.test_memory import assert_chain_holds
+from tests.test_moving import EMPTY, packed
 
 
 @pytest.fixture
@@ -47,7 +55,7 @@ async def test_what_a_crash_leaves_is_no_lost_memory(bench: Bench, folder: Path)
     lost = (await envelope_of(folder, name))[:-1] + b"\x00"
     with pytest.raises(Crash):
         async with bench.storage.outbox.putting(
-            caller.access.account, [(blob_hash(blob_id(lost)), lost)], foreign=False
+            caller.access.account, [(blob_hash(blob_id(lost)), lost)]
         ):
             raise Crash
     assert blob_id(lost) in stored(folder)
@@ -71,38 +79,6 @@ async def test_what_was_committed_outlives_the_grace(bench: Bench, folder: Path)
     await bench.storage.outbox.empty()
     assert stored(folder) == before
     assert await bench.texts(caller, "tea") == ["Anna prefers tea."]
-
-
-@pytest.mark.parametrize("act", ["remember", "edit"])
-async def test_what_was_put_too_long_ago_is_not_acknowledged(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, act: str
-) -> None:
-    """A machine that sleeps between putting and committing may outlive the grace."""
-    caller = await bench.caller(await bench.account())
-    [stored] = await bench.remember(caller, "Anna prefers tea.")
-    blobs, put_many = bench.storage.blobs, bench.storage.blobs.put_many
-
-    async def put_and_sleep(account: AccountId, named: Mapping[str, bytes]) -> None:
-        monkeypatch.undo()
-        await put_many(account, named)
-        bench.clock.advance(GRACE.total_seconds() + 1)
-        await bench.storage.outbox.empty()
-
-    async def acts() -> None:
-        if act == "remember":
-            await bench.remember(caller, "Anna prefers coffee.")
-        else:
-            edit = Edit(changes={"text": "Anna prefers coffee."})
-            await bench.services.reviser.edit(caller, stored.id, edit)
-
-    monkeypatch.setattr(blobs, "put_many", put_and_sleep)
-    with pytest.raises(Unavailable) as refused:
-        await acts()
-    assert refused.value.code == "store.late"
-    assert await bench.texts(caller, "Anna") == ["Anna prefers tea."]
-    await acts()
-    assert "Anna prefers coffee." in await bench.texts(caller, "Anna")
-    assert (await check(bench.storage)).problems == []
 
 
 async def test_the_journal_waits_for_its_store(bench: Bench, folder: Path) -> None:
@@ -130,12 +106,153 @@ async def test_the_journal_waits_for_its_store(bench: Bench, folder: Path) -> No
     await assert_chain_holds(bench, founder.account)
 
 
+async def slept(bench: Bench, account: AccountId, work: Awaitable[Any]) -> Any:
+    """What became of work that slept until its grace was over, when it had put its blobs and before
+    it could refer to them; another process kept house meanwhile."""
+    async with bench.storage.database.transaction() as connection:
+        await lock_account(connection, account)
+        begun = asyncio.ensure_future(work)
+        await bench.until(WAITING, 1)
+        bench.clock.advance(GRACE.total_seconds())
+        due = await outbox_rows.due_deletions(
+            bench.storage.database, now=bench.clock(), after=0, limit=PAGE
+        )
+        for _, blob in due:
+            assert to_base64url(blob) in stored(Path(bench.settings.blob_store[len("file:") :]))
+            await bench.storage.blobs.delete(account, to_base64url(blob))
+            await outbox_rows.confirm_deletion(connection, account=account, blob_id=blob)
+    assert len(due) == 1
+    return await begun
+
+
+class TestSleep:
+    """A blob that was deleted before anything referred to it is put again."""
+
+    async def test_of_a_write(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "Ben sells cups.")
+        account = caller.access.account
+        [kept] = await slept(bench, account, bench.remember(caller, "Anna prefers tea."))
+        assert not kept.duplicate
+        assert await bench.texts(caller, "tea", mode="keyword") == ["Anna prefers tea."]
+        await self.all_agrees(bench)
+
+    async def test_of_an_edit(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        [kept] = await bench.remember(caller, "Anna prefers tea.")
+        edit = bench.services.reviser.edit(caller, kept.id, Edit(changes={"text": "Coffee."}))
+        assert (await slept(bench, caller.access.account, edit)).revision == 2
+        assert await bench.texts(caller, "coffee", mode="keyword") == ["Coffee."]
+        await self.all_agrees(bench)
+
+    async def test_of_rows_that_arrive(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "Anna prefers tea.")
+        arrival = await packed(bench, caller)
+        [row] = arrival.memories
+        assert row.blob is not None
+        await bench.sql("DELETE FROM postings")
+        await bench.sql("DELETE FROM memories")
+        await recount(bench.storage.database, caller.access.account)
+        again = bench.services.arriving.take_in(caller.access, replace(EMPTY, memories=[row]))
+        done = await slept(bench, caller.access.account, again)
+        assert done.results == [(row.id, "imported")]
+        assert await bench.texts(caller, "tea", mode="keyword") == ["Anna prefers tea."]
+        await self.all_agrees(bench)
+
+    async def test_of_an_upload(self, bench: Bench, folder: Path) -> None:
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "Ben sells cups.")
+        vector = np.ones(6, np.float32)
+        upload = bench.services.manual.remember(caller, TEAM, b"the same bytes", vector)
+        _, name = await slept(bench, caller.access.account, upload)
+        assert name in stored(folder)
+        await self.all_agrees(bench)
+
+    async def all_agrees(self, bench: Bench) -> None:
+        await bench.storage.outbox.empty()
+        assert (await check(bench.storage)).problems == []
+        assert await bench.value("SELECT count(*) FROM blob_outbox") == 0
+
+
+async def test_nothing_is_written_when_every_put_was_too_slow(bench: Bench, folder: Path) -> None:
+    caller = await bench.caller(await bench.account())
+    store = Slow(folder=folder)
+    store.passes = lambda: bench.clock.advance(GRACE.total_seconds())
+    outbox = outbox_on(bench, store, soon_s=60)
+    with pytest.raises(Unavailable) as caught:
+        async with outbox.putting(caller.access.account, [(blob_hash(blob_id(b"one")), b"one")]):
+            raise Crash
+    assert caught.value.code == "store.late"
+    await bench.storage.outbox.empty()
+    assert blob_id(b"one") not in stored(folder)
+
+
+@pytest.mark.parametrize("upload_first", [True, False])
+async def test_an_upload_comes_while_its_bytes_are_deleted(
+    bench: Bench, folder: Path, upload_first: bool
+) -> None:
+    """The same bytes had been uploaded and erased before."""
+    caller = await bench.caller(await bench.account())
+    vector = np.ones(6, np.float32)
+    doomed, name = await bench.services.manual.remember(caller, TEAM, b"the same bytes", vector)
+    await bench.services.forgetting.forget(caller.access, doomed)
+    works: list[Awaitable[Any]] = [
+        bench.services.manual.remember(caller, TEAM, b"the same bytes", vector),
+        bench.storage.outbox.empty(),
+    ]
+    done = await race(bench, caller.access.account, *(works if upload_first else works[::-1]))
+    assert [one for one in done if isinstance(one, BaseException)] == []
+    assert name in stored(folder)
+    bench.clock.advance(GRACE.total_seconds())
+    await bench.storage.outbox.empty()
+    assert name in stored(folder)
+    assert (await check(bench.storage)).problems == []
+
+
+async def test_many_uploads_of_the_same_bytes(bench: Bench, folder: Path) -> None:
+    caller = await bench.caller(await bench.account())
+    vector = np.ones(6, np.float32)
+    await bench.remember(caller, "Ben sells cups.")
+    uploads = [
+        bench.services.manual.remember(caller, TEAM, b"the same bytes", vector) for _ in range(3)
+    ]
+    done = await race(bench, caller.access.account, *uploads)
+    assert [name for _, name in done] == [blob_id(b"the same bytes")] * 3
+    assert (await check(bench.storage)).problems == []
+
+
+async def test_what_was_erased_and_comes_again_is_deleted(bench: Bench, folder: Path) -> None:
+    """Its bytes had been due, and were deleted while it came."""
+    caller = await bench.caller(await bench.account())
+    [doomed] = await bench.remember(caller, "Anna prefers tea.")
+    [row] = (await packed(bench, caller)).memories
+    await bench.services.forgetting.forget(caller.access, doomed.id)
+    again = bench.services.arriving.take_in(caller.access, replace(EMPTY, memories=[row]))
+    done = await slept(bench, caller.access.account, again)
+    assert done.results == [(doomed.id, "erased")]
+    bench.clock.advance(GRACE.total_seconds())
+    await bench.storage.outbox.empty()
+    assert row.blob_id not in stored(folder)
+
+
 class Hanging(FolderStore):
     """A store that never takes anything."""
 
     async def put_many(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
         """Nothing, ever."""
         await asyncio.Event().wait()
+
+
+class Slow(FolderStore):
+    """A store that takes what it is given after some time."""
+
+    passes: Callable[[], object]
+
+    async def put_many(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
+        """What a folder does, late."""
+        await super().put_many(account, blobs)
+        self.passes()
 
 
 class Overtaken(FolderStore):

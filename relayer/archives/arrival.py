@@ -27,7 +27,7 @@ from relayer.database import collection
 from relayer.database import episodes as episode_rows
 from relayer.database import revisions as revision_rows
 from relayer.database.accounts import Heads
-from relayer.database.pool import Connection, Database
+from relayer.database.pool import Connection
 from relayer.embedding.building import dim_of
 from relayer.errors import BadRequest, NotFound, QuotaExceeded, TooLarge
 from relayer.journal.outbox import Outbox
@@ -63,14 +63,12 @@ class ArrivingRows:
     def __init__(
         self,
         *,
-        database: Database,
         outbox: Outbox,
         states: States,
         identity: Identity,
         storage_bytes_max: int,
         clock: Clock,
     ) -> None:
-        self._database = database
         self._outbox = outbox
         self._states = states
         self._identity = identity
@@ -101,10 +99,7 @@ class ArrivingRows:
         refused = await asyncio.to_thread(_refused, access, moved, entries)
         sound = [row for row in moved if row.id not in refused]
         blobs = [(hash_of(row.blob_id), row.blob or b"") for row in sound]
-        async with (
-            self._outbox.putting(access.account, blobs, foreign=True),
-            self._database.transaction() as connection,
-        ):
+        async with self._outbox.putting(access.account, blobs) as connection:
             heads = await locked_heads(connection, access)
             account = access.account
             known = [_id_of(row) for row in moved]
@@ -115,8 +110,6 @@ class ArrivingRows:
             refused |= _orphans(sound, present)
             results = {row.id: _outcome(row, refused, present, erased, passed) for row in moved}
             fresh = [row for row in sound if results[row.id] == IMPORTED]
-            names = [hash_of(row.blob_id) for row in fresh]
-            await self._outbox.check_noted(connection, account, names)
             if sum(len(row.blob or b"") for row in fresh) + heads.storage_bytes > (
                 self._storage_bytes_max or 2**63
             ):

@@ -20,7 +20,7 @@ ON CONFLICT DO NOTHING
 _FIND: Final = """
 SELECT blob_id, bytes FROM blobs WHERE account_id = $1 AND blob_id = ANY ($2)
 """
-_DELETE: Final = "DELETE FROM blobs WHERE account_id = $1 AND blob_id = $2 RETURNING blob_id"
+_DELETE: Final = "DELETE FROM blobs WHERE account_id = $1 AND blob_id = $2"
 _NAMES_AFTER: Final = """
 SELECT blob_id FROM blobs WHERE account_id = $1 AND blob_id > $2 ORDER BY blob_id LIMIT $3
 """
@@ -56,9 +56,9 @@ async def find(database: Database, account: AccountId, names: Sequence[str]) -> 
     return {to_base64url(r["blob_id"]): r["bytes"] for r in rows}
 
 
-async def delete(database: Database, account: AccountId, name: str) -> bool:
-    """Remove one blob; whether it was there."""
-    return await database.fetchrow(_DELETE, account, blob_hash(name)) is not None
+async def delete(database: Database, account: AccountId, name: str) -> None:
+    """Remove one blob."""
+    await database.execute(_DELETE, account, blob_hash(name))
 
 
 async def names_after(database: Database, account: AccountId, after: str, limit: int) -> list[str]:

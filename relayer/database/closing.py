@@ -89,6 +89,7 @@ SELECT r.object FROM receipts r
 JOIN accounts a ON a.account_id = $1 AND a.receipt_seq = r.seq
 WHERE r.account_id = $1
 """
+_CLOSING_RECEIPT: Final = f"{_LAST_RECEIPT}AND a.closed_at IS NOT NULL"
 _OUTBOX_WAITS: Final = "SELECT EXISTS (SELECT FROM blob_outbox WHERE account_id = $1)"
 # What is left of an emptied account beside its row and its last receipt. Blobs on their way when it
 # was closed are noted, and deleted when they are due; request windows are deleted by their age.
@@ -171,6 +172,12 @@ async def closed(database: Database) -> list[AccountId]:
 async def last_receipt(database: Database, account: AccountId) -> bytes | None:
     """An account's newest receipt, if it is there."""
     row = await database.fetchrow(_LAST_RECEIPT, account)
+    return None if row is None else bytes(row["object"])
+
+
+async def closing_receipt(database: Database, account: AccountId) -> bytes | None:
+    """The receipt that an account was closed with; None of one that is open."""
+    row = await database.fetchrow(_CLOSING_RECEIPT, account)
     return None if row is None else bytes(row["object"])
 
 

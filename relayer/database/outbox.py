@@ -17,6 +17,14 @@ INSERT INTO blob_outbox (account_id, blob_id, due_at, stray)
 SELECT $1, blob_id, $3, $4 FROM unnest($2::bytea[]) AS b (blob_id)
 ON CONFLICT DO NOTHING RETURNING blob_id
 """
+# That noted blobs, which are put once more, are not to go before that.
+_POSTPONE: Final = """
+UPDATE blob_outbox SET due_at = greatest(due_at, $3) WHERE account_id = $1 AND blob_id = ANY ($2)
+"""
+_NOT_DUE: Final = """
+SELECT blob_id FROM blob_outbox
+WHERE account_id = $1 AND blob_id = ANY ($2) AND due_at > $3
+"""
 # That strays are not to go: they are found, and noted, again.
 _SPARE: Final = "DELETE FROM blob_outbox WHERE account_id = $1 AND blob_id = ANY ($2) AND stray"
 _NEWEST_RECEIPT: Final = "SELECT receipt_seq FROM accounts WHERE account_id = $1"
@@ -28,9 +36,12 @@ WHERE o.due_at <= $2 AND NOT (o.stray AND EXISTS (
 ORDER BY o.due_at, o.account_id, o.blob_id LIMIT $1 OFFSET $3
 """
 _REFERENCED: Final = """
-SELECT EXISTS (SELECT FROM memories WHERE account_id = $1 AND blob_id = $2)
-    OR EXISTS (SELECT FROM episodes
-               WHERE account_id = $1 AND blob_id = $2 AND state <> 'done')
+SELECT blob_id FROM memories WHERE account_id = $1 AND blob_id = ANY ($2)
+UNION ALL
+SELECT blob_id FROM episodes WHERE account_id = $1 AND blob_id = ANY ($2) AND state <> 'done'
+"""
+_IS_DUE: Final = """
+SELECT EXISTS (SELECT FROM blob_outbox WHERE account_id = $1 AND blob_id = $2 AND due_at <= $3)
 """
 _DELETE_OUTBOX: Final = "DELETE FROM blob_outbox WHERE account_id = $1 AND blob_id = $2"
 _OUTBOX_HOLDS: Final = """
@@ -58,6 +69,24 @@ async def intend(
     return {r["blob_id"] for r in rows}
 
 
+async def postpone(
+    connection: Connection, *, account: AccountId, blob_ids: Sequence[bytes], due_at: datetime
+) -> None:
+    """Let those of these blobs that are noted go at that time at the earliest.
+
+    Under the account's lock, which a deletion holds from when it finds its blob due.
+    """
+    await connection.execute(_POSTPONE, account, blob_ids, due_at)
+
+
+async def not_due(
+    connection: Connection, *, account: AccountId, blob_ids: Sequence[bytes], now: datetime
+) -> set[bytes]:
+    """Those of these blobs that are noted and not due."""
+    rows = await connection.fetch(_NOT_DUE, account, blob_ids, now)
+    return {r["blob_id"] for r in rows}
+
+
 async def spare(connection: Connection, *, account: AccountId, blob_ids: Sequence[bytes]) -> None:
     """Take back that strays are to go, until they are found once more."""
     await connection.execute(_SPARE, account, blob_ids)
@@ -71,20 +100,25 @@ async def due_deletions(
     return [(AccountId(r["account_id"]), r["blob_id"]) for r in rows]
 
 
-async def lock_blob(connection: Connection, *, account: AccountId, blob_id: bytes) -> bool:
-    """Whether no memory refers to the blob; none can begin to until the transaction ends."""
+async def lock_due(
+    connection: Connection, *, account: AccountId, blob_id: bytes, now: datetime
+) -> bool:
+    """Whether the blob is due still; that cannot change until the transaction ends."""
     await lock_account(connection, account)
-    return not await connection.fetchval(_REFERENCED, account, blob_id)
+    return bool(await connection.fetchval(_IS_DUE, account, blob_id, now))
+
+
+async def referenced(
+    connection: Connection, *, account: AccountId, blob_ids: Sequence[bytes]
+) -> set[bytes]:
+    """Those of these blobs that a memory or turn refers to."""
+    rows = await connection.fetch(_REFERENCED, account, blob_ids)
+    return {r["blob_id"] for r in rows}
 
 
 async def confirm_deletion(connection: Connection, *, account: AccountId, blob_id: bytes) -> None:
     """Nothing is due for this blob any more."""
     await connection.execute(_DELETE_OUTBOX, account, blob_id)
-
-
-async def noted(connection: Connection, *, account: AccountId, blob_ids: Sequence[bytes]) -> int:
-    """How many of these blobs are noted, under the account's lock."""
-    return int(await connection.fetchval(_OUTBOX_HOLDS, account, blob_ids))
 
 
 async def deletions_pending(

@@ -5,14 +5,17 @@ nothing of this.
 
 - A blob is noted before it is put and the note goes with the transaction that refers to it: what a
   crash leaves behind is deleted when its grace is over, and never taken for a lost memory.
+- Blobs are deleted under the account's lock, and only those that are due. The transaction that is
+  to refer to one asks under that lock whether it is noted and not due: then it is in the store.
 - What is erased is noted in the erasing transaction and deleted until the store confirms.
 - Journal objects are staged in the database by the transaction they belong to, then published; the
   store is told how far the account's history has come by then.
+- What was published of an account that was closed meanwhile is noted like a blob that is erased.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Final
@@ -25,13 +28,15 @@ from relayer.database import closing as closing_rows
 from relayer.database import outbox as outbox_rows
 from relayer.database.pool import Connection, Database
 from relayer.errors import Unavailable
-from relayer.sealed.envelope import blob_id
+from relayer.sealed.envelope import blob_hash
+from relayer.sealed.envelope import blob_id as name_of
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import to_base64url
 
 log = logging.getLogger("relayer.outbox")
 
 GRACE: Final = timedelta(minutes=10)  # far beyond the deadline of the request that put a blob
+PUTS_MAX: Final = 3  # of the same blobs: none is slow or asleep for its grace time after time
 PAGE: Final = 100
 RESISTING_MAX: Final = 1_000  # a store that is away refuses all
 TURN_S: Final = 60.0  # of deleting, whether it resists or is only far away; others wait for it
@@ -56,44 +61,57 @@ class Outbox:
 
     @asynccontextmanager
     async def putting(
-        self, account: AccountId, blobs: Sequence[tuple[bytes, bytes]], *, foreign: bool
-    ) -> AsyncIterator[None]:
-        """Put (name, bytes) blobs into an outside store around the transaction that refers to them.
+        self, account: AccountId, blobs: Sequence[tuple[bytes, bytes]]
+    ) -> AsyncIterator[Connection]:
+        """The transaction that comes to refer to (name, bytes) blobs, which an outside store has.
 
-        They come first, so that no row is without its blob; `check_noted` belongs into the
-        transaction. Foreign bytes may also be those of an
-        erased upload whose deletion is due: it cannot come any more once the row is there, so
-        putting them again makes sure.
-        """
-        if not self.outside or not blobs:
-            yield
-            return
-        named = {to_base64url(name): data for name, data in blobs}
-        due_at = self._clock() + GRACE
-        await outbox_rows.intend(
-            self._database, account=account, blob_ids=[name for name, _ in blobs], due_at=due_at
-        )
-        await self._blobs.put_many(account, named)
-        yield
-        if foreign:
-            await self._blobs.put_many(account, named)
-
-    async def check_noted(
-        self, connection: Connection, account: AccountId, names: Sequence[bytes]
-    ) -> None:
-        """Under the account's lock, return if none of these was deleted since it was put.
-
-        A process that slept in between, with its machine, may have outlived their grace.
+        They come first, so that no row is without its blob. A process or machine that slept until
+        their grace was over puts them again.
 
         Raises:
-            Unavailable: one was; nothing is stored, and it can be put again.
+            Unavailable: the store is away, or was too slow time after time.
         """
-        wanted = set(names) if self.outside else set()
-        if not wanted:
+        named = {to_base64url(name): data for name, data in blobs} if self.outside else {}
+        for _ in range(PUTS_MAX):
+            await self._put(account, named)
+            async with self._database.transaction() as connection:
+                if await self._has_kept(connection, account, named):
+                    yield connection
+                    return
+        raise Unavailable("The blob store was too slow.", code="store.late")
+
+    async def _put(self, account: AccountId, named: Mapping[str, bytes]) -> None:
+        """Note blobs and put them. Some may be noted already: an upload of the same bytes was
+        erased, or this is done once more."""
+        if not named:
             return
-        noted = await outbox_rows.noted(connection, account=account, blob_ids=sorted(wanted))
-        if noted < len(wanted):
-            raise Unavailable("The request was interrupted for too long.", code="store.late")
+        ids = [blob_hash(name) for name in named]
+        due_at = self._clock() + GRACE
+        noted = await outbox_rows.intend(
+            self._database, account=account, blob_ids=ids, due_at=due_at
+        )
+        if len(noted) < len(ids):
+            async with self._database.transaction() as connection:
+                await account_rows.lock_account(connection, account)
+                await outbox_rows.postpone(connection, account=account, blob_ids=ids, due_at=due_at)
+        await self._blobs.put_many(account, named)
+
+    async def _has_kept(
+        self, connection: Connection, account: AccountId, named: Mapping[str, bytes]
+    ) -> bool:
+        """Whether none of these blobs was deleted since it was put; none will be until the
+        transaction ends."""
+        if not named:
+            return True
+        await account_rows.lock_account(connection, account)
+        ids = {blob_hash(name) for name in named}
+        ids -= await outbox_rows.not_due(
+            connection, account=account, blob_ids=list(ids), now=self._clock()
+        )
+        # Somebody else who put the same bytes may have come first, and taken the note.
+        return not ids or ids == await outbox_rows.referenced(
+            connection, account=account, blob_ids=list(ids)
+        )
 
     async def publish(self) -> None:
         """Move staged journal objects into the outside store."""
@@ -101,19 +119,26 @@ class Outbox:
             return
         while page := await staged.first(self._database, limit=PAGE):
             for account, name, data in page:
-                await self._blobs.put_many(account, {name: data})
+                try:
+                    await self._blobs.put_many(account, {name: data})
+                finally:  # also what the store did not confirm may come
+                    await self._note_if_closed(account, name)
                 await self._mark(account)
-                if not await staged.delete(self._database, account, name):
-                    await self._take_back(account, name)
+                await staged.delete(self._database, account, name)
 
-    async def _take_back(self, account: AccountId, name: str) -> None:
-        """Delete an object whose account was erased and emptied while it was put."""
-        row = await account_rows.find_account(self._database, account)
-        if row is None or row["closed_at"] is None:
-            return
-        last = await closing_rows.last_receipt(self._database, account)
-        if last is None or name != blob_id(last):
-            await self._blobs.delete(account, name)
+    async def _note_if_closed(self, account: AccountId, name: str) -> None:
+        """Let an object go that came into the store of an account after that was emptied.
+
+        One that was open still is found there by whoever empties it later.
+        """
+        receipt = await closing_rows.closing_receipt(self._database, account)
+        if receipt is not None and name != name_of(receipt):
+            await outbox_rows.intend(
+                self._database,
+                account=account,
+                blob_ids=[blob_hash(name)],
+                due_at=self._clock() + GRACE,
+            )
 
     async def _mark(self, account: AccountId) -> None:
         # Another process may mark a newer receipt meanwhile, and this one's mark replace it.
@@ -154,9 +179,9 @@ class Outbox:
             due = await outbox_rows.due_deletions(
                 self._database, now=self._clock(), after=resisting, limit=PAGE
             )
-            for account, name in due:
+            for account, blob_id in due:
                 try:
-                    await self._delete(account, name)
+                    await self._delete(account, blob_id)
                 except Unavailable as error:
                     refused, resisting = error, resisting + 1
                 if over := loop.time() > until:
@@ -165,9 +190,14 @@ class Outbox:
         if refused is not None:
             raise refused
 
-    async def _delete(self, account: AccountId, name: bytes) -> None:
+    async def _delete(self, account: AccountId, blob_id: bytes) -> None:
         # Under the lock, because the same foreign bytes may be uploaded again meanwhile.
+        now = self._clock()
         async with self._database.transaction() as connection:
-            if await outbox_rows.lock_blob(connection, account=account, blob_id=name):
-                await self._blobs.delete(account, to_base64url(name))
-            await outbox_rows.confirm_deletion(connection, account=account, blob_id=name)
+            if not await outbox_rows.lock_due(
+                connection, account=account, blob_id=blob_id, now=now
+            ):
+                return
+            if not await outbox_rows.referenced(connection, account=account, blob_ids=[blob_id]):
+                await self._blobs.delete(account, to_base64url(blob_id))
+            await outbox_rows.confirm_deletion(connection, account=account, blob_id=blob_id)

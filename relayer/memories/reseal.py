@@ -162,14 +162,10 @@ class Resealer:
         """Move in one transaction what is still what was read, with its receipts."""
         act = Act(account, self._identity.public_key, OP, self._clock())
         blobs = [(r.blob_id, r.blob) for r in resealed]
-        async with (
-            self._outbox.putting(account, blobs, foreign=False),
-            self._database.transaction() as connection,
-        ):
+        async with self._outbox.putting(account, blobs) as connection:
             heads = await account_rows.lock_account(connection, account)
             if heads is None:
                 raise NotFound("No such account.")
-            await self._outbox.check_noted(connection, account, [name for name, _ in blobs])
             same = await rows.lock_unchanged(
                 connection, account=account, rows=[r.row for r in resealed], turns=turns
             )

@@ -301,12 +301,9 @@ class Reviser:
         """The revision in one transaction; its receipt."""
         account, now = access.account, memory.stored_at
         archive_id = revision_row_id(memory.memory_id, row["revision"])
-        async with (
-            self._outbox.putting(account, [(memory.blob_id, memory.blob)], foreign=False),
-            self._database.transaction() as connection,
-        ):
+        blobs = [(memory.blob_id, memory.blob)]
+        async with self._outbox.putting(account, blobs) as connection:
             heads = await self._writer.heads(connection, account)
-            await self._outbox.check_noted(connection, account, [memory.blob_id])
             check_newest(heads, [memory.epoch])
             current = await rows.lock_current(
                 connection, account=account, memory_id=memory.memory_id

@@ -126,11 +126,6 @@ class _Batch:
     manual_vector: npt.NDArray[np.float16] | None
 
     @property
-    def put(self) -> list[tuple[bytes, bytes]]:
-        # What is restored is in the store, and must not be noted as an orphan to be.
-        return [] if self.op == "restore" else self.blobs
-
-    @property
     def blobs(self) -> list[tuple[bytes, bytes]]:
         memories = [(m.blob_id, m.blob) for m in self.memories]
         return memories + [(e.blob_id, e.blob) for e in self.episodes]
@@ -190,7 +185,6 @@ class Writer:
             Misdirected: the account was rotated meanwhile.
             Overtaken: the turn that these come from is gone, or the same one came in between.
             NotFound: the account is gone, or what is restored was erased.
-            Unavailable: the blobs were put too long ago.
         """
         batch = _Batch(
             op=op,
@@ -201,10 +195,9 @@ class Writer:
             origin=origin,
             manual_vector=manual_vector,
         )
-        async with (
-            self._outbox.putting(access.account, batch.put, foreign=manual_vector is not None),
-            self._database.transaction() as connection,
-        ):
+        # What is restored is in the store, and must not be noted as an orphan to be.
+        put = [] if op == "restore" else batch.blobs
+        async with self._outbox.putting(access.account, put) as connection:
             committed = await self._commit(connection, access, batch, effects)
             if beside is not None:
                 await beside(connection)
@@ -282,7 +275,6 @@ class Writer:
     ) -> account_rows.Heads:
         """The locked heads of an account that may have these sealed things."""
         heads = await self.heads(connection, account)
-        await self._outbox.check_noted(connection, account, [name for name, _ in batch.put])
         if batch.op not in KEEPS_EPOCH:
             check_newest(heads, batch.epochs)
         if batch.op == "restore":
