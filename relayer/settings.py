@@ -83,6 +83,9 @@ class Settings:
     storage_bytes_max: int = setting(
         10 * 2**30, "sealed bytes an account may store; 0: no bound", unit="bytes", low=0
     )
+    account_grants_max: int = setting(
+        10_000, "grants and revocations an account may have, in all its time", low=1
+    )
     embedder: Literal["auto", "builtin", "openai", "none"] = setting(
         "auto", "who embeds; auto: openai when an embedding model is named, else builtin"
     )
@@ -309,12 +312,9 @@ class Limits:
     idempotency_key_characters_max: Final = 256
     label_characters_max: Final = 128
     namespaces_max: Final = 10_000
-    # Of one account, in all its time: a hundred keys, renewed each week for ten years.
-    chain_grants_max: Final = 50_000
-    chain_bytes_max: Final = 64 * 2**20  # as many of the usual size; a process verifies them all
-    # Beyond these, so that a chain that is full does not keep a lost key in the account.
-    chain_revocations_spare: Final = 1_000
-    chain_revocations_spare_bytes: Final = 2**20
+    grant_bytes_mean: Final = 1_344  # of all objects of a chain; the usual ones have half of that
+    # Beyond an account's grants, so that a full chain does not keep a lost key in the account.
+    revocations_spare: Final = 1_000
     rotation_grants_max: Final = 2_000  # more do not fit into a body anyway
     rotation_revocations_max: Final = 16
     # One memory that moves: a text of the greatest length, each of its words, a vector a passage.

@@ -384,7 +384,13 @@ def storage_on(
     blobs = blobs_on(settings, database)
     soon_s = SOON_SHARE * settings.request_timeout_s
     outbox = Outbox(database=database, blobs=blobs, clock=clock, soon_s=soon_s)
-    accounts = Accounts(database=database, outbox=outbox, identity=identity, clock=clock)
+    accounts = Accounts(
+        database=database,
+        outbox=outbox,
+        identity=identity,
+        clock=clock,
+        grants_max=settings.account_grants_max,
+    )
     namespaces = Namespaces(database=database, outbox=outbox, identity=identity, clock=clock)
     custody = Custody(
         accounts=accounts,

@@ -28,6 +28,7 @@ from relayer.sealed.receipts import open_receipt
 from relayer.settings import Limits
 from relayer.tenants.access import Access
 from relayer.upkeep import provision
+from tests.conftest import BenchMaker
 from tests.services import OTHER, TEAM, Bench, new_identity
 
 
@@ -582,35 +583,40 @@ class TestTampering:
 class TestRoom:
     """A chain has so many objects and bytes at most; revocations have some places more."""
 
-    @pytest.mark.parametrize("limit", ["chain_grants_max", "chain_bytes_max"])
-    async def test_a_full_chain(
-        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, limit: str
-    ) -> None:
+    async def test_a_full_chain(self, make_bench: BenchMaker) -> None:
+        bench = make_bench(account_grants_max=3)
         founder, agent = await bench.account(), new_identity()
-        chain = await bench.storage.accounts.chain(founder.account)
+        await bench.key(founder, TEAM)
         signed = await issue(bench, founder, agent, [bench.root[founder.account]])
-        full = {"chain_grants_max": chain.serial, "chain_bytes_max": chain.bytes + len(signed) - 1}
-        with monkeypatch.context() as bounds:
-            bounds.setattr(Limits, limit, full[limit])
-            with pytest.raises(QuotaExceeded) as refused:
-                await post(bench, founder, agent, signed)
-            assert (refused.value.status, refused.value.code) == (402, "grant.quota")
-            # What was stored before the bound was there is read as ever, here and elsewhere.
-            bounds.setattr(Limits, limit, 1)
-            assert await access(bench.another(), founder) is not None
+        with pytest.raises(QuotaExceeded) as refused:
+            await post(bench, founder, agent, signed)
+        assert (refused.value.status, refused.value.code) == (402, "grant.quota")
+        # What was stored while there was more room is read as ever.
+        smaller = make_bench(account_grants_max=1, identity=bench.storage.identity)
+        assert await access(smaller, founder) is not None
+
+    async def test_a_chain_of_many_bytes(
+        self, make_bench: BenchMaker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bench = make_bench(account_grants_max=4)
+        founder, agent = await bench.account(), new_identity()
+        await bench.key(founder, TEAM)
+        signed = await issue(bench, founder, agent, [bench.root[founder.account]])
+        size = (await bench.storage.accounts.chain(founder.account)).bytes + len(signed)
+        monkeypatch.setattr(Limits, "grant_bytes_mean", (size - 1) / 4)
+        with pytest.raises(QuotaExceeded):
+            await post(bench, founder, agent, signed)
+        monkeypatch.setattr(Limits, "grant_bytes_mean", size / 4)
         await post(bench, founder, agent, signed)
 
-    @pytest.mark.parametrize("spare", ["chain_revocations_spare", "chain_revocations_spare_bytes"])
     async def test_a_lost_key_is_taken_from_a_full_chain(
-        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, spare: str
+        self, make_bench: BenchMaker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        bench = make_bench(account_grants_max=4)
         founder = await bench.account()
         lost, other = await bench.key(founder, TEAM), await bench.key(founder, OTHER)
-        chain = await bench.storage.accounts.chain(founder.account)
-        monkeypatch.setattr(Limits, "chain_grants_max", chain.serial)
-        monkeypatch.setattr(Limits, "chain_bytes_max", chain.bytes)
         await bench.revoke(founder, lost.identity.public_key)
         assert await access(bench, lost) is None
-        monkeypatch.setattr(Limits, spare, 1)
+        monkeypatch.setattr(Limits, "revocations_spare", 1)
         with pytest.raises(QuotaExceeded):
             await bench.revoke(founder, other.identity.public_key)

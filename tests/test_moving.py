@@ -28,7 +28,7 @@ from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
 from relayer.sealed.grants import issue_grant, parse_any
 from relayer.sealed.keys import Root
 from relayer.sealed.primitives import random_key
-from relayer.settings import Limits, Settings
+from relayer.settings import Settings
 from relayer.tenants.accounts import STORED_EPOCH_MAX
 from relayer.upkeep import provision
 from relayer.upkeep.check import check
@@ -600,17 +600,22 @@ class TestRefused:
             )
         assert await there.sql(ROWS) == []
 
-    async def test_a_full_chain(
-        self, here: Bench, there: Bench, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_full_chain(self, here: Bench, there: Bench, settings: Settings) -> None:
         founder = await here.account("sealed")
         await here.key(founder, TEAM)
         await here.key(founder, OTHER)
         arrival = await packed(here, await here.caller(founder))
         caller = await founded(here, there, founder)
-        monkeypatch.setattr(Limits, "chain_grants_max", 2)
+        small = bench_on(
+            settings,
+            there.storage.connect_args,
+            there.storage.database,
+            identity=there.storage.identity,
+            clock=there.clock,
+            account_grants_max=2,
+        )
         with pytest.raises(QuotaExceeded):
-            await there.services.arriving.take_in(caller.access, arrival)
+            await small.services.arriving.take_in(caller.access, arrival)
         assert (await there.storage.accounts.chain(founder.account)).serial == 1
 
     @pytest.mark.parametrize("cursor", ["x", "-1", "9" * 19, "٣"])

@@ -17,7 +17,6 @@ from relayer.sealed.grants import issue_grant, open_grant
 from relayer.sealed.keys import Root
 from relayer.sealed.primitives import random_key
 from relayer.sealed.receipts import open_receipt
-from relayer.settings import Limits
 from relayer.upkeep.check import check
 from tests.conftest import BenchMaker
 from tests.rotator import (
@@ -115,13 +114,12 @@ class TestAcceptance:
         with pytest.raises(BadRequest, match="a time is out of range"):
             await owner.send([], [late])
 
-    async def test_a_full_chain(
-        self, bench: Bench, custody: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_full_chain(self, make_bench: BenchMaker, custody: str) -> None:
+        """It has room for the first of two grants."""
+        bench = make_bench(account_grants_max={"managed": 4, "sealed": 3}[custody])
         owner = await rotator(bench, custody)
         await bench.key(owner.owner, TEAM)
         before = await bench.storage.accounts.chain(owner.owner.account)
-        monkeypatch.setattr(Limits, "chain_grants_max", before.serial + 1)
         with pytest.raises(QuotaExceeded):
             await owner.rotate()
         after = await bench.another().storage.accounts.chain(owner.owner.account)

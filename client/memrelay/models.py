@@ -263,6 +263,8 @@ class Usage(Answer):
     pending_count: int = 0
     rejected_count: int = 0
     storage_bytes_max: int | None = None
+    grant_count: int = 0  # with revocations
+    grants_max: int | None = None
     requests: Any = None
 
 

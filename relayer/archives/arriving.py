@@ -48,7 +48,7 @@ from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Item
 from relayer.settings import Limits
 from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts, check_bounds, check_room
+from relayer.tenants.accounts import Accounts, check_bounds
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 
 FORGET: Final = "forget"
@@ -190,7 +190,7 @@ class Arriving:
                 if oldest > parts[-1].oldest:
                     chain = chain.copy()
                     parts.append(_Part(chain, oldest))
-            check_room(chain, item)
+            self._accounts.check_room(chain, item)
             chain.add(item)
             check_bounds(item)
             if item.recipient == self._identity.public_key and isinstance(item, Grant):

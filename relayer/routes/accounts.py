@@ -138,6 +138,8 @@ async def usage(
         **shapes.counts(row["memory_count"], sum(aside.values(), start=listing.SetAside())),
         "storage_bytes": row["storage_bytes"],
         "storage_bytes_max": settings.storage_bytes_max,
+        "grant_count": access.serial,
+        "grants_max": settings.account_grants_max,
         "requests": {
             "limited": settings.rate_limit == "on",
             "per_minute": settings.requests_per_minute,

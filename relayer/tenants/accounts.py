@@ -65,12 +65,19 @@ class Accounts:
     """Creates accounts, accepts grants and revocations, and tells what a key may do."""
 
     def __init__(
-        self, *, database: Database, outbox: Outbox, identity: Identity, clock: Clock
+        self,
+        *,
+        database: Database,
+        outbox: Outbox,
+        identity: Identity,
+        clock: Clock,
+        grants_max: int,
     ) -> None:
         self._database = database
         self._outbox = outbox
         self._identity = identity
         self._clock = clock
+        self._grants_max = grants_max
         self._chains: OrderedDict[AccountId, Chain] = OrderedDict()
         self._chains_bytes = 0
         self._continuing: dict[tuple[AccountId, int], asyncio.Task[Chain]] = {}
@@ -257,6 +264,19 @@ class Accounts:
         elif grant.recipient == self._identity.public_key:
             raise CryptoError("a relayer is a custodian and nothing else")
 
+    def check_room(self, before: Chain, item: Grant | Revocation) -> None:
+        """Return when a chain may be continued with this; what relayers add by themselves always
+        may.
+
+        Raises:
+            QuotaExceeded: the chain is full.
+        """
+        spare = Limits.revocations_spare if isinstance(item, Revocation) else 0
+        count = self._grants_max + spare
+        size = count * Limits.grant_bytes_mean
+        if before.serial >= count or before.bytes + len(item.signed) > size:
+            raise QuotaExceeded("The account has no room for more grants.", code="grant.quota")
+
     def _known_here(self, grant: Grant, founder: PublicKey) -> bool:
         """At founding only the founder and this relayer take part: others join, with proof."""
         return grant.recipient in (founder, self._identity.public_key)
@@ -286,7 +306,7 @@ class Accounts:
         except CryptoError as error:
             raise BadRequest(f"The grant was refused: {error}.", code="grant.invalid") from None
         chain = await self.chain(account)
-        check_room(chain, grant)
+        self.check_room(chain, grant)
         if any(entry.epoch > chain.epoch for entry in grant.scope):
             raise BadRequest("A new epoch begins with a rotation.", code="grant.invalid")
         return grant, await self._accept(account, grant, actor=actor, label=label)
@@ -308,7 +328,7 @@ class Accounts:
             raise BadRequest(
                 f"The revocation was refused: {error}.", code="grant.invalid"
             ) from None
-        check_room(await self.chain(account), revocation)
+        self.check_room(await self.chain(account), revocation)
         return revocation, await self._accept(account, revocation, actor=actor, label="")
 
     async def accept_rotation(
@@ -565,20 +585,6 @@ def check_bounds(item: Grant | Revocation) -> None:
     epochs = [entry.epoch for entry in item.scope] if isinstance(item, Grant) else [0]
     if max(epochs) > STORED_EPOCH_MAX:
         raise CryptoError("an epoch is out of range")
-
-
-def check_room(before: Chain, item: Grant | Revocation) -> None:
-    """Return when a chain may be continued with this; what relayers add by themselves always may.
-
-    Raises:
-        QuotaExceeded: the chain is full.
-    """
-    count, size = Limits.chain_grants_max, Limits.chain_bytes_max
-    if isinstance(item, Revocation):
-        count += Limits.chain_revocations_spare
-        size += Limits.chain_revocations_spare_bytes
-    if before.serial >= count or before.bytes + len(item.signed) > size:
-        raise QuotaExceeded("The account has no room for more grants.", code="grant.quota")
 
 
 def _key_entry(chain: Chain, key: PublicKey, notes: dict[int, Row], now_ms: int) -> dict[str, Any]:

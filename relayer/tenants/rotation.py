@@ -34,7 +34,7 @@ from relayer.sealed.grants import (
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, PublicKey
 from relayer.sealed.primitives import CryptoError, to_base64url
 from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts, check_bounds, check_room
+from relayer.tenants.accounts import Accounts, check_bounds
 from relayer.tenants.custody import Custody, Keys
 
 Choice = Literal["revoked", "all", "none"]
@@ -220,7 +220,7 @@ class Rotations:
                         raise CryptoError("a rotation gives nothing to new or withdrawn keys")
                     self._accounts.check_custodian(item)
                 check_bounds(item)
-                check_room(after, item)
+                self._accounts.check_room(after, item)
                 after.add(item)
                 await asyncio.sleep(0)  # others have their turn
             if after.epoch > before.epoch:

@@ -236,4 +236,6 @@ def usage(shell: Shell) -> None:
         f"{used.pending_count} waiting for review",
         f"{used.rejected_count} rejected",
     ]
+    if used.grants_max is not None:
+        lines.append(f"{used.grant_count} of {used.grants_max} grants and revocations")
     shell.show(used.to_json(), lines)
