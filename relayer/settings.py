@@ -312,7 +312,7 @@ class Limits:
     idempotency_key_characters_max: Final = 256
     label_characters_max: Final = 128
     namespaces_max: Final = 10_000
-    grant_bytes_mean: Final = 1_344  # of all objects of a chain; the usual ones have half of that
+    grant_bytes_mean: Final = 2 * 2**10  # of all objects of a chain: four namespaces each
     # Beyond an account's grants, so that a full chain does not keep a lost key in the account.
     revocations_spare: Final = 1_000
     rotation_grants_max: Final = 2_000  # more do not fit into a body anyway
