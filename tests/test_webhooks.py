@@ -20,7 +20,7 @@ import pytest
 
 from relayer.database import webhooks as rows
 from relayer.errors import BadRequest, NotAllowed, NotFound
-from relayer.events import outward
+from relayer.events import delivery, outward
 from relayer.events.delivery import Delivery, signed_headers
 from relayer.events.event import TYPES
 from relayer.events.outward import Poster, Target, Undelivered, parse_target, permitted
@@ -44,7 +44,9 @@ def open_bench(make_bench: BenchMaker) -> Bench:
     return make_bench(webhook_reach="private")
 
 
-async def put(bench: Bench, owner: NewKey, hook: Hook, **members: Any) -> Webhook:
+async def put(
+    bench: Bench, owner: NewKey, hook: Hook, *, webhook_id: uuid.UUID = HOOK, **members: Any
+) -> Webhook:
     wanted: dict[str, Any] = {
         "url": f"http://127.0.0.1:{hook.port}/in?token=abc",
         "events": sorted(TYPES),
@@ -53,7 +55,7 @@ async def put(bench: Bench, owner: NewKey, hook: Hook, **members: Any) -> Webhoo
         "new_secret": False,
     }
     access = (await bench.caller(owner)).access
-    return await bench.services.webhooks.put(access, HOOK, Wanted(**(wanted | members)))
+    return await bench.services.webhooks.put(access, webhook_id, Wanted(**(wanted | members)))
 
 
 ANYBODY = AccountId(bytes(32))
@@ -449,6 +451,31 @@ class TestFailing:
             await bench.services.delivery.deliver()
         assert len(hook.posts) == tried + 1
         assert len({b["id"] for b in bodies(hook)}) == 1
+
+    async def test_slow_ones_of_one_account_delay_no_other(
+        self, open_bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(delivery, "AT_ONCE_MAX", 3)
+        monkeypatch.setattr(delivery, "ACCOUNT_MAX", 2)
+        bench = open_bench
+        slow, other = await bench.account(), await bench.account()
+        async with listening() as stuck, listening() as hook:
+            stuck.hangs = True
+            for number in range(4):
+                await put(bench, slow, stuck, webhook_id=uuid.UUID(int=number))
+            await bench.remember(await bench.caller(slow), "One.")
+            await put(bench, other, hook)
+            await bench.remember(await bench.caller(other), "Two.")
+            begun = asyncio.create_task(bench.services.delivery.deliver())
+            await hook.came.wait()
+            # One that is free again is nobody's of the account that has its share already.
+            await asyncio.wait_for(bench.services.delivery._begin(), 10)
+            telling = bench.services.delivery._telling
+            assert list(telling.values()).count(slow.account) == 2
+            begun.cancel()
+            for one in list(telling):
+                one.cancel()
+            await asyncio.gather(begun, *telling, return_exceptions=True)
 
     async def test_gone_is_gone(self, open_bench: Bench) -> None:
         bench = open_bench

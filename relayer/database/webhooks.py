@@ -40,15 +40,18 @@ _DELETE: Final = (
     "DELETE FROM webhooks WHERE account_id = $1 AND webhook_id = $2 RETURNING webhook_id"
 )
 
-# Webhooks that are behind, those that waited longest first.
+# Webhooks that are behind, those that waited longest first, so many of each account.
 _DUE: Final = """
-SELECT w.account_id, w.webhook_id
-FROM webhooks w JOIN accounts a ON a.account_id = w.account_id
-WHERE w.active AND w.due_at <= $1 AND (w.leased_until IS NULL OR w.leased_until <= $1)
-  AND (a.receipt_seq > w.delivered_seq
-       OR EXISTS (SELECT FROM webhook_events e
-                  WHERE e.account_id = w.account_id AND e.webhook_id = w.webhook_id))
-ORDER BY w.due_at LIMIT $2
+SELECT account_id, webhook_id FROM (
+    SELECT w.account_id, w.webhook_id, w.due_at,
+           row_number() OVER (PARTITION BY w.account_id ORDER BY w.due_at, w.webhook_id) AS place
+    FROM webhooks w JOIN accounts a ON a.account_id = w.account_id
+    WHERE w.active AND w.due_at <= $1 AND (w.leased_until IS NULL OR w.leased_until <= $1)
+      AND w.account_id <> ALL ($4)
+      AND (a.receipt_seq > w.delivered_seq
+           OR EXISTS (SELECT FROM webhook_events e
+                      WHERE e.account_id = w.account_id AND e.webhook_id = w.webhook_id))) d
+WHERE place <= $3 ORDER BY due_at LIMIT $2
 """
 _LEASE: Final = f"""
 UPDATE webhooks SET leased_until = $4
@@ -153,9 +156,12 @@ async def delete(database: Database, account: AccountId, webhook_id: uuid.UUID) 
     return await database.fetchrow(_DELETE, account, webhook_id) is not None
 
 
-async def due(database: Database, now: datetime, limit: int) -> list[tuple[AccountId, uuid.UUID]]:
-    """Webhooks that have something to be told and that nobody is telling."""
-    rows = await database.fetch(_DUE, now, limit)
+async def due(
+    database: Database, now: datetime, *, limit: int, each: int, full: Sequence[AccountId]
+) -> list[tuple[AccountId, uuid.UUID]]:
+    """Webhooks that have something to be told and that nobody is telling, at most `each` of an
+    account, and none of those that are `full`."""
+    rows = await database.fetch(_DUE, now, limit, each, full)
     return [(AccountId(r["account_id"]), r["webhook_id"]) for r in rows]
 
 

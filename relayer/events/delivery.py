@@ -17,6 +17,7 @@ import json
 import logging
 import time
 import uuid
+from collections import Counter
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -35,7 +36,8 @@ from relayer.telemetry.instruments import POSTS_FAILED, POSTS_TAKEN
 
 log = logging.getLogger("relayer.delivery")
 
-AT_ONCE_MAX: Final = 8  # webhooks of one process
+AT_ONCE_MAX: Final = 16  # webhooks of one process
+ACCOUNT_MAX: Final = 4  # of these, so that an account whose webhooks are slow delays only its own
 POLL_S: Final = 1.0
 SLICE_S: Final = 20.0  # of one webhook before others have their turn
 LEASE_S: Final = 60  # longer than a slice and the post that it ends with
@@ -62,7 +64,7 @@ class Delivery:
         self._relayers = relayers
         self._poster = poster
         self._clock = clock
-        self._telling: set[asyncio.Task[None]] = set()  # the loop keeps no strong reference
+        self._telling: dict[asyncio.Task[None], AccountId] = {}
 
     async def run(self) -> None:
         """Tell until cancelled; whatever fails is said and begun again."""
@@ -90,10 +92,17 @@ class Delivery:
         free = AT_ONCE_MAX - len(self._telling)
         if self._poster.reach == "none" or free <= 0:
             return
-        for account, webhook_id in await rows.due(self._database, self._clock(), free):
+        telling = Counter(self._telling.values())
+        full = [account for account, count in telling.items() if count >= ACCOUNT_MAX]
+        for account, webhook_id in await rows.due(
+            self._database, self._clock(), limit=free, each=ACCOUNT_MAX, full=full
+        ):
+            if telling[account] >= ACCOUNT_MAX:
+                continue
+            telling[account] += 1
             task = asyncio.create_task(self._tell_safely(account, webhook_id))
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+            self._telling[task] = account
+            task.add_done_callback(self._telling.pop)
 
     async def _tell_safely(self, account: AccountId, webhook_id: uuid.UUID) -> None:
         """One webhook's faults are its own."""
