@@ -50,7 +50,7 @@ from relayer.tenants.access import STRENGTH, Access
 
 CHAINS_MAX: Final = 10_000
 STORED_EPOCH_MAX: Final = 2**31 - 2  # columns hold the next one, too, which "below" may have to be
-CHAINS_BYTES_MAX: Final = 256 * 2**20  # of the objects of these; parsed, they take some times that
+CHAINS_BYTES_MAX: Final = 64 * 2**20  # of the objects of these; parsed, they take thrice that
 
 
 @dataclass(frozen=True)
