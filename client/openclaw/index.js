@@ -17,7 +17,10 @@ const TOOLS = read("tools.json");
 const TOOL_MS = 12_000; // a little more than the gateway gives itself
 const LATE_TURNS_MAX = 20; // kept in memory only; on disk they would lie readable
 const GOAL_CHARS_MAX = 8 * 1024; // the gateway cleans it and keeps its beginning
-const CONVERSATION_CHARS_MAX = 512 * 1024; // in a line of at most 2 MiB, whatever the encoding
+const CONVERSATION_CHARS_MAX = 512 * 1024; // of three bytes at most, in a line of 2 MiB at most
+const MESSAGE_CHARS_MAX = 128 * 1024; // more than the gateway reads of one
+const MESSAGE_CHARS_EXTRA = 12; // what stands around a message in JSON
+const CONTROLS = /[\u0000-\u0008\u000B\u000C\u000E-\u001F]/g; // six bytes each in JSON
 
 export default {
   id: "memrelay",
@@ -48,7 +51,8 @@ export default {
 
     api.on("before_prompt_build", handOver("before_prompt_build", promptOf));
     api.on("agent_end", async (event, ctx) => {
-      if (await handOverTurn({ event: turnOf(event), ctx: contextOf(ctx) })) handOverLate();
+      const ended = { ...turnOf(event), endedAt: Date.now() }; // it may be handed over late
+      if (await handOverTurn({ event: ended, ctx: contextOf(ctx) })) handOverLate();
     });
     api.on("session_start", handOver("session_start", () => ({})));
     for (const [name, pick] of [["llm_input", askedOf], ["llm_output", answeredOf]]) {
@@ -74,14 +78,14 @@ function defaultEndpoint() {
 
 function contextOf({ agentId, sessionKey, sessionId, runId, trigger, inputProvenance, goal } = {}) {
   const origin = inputProvenance && { kind: inputProvenance.kind };
-  const about = typeof goal === "string" ? goal.slice(0, GOAL_CHARS_MAX).toWellFormed() : undefined;
+  const about = typeof goal === "string" ? printable(goal.slice(0, GOAL_CHARS_MAX)) : undefined;
   return { agentId, sessionKey, sessionId, runId, trigger, inputProvenance: origin, goal: about };
 }
 
 function promptOf({ prompt, currentUserMessage }) {
   // `prompt` may repeat the history; what the user said now makes the better query.
   const text = String(currentUserMessage ?? prompt ?? "");
-  return { prompt: text.slice(0, CONVERSATION_CHARS_MAX).toWellFormed() };
+  return { prompt: printable(text.slice(0, CONVERSATION_CHARS_MAX)) };
 }
 
 function turnOf({ success, messages }) {
@@ -89,11 +93,12 @@ function turnOf({ success, messages }) {
   let chars = 0;
   for (const message of (messages ?? []).toReversed()) {
     const content = textOf(message);
-    chars += content.length;
+    if (!content) continue;
+    chars += content.length + MESSAGE_CHARS_EXTRA;
     if (chars > CONVERSATION_CHARS_MAX) break;
-    if (content) spoken.unshift({ role: message.role, content });
+    spoken.push({ role: message.role, content });
   }
-  return { success, messages: spoken };
+  return { success, messages: spoken.reverse() };
 }
 
 function textOf(message) {
@@ -103,15 +108,21 @@ function textOf(message) {
   const texts = blocks
     .filter((block) => block?.type === "text" && typeof block.text === "string")
     .map(({ text }) => text);
-  return texts.join("\n").toWellFormed();
+  return printable(texts.join("\n").slice(0, MESSAGE_CHARS_MAX));
+}
+
+function printable(text) {
+  return text.replace(CONTROLS, " ").toWellFormed();
 }
 
 function askedOf({ prompt }) {
-  return { prompt: String(prompt ?? "").slice(-CONVERSATION_CHARS_MAX).toWellFormed() };
+  return { prompt: printable(String(prompt ?? "").slice(-CONVERSATION_CHARS_MAX)) };
 }
 
 function answeredOf({ assistantTexts }) {
-  return { assistantTexts };
+  const texts = Array.isArray(assistantTexts) ? assistantTexts : [];
+  const messages = texts.map((content) => ({ role: "assistant", content }));
+  return { assistantTexts: turnOf({ messages }).messages.map(({ content }) => content) };
 }
 
 function toolFor(tool, ctx, link) {

@@ -6,6 +6,7 @@
  * - A call never throws and never outlasts its deadline.
  * - Nothing is handed over before the other end has shown that it knows the endpoint file.
  * - While the gateway is away, calls answer `undefined` at once, and one warning is logged.
+ * - What is too long for a line is not sent: the gateway would end the connection for all.
  */
 
 import { readFileSync } from "node:fs";
@@ -15,6 +16,7 @@ const HELLO_MS = 1_000;
 const PAUSE_MS_MIN = 1_000; // after a failure; doubled with each further one
 const PAUSE_MS_MAX = 30_000;
 const LINE_CHARS_MAX = 2 * 1024 * 1024;
+const PARAMS_BYTES_MAX = LINE_CHARS_MAX - 128; // without what stands around them in a line
 
 /** A connection that is opened when it is first needed, and again after it broke. */
 export class Link {
@@ -48,8 +50,13 @@ export class Link {
   async call(method, params, deadlineMs) {
     if (performance.now() < this.#retryAt) return undefined;
     try {
+      const text = JSON.stringify(params);
+      if (Buffer.byteLength(text) > PARAMS_BYTES_MAX) {
+        this.logger.warn("memrelay: a call was left out: it is longer than the gateway reads.");
+        return undefined;
+      }
       await (this.#opening ??= this.#open());
-      const result = await this.#ask(method, params, deadlineMs ?? this.welcome.hook_deadline_ms);
+      const result = await this.#ask(method, text, deadlineMs ?? this.welcome.hook_deadline_ms);
       this.#noteSuccess();
       return result;
     } catch (error) {
@@ -82,12 +89,13 @@ export class Link {
     socket.on("close", () => socket === this.#socket && this.close());
     // A connection that waits for nothing must not keep a one-shot process alive.
     socket.unref();
-    const welcome = await this.#ask("hello", { ...this.hello, token }, HELLO_MS);
+    const hello = JSON.stringify({ ...this.hello, token });
+    const welcome = await this.#ask("hello", hello, HELLO_MS);
     if (welcome?.proof !== proof) throw new Error("something else listens there");
     this.welcome = welcome;
   }
 
-  #ask(method, params, deadlineMs) {
+  #ask(method, params, deadlineMs) { // `params` in JSON
     const id = ++this.#lastId;
     return new Promise((resolve, reject) => {
       const settle = (how, value) => {
@@ -98,7 +106,8 @@ export class Link {
       const fail = (error) => settle(reject, error);
       const timer = setTimeout(() => fail(new Error("no answer in time")), deadlineMs);
       this.#waiting.set(id, { answer: (result) => settle(resolve, result), fail });
-      this.#socket.write(`${JSON.stringify({ jsonrpc: "2.0", id, method, params })}\n`);
+      const call = JSON.stringify({ jsonrpc: "2.0", id, method });
+      this.#socket.write(`${call.slice(0, -1)},"params":${params}}\n`);
     });
   }
 

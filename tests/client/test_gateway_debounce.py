@@ -103,6 +103,15 @@ async def test_sessions_do_not_disturb_each_other() -> None:
     assert scene.captured == [["user: one?", "assistant: first"]]
 
 
+async def test_agents_without_sessions_do_not_disturb_each_other() -> None:
+    scene, anna, bob = Scene(), Context(agent_id="anna"), Context(agent_id="bob")
+    scene.asked("one?", anna)
+    scene.asked("elsewhere?", bob)
+    scene.answered("first", context=anna)
+    scene.debounce.flush()
+    assert scene.captured == [["user: one?", "assistant: first"]]
+
+
 async def test_sessions_are_named_by_the_event_too() -> None:
     scene = Scene()
     event = {"sessionId": "s1", "runId": "r1", "prompt": "one?", "assistantTexts": ["first"]}

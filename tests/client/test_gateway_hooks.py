@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -427,20 +427,39 @@ class TestCapture:
             assert await gateway.flush(30)
         assert set(await texts_of(owner)) == {TEA, "We decided to move the launch to May."}
 
-    async def test_dates_count_from_the_hook(self, shared_relayer: RunningRelayer) -> None:
-        """capability 0.29: what was said happened when the hook was called."""
+    @pytest.mark.parametrize(
+        ("waited_days", "said"),
+        [(None, "2031-05-05"), (3, "2031-05-02"), (8, "2031-05-05"), (-1, "2031-05-05")],
+    )
+    async def test_dates_count_from_the_hook(
+        self, shared_relayer: RunningRelayer, waited_days: int | None, said: str
+    ) -> None:
+        """capability 0.29: what was said happened when the hook was called.
+
+        One that was handed over late says when that was; what cannot be does not count.
+        """
         owner = await founded(shared_relayer.url)
         then = datetime(2031, 5, 4, 9, 30, tzinfo=UTC)
-        roster = Roster.single(owner)
-        async with Gateway(roster, PATIENT, clock=then.timestamp) as gateway:
-            await gateway.agent_end(
-                conversation("The deadline of the tax report is tomorrow."), CTX
-            )
+        event = conversation("The deadline of the tax report is tomorrow.")
+        if waited_days is not None:
+            event["endedAt"] = 1000 * round((then - timedelta(waited_days)).timestamp())
+        async with Gateway(Roster.single(owner), PATIENT, clock=then.timestamp) as gateway:
+            await gateway.agent_end(event, CTX)
             assert await gateway.flush(30)
         async with MemoryClient.from_settings(owner) as client:
             [memory] = (await client.list()).memories
         assert memory.event_time is not None
-        assert memory.event_time.date().isoformat() == "2031-05-05"
+        assert memory.event_time.date().isoformat() == said
+
+    @pytest.mark.parametrize("ended", [True, "1", 1.5, -1, 10**400])
+    async def test_a_strange_time_of_the_end_is_none(
+        self, shared_relayer: RunningRelayer, ended: object
+    ) -> None:
+        owner = await founded(shared_relayer.url)
+        async with Gateway(Roster.single(owner), PATIENT) as gateway:
+            await gateway.agent_end({**conversation(TEA), "endedAt": ended}, CTX)
+            assert await gateway.flush(30)
+        assert await texts_of(owner) == [TEA]
 
     @pytest.mark.parametrize(
         "event",

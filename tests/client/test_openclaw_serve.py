@@ -4,14 +4,15 @@ import json
 import socket
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from memrelay import TransportError, __version__
+from memrelay import Settings, TransportError, __version__
 from memrelay.gateway.endpoint import LINE_BYTES_MAX
-from memrelay.gateway.serve import CONNECTIONS_MAX
+from memrelay.gateway.serve import CONNECTIONS_MAX, TOOL_CALLS_MAX
 from tests.client.gateway_process import (
     Line,
     Machine,
@@ -22,7 +23,7 @@ from tests.client.gateway_process import (
     stranger,
     wait_for,
 )
-from tests.client.gateway_scene import TEA, conversation
+from tests.client.gateway_scene import TEA, conversation, write_profile
 from tests.processes import RunningRelayer
 
 ASKED = {"prompt": "Do I prefer green tea or coffee in the morning?"}
@@ -52,7 +53,38 @@ def own_machine(shared_relayer: RunningRelayer, tmp_path: Path) -> Iterator[Mach
         yield machine
 
 
+@contextmanager
+def silent_relayer(machine: Machine) -> Iterator[None]:
+    """What the agents' profiles name takes connections, and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        for path in (machine.profiles / "agents").glob("*.json"):
+            write_profile(path, replace(Settings.load(path, environ={}), url=url))
+        yield
+
+
 class TestHooks:
+    def test_no_hook_stands_behind_slow_tools(self, own_machine: Machine) -> None:
+        """They would all be late then, and the plugin would give the connection up."""
+        search = {"name": "memory_search", "arguments": {"query": "tea"}, "ctx": context("anna")}
+        calls = [("call_tool", search)] * (TOOL_CALLS_MAX + 2)
+        calls += [("before_prompt_build", {"event": ASKED, "ctx": context("anna")})]
+        with (
+            silent_relayer(own_machine),
+            running_gateway(own_machine) as gateway,
+            greeted(gateway, recallDeadlineS=0.5) as line,
+        ):
+            for number, (method, params) in enumerate(calls):
+                call = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+                line.send(json.dumps(call).encode() + b"\n")
+            first = [line.read() for _ in range(3)]
+        assert [answer["id"] for answer in first] == [
+            TOOL_CALLS_MAX,
+            TOOL_CALLS_MAX + 1,
+            len(calls) - 1,
+        ]
+        assert ["Too many" in str(answer) for answer in first] == [True, True, False]
+
     def test_a_turn_is_captured_and_recalled_for_its_agent_only(
         self, gateway: RunningGateway
     ) -> None:
@@ -314,7 +346,6 @@ class TestSettings:
             ("gateway.toml", "recall_results_max = 0", "recall_results_max"),
             ("gateway.toml", "no toml", "TOML"),
             ("profile.json", '{"private_key": "zq"}', "Set MEMRELAY_URL"),
-            ("agents/anna.json", '{"url": "http://a.example"}', "Set MEMRELAY_ACCOUNT_ID"),
         ],
         ids=str,
     )
@@ -328,6 +359,20 @@ class TestSettings:
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
         assert not (own_machine.profiles / "gateway.json").exists()
+
+    def test_a_wrong_profile_of_one_agent_is_named_and_costs_that_agent_only(
+        self, own_machine: Machine
+    ) -> None:
+        (own_machine.profiles / "agents/anna.json").write_text('{"url": "http://a.example"}')
+        with running_gateway(own_machine) as gateway, greeted(gateway) as line:
+            assert gateway.logged("anna.json cannot be used")
+            assert gateway.logged("Set MEMRELAY_ACCOUNT_ID")
+            given = [
+                line.result("before_prompt_build", event=ASKED, ctx=context(agent))
+                for agent in ("anna", "bob")
+            ]
+        assert given[0] == {}
+        assert "appendSystemContext" in given[1]
 
     def test_a_missing_settings_file_is_an_error(self, own_machine: Machine) -> None:
         done = own_machine.memrelay("gateway", "--settings", str(own_machine.folder / "none.toml"))

@@ -106,6 +106,30 @@ def test_hooks_and_tools_reach_the_gateway(machine: Machine) -> None:
     assert host.logged == []
 
 
+@pytest.mark.parametrize("long", ["x" * 600_000, "\u0001" * 600_000, "€" * 600_000])
+def test_a_long_answer_costs_neither_its_turn_nor_the_connection(
+    machine: Machine, long: str
+) -> None:
+    said = [{"role": "user", "content": TEA}, {"role": "assistant", "content": long}]
+    many = [{"role": "assistant", "content": "y"}] * 100_000
+    with running_gateway(machine), hosted(machine) as host:
+        host.call(hook="agent_end", event={"success": True, "messages": many + said}, ctx=ANNA)
+        wait_for(machine, "anna", TEA)
+        event = {"prompt": long, "currentUserMessage": long}
+        answer = host.call(hook="before_prompt_build", event=event, ctx={**ANNA, "goal": long})
+        assert answer is not None
+    assert host.logged == []
+
+
+def test_a_call_that_is_too_long_is_left_out(machine: Machine) -> None:
+    with running_gateway(machine), hosted(machine) as host:
+        stored = host.call(tool="memory_store", event={"text": "z" * 3_000_000}, ctx=ANNA)
+        assert "out of reach" in stored["content"][0]["text"]
+        assert "No memory fits" in host.search()
+    assert len(host.logged) == 1
+    assert "longer than the gateway reads" in host.logged[0]
+
+
 def test_a_goal_in_the_context_is_a_second_query(machine: Machine) -> None:
     """OpenClaw 2026.9 says none; what is no text, or blank, is no goal."""
     event = {"prompt": "Please go on with what you were about to do."}
@@ -278,10 +302,13 @@ def test_only_what_was_said_is_handed_over(machine: Machine) -> None:
         with ThreadPoolExecutor() as threads, hosted(machine) as host:
             handled = threads.submit(server.handle_request)
             event = {"success": True, "messages": said, "zq": "zq"}
+            began = time.time()
             host.call(hook="agent_end", event=event, ctx={**ANNA, "zq": "zq"})
             handled.result()
     assert [line["method"] for line in lines] == ["hello", "agent_end"]
-    assert lines[1]["params"]["event"]["messages"] == [{"role": "user", "content": TEA}]
+    ended = lines[1]["params"]["event"]
+    assert ended["messages"] == [{"role": "user", "content": TEA}]
+    assert 1000 * began - 1 < ended["endedAt"] < 1000 * time.time() + 1  # if it is handed over late
     assert "zq" not in json.dumps(lines)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memrelay.gateway.events import ASSISTANT, USER, Context, Message
+from memrelay.gateway.guards import agent_of
 
 _SESSIONS_MAX = 256
 
@@ -51,12 +52,12 @@ class Debounce:
     """The newest turn of each of many sessions."""
 
     def __init__(self) -> None:
-        self._turns: OrderedDict[str, _Turn] = OrderedDict()
+        self._turns: OrderedDict[tuple[str, str], _Turn] = OrderedDict()
 
     def asked(self, event: object, context: Context) -> None:
         """Note that a model is asked: the turn before is over by that, and captured."""
         found, context = _read(event, context)
-        turn = self._turns.get(session_of(context))
+        turn = self._turns.get(_place(context))
         if turn is None or not _same_run(turn, context):
             self._begin(found, context)
 
@@ -65,7 +66,7 @@ class Debounce:
     ) -> None:
         """Note an answer; after `silence_s` without another one, the turn is captured."""
         found, context = _read(event, context)
-        turn = self._turns.get(session_of(context)) or self._begin(found, context)
+        turn = self._turns.get(_place(context)) or self._begin(found, context)
         if turn.ended:
             if _same_run(turn, context):
                 return  # it was captured as a whole
@@ -80,7 +81,7 @@ class Debounce:
 
     def ended(self, context: Context) -> bool:
         """Note that a turn has ended; return whether silence has captured it already."""
-        turn = self._turns.get(session_of(context))
+        turn = self._turns.get(_place(context))
         if turn is None or turn.ended:
             return False
         if turn.captured:
@@ -96,13 +97,13 @@ class Debounce:
             turn.flush()
 
     def _begin(self, found: Mapping[str, Any], context: Context) -> _Turn:
-        session = session_of(context)
-        before = self._turns.pop(session, None)
+        place = _place(context)
+        before = self._turns.pop(place, None)
         if before is not None:
             before.flush()
         prompt = found.get("prompt")
         turn = _Turn(context=context, prompt=prompt if isinstance(prompt, str) else "")
-        self._turns[session] = turn
+        self._turns[place] = turn
         while len(self._turns) > _SESSIONS_MAX:
             self._turns.popitem(last=False)[1].flush()
         return turn
@@ -117,6 +118,11 @@ def _read(event: object, context: Context) -> tuple[Mapping[str, Any], Context]:
         session_id=context.session_id or named.session_id,
         run_id=context.run_id or named.run_id,
     )
+
+
+def _place(context: Context) -> tuple[str, str]:
+    # Without names of sessions, the turns of two agents would be one.
+    return agent_of(context), session_of(context)
 
 
 def session_of(context: Context) -> str:

@@ -72,13 +72,17 @@ class Turn:
 
     messages: tuple[Message, ...]
     success: bool = True
+    ended_ms: int | None = None  # Unix, as the gateway's own clock said
 
     @classmethod
     def from_json(cls, value: object) -> Self:
         """Return the event of `agent_end`; only a plain `true` is a success."""
         found = value if isinstance(value, Mapping) else {}
+        ended = found.get("endedAt")
         return cls(
-            messages=read_messages(found.get("messages")), success=found.get("success") is True
+            messages=read_messages(found.get("messages")),
+            success=found.get("success") is True,
+            ended_ms=ended if type(ended) is int else None,
         )
 
 

@@ -41,6 +41,7 @@ from memrelay.models import Memory
 
 log = logging.getLogger("memrelay.gateway")
 
+LATE_MS_MAX = 7 * 86_400_000  # that a turn may have waited for being handed over
 GOAL_CHARS_MAX = 1000  # in UTF-8 within what the relayer takes
 
 
@@ -183,7 +184,7 @@ class Gateway:
         """Capture a turn that has ended; it is durable when this returns, and delivered later."""
         turn, context = Turn.from_json(event), Context.from_json(ctx)
         if not self._debounce.ended(context):
-            await self._capture(turn, context, self._now())
+            await self._capture(turn, context, self._ended_at(turn))
 
     def capture(
         self,
@@ -289,6 +290,14 @@ class Gateway:
         task = asyncio.create_task(work)
         self._tasks.add(task)  # the loop itself keeps no strong reference
         task.add_done_callback(self._tasks.discard)
+
+    def _ended_at(self, turn: Turn) -> datetime:
+        """Return when a turn ended, if that can be: it may be handed over late."""
+        now = self._now()
+        now_ms = round(1000 * now.timestamp())
+        if turn.ended_ms is None or not now_ms - LATE_MS_MAX <= turn.ended_ms <= now_ms:
+            return now
+        return datetime.fromtimestamp(turn.ended_ms / 1000, UTC)
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock(), UTC)

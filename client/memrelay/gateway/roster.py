@@ -156,16 +156,14 @@ class Roster:
         """Return the agents of the main profile (or environment) and of `agents/` beside it.
 
         Raises:
-            ConfigError: a profile is malformed or readable by others, or there is none at all.
+            ConfigError: the main profile is malformed or readable by others, or there is no profile
+                at all. An agent's own that is so costs that agent its memory, until it is mended.
         """
         environ = os.environ if environ is None else environ
-        agents = agent_paths(profile, environ)
-        for path in agents.values():
-            Settings.load(path, environ={})
         try:
             main = Settings.load(profile, environ=environ)
         except ConfigError:
-            if not agents or profile_path(profile, environ).exists():
+            if not agent_paths(profile, environ) or profile_path(profile, environ).exists():
                 raise
             main = None
         return cls(main, agents_folder(profile, environ))
@@ -251,8 +249,9 @@ def _fitting(memories: Iterable[Memory], tokens_max: int) -> list[Memory]:
 def _own_client(path: Path) -> MemoryClient | None:
     try:
         return _client(Settings.load(path, environ={}))
-    except ConfigError:
-        log.warning("an agent's profile cannot be used: it has no memory until that is mended")
+    except ConfigError as error:
+        text = "the profile %s cannot be used: that agent has no memory until it is mended (%s)"
+        log.warning(text, path.name, error)
         return None
 
 

@@ -28,11 +28,13 @@ from memrelay.gateway.events import Context
 from memrelay.gateway.hooks import Gateway
 from memrelay.gateway.roster import Roster
 from memrelay.gateway.settings import GatewaySettings
+from memrelay.gateway.tool_answers import ToolAnswer
 
 log = logging.getLogger("memrelay.gateway")
 
 CONNECTIONS_MAX = 64
-CALLS_MAX = 16  # under way on one connection; the next line is read when one of them is done
+CALLS_MAX = 32  # under way on one connection; the next line is read when one of them is done
+TOOL_CALLS_MAX = 16  # of these: a hook, which a turn waits for, must not stand behind slow tools
 HELLO_S = 5.0
 IDLE_S = 3600.0
 HOOK_MARGIN_S = 0.5  # that a caller waits longer for a hook than the recall's own deadline
@@ -179,6 +181,7 @@ class Connection:
         self._writer = writer
         self._gateway = server.gateway
         self._slots = asyncio.Semaphore(CALLS_MAX)
+        self._tool_calls = 0
 
     async def serve(self) -> None:
         """Answer calls until the caller goes away."""
@@ -272,8 +275,19 @@ class Connection:
         if not isinstance(name, str) or not isinstance(arguments, Mapping):
             raise Refused(INVALID_PARAMS, "A tool is called with a name and arguments.")
         context = Context.from_json(params.get("ctx"))
-        answer = await self._gateway.call_tool(name, arguments, context)
+        answer = await self._tool_answer(name, arguments, context)
         return {"text": answer.text, "details": dict(answer.details), "is_error": answer.is_error}
+
+    async def _tool_answer(
+        self, name: str, arguments: Mapping[str, object], context: Context
+    ) -> ToolAnswer:
+        if self._tool_calls == TOOL_CALLS_MAX:
+            return ToolAnswer.failed("Too many calls of memory tools at once; try again later.")
+        self._tool_calls += 1
+        try:
+            return await self._gateway.call_tool(name, arguments, context)
+        finally:
+            self._tool_calls -= 1
 
     async def _send(self, number: Any, **answer: Any) -> None:
         message = {"jsonrpc": "2.0", "id": number, **answer}
