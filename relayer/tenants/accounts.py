@@ -532,10 +532,14 @@ class Accounts:
         return receipt
 
     async def listed_grants(self, access: Access) -> list[dict[str, Any]]:
-        """Signed grants and revocations: all for owners, else one's own and the chain above."""
-        notes = await statements.grant_notes(self._database, access.account)
+        """Signed grants and revocations: all for owners, else one's own and the chain above.
+
+        The bytes are those that are stored, so that who asks sees what became of them.
+        """
+        rows = await statements.grants_after(self._database, access.account, 0)
+        stored = {row["serial"]: row for row in rows}
         chain = await self.chain(access.account)
-        items = [item for item in chain.items if item.serial in notes]
+        items = [item for item in chain.items if item.serial in stored]
         wanted = {item.recipient for item in items} if access.is_owner else {access.key}
         if not access.is_owner:
             for item in reversed(items):
@@ -545,9 +549,9 @@ class Accounts:
             {
                 "kind": "grant" if isinstance(item, Grant) else "revoke",
                 "serial": item.serial,
-                "object": item.signed,
-                "label": notes[item.serial]["label"],
-                "succession": notes[item.serial]["succession"],
+                "object": stored[item.serial]["object"],
+                "label": stored[item.serial]["label"],
+                "succession": stored[item.serial]["succession"],
             }
             for item in items
             if item.recipient in wanted
