@@ -34,9 +34,12 @@ serve: setup
 
 # The tests that reach every branch of the request checks and the cryptography: measuring makes
 # them half as slow again, so the others are not measured.
-COVERING := $(patsubst %,tests/test_%.py, checks sealed sui vectors announcing collection \
-	hidden_keys moving_epochs proof rebuild_states registration rotation rotation_keys \
-	rotation_meanwhile rotation_resealing states webhooks)
+COVERING := $(patsubst %,tests/%.py, http/test_checks http/test_registration http/test_sui \
+	sealed/test_hidden_keys sealed/test_sealed sealed/test_vectors tenants/test_announcing \
+	tenants/test_rotation tenants/test_rotation_keys tenants/test_rotation_meanwhile \
+	tenants/test_rotation_resealing journal/test_proof journal/test_states \
+	archives/test_moving_epochs recovery/test_collection recovery/test_rebuild_states \
+	events/test_webhooks)
 
 # Where the environment forbids to keep bytecode, every process would compile its modules anew.
 test: export PYTHONDONTWRITEBYTECODE :=

@@ -9,8 +9,8 @@ from relayer.memories.recognition import Stored
 from relayer.sealed.keys import Namespace
 from relayer.sealed.receipts import open_receipt
 from relayer.upkeep import check
+from tests.memories.test_memory import assert_chain_holds
 from tests.services import TEAM, Bench
-from tests.test_memory import assert_chain_holds
 
 CUSTODIES = ("managed", "sealed")
 TEA = "Anna prefers green tea in the morning."

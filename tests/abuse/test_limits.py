@@ -145,34 +145,34 @@ CASES: dict[str, Case] = {
 # What needs more than one request to be reached, or is a time: where it is tested.
 ELSEWHERE = {
     "head_bytes_max": "abuse/test_connections.py::test_a_head_has_a_size",
-    "import_postings_max": "test_arrivals.py"
+    "import_postings_max": "archives/test_arrivals.py"
     "::test_as_many_words_and_vectors_as_one_request_can_store",
-    "import_vectors_max": "test_arrivals.py"
+    "import_vectors_max": "archives/test_arrivals.py"
     "::test_as_many_words_and_vectors_as_one_request_can_store",
-    "erased_blobs_max": "test_arrivals.py::test_no_more_than_so_many",
+    "erased_blobs_max": "archives/test_arrivals.py::test_no_more_than_so_many",
     "connections_max": "abuse/test_connections.py"
     "::test_only_when_all_are_being_answered_one_is_refused",
     "bodies_bytes_max": "abuse/test_bodies.py"
     "::test_unsigned_bodies_that_do_not_end_fill_the_room_and_no_more",
     "requests_at_once_max": "abuse/test_bounds.py::test_one_account_waits_for_itself_only",
     "requests_waiting_max": "abuse/test_bounds.py::test_a_line_has_an_end",
-    "blobs_bytes_max": "test_proof.py::test_an_answer_has_as_many_blobs_as_fit",
-    "working_life_s": "test_expiry.py::test_expires_by_default",
-    "facts_max": "test_extract.py::test_at_most_twenty_best_first_in_their_order",
-    "revisions_max": "test_revisions.py::test_more_revisions_than_a_memory_may_have",
-    "grant_bytes_mean": "test_accounts.py::test_a_chain_of_many_bytes",
-    "revocations_spare": "test_accounts.py::test_a_lost_key_is_taken_from_a_full_chain",
-    "namespaces_max": "test_memory.py::test_their_number_is_limited",
-    "query_words_max": "test_recall_controls.py::test_aliases_are_bounded",
-    "webhooks_max": "test_webhooks.py::test_so_many_and_no_more",
+    "blobs_bytes_max": "journal/test_proof.py::test_an_answer_has_as_many_blobs_as_fit",
+    "working_life_s": "memories/test_expiry.py::test_expires_by_default",
+    "facts_max": "extraction/test_extract.py::test_at_most_twenty_best_first_in_their_order",
+    "revisions_max": "memories/test_revisions.py::test_more_revisions_than_a_memory_may_have",
+    "grant_bytes_mean": "tenants/test_accounts.py::test_a_chain_of_many_bytes",
+    "revocations_spare": "tenants/test_accounts.py::test_a_lost_key_is_taken_from_a_full_chain",
+    "namespaces_max": "memories/test_memory.py::test_their_number_is_limited",
+    "query_words_max": "recall/test_recall_controls.py::test_aliases_are_bounded",
+    "webhooks_max": "events/test_webhooks.py::test_so_many_and_no_more",
     "streams_max": "abuse/test_bounds.py::test_streams_of_all_accounts_are_counted_together",
-    "streams_of_account_max": "test_events.py::test_so_many_at_once_and_no_more",
-    "stream_life_s": "test_events.py::test_a_stream_outlives_what_a_request_may_take",
-    "clock_skew_s_max": "test_checks.py::test_a_clock_further_off_is_told_by_a_header",
+    "streams_of_account_max": "events/test_events.py::test_so_many_at_once_and_no_more",
+    "stream_life_s": "events/test_events.py::test_a_stream_outlives_what_a_request_may_take",
+    "clock_skew_s_max": "http/test_checks.py::test_a_clock_further_off_is_told_by_a_header",
     "nonce_life_s": "abuse/test_limits.py::test_a_nonce_is_kept_as_long_as_its_request_is_fresh",
     "idempotency_life_s": "abuse/test_limits.py::test_an_idempotency_key_is_kept_for_its_life",
-    "unlock_key_life_s": "test_custody.py::test_statement_is_signed_and_keys_overlap",
-    "unlock_key_overlap_s": "test_custody.py::test_statement_is_signed_and_keys_overlap",
+    "unlock_key_life_s": "tenants/test_custody.py::test_statement_is_signed_and_keys_overlap",
+    "unlock_key_overlap_s": "tenants/test_custody.py::test_statement_is_signed_and_keys_overlap",
 }
 
 

@@ -25,7 +25,7 @@ from tests.conftest import database_copy
 from tests.life import until
 from tests.own_server import HOST, OwnServer, own_server
 from tests.processes import RunningRelayer, lasting_port, running_relayer
-from tests.test_serve import client, create_account
+from tests.serving.test_serve import client, create_account
 from tests.traffic import lost_or_doubled, traffic
 
 INI = """

@@ -12,8 +12,8 @@ import pytest
 
 from tests.conftest import BenchMaker
 from tests.properties.walk import Walk
+from tests.recovery.test_rebuild import Lose, lose
 from tests.rotator import Rotator
-from tests.test_rebuild import Lose, lose
 
 __all__ = ["lose"]  # a fixture
 WALKS = int(os.environ.get("MEMRELAY_WALKS", "4"))

@@ -1,7 +1,8 @@
 """Unlock headers that a sealed account's relayer refuses (SPEC §6).
 
 Not here: the same defects at the level of the format, for both implementations (the vectors of
-`tests/scenarios_unlock.py`); rings and restarts (`tests/test_custody.py`, `test_replays.py`).
+`tests/scenarios_unlock.py`); rings and restarts (`tests/tenants/test_custody.py`,
+`test_replays.py`).
 """
 
 import os

@@ -19,6 +19,7 @@ from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.sealed.keys import AccountId, Identity, NamespaceKey, account_id, account_text
 from relayer.upkeep import provision
 from tests.conftest import database_copy
+from tests.http.test_sui import session
 from tests.openai_server import openai_server
 from tests.signing import Signer, client_of, signer_of
 from tests.tenants.lending import UNLOCK, header, key_of
@@ -35,7 +36,6 @@ from tests.tenants.scene import (
     handlers,
     hence,
 )
-from tests.test_sui import session
 
 # MemWal's routes that only read; every other one of them, and each that names its relayer, changes.
 MEMWAL_READS = {"recall", "recall/manual", "ask", "embed", "stats", "remember/bulk/status"}

@@ -1,0 +1,729 @@
+"""What leaves one relayer and arrives at another: two databases, two identities."""
+
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from os import urandom
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from relayer.archives.arriving import Arrival
+from relayer.archives.leaving import Leaving, Part
+from relayer.clock import MOMENT_MS_MAX, rfc3339_ms
+from relayer.database.namespaces import summaries
+from relayer.database.pool import Database
+from relayer.embedding.embedders import Embedder
+from relayer.errors import BadRequest, Conflict, NotAllowed, QuotaExceeded
+from relayer.journal.states import Change
+from relayer.memories.opening import Caller
+from relayer.memories.revising import Edit
+from relayer.moved import Moved, MovedGrant, MovedMemory, MovedTombstone
+from relayer.postgres.embedded import EmbeddedPostgres
+from relayer.record import new_id
+from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
+from relayer.sealed.grants import issue_grant, parse_any
+from relayer.sealed.keys import Root
+from relayer.sealed.primitives import random_key
+from relayer.settings import Settings
+from relayer.tenants.accounts import STORED_EPOCH_MAX
+from relayer.upkeep import provision
+from relayer.upkeep.check import check
+from tests.conftest import BenchMaker, database_copy
+from tests.journal.test_states import analyze, choose
+from tests.memories.test_erasure import keep_turn
+from tests.memories.test_memory import assert_chain_holds
+from tests.recovery.test_collection import FORMER
+from tests.services import OTHER, TEAM, Bench, bench_on, new_identity
+
+EMPTY = Arrival(account=None, grants=[], namespaces=[], tombstones=[], memories=[], episodes=[])
+ROWS = """
+SELECT memory_id, seq, revision, revision_of, kind, writer, created_at, stored_at, superseded_at,
+       superseded_by, pinned, review, stale, blob_id, word_count, source, fingerprint,
+       embedding_model, (SELECT array_agg(t ORDER BY t) FROM unnest(tokens) t) AS tokens
+FROM memories ORDER BY seq
+"""
+POSTINGS = "SELECT token, memory_id, frequency, word_count FROM postings ORDER BY memory_id, token"
+VECTORS = "SELECT memory_id, part, model, embedding::text FROM vectors ORDER BY memory_id, part"
+COUNTS = "SELECT name, memory_count, word_count, storage_bytes FROM namespaces ORDER BY name"
+
+
+@pytest.fixture
+def here(make_bench: BenchMaker, embedder: Embedder) -> Bench:
+    return make_bench(embedder=embedder)
+
+
+@pytest_asyncio.fixture
+async def there(
+    settings: Settings, postgres: EmbeddedPostgres, template: str, embedder: Embedder, here: Bench
+) -> AsyncIterator[Bench]:
+    async with database_copy(postgres, template) as copy:
+        database = await Database.connect(copy.connect_args, connections=5)
+        yield bench_on(settings, copy.connect_args, database, embedder=embedder, clock=here.clock)
+        await database.close()
+
+
+def leaving(bench: Bench) -> Leaving:
+    storage = bench.storage
+    return Leaving(
+        database=storage.database,
+        blobs=storage.blobs,
+        identity=storage.identity,
+        succession=storage.succession,
+    )
+
+
+async def everything(bench: Bench, caller: Caller, part: Part) -> list[Any]:
+    found: list[Moved] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page, cursor = await leaving(bench).page(caller.access, part, cursor)
+        found += page
+    # As it travels: every record survives its way through JSON.
+    return [msgspec.json.decode(msgspec.json.encode(one), type=type(one)) for one in found]
+
+
+async def packed(bench: Bench, caller: Caller) -> Arrival:
+    parts = {
+        part: await everything(bench, caller, part)
+        for part in ("account", "grants", "namespaces", "tombstones", "memories", "episodes")
+    }
+    return Arrival(account=parts.pop("account")[0], **parts)
+
+
+async def founded(here: Bench, there: Bench, founder: provision.NewKey) -> Caller:
+    """The founder's caller at the other relayer, where its account has nothing but itself."""
+    chain = await here.storage.accounts.chain(founder.account)
+    first = chain.grants[founder.identity.public_key][0].signed
+    await there.storage.accounts.create(
+        founder=founder.identity.public_key, grants=[first], label="anna"
+    )
+    there.root[founder.account] = here.root[founder.account]
+    return await there.caller(founder)
+
+
+async def moved(here: Bench, there: Bench, founder: provision.NewKey) -> Arrival:
+    arrival = await packed(here, await here.caller(founder))
+    caller = await founded(here, there, founder)
+    await there.services.arriving.take_in(caller.access, arrival)
+    return arrival
+
+
+async def plant(there: Bench, founder: provision.NewKey, **members: Any) -> None:
+    """Import a next grant, a new reader's unless `members` say otherwise."""
+    chain = await there.storage.accounts.chain(founder.account)
+    due = {
+        "account": founder.account,
+        "serial": chain.serial + 1,
+        "recipient": new_identity().public_key,
+        "role": "reader",
+        "keys": [there.root[founder.account]],
+        "created_ms": round(there.clock().timestamp() * 1000),
+    }
+    issuer = members.pop("issuer", founder.identity)
+    signed = issue_grant(issuer, **due | members)
+    grant = MovedGrant(serial=chain.serial + 1, label="", object=signed)
+    access = (await there.caller(founder)).access
+    await there.services.arriving.take_in(access, replace(EMPTY, grants=[grant]))
+
+
+@pytest.mark.parametrize("custody", ["sealed", "managed"])
+async def test_rows_arrive_as_they_were(here: Bench, there: Bench, custody: str) -> None:
+    founder = await here.account(custody)
+    caller = await here.unlocked(founder, TEAM, OTHER)
+    stored = await here.remember(caller, "Anna prefers tea.", source="chat:7", tags=("a", "b"))
+    stored += await here.remember(caller, "Ben sells cups.", kind="decision")
+    stored += await here.remember(caller, "Elsewhere.", namespace=OTHER)
+    await here.embed(caller, stored)
+    arrival = await packed(here, caller)
+    new = await founded(here, there, founder)
+    done = await there.services.arriving.take_in(new.access, arrival)
+    assert {status for _, status in done.results} == {"imported"}
+    for statement in (ROWS, POSTINGS, VECTORS, COUNTS):
+        assert await there.sql(statement) == await here.sql(statement)
+    # Whoever was a custodian there is nobody here.
+    assert (await there.caller(founder)).access.custody == "sealed"
+    reader = await there.unlocked(founder, TEAM)
+    for mode in ("hybrid", "keyword", "vector"):
+        assert await there.texts(reader, "Anna's tea", mode=mode) == await here.texts(
+            caller, "Anna's tea", mode=mode
+        )
+
+
+async def test_again_changes_nothing(here: Bench, there: Bench) -> None:
+    founder = await here.account()
+    await here.remember(await here.caller(founder), "Anna prefers tea.", "Ben sells cups.")
+    arrival = await moved(here, there, founder)
+    before = await there.sql(ROWS), await there.sql(COUNTS)
+    receipts = await there.value("SELECT receipt_seq FROM accounts")
+    again = await there.services.arriving.take_in((await there.caller(founder)).access, arrival)
+    assert (again.grants, again.receipts) == (0, [])
+    assert {status for _, status in again.results} == {"unchanged"}
+    assert (await there.sql(ROWS), await there.sql(COUNTS)) == before
+    assert await there.value("SELECT receipt_seq FROM accounts") == receipts
+
+
+async def test_revisions_and_states_arrive(here: Bench, there: Bench) -> None:
+    founder = await here.account()
+    caller = await here.caller(founder)
+    [edited, old, new] = await here.remember(caller, "One apple.", "Two pears.", "Three plums.")
+    here.clock.advance(60)
+    await here.services.reviser.edit(caller, edited.id, Edit(changes={"text": "Four figs."}))
+    await here.services.reviser.set_state(caller.access, edited.id, Change(pinned=True))
+    await here.services.reviser.set_state(caller.access, old.id, Change(superseded_by=new.id))
+    await moved(here, there, founder)
+    assert await there.sql(ROWS) == await here.sql(ROWS)
+    states = await there.sql("SELECT memory_id FROM memories WHERE state_blob IS NOT NULL")
+    assert {r["memory_id"] for r in states} == {edited.id, old.id}
+    assert (await check(there.storage)).problems == []
+    reader = await there.unlocked(founder, TEAM)
+    earlier = there.clock() - timedelta(seconds=30)
+    assert await there.texts(reader, "apple", mode="keyword") == []
+    assert await there.texts(reader, "apple", mode="keyword", as_of=earlier) == ["One apple."]
+
+
+async def test_what_was_erased_does_not_come(here: Bench, there: Bench) -> None:
+    founder = await here.account()
+    caller = await here.caller(founder)
+    [doomed, kept] = await here.remember(caller, "Anna prefers tea.", "Ben sells cups.")
+    before = await packed(here, caller)
+    await here.services.forgetting.forget(caller.access, doomed.id)
+    await moved(here, there, founder)
+    assert [r["memory_id"] for r in await there.sql(ROWS)] == [kept.id]
+    # Neither does it come with an archive that was made before.
+    late = await there.services.arriving.take_in((await there.caller(founder)).access, before)
+    assert dict(late.results)[doomed.id] == "erased"
+    assert [r["memory_id"] for r in await there.sql(ROWS)] == [kept.id]
+
+
+async def test_a_namespace_is_listed_as_it_was(here: Bench, there: Bench) -> None:
+    """With the time of its last write; one that was emptied only once something is written."""
+    founder = await here.account()
+    caller = await here.caller(founder)
+    await here.remember(caller, "Anna prefers tea.")
+    here.clock.advance(60)
+    await here.remember(caller, "Ben sells cups.")
+    await here.remember(caller, "Elsewhere.", namespace=OTHER)
+    await here.services.forgetting.forget_namespace(caller.access, OTHER)
+    listed = await summaries(here.storage.database, founder.account, None)
+    here.clock.advance(3_600)
+    await moved(here, there, founder)
+    arrived = await summaries(there.storage.database, founder.account, None)
+    assert [one["name"] for one in arrived] == [TEAM]
+    assert arrived[0]["updated_at"] == listed[0]["updated_at"]
+    reader = await there.unlocked(founder, OTHER)
+    await there.remember(reader, "Elsewhere again.", namespace=OTHER)
+    arrived = await summaries(there.storage.database, founder.account, None)
+    assert [(one["name"], one["memory_count"]) for one in arrived] == [(OTHER, 1), (TEAM, 2)]
+
+
+async def test_what_was_erased_there_since_goes_here(here: Bench, there: Bench) -> None:
+    founder = await here.account()
+    caller = await here.caller(founder)
+    [doomed] = await here.remember(caller, "Anna prefers tea.")
+    await moved(here, there, founder)
+    await here.services.forgetting.forget(caller.access, doomed.id)
+    later = await packed(here, caller)
+    await there.services.arriving.take_in((await there.caller(founder)).access, later)
+    assert await there.sql(ROWS) == []
+    assert await there.sql("SELECT blob_id FROM blobs b WHERE get_byte(bytes, 0) = 1") == []
+
+
+async def test_a_place_that_is_taken(here: Bench, there: Bench) -> None:
+    """Written here before the rest arrived: both stay, each with a number of its own."""
+    founder = await here.account()
+    await here.remember(await here.caller(founder), "Anna prefers tea.")
+    arrival = await packed(here, await here.caller(founder))
+    await founded(here, there, founder)
+    await there.remember(await there.unlocked(founder, TEAM), "Ben sells cups.")
+    caller = await there.caller(founder)
+    done = await there.services.arriving.take_in(caller.access, arrival)
+    assert [status for _, status in done.results] == ["imported"]
+    assert [r["seq"] for r in await there.sql(ROWS)] == [1, 2]
+
+
+async def test_a_fact_that_is_said_here_by_now(here: Bench, there: Bench) -> None:
+    founder = await here.account()
+    await here.remember(await here.caller(founder), "Anna prefers tea.")
+    arrival = await packed(here, await here.caller(founder))
+    await founded(here, there, founder)
+    unlocked = await there.unlocked(founder, TEAM)
+    [said] = await there.remember(unlocked, "Anna prefers tea.")
+    await there.services.arriving.take_in(unlocked.access, arrival)
+    assert await there.texts(unlocked, "tea", mode="keyword") == ["Anna prefers tea."]
+    [row] = await there.sql("SELECT superseded_by FROM memories WHERE superseded_at IS NOT NULL")
+    assert row["superseded_by"] == said.id
+    # That it gave way is signed, as every state is.
+    assert await there.value("SELECT state_blob FROM memories WHERE superseded_by IS NOT NULL")
+    await assert_chain_holds(there, founder.account)
+
+
+async def test_many_erasures_of_many_revisions(here: Bench, there: Bench) -> None:
+    """More than one receipt has room for."""
+    founder = await here.account()
+    await here.remember(await here.caller(founder), "Anna prefers tea.")
+    await moved(here, there, founder)
+    stones = [
+        MovedTombstone(
+            id=new_id(),
+            namespace="team",
+            blob_ids=[blob_id(urandom(8)) for _ in range(8)],
+            erased_at=here.clock(),
+        )
+        for _ in range(100)
+    ]
+    access = (await there.caller(founder)).access
+    done = await there.services.arriving.take_in(access, replace(EMPTY, tombstones=stones))
+    assert len(done.receipts) == 2
+    assert await there.value("SELECT count(*) FROM tombstones") == 100
+    await assert_chain_holds(there, founder.account)
+
+
+async def test_an_answer_ends_with_its_bytes(here: Bench) -> None:
+    caller = await here.caller(await here.account())
+    [long] = await here.remember(caller, "word " * 100_000)
+    for n in range(3):
+        edit = Edit(changes={"text": f"{n} " + "word " * 100_000})
+        await here.services.reviser.edit(caller, long.id, edit)
+    await here.remember(caller, "Another.")
+    cursor: str | None = ""
+    sizes, found = [], []
+    while cursor is not None:
+        page, cursor = await leaving(here).memories(caller.access, [long.id], cursor)
+        rows = [row for row in page if isinstance(row, MovedMemory)]
+        sizes.append(sum(len(row.blob or b"") for row in rows))
+        found += [(row.memory_id, row.revision) for row in rows]
+    assert max(sizes) < 2**21
+    assert sorted(found) == [(long.id, n) for n in (1, 2, 3, 4)]
+
+
+class TestLater:
+    """The same account comes again, after it went on where it was."""
+
+    async def edited(self, bench: Bench, caller: Caller, memory: uuid.UUID, text: str) -> None:
+        bench.clock.advance(60)
+        await bench.services.reviser.edit(caller, memory, Edit(changes={"text": text}))
+
+    @pytest.mark.parametrize("times", [1, 2])
+    async def test_newer_revisions_come(self, here: Bench, there: Bench, times: int) -> None:
+        founder = await here.account()
+        caller = await here.caller(founder)
+        stored = await here.remember(caller, "One apple.", "Two pears.", tags=("fruit",))
+        await here.embed(caller, stored)
+        await moved(here, there, founder)
+        await there.remember(await there.unlocked(founder, TEAM), "Written here.")
+        early = there.clock()
+        for n in range(times):
+            await self.edited(here, caller, stored[0].id, f"Three plums, {n}.")
+        await here.services.reviser.set_state(caller.access, stored[0].id, Change(pinned=True))
+        later = await packed(here, caller)
+        access = (await there.caller(founder)).access
+        done = await there.services.arriving.take_in(access, later)
+        assert dict(done.results)[stored[0].id] == "imported"
+        reader = await there.unlocked(founder, TEAM)
+        memory = await there.services.memory.get(reader, stored[0].id)
+        assert (memory.text, memory.revision) == (f"Three plums, {times - 1}.", times + 1)
+        assert memory.state.pinned
+        history = await there.services.reviser.history(reader, stored[0].id)
+        assert len(history.revisions) == times + 1
+        assert await there.texts(reader, "apple", mode="keyword") == []
+        found = await there.texts(reader, "apple", mode="keyword", as_of=early)
+        assert found == ["One apple."]
+        assert (await check(there.storage)).problems == []
+        await assert_chain_holds(there, founder.account)
+        again = await there.services.arriving.take_in(access, later)
+        assert {status for _, status in again.results} == {"unchanged"}
+
+    async def test_what_was_edited_here_too_stays(self, here: Bench, there: Bench) -> None:
+        founder = await here.account()
+        caller = await here.caller(founder)
+        [stored] = await here.remember(caller, "One apple.")
+        await moved(here, there, founder)
+        mine = await there.unlocked(founder, TEAM)
+        await self.edited(there, mine, stored.id, "Two pears.")
+        for text in ("Three plums.", "Four figs."):
+            await self.edited(here, caller, stored.id, text)
+        before = await there.sql(ROWS)
+        done = await there.services.arriving.take_in(mine.access, await packed(here, caller))
+        assert set(dict(done.results).values()) == {"differs", "unchanged"}
+        assert dict(done.results)[stored.id] == "differs"
+        assert await there.sql(ROWS) == before
+        assert (await check(there.storage)).problems == []
+
+    async def test_without_the_one_that_is_here_nothing_is_passed_over(
+        self, here: Bench, there: Bench
+    ) -> None:
+        """Neither a later revision nor an earlier one that is not earlier here."""
+        founder = await here.account()
+        caller = await here.caller(founder)
+        [stored] = await here.remember(caller, "One apple.")
+        await moved(here, there, founder)
+        await self.edited(here, caller, stored.id, "Two pears.")
+        later = await packed(here, caller)
+        access = (await there.caller(founder)).access
+        before = await there.sql(ROWS)
+        for row in later.memories:
+            done = await there.services.arriving.take_in(access, replace(EMPTY, memories=[row]))
+            assert [status for _, status in done.results] == ["differs"]
+        assert await there.sql(ROWS) == before
+
+    async def test_what_was_erased_here_does_not_come_in_a_later_revision(
+        self, here: Bench, there: Bench
+    ) -> None:
+        founder = await here.account()
+        caller = await here.caller(founder)
+        [stored] = await here.remember(caller, "One apple.")
+        await moved(here, there, founder)
+        mine = await there.caller(founder)
+        await there.services.forgetting.forget(mine.access, stored.id)
+        await self.edited(here, caller, stored.id, "Two pears.")
+        done = await there.services.arriving.take_in(mine.access, await packed(here, caller))
+        assert set(dict(done.results).values()) == {"erased"}
+        assert await there.sql(ROWS) == []
+
+    async def test_a_turn_that_was_erased_here_does_not_come_again(
+        self, here: Bench, there: Bench
+    ) -> None:
+        founder = await here.account()
+        caller = await choose(here, await here.caller(founder), keep_turns=True)
+        analyzed = await analyze(here, caller, "1. user: I prefer window seats on trains.")
+        arrival = await moved(here, there, founder)
+        turns = "SELECT count(*) FROM episodes"
+        assert await there.value(turns) == 1
+        mine = await there.caller(founder)
+        await there.services.forgetting.forget(mine.access, analyzed.facts[0].id)
+        assert await there.value(turns) == 0
+        done = await there.services.arriving.take_in(mine.access, arrival)
+        assert set(dict(done.results).values()) == {"erased"}
+        assert await there.value(turns) == 0
+        # Nor at a third relayer, which only hears that it was erased.
+        stones = await everything(there, mine, "tombstones")
+        assert {stone.id for stone in stones} == {analyzed.facts[0].id, analyzed.kept}
+
+    async def test_a_turn_is_recognised_at_the_next_relayer(
+        self, here: Bench, there: Bench
+    ) -> None:
+        """By its fingerprint, which comes along; one that was said there meanwhile stays known."""
+        founder = await here.account()
+        caller = await choose(here, await here.caller(founder), keep_turns=True)
+        talk, other = "1. user: I prefer window seats.", "1. user: I prefer aisle seats."
+        moving = [(await analyze(here, caller, text)).kept for text in (talk, other)]
+        await founded(here, there, founder)
+        mine = await choose(there, await there.unlocked(founder, TEAM), keep_turns=True)
+        meanwhile = await analyze(there, mine, other)
+        await there.services.arriving.take_in(mine.access, await packed(here, caller))
+        turns = "SELECT episode_id FROM episodes"
+        assert {r[0] for r in await there.sql(turns)} == {*moving, meanwhile.kept}
+        said = [(await analyze(there, mine, text)).kept for text in (talk, other)]
+        assert said == [moving[0], meanwhile.kept]
+        assert (await check(there.storage)).problems == []
+
+    @pytest.mark.parametrize("brought", [False, True])
+    @pytest.mark.parametrize("name", [None, FORMER])
+    async def test_a_turn_that_was_erased_there(
+        self, here: Bench, there: Bench, brought: bool, name: uuid.UUID | None
+    ) -> None:
+        """Neither does it come, if it was read before that, nor stay, if it had come; one with a
+        former name, whose tombstone has another, neither."""
+        founder = await here.account()
+        caller = await here.caller(founder)
+        await here.remember(caller, "One apple.")
+        turn = await keep_turn(here, caller, "Anna: 4111 is my number.", "pending", name)
+        early = await packed(here, caller)
+        access = (await founded(here, there, founder)).access
+        if brought:
+            await there.services.arriving.take_in(access, early)
+        await here.services.forgetting.forget(caller.access, turn)
+        late = replace(early, tombstones=(await packed(here, caller)).tombstones)
+        done = await there.services.arriving.take_in(access, late)
+        assert dict(done.results)[turn] == "erased"
+        assert await there.value("SELECT count(*) FROM episodes") == 0
+        assert (await check(there.storage)).problems == []
+
+
+class TestRefused:
+    @pytest_asyncio.fixture
+    async def scene(self, here: Bench, there: Bench) -> tuple[Arrival, Caller]:
+        founder = await here.account()
+        self.founders = [founder]
+        await here.remember(await here.caller(founder), "Anna prefers tea.", "Ben sells cups.")
+        arrival = await packed(here, await here.caller(founder))
+        caller = await founded(here, there, founder)
+        first = replace(arrival, memories=[], episodes=[])
+        await there.services.arriving.take_in(caller.access, first)
+        return arrival, caller
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"revision": 2},
+            {"epoch": 2},
+            {"id": uuid.UUID(int=1)},
+            {"revision_of": uuid.UUID(int=2)},
+            {"type": 3},
+            {"namespace": "other"},
+            {"blob": b"x" * 500},
+            {"blob": None},
+            {"blob_id": "A" * 43},
+            {"postings": b"12345678"},
+            {"postings": b"123456789" * 2},
+            {"vectors": [b"12"], "embedding_model": None},
+            {"vectors": [b"12", b"1234"], "embedding_model": "m/2"},
+            {"vectors": [b"123"], "embedding_model": "m/2"},
+        ],
+        ids=str,
+    )
+    async def test_a_row_that_contradicts_its_blob(
+        self, there: Bench, scene: tuple[Arrival, Caller], change: dict[str, Any]
+    ) -> None:
+        arrival, caller = scene
+        [bad, good] = arrival.memories
+        bad = msgspec.structs.replace(bad, **change)
+        done = await there.services.arriving.take_in(
+            caller.access, replace(EMPTY, memories=[bad, good])
+        )
+        assert [status for _, status in done.results] == ["refused", "imported"]
+        assert [r["memory_id"] for r in await there.sql(ROWS)] == [good.id]
+
+    async def test_a_revision_without_its_memory(self, here: Bench, there: Bench) -> None:
+        """Nobody could erase it; it comes with its memory, or later."""
+        founder = await here.account()
+        caller = await here.caller(founder)
+        [stored] = await here.remember(caller, "One apple.")
+        await here.services.reviser.edit(caller, stored.id, Edit(changes={"text": "Two pears."}))
+        arrival = await packed(here, caller)
+        access = (await founded(here, there, founder)).access
+        [current] = [row for row in arrival.memories if row.revision_of is None]
+        [earlier] = [row for row in arrival.memories if row.revision_of is not None]
+        blank = msgspec.structs.replace(current, blob=None)
+        older = msgspec.structs.replace(current, revision=1)
+        for memories in ([blank, earlier], [older, earlier], [earlier]):
+            done = await there.services.arriving.take_in(
+                access, replace(arrival, memories=memories)
+            )
+            assert {status for _, status in done.results} == {"refused"}
+        assert await there.sql(ROWS) == []
+        for row in (current, earlier):
+            done = await there.services.arriving.take_in(access, replace(EMPTY, memories=[row]))
+            assert [status for _, status in done.results] == ["imported"]
+        assert (await check(there.storage)).problems == []
+
+    async def test_another_accounts_rows(
+        self, there: Bench, here: Bench, scene: tuple[Arrival, Caller]
+    ) -> None:
+        arrival, _ = scene
+        stranger = await here.account()
+        await here.remember(await here.caller(stranger), "Mine.")
+        foreign = await packed(here, await here.caller(stranger))
+        await moved(here, there, stranger)
+        caller = await there.caller(stranger)
+        for wrong in (arrival.memories, arrival.grants):
+            kind = "memories" if wrong and isinstance(wrong[0], MovedMemory) else "grants"
+            if kind == "grants":
+                with pytest.raises((BadRequest, Conflict)):
+                    await there.services.arriving.take_in(
+                        caller.access, replace(EMPTY, grants=wrong)
+                    )
+            else:
+                done = await there.services.arriving.take_in(
+                    caller.access, replace(EMPTY, memories=wrong)
+                )
+                assert {status for _, status in done.results} == {"refused"}
+        assert len(await there.sql(ROWS)) == len(foreign.memories)
+
+    async def test_an_id_that_stands_there_twice(
+        self, there: Bench, scene: tuple[Arrival, Caller]
+    ) -> None:
+        arrival, caller = scene
+        twice = [arrival.memories[0], arrival.memories[0]]
+        with pytest.raises(BadRequest):
+            await there.services.arriving.take_in(caller.access, replace(EMPTY, memories=twice))
+
+    async def test_another_key_for_a_namespace(
+        self, there: Bench, scene: tuple[Arrival, Caller]
+    ) -> None:
+        arrival, caller = scene
+        key = msgspec.structs.replace(arrival.namespaces[0].keys[0], key_id="ab" * 32)
+        other = msgspec.structs.replace(arrival.namespaces[0], keys=[key])
+        with pytest.raises(Conflict):
+            await there.services.arriving.take_in(caller.access, replace(EMPTY, namespaces=[other]))
+
+    async def test_a_chain_that_went_another_way(
+        self, there: Bench, here: Bench, scene: tuple[Arrival, Caller]
+    ) -> None:
+        """The same serial, signed by the founder, too, and another object."""
+        arrival, caller = scene
+        first = parse_any(arrival.grants[0].object)
+        founder = next(f for f in self.founders if f.account == first.account)
+        signed = issue_grant(
+            founder.identity,
+            account=founder.account,
+            serial=2,
+            recipient=founder.identity.public_key,
+            role="owner",
+            keys=[here.root[founder.account]],
+            created_ms=1,
+        )
+        forked = [msgspec.structs.replace(arrival.grants[1], object=signed)]
+        with pytest.raises(Conflict):
+            await there.services.arriving.take_in(caller.access, replace(EMPTY, grants=forked))
+
+    async def test_only_owners(self, there: Bench, here: Bench) -> None:
+        founder = await here.account()
+        writer = await here.key(founder, TEAM)
+        caller = await here.caller(writer)
+        with pytest.raises(NotAllowed):
+            await leaving(here).page(caller.access, "account", "")
+        with pytest.raises(NotAllowed):
+            await leaving(here).memories(caller.access, [], "")
+        with pytest.raises(NotAllowed):
+            await here.services.arriving.take_in(caller.access, EMPTY)
+
+    async def test_a_full_account(
+        self, here: Bench, there: Bench, settings: Settings, scene: tuple[Arrival, Caller]
+    ) -> None:
+        arrival, caller = scene
+        small = bench_on(
+            settings,
+            there.storage.connect_args,
+            there.storage.database,
+            identity=there.storage.identity,
+            clock=there.clock,
+            storage_bytes_max=500,
+        )
+        with pytest.raises(QuotaExceeded):
+            await small.services.arriving.take_in(
+                caller.access, replace(EMPTY, memories=arrival.memories)
+            )
+        assert await there.sql(ROWS) == []
+
+    async def test_a_full_chain(self, here: Bench, there: Bench, settings: Settings) -> None:
+        founder = await here.account("sealed")
+        await here.key(founder, TEAM)
+        await here.key(founder, OTHER)
+        arrival = await packed(here, await here.caller(founder))
+        caller = await founded(here, there, founder)
+        small = bench_on(
+            settings,
+            there.storage.connect_args,
+            there.storage.database,
+            identity=there.storage.identity,
+            clock=there.clock,
+            account_grants_max=2,
+        )
+        with pytest.raises(QuotaExceeded):
+            await small.services.arriving.take_in(caller.access, arrival)
+        assert (await there.storage.accounts.chain(founder.account)).serial == 1
+
+    @pytest.mark.parametrize("cursor", ["x", "-1", "9" * 19, "٣"])
+    async def test_cursors(self, here: Bench, cursor: str) -> None:
+        caller = await here.caller(await here.account())
+        for part in ("memories", "episodes", "tombstones", "receipts"):
+            with pytest.raises(BadRequest):
+                await leaving(here).page(caller.access, part, cursor)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("role", ["owner", "writer", "reader"])
+    async def test_a_grant_that_makes_the_relayer_more_than_a_custodian(
+        self, here: Bench, there: Bench, role: str
+    ) -> None:
+        """Else an owner far from the founder could keep it from handing custody over."""
+        founder = await here.account()
+        await founded(here, there, founder)
+        key = there.storage.identity.public_key
+        with pytest.raises(BadRequest, match="custodian and nothing else"):
+            await plant(there, founder, recipient=key, role=role)
+        await plant(there, founder, recipient=key, role="custodian")
+        assert (await there.caller(founder)).access.custody == "managed"
+
+    @pytest.mark.parametrize("member", ["created_ms", "expires_ms"])
+    async def test_a_grant_of_a_time_that_no_clock_shows(
+        self, here: Bench, there: Bench, member: str
+    ) -> None:
+        founder = await here.account("sealed")
+        await founded(here, there, founder)
+        with pytest.raises(BadRequest, match="a time is out of range"):
+            await plant(there, founder, **{member: MOMENT_MS_MAX + 1})
+        await plant(there, founder, **{member: MOMENT_MS_MAX})
+        *_, key = await there.storage.accounts.all_keys(founder.account)
+        assert str(rfc3339_ms(key[member])).startswith("9999-12-31T23:59:59.")
+
+    async def test_an_epoch_that_no_column_holds(self, here: Bench, there: Bench) -> None:
+        founder = await here.account("sealed")
+        await founded(here, there, founder)
+        with pytest.raises(BadRequest, match="an epoch is out of range"):
+            await plant(there, founder, keys=[Root(STORED_EPOCH_MAX + 1, random_key())])
+        await plant(there, founder, keys=[Root(STORED_EPOCH_MAX, random_key())])
+        assert (await there.storage.accounts.chain(founder.account)).epoch == STORED_EPOCH_MAX
+
+    async def test_a_time_that_no_clock_shows(
+        self, here: Bench, there: Bench, scene: tuple[Arrival, Caller]
+    ) -> None:
+        arrival, caller = scene
+        account, [row, _] = caller.access.account, arrival.memories
+        key = here.namespace_key(account, TEAM)
+        place = Address(MEMORY, account, row.id, 1)
+        outcomes = []
+        for created_ms in (MOMENT_MS_MAX + 1, MOMENT_MS_MAX):
+            blob = seal(key, place, b"{}", created_ms=created_ms)
+            changed = msgspec.structs.replace(row, blob=blob, blob_id=blob_id(blob))
+            done = await there.services.arriving.take_in(
+                caller.access, replace(EMPTY, memories=[changed])
+            )
+            outcomes += [status for _, status in done.results]
+        assert outcomes == ["refused", "imported"]
+
+
+class TestKeys:
+    async def test_a_key_claims_itself(self, here: Bench, there: Bench) -> None:
+        """Its grant came along; it belongs to the account when it asks for it, not before."""
+        founder = await here.account("sealed")
+        writer = await here.key(founder, TEAM)
+        await moved(here, there, founder)
+        key = writer.identity.public_key
+        owner = "SELECT account_id FROM key_owner WHERE public_key = $1"
+        assert await there.sql(owner, key) == []
+        assert await there.storage.accounts.claim(founder.account, key)
+        assert await there.value(owner, key) == founder.account
+
+    async def test_nobody_claims_for_another(self, here: Bench, there: Bench) -> None:
+        founder = await here.account("sealed")
+        await moved(here, there, founder)
+        accounts = there.storage.accounts
+        assert not await accounts.claim(founder.account, new_identity().public_key)
+        # The former relayer was a custodian, and is nobody's key.
+        assert not await accounts.claim(founder.account, here.storage.identity.public_key)
+        # An account that is not here.
+        assert not await accounts.claim(
+            type(founder.account)(bytes(32)), founder.identity.public_key
+        )
+
+    async def test_a_grant_does_not_take_a_strangers_key(self, here: Bench, there: Bench) -> None:
+        """An owner granted to a key that never joined: the stranger founds its own account."""
+        founder, stranger = await here.account("sealed"), new_identity()
+        arrival = await packed(here, await here.caller(founder))
+        caller = await founded(here, there, founder)
+        signed = issue_grant(
+            founder.identity,
+            account=founder.account,
+            serial=2,
+            recipient=stranger.public_key,
+            role="writer",
+            keys=[here.namespace_key(founder.account, TEAM)],
+            created_ms=round(here.clock().timestamp() * 1000),
+        )
+        planted = msgspec.structs.replace(arrival.grants[0], serial=2, object=signed)
+        await there.services.arriving.take_in(caller.access, replace(EMPTY, grants=[planted]))
+        assert parse_any(signed).serial == 2
+        owner = "SELECT account_id FROM key_owner WHERE public_key = $1"
+        assert await there.sql(owner, stranger.public_key) == []
+
+    async def test_a_revoked_key_stays_revoked(self, here: Bench, there: Bench) -> None:
+        founder = await here.account("sealed")
+        writer = await here.key(founder, TEAM)
+        await here.revoke(founder, writer.identity.public_key)
+        await moved(here, there, founder)
+        key = writer.identity.public_key
+        assert not await there.storage.accounts.claim(founder.account, key)

@@ -1,0 +1,386 @@
+"""An outside store and the database stay in step, whatever ends between them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relayer.blobs.store import BlobStore, FolderStore
+from relayer.database import outbox as outbox_rows
+from relayer.database.accounts import lock_account
+from relayer.database.namespaces import recount
+from relayer.database.pool import Database
+from relayer.errors import Unavailable
+from relayer.journal.outbox import GRACE, PAGE, Outbox
+from relayer.memories.revising import Edit
+from relayer.sealed.envelope import blob_hash, blob_id
+from relayer.sealed.keys import AccountId
+from relayer.sealed.primitives import to_base64url
+from relayer.upkeep.check import check
+from tests.archives.test_moving import EMPTY, packed
+from tests.conftest import BenchMaker
+from tests.memories.test_forget_races import WAITING, race
+from tests.memories.test_memory import assert_chain_holds
+from tests.services import TEAM, Bench
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "blobs"
+
+
+@pytest.fixture
+def bench(make_bench: BenchMaker, folder: Path) -> Bench:
+    """A relayer whose blobs are outside its database."""
+    return make_bench(blob_store=f"file:{folder}")
+
+
+def stored(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*") if path.is_file()} - {"newest"}
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+async def test_what_a_crash_leaves_is_no_lost_memory(bench: Bench, folder: Path) -> None:
+    """Put, crash, retry, forget: the first blob must not bring the erased fact back."""
+    caller = await bench.caller(await bench.account())
+    [kept] = await bench.remember(caller, "Anna prefers tea.")
+    [name] = [n for n in stored(folder) if (await envelope_of(folder, n))[:1] == b"\x01"]
+    lost = (await envelope_of(folder, name))[:-1] + b"\x00"
+    with pytest.raises(Crash):
+        async with bench.storage.outbox.putting(
+            caller.access.account, [(blob_hash(blob_id(lost)), lost)]
+        ):
+            raise Crash
+    assert blob_id(lost) in stored(folder)
+    await bench.services.memory.forget(caller.access, kept.id)
+    assert (await bench.services.restore.restore(caller, TEAM, 9)).total == 0
+    bench.clock.advance(GRACE.total_seconds())
+    await bench.storage.outbox.empty()
+    assert blob_id(lost) not in stored(folder)
+
+
+async def envelope_of(folder: Path, name: str) -> bytes:
+    [path] = folder.rglob(name)
+    return path.read_bytes()
+
+
+async def test_what_was_committed_outlives_the_grace(bench: Bench, folder: Path) -> None:
+    caller = await bench.caller(await bench.account())
+    await bench.remember(caller, "Anna prefers tea.")
+    before = stored(folder)
+    bench.clock.advance(2 * GRACE.total_seconds())
+    await bench.storage.outbox.empty()
+    assert stored(folder) == before
+    assert await bench.texts(caller, "tea") == ["Anna prefers tea."]
+
+
+async def test_the_journal_waits_for_its_store(bench: Bench, folder: Path) -> None:
+    """Grants, revocations and erasures are accepted while the store is away, and reach it later."""
+    founder = await bench.account()
+    caller = await bench.caller(founder)
+    [doomed] = await bench.remember(caller, "Anna prefers tea.")
+    aside = folder.rename(folder.with_name("aside"))
+    folder.write_text("not a folder")
+    agent = await bench.key(founder, TEAM)
+    await bench.revoke(founder, agent.identity.public_key)
+    receipt, pending = await bench.services.memory.forget(caller.access, doomed.id)
+    assert pending
+    assert await bench.storage.accounts.access(founder.account, agent.identity.public_key) is None
+    with pytest.raises(Unavailable):
+        await bench.storage.outbox.publish()
+    folder.unlink()
+    aside.rename(folder)
+    await bench.storage.outbox.publish()
+    await bench.storage.outbox.empty()
+    objects = [r["object"] for r in await bench.sql("SELECT object FROM grants")]
+    objects += [r["object"] for r in await bench.sql("SELECT object FROM namespace_keys")]
+    assert {blob_id(o) for o in [*objects, receipt]} == stored(folder)
+    assert await bench.value("SELECT count(*) FROM blobs") == 0
+    await assert_chain_holds(bench, founder.account)
+
+
+async def slept(bench: Bench, account: AccountId, work: Awaitable[Any]) -> Any:
+    """What became of work that slept until its grace was over, when it had put its blobs and before
+    it could refer to them; another process kept house meanwhile."""
+    async with bench.storage.database.transaction() as connection:
+        await lock_account(connection, account)
+        begun = asyncio.ensure_future(work)
+        await bench.until(WAITING, 1)
+        bench.clock.advance(GRACE.total_seconds())
+        due = await outbox_rows.due_deletions(
+            bench.storage.database, now=bench.clock(), after=0, limit=PAGE
+        )
+        for _, blob in due:
+            assert to_base64url(blob) in stored(Path(bench.settings.blob_store[len("file:") :]))
+            await bench.storage.blobs.delete(account, to_base64url(blob))
+            await outbox_rows.confirm_deletion(connection, account=account, blob_id=blob)
+    assert len(due) == 1
+    return await begun
+
+
+class TestSleep:
+    """A blob that was deleted before anything referred to it is put again."""
+
+    async def test_of_a_write(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "Ben sells cups.")
+        account = caller.access.account
+        [kept] = await slept(bench, account, bench.remember(caller, "Anna prefers tea."))
+        assert not kept.duplicate
+        assert await bench.texts(caller, "tea", mode="keyword") == ["Anna prefers tea."]
+        await self.all_agrees(bench)
+
+    async def test_of_an_edit(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        [kept] = await bench.remember(caller, "Anna prefers tea.")
+        edit = bench.services.reviser.edit(caller, kept.id, Edit(changes={"text": "Coffee."}))
+        assert (await slept(bench, caller.access.account, edit)).revision == 2
+        assert await bench.texts(caller, "coffee", mode="keyword") == ["Coffee."]
+        await self.all_agrees(bench)
+
+    async def test_of_rows_that_arrive(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "Anna prefers tea.")
+        arrival = await packed(bench, caller)
+        [row] = arrival.memories
+        assert row.blob is not None
+        await bench.sql("DELETE FROM postings")
+        await bench.sql("DELETE FROM memories")
+        await recount(bench.storage.database, caller.access.account)
+        again = bench.services.arriving.take_in(caller.access, replace(EMPTY, memories=[row]))
+        done = await slept(bench, caller.access.account, again)
+        assert done.results == [(row.id, "imported")]
+        assert await bench.texts(caller, "tea", mode="keyword") == ["Anna prefers tea."]
+        await self.all_agrees(bench)
+
+    async def test_of_an_upload(self, bench: Bench, folder: Path) -> None:
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "Ben sells cups.")
+        vector = np.ones(6, np.float32)
+        upload = bench.services.manual.remember(caller, TEAM, b"the same bytes", vector)
+        _, name = await slept(bench, caller.access.account, upload)
+        assert name in stored(folder)
+        await self.all_agrees(bench)
+
+    async def all_agrees(self, bench: Bench) -> None:
+        await bench.storage.outbox.empty()
+        assert (await check(bench.storage)).problems == []
+        assert await bench.value("SELECT count(*) FROM blob_outbox") == 0
+
+
+async def test_nothing_is_written_when_every_put_was_too_slow(bench: Bench, folder: Path) -> None:
+    caller = await bench.caller(await bench.account())
+    store = Slow(folder=folder)
+    store.passes = lambda: bench.clock.advance(GRACE.total_seconds())
+    outbox = outbox_on(bench, store, soon_s=60)
+    with pytest.raises(Unavailable) as caught:
+        async with outbox.putting(caller.access.account, [(blob_hash(blob_id(b"one")), b"one")]):
+            raise Crash
+    assert caught.value.code == "store.late"
+    await bench.storage.outbox.empty()
+    assert blob_id(b"one") not in stored(folder)
+
+
+@pytest.mark.parametrize("upload_first", [True, False])
+async def test_an_upload_comes_while_its_bytes_are_deleted(
+    bench: Bench, folder: Path, upload_first: bool
+) -> None:
+    """The same bytes had been uploaded and erased before."""
+    caller = await bench.caller(await bench.account())
+    vector = np.ones(6, np.float32)
+    doomed, name = await bench.services.manual.remember(caller, TEAM, b"the same bytes", vector)
+    await bench.services.forgetting.forget(caller.access, doomed)
+    works: list[Awaitable[Any]] = [
+        bench.services.manual.remember(caller, TEAM, b"the same bytes", vector),
+        bench.storage.outbox.empty(),
+    ]
+    done = await race(bench, caller.access.account, *(works if upload_first else works[::-1]))
+    assert [one for one in done if isinstance(one, BaseException)] == []
+    assert name in stored(folder)
+    bench.clock.advance(GRACE.total_seconds())
+    await bench.storage.outbox.empty()
+    assert name in stored(folder)
+    assert (await check(bench.storage)).problems == []
+
+
+async def test_many_uploads_of_the_same_bytes(bench: Bench, folder: Path) -> None:
+    caller = await bench.caller(await bench.account())
+    vector = np.ones(6, np.float32)
+    await bench.remember(caller, "Ben sells cups.")
+    uploads = [
+        bench.services.manual.remember(caller, TEAM, b"the same bytes", vector) for _ in range(3)
+    ]
+    done = await race(bench, caller.access.account, *uploads)
+    assert [name for _, name in done] == [blob_id(b"the same bytes")] * 3
+    assert (await check(bench.storage)).problems == []
+
+
+async def test_what_was_erased_and_comes_again_is_deleted(bench: Bench, folder: Path) -> None:
+    """Its bytes had been due, and were deleted while it came."""
+    caller = await bench.caller(await bench.account())
+    [doomed] = await bench.remember(caller, "Anna prefers tea.")
+    [row] = (await packed(bench, caller)).memories
+    await bench.services.forgetting.forget(caller.access, doomed.id)
+    again = bench.services.arriving.take_in(caller.access, replace(EMPTY, memories=[row]))
+    done = await slept(bench, caller.access.account, again)
+    assert done.results == [(doomed.id, "erased")]
+    bench.clock.advance(GRACE.total_seconds())
+    await bench.storage.outbox.empty()
+    assert row.blob_id not in stored(folder)
+
+
+class Hanging(FolderStore):
+    """A store that never takes anything."""
+
+    async def put_many(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
+        """Nothing, ever."""
+        await asyncio.Event().wait()
+
+
+class Slow(FolderStore):
+    """A store that takes what it is given after some time."""
+
+    passes: Callable[[], object]
+
+    async def put_many(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
+        """What a folder does, late."""
+        await super().put_many(account, blobs)
+        self.passes()
+
+
+class Overtaken(FolderStore):
+    """A store in which something happens between reading a mark and writing the next."""
+
+    happens: Callable[[], Awaitable[object]] | None = None
+
+    async def mark(self, account: AccountId, seq: int) -> None:
+        """What a bucket does: the mark that is written last stays."""
+        if (happens := self.happens) is not None:
+            self.happens = None
+            await happens()
+            (self._folder / account.hex() / "newest").unlink()
+        await super().mark(account, seq)
+
+
+def outbox_on(bench: Bench, blobs: BlobStore, *, soon_s: float) -> Outbox:
+    return Outbox(database=bench.storage.database, blobs=blobs, clock=bench.clock, soon_s=soon_s)
+
+
+async def staged(bench: Bench) -> list[bytes]:
+    """Journal objects that wait, put back as if nothing had been published yet."""
+    await bench.sql(
+        "INSERT INTO blobs (account_id, blob_id, bytes, created_at)"
+        " SELECT account_id, $1, $2, now() FROM accounts",
+        blob_hash(blob_id(b"{waits}")),
+        b"{waits}",
+    )
+    return [r["bytes"] for r in await bench.sql("SELECT bytes FROM blobs")]
+
+
+async def test_a_slow_store_holds_no_request(bench: Bench, folder: Path) -> None:
+    await bench.account()
+    waiting = await staged(bench)
+    outbox = outbox_on(bench, Hanging(folder=folder), soon_s=0.05)
+    async with asyncio.timeout(60):
+        await outbox.publish_soon()
+    assert [r["bytes"] for r in await bench.sql("SELECT bytes FROM blobs")] == waiting
+    await bench.storage.outbox.publish()
+    assert blob_id(b"{waits}") in stored(folder)
+
+
+async def test_a_slow_process_takes_no_mark_back(bench: Bench, folder: Path) -> None:
+    caller = await bench.caller(await bench.account())
+    await bench.remember(caller, "Anna prefers tea.")
+    await staged(bench)
+    store = Overtaken(folder=folder)
+    store.happens = lambda: bench.remember(caller, "Ben sells cups.")
+    await outbox_on(bench, store, soon_s=60).publish()
+    newest = await bench.value("SELECT receipt_seq FROM accounts")
+    assert await store.marked(caller.access.account) == newest
+
+
+async def test_deletions_take_turns_with_other_work(
+    bench: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = await bench.caller(await bench.account())
+    await bench.sql(
+        "INSERT INTO blob_outbox (account_id, blob_id, due_at)"
+        " SELECT $1, b, $3 FROM unnest($2::bytea[]) AS n (b)",
+        caller.access.account,
+        [blob_hash(blob_id(bytes([n]))) for n in range(3)],
+        bench.clock(),
+    )
+    monkeypatch.setattr("relayer.journal.outbox.TURN_S", -1.0)
+    for left in (2, 1, 0, 0):
+        await bench.storage.outbox.empty()
+        assert await bench.value("SELECT count(*) FROM blob_outbox") == left
+
+
+async def test_what_is_uploaded_again_is_not_deleted(bench: Bench, folder: Path) -> None:
+    """The same bytes come again after their deletion was looked up, before it is done."""
+    caller = await bench.caller(await bench.account())
+    vector = np.ones(6, np.float32)
+    _, name = await bench.services.manual.remember(caller, TEAM, b"the same bytes", vector)
+    await bench.sql(
+        "INSERT INTO blob_outbox (account_id, blob_id, due_at) VALUES ($1, $2, $3)",
+        caller.access.account,
+        blob_hash(name),
+        bench.clock(),
+    )
+    await bench.storage.outbox.empty()
+    assert name in stored(folder)
+    assert await bench.value("SELECT count(*) FROM blob_outbox") == 0
+
+
+async def test_many_that_resist_keep_no_other(bench: Bench, folder: Path) -> None:
+    caller = await bench.caller(await bench.account())
+    [doomed] = await bench.remember(caller, "Anna prefers tea.")
+    before = stored(folder)
+    resisting = [blob_id(bytes([n])) for n in range(PAGE + 1)]
+    [one] = folder.rglob(next(iter(before)))
+    for name in resisting:
+        (one.parent.parent / name[:2] / name).mkdir(parents=True)
+    await bench.sql(
+        "INSERT INTO blob_outbox (account_id, blob_id, due_at)"
+        " SELECT $1, b, $3 FROM unnest($2::bytea[]) AS n (b)",
+        caller.access.account,
+        [blob_hash(name) for name in resisting],
+        bench.clock(),
+    )
+    bench.clock.advance(1)
+    await bench.services.forgetting.forget(caller.access, doomed.id)
+    with pytest.raises(Unavailable):
+        await bench.storage.outbox.empty()
+    assert len(before - stored(folder)) == 1
+    assert await bench.value("SELECT count(*) FROM blob_outbox") == len(resisting)
+
+
+async def test_one_blob_that_resists_keeps_no_other(
+    bench: Bench, folder: Path, database: Database
+) -> None:
+    caller = await bench.caller(await bench.account())
+    one, two = await bench.remember(caller, "Anna prefers tea.", "Ben prefers milk.")
+    names = {
+        r["memory_id"]: blob_id(await envelope_of(folder, n))
+        for r in await database.fetch("SELECT memory_id, blob_id FROM memories")
+        for n in stored(folder)
+        if blob_hash(n) == r["blob_id"]
+    }
+    [path] = folder.rglob(names[one.id])
+    path.unlink()
+    path.mkdir()
+    for item in (one, two):
+        await bench.services.memory.forget(caller.access, item.id)
+    with pytest.raises(Unavailable):
+        await bench.storage.outbox.empty()
+    assert names[two.id] not in stored(folder)
+    path.rmdir()
+    await bench.storage.outbox.empty()
+    assert await bench.value("SELECT count(*) FROM blob_outbox") == 0

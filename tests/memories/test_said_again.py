@@ -1,0 +1,183 @@
+"""What is said again while it is known: it stays, as long as anybody asked for, as it was decided.
+
+- Nothing that is known is erased or stored a second time because it is said once more.
+"""
+
+import uuid
+from datetime import timedelta
+
+import pytest
+
+from memrelay.sealed.objects import read_object
+from relayer.memories.opening import Caller
+from relayer.sealed.keys import AccountId
+from relayer.sealed.states import SignedState, open_state, sign_state
+from relayer.upkeep.check import check
+from tests.journal.test_states import analyze, change, choose, facts, model, server, thinking
+from tests.memories.test_memory import assert_chain_holds
+from tests.memories.test_revisions import TEA, edit, writer
+from tests.openai_server import OpenAIServer
+from tests.services import TEAM, Bench, new_identity
+
+__all__ = ["model", "server", "thinking"]
+SEATS = "1. I prefer window seats on trains."
+
+
+async def writer_of_a_month(bench: Bench) -> Caller:
+    """Whatever is said there is kept for thirty days."""
+    caller = await writer(bench)
+    await bench.remember(caller, "The month begins.")
+    await bench.services.expiry.keep(caller.access, TEAM, 30 * 86400)
+    return caller
+
+
+async def holds(bench: Bench, caller: Caller) -> None:
+    await assert_chain_holds(bench, caller.access.account)
+    assert (await check(bench.storage)).problems == []
+    assert await bench.value("SELECT count(*) FROM tombstones") == 0
+
+
+class TestInANamespaceThatForgets:
+    async def test_a_talk_with_something_known_and_something_new(self, bench: Bench) -> None:
+        caller = await writer_of_a_month(bench)
+        [known] = (await analyze(bench, caller, SEATS)).facts
+        again = await analyze(bench, caller, f"{SEATS}\n\n2. My sister Bea lives in Oslo.")
+        assert (list(again.reinforced), len(again.facts)) == ([known.id], 1)
+        assert known.text in await bench.texts(caller, "window seats on trains")
+        await holds(bench, caller)
+
+    async def test_it_is_counted(self, bench: Bench) -> None:
+        caller = await writer_of_a_month(bench)
+        [first] = await bench.remember(caller, TEA)
+        bench.clock.advance(60)
+        [again] = await bench.remember(caller, TEA)
+        assert (again.id, again.duplicate) == (first.id, True)
+        assert (await bench.services.memory.get(caller, first.id)).seen_count == 2
+
+    async def test_an_edited_memory_keeps_its_history(self, bench: Bench) -> None:
+        caller = await writer_of_a_month(bench)
+        [stored] = await bench.remember(caller, "Anna prefers tea.")
+        await edit(bench, caller, stored.id, text=TEA)
+        [again] = await bench.remember(caller, TEA)
+        assert again.id == stored.id
+        history = await bench.services.reviser.history(caller, stored.id)
+        assert [revision.revision for revision in history.revisions] == [2, 1]
+
+    async def test_what_was_rejected_stays_out(self, bench: Bench) -> None:
+        caller = await writer_of_a_month(bench)
+        [fact] = (await analyze(bench, caller, SEATS)).facts
+        await change(bench, caller, fact.id, review="rejected")
+        again = await analyze(bench, caller, f"{SEATS}\n\n2. My sister Bea lives in Oslo.")
+        assert list(again.reinforced) == [fact.id]
+        assert fact.text not in await bench.texts(caller, "window seats on trains")
+
+
+class TestForLonger:
+    @pytest.mark.parametrize("days", [None, 9])
+    async def test_a_pinned_memory_lives_longer_and_stays_pinned(
+        self, bench: Bench, days: int | None
+    ) -> None:
+        caller = await writer(bench)
+        now = bench.clock()
+        until = None if days is None else now + timedelta(days=days)
+        [stored] = await bench.remember(caller, TEA, expires_at=now + timedelta(days=3))
+        await change(bench, caller, stored.id, pinned=True)
+        [again] = await bench.remember(caller, TEA, expires_at=until)
+        memory = await bench.services.memory.get(caller, stored.id)
+        assert (again.id, again.duplicate) == (stored.id, True)
+        assert (memory.state.pinned, memory.expires_at, memory.seen_count) == (True, until, 2)
+        await holds(bench, caller)
+
+    async def test_the_namespace_still_bounds_it(self, bench: Bench) -> None:
+        caller = await writer_of_a_month(bench)
+        now = bench.clock()
+        [stored] = await bench.remember(caller, TEA, expires_at=now + timedelta(days=3))
+        await bench.remember(caller, TEA)
+        memory = await bench.services.memory.get(caller, stored.id)
+        assert memory.expires_at == now + timedelta(days=30)
+
+    async def test_a_shorter_life_changes_nothing(self, bench: Bench) -> None:
+        caller = await writer(bench)
+        until = bench.clock() + timedelta(days=9)
+        [stored] = await bench.remember(caller, TEA, expires_at=until)
+        done = await bench.remember(caller, TEA, expires_at=until - timedelta(days=1))
+        assert [item.id for item in done] == [stored.id]
+        assert (await bench.services.memory.get(caller, stored.id)).expires_at == until
+        assert await bench.value("SELECT count(state_blob) FROM memories") == 0
+
+    async def test_earlier_revisions_and_edits_after_it_share_that_life(self, bench: Bench) -> None:
+        caller = await writer(bench)
+        soon = bench.clock() + timedelta(days=1)
+        [stored] = await bench.remember(caller, "Anna prefers tea.", expires_at=soon)
+        await edit(bench, caller, stored.id, text=TEA)
+        await bench.remember(caller, TEA)
+        await edit(bench, caller, stored.id, text="Anna prefers cocoa.")
+        bench.clock.advance(2 * 86400)
+        await bench.services.expiry.expire()
+        history = await bench.services.reviser.history(caller, stored.id)
+        assert [(m.revision, m.expires_at) for m in history.revisions] == [
+            (3, None), (2, None), (1, None),
+        ]  # fmt: skip
+
+    async def test_it_comes_back_from_its_store_with_that_life(self, bench: Bench) -> None:
+        """The sealed record still has the first expiry; the `state` object has the newest."""
+        caller = await writer(bench)
+        [stored] = await bench.remember(caller, TEA, expires_at=bench.clock() + timedelta(days=1))
+        await bench.remember(caller, TEA)
+        await bench.sql("DELETE FROM postings")
+        await bench.sql("DELETE FROM memories")
+        await bench.services.restore.restore(caller, TEAM, 9)
+        assert (await bench.services.memory.get(caller, stored.id)).expires_at is None
+
+    async def test_what_has_expired_is_said_anew(self, bench: Bench) -> None:
+        caller = await writer(bench)
+        [stored] = await bench.remember(caller, TEA, expires_at=bench.clock() + timedelta(hours=1))
+        bench.clock.advance(3600)
+        [again] = await bench.remember(caller, TEA)
+        assert (again.id != stored.id, again.duplicate) == (True, False)
+
+
+class TestWithAModel:
+    async def test_word_for_word_it_is_counted_and_its_turn_goes_with_it(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        caller = await choose(thinking, await writer(thinking), keep_turns=True)
+        [stored] = await thinking.remember(caller, TEA)
+        server.script(facts(TEA))
+        said = await analyze(thinking, caller, f"1. user: {TEA}")
+        assert (list(said.facts), list(said.reinforced)) == ([], [stored.id])
+        assert (await thinking.services.memory.get(caller, stored.id)).seen_count == 2
+        await thinking.services.memory.forget(caller.access, stored.id)
+        assert await thinking.value("SELECT count(*) FROM episodes") == 0
+
+    async def test_in_a_namespace_that_forgets(self, thinking: Bench, server: OpenAIServer) -> None:
+        caller = await writer_of_a_month(thinking)
+        server.script(facts(TEA), facts(TEA, "Ben plays chess on Sundays."))
+        [fact] = (await analyze(thinking, caller, f"1. user: {TEA}")).facts
+        again = await analyze(thinking, caller, f"1. user: {TEA} Ben plays chess on Sundays.")
+        assert (list(again.reinforced), len(again.facts)) == ([fact.id], 1)
+        await holds(thinking, caller)
+
+
+@pytest.mark.parametrize("review", ["rejected", "pending"])
+async def test_nearly_what_is_held_back_is_not_stored_beside_it(bench: Bench, review: str) -> None:
+    caller = await writer(bench)
+    [fact] = (await analyze(bench, caller, SEATS)).facts
+    await change(bench, caller, fact.id, review=review)
+    again = await analyze(bench, caller, "1. I really prefer window seats on the train.")
+    assert (list(again.facts), list(again.reinforced)) == ([], [fact.id])
+    assert await bench.texts(caller, "window seats") == []
+
+
+@pytest.mark.parametrize("expires_ms", [None, 5])
+def test_both_sides_read_when_a_state_object_ends(expires_ms: int | None) -> None:
+    relayer = new_identity()
+    said = SignedState(
+        account=AccountId(bytes(32)), memory=uuid.UUID(int=7), revision=1, seq=2, time_ms=3,
+        pinned=True, review=None, stale=False, superseded_ms=None, superseded_by=None,
+        expires_ms=expires_ms,
+    )  # fmt: skip
+    signed = sign_state(relayer, said)
+    assert open_state(signed, relayer.public_key) == said
+    read = read_object("state", signed, signer=relayer.public_key)
+    assert read["expires_at"] == expires_ms

@@ -1,0 +1,136 @@
+"""The built wheels, in a virtual environment that knows nothing of the checkout."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RUNTIME = ROOT / "deploy/requirements/runtime.txt"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of commands of an environment with both wheels and their pinned dependencies."""
+    folder = tmp_path_factory.mktemp("wheels")
+    # A build works inside the project's folder: on a copy, it meets neither another worker's build
+    # nor what an earlier one left there.
+    checkout = folder / "checkout"
+    shutil.copytree(ROOT, checkout, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info"))
+    for project in (checkout, checkout / "client"):
+        run(
+            sys.executable,
+            "-m",
+            "build",
+            "--wheel",
+            "--no-isolation",
+            "-o",
+            str(folder),
+            str(project),
+        )
+    venv.create(folder / "env", with_pip=True)
+    binaries = folder / "env/bin"
+    pip = (str(binaries / "python"), "-m", "pip", "install", "-q", "--root-user-action", "ignore")
+    # What is never imported need not be compiled.
+    run(*pip, "--no-compile", "--require-hashes", "-r", str(RUNTIME))
+    run(*pip, "--no-deps", *map(str, folder.glob("*.whl")))
+    return binaries
+
+
+def run(*command: str, **environment: str) -> str:
+    env = {
+        k: v for k, v in os.environ.items() if not k.startswith(("RELAYER_", "MEMRELAY_", "PYTHON"))
+    }
+    done = subprocess.run(
+        command,
+        env=env | environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd="/",
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_installed_commands_do_the_main_job(
+    installed: Path, model_dir: Path, tmp_path: Path
+) -> None:
+    """Fetch (already complete), serve on a fresh folder, init, remember, recall."""
+    relayer, memrelay = str(installed / "relayer"), str(installed / "memrelay")
+    fetched = run(relayer, "model", "fetch", "--model-dir", str(model_dir), "--json")
+    assert json.loads(fetched) == {"model_dir": str(model_dir)}
+    process = subprocess.Popen(
+        [relayer, "serve", "--data-dir", str(tmp_path / "data"), "--port", "0"],
+        env={**os.environ, "RELAYER_MODEL_DIR": str(model_dir)},
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd="/",
+    )
+    try:
+        assert process.stdout is not None
+        match = re.search(r"ready at (\S+)", process.stdout.readline())
+        assert match is not None
+        profile = {"MEMRELAY_PROFILE": str(tmp_path / "profile.json")}
+        run(memrelay, "init", match[1], **profile)
+        run(memrelay, "remember", "The ferry leaves at seven.", **profile)
+        found = json.loads(run(memrelay, "recall", "When does the ferry go?", "--json", **profile))
+        assert [r["text"] for r in found["results"]] == ["The ferry leaves at seven."]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+        process.stdout.close()
+
+
+def test_an_interrupt_while_the_client_is_loaded_is_silent(installed: Path, tmp_path: Path) -> None:
+    """By Ctrl-C at the moment when this library is asked for."""
+    (tmp_path / "httpx.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = subprocess.run(
+        [str(installed / "memrelay"), "--version"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_the_client_installs_without_the_server(installed: Path) -> None:
+    text = run(
+        str(installed / "python"),
+        "-c",
+        "import sys, memrelay; print(sorted(m for m in sys.modules if m.startswith('relayer')))",
+    )
+    assert text.strip() == "[]"
+
+
+def test_the_plugin_for_openclaw_comes_with_the_client(installed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "plugin"
+    program = (
+        "import sys, pathlib, memrelay.openclaw as o; o.copy_plugin(pathlib.Path(sys.argv[1]))"
+    )
+    run(str(installed / "python"), "-c", program, str(folder))
+    source = ROOT / "client/openclaw"
+    wanted = {
+        p.relative_to(source) for p in source.rglob("*") if p.suffix in {".js", ".json", ".md"}
+    }
+    assert {p.relative_to(folder) for p in folder.rglob("*") if p.is_file()} == wanted
+
+
+def test_later_versions_of_hermes_find_the_provider(installed: Path) -> None:
+    program = (
+        "import importlib.metadata as metadata, importlib.util as util\n"
+        "[entry] = metadata.entry_points(group='hermes_agent.memory_providers')\n"
+        "print(entry.name, entry.value, bool(util.find_spec(entry.module)))"
+    )
+    found = run(str(installed / "python"), "-c", program)
+    assert found.split() == ["memrelay", "memrelay.hermes.provider", "True"]

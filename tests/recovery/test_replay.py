@@ -1,0 +1,668 @@
+"""A database of yesterday beside the blobs of today: what was decided since holds again."""
+
+import asyncio
+import shutil
+import uuid
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relayer.blobs.store import FolderStore
+from relayer.clock import from_ms
+from relayer.database.outbox import intend
+from relayer.database.pool import Database
+from relayer.errors import Corrupted, NotFound
+from relayer.journal.outbox import GRACE
+from relayer.journal.states import Change
+from relayer.memories.revising import Edit
+from relayer.recovery.collection import REST
+from relayer.recovery.replay import _change
+from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
+from relayer.sealed.grants import issue_grant, issue_revocation
+from relayer.sealed.keys import AccountId, account_text
+from relayer.sealed.named import NamedKey, sign_namespace
+from relayer.sealed.primitives import random_key, to_base64url
+from relayer.sealed.receipts import Item, open_receipt, sign_receipt
+from relayer.sealed.states import SignedState
+from relayer.storage import replay_on
+from relayer.upkeep.provision import NewKey
+from tests.conftest import BenchMaker
+from tests.journal.test_states import analyze, choose
+from tests.memories.test_erasure import keep_turn, living
+from tests.memories.test_memory import assert_chain_holds, chain_of
+from tests.recovery.test_collection import LATER, STRAY, STRAY_GRACE, problems, put
+from tests.rotator import CUSTODIES, epochs, rotator
+from tests.services import OTHER, TEAM, Bench, new_identity
+
+TABLES = (
+    "accounts", "namespaces", "namespace_keys", "memories", "postings", "links", "receipts",
+    "tombstones", "episodes", "grants", "key_owner", "idempotency",
+)  # fmt: skip
+
+PINNED = "SELECT pinned FROM memories WHERE account_id = $1"
+BLOB_ID = "SELECT blob_id FROM memories WHERE memory_id = $1"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "blobs"
+
+
+@pytest.fixture
+def bench(make_bench: BenchMaker, folder: Path) -> Bench:
+    """A relayer whose blobs outlive its database."""
+    return make_bench(blob_store=f"file:{folder}")
+
+
+async def catch_up(bench: Bench) -> None:
+    """What a relayer does before it answers anybody."""
+    await replay_on(bench.storage, bench.clock).catch_up()
+
+
+async def backup(database: Database) -> dict[str, list[Any]]:
+    return {table: await database.fetch(f'SELECT t::text FROM "{table}" t') for table in TABLES}
+
+
+async def put_back(database: Database, saved: dict[str, list[Any]]) -> None:
+    tables = ", ".join((*TABLES, "vectors", "blobs", "blob_outbox", "index_steps"))
+    await database.execute(f"TRUNCATE {tables} CASCADE")
+    for table, rows in saved.items():
+        await database.execute(
+            f'INSERT INTO "{table}" SELECT (t::"{table}").* FROM unnest($1::text[]) t',
+            [r[0] for r in rows],
+        )
+
+
+class Together(FolderStore):
+    """A store that tells no mark before it is asked for three."""
+
+    def __init__(self, *, folder: Path) -> None:
+        super().__init__(folder=folder)
+        self._asked = asyncio.Barrier(3)
+
+    async def marked(self, account: AccountId) -> int:
+        """The highest receipt number that was marked."""
+        await self._asked.wait()
+        return await super().marked(account)
+
+
+async def test_marks_are_read_some_at_a_time(bench: Bench, folder: Path) -> None:
+    for _ in range(3):
+        await bench.account()
+    storage = replace(bench.storage, blobs=Together(folder=folder))
+    async with asyncio.timeout(60):
+        await replay_on(storage, bench.clock).catch_up()
+
+
+async def test_what_was_erased_since_is_erased_again(bench: Bench, database: Database) -> None:
+    founder = await bench.account()
+    caller = await bench.caller(founder)
+    soon = bench.clock() + timedelta(minutes=5)
+    doomed, kept = await bench.remember(caller, "Anna prefers tea.", "Ben sells cups.")
+    [expiring] = await bench.remember(caller, "The build is red.", expires_at=soon)
+    turn = await keep_turn(bench, caller, "Anna: tea, please.", "pending")
+    saved = await backup(database)
+    [later] = await bench.remember(caller, "Nobody needs this.")
+    await bench.services.forgetting.forget_ids(caller.access, [doomed.id, turn, later.id])
+    bench.clock.advance(400)
+    await bench.services.expiry.expire()
+    await bench.storage.outbox.empty()
+    await put_back(database, saved)
+    assert await living(bench) == {doomed.id, kept.id, expiring.id}
+    await assert_chain_holds(bench, founder.account)
+    found = {problem for problem, _ in await problems(bench)}
+    assert "the database does not know this erasure" in found
+
+    started = bench.another()
+    await catch_up(started)
+    assert await living(bench) == {kept.id}
+    assert await bench.value("SELECT count(*) FROM episodes") == 0
+    stones = {r["memory_id"] for r in await bench.sql("SELECT memory_id FROM tombstones")}
+    assert stones == {doomed.id, expiring.id, later.id, turn}
+    relayer = bench.storage.identity.public_key
+    await assert_chain_holds(bench, founder.account)
+    repeated = [open_receipt(r, relayer) for r in await chain_of(bench, founder.account)][-2:]
+    assert {r.op for r in repeated} == {"forget", "expire"}
+    assert {r.actor for r in repeated} == {relayer}
+    await bench.storage.outbox.empty()
+    assert await problems(bench) == []
+    seq = await bench.value("SELECT receipt_seq FROM accounts")
+    await catch_up(bench.another())
+    assert await bench.value("SELECT receipt_seq FROM accounts") == seq
+
+
+async def test_an_account_that_was_erased_since_is_closed_again(
+    bench: Bench, database: Database
+) -> None:
+    founder, other = await bench.account(), await bench.account()
+    caller = await bench.caller(founder)
+    await bench.remember(caller, "Anna prefers tea.")
+    saved = await backup(database)
+    await bench.services.closing.close(caller.access)
+    await bench.services.closing.purge()
+    await put_back(database, saved)
+    started = bench.another()
+    await catch_up(started)
+    with pytest.raises(NotFound):
+        await started.caller(founder)
+    assert await living(bench) == set()
+    await started.caller(other)
+
+
+async def test_a_turn_that_was_said_again_is_another_one(bench: Bench, database: Database) -> None:
+    """The journal names the one that was erased."""
+    caller = await bench.caller(await bench.account())
+    await bench.remember(caller, "Ben sells cups.", namespace=TEAM)
+    saved = await backup(database)
+    turn = await keep_turn(bench, caller, "Anna: tea, please.", "pending")
+    await bench.services.forgetting.forget(caller.access, turn)
+    await put_back(database, saved)
+    again = await keep_turn(bench, caller, "Anna: tea, please.", "pending")
+    await catch_up(bench.another())
+    assert await bench.value("SELECT array_agg(episode_id) FROM episodes") == [again]
+
+
+async def test_forged_erasures_are_not_believed(
+    bench: Bench, make_bench: BenchMaker, folder: Path
+) -> None:
+    """Another relayer's receipt, and one of another account, in the folder of this."""
+    founder, neighbour = await bench.account(), await bench.account()
+    caller, other = await bench.caller(founder), await bench.caller(neighbour)
+    [kept] = await bench.remember(caller, "Anna prefers tea.")
+    [theirs] = await bench.remember(other, "Ben sells cups.", namespace=OTHER)
+    done = await bench.services.forgetting.forget(other.access, theirs.id)
+    stranger = make_bench(blob_store=f"file:{folder.with_name('theirs')}")
+    receipt = open_receipt(done.receipts[0], bench.storage.identity.public_key)
+    forged = sign_receipt_as(stranger, receipt, founder.account, kept.id)
+    for signed in (*done.receipts, forged):
+        await put(bench, caller, signed)
+    await bench.storage.blobs.mark(founder.account, 99)
+    await catch_up(bench.another())
+    assert await living(bench) == {kept.id}
+    assert {p for p, _ in await problems(bench)} == {STRAY}
+
+
+async def test_nothing_is_read_when_nothing_was_set_back(bench: Bench, folder: Path) -> None:
+    caller = await bench.caller(await bench.account())
+    [doomed] = await bench.remember(caller, "Anna prefers tea.")
+    await bench.services.forgetting.forget(caller.access, doomed.id)
+    marked = await bench.storage.blobs.marked(caller.access.account)
+    assert marked == await bench.value("SELECT receipt_seq FROM accounts")
+    objects = folder / caller.access.account.hex()
+    for part in [p for p in objects.iterdir() if p.is_dir()]:
+        shutil.rmtree(part)
+        part.write_text("not a folder")  # a walk would fail here
+    await catch_up(bench.another())
+
+
+def sign_receipt_as(bench: Bench, receipt: Any, account: Any, memory: uuid.UUID) -> bytes:
+    """A receipt of another relayer that would erase a memory here."""
+    items = (Item(memory, 1, receipt.items[0].blob_id),)
+    return sign_receipt(
+        bench.storage.identity, replace(receipt, account=account, items=items, seq=99)
+    )
+
+
+class TestGrants:
+    """What was granted and revoked since counts before anybody is answered."""
+
+    async def test_a_key_that_was_revoked_stays_revoked(
+        self, bench: Bench, database: Database
+    ) -> None:
+        founder = await bench.account()
+        gone, kept = await bench.key(founder, TEAM), await bench.key(founder, TEAM)
+        saved = await backup(database)
+        await bench.revoke(founder, gone.identity.public_key)
+        new = await bench.key(founder, TEAM)
+        await put_back(database, saved)
+        started = bench.another()
+        assert (await started.caller(gone)).access.may_write(TEAM)
+        await catch_up(started)
+        accounts = started.storage.accounts
+        assert await accounts.access(founder.account, gone.identity.public_key) is None
+        assert (await started.caller(kept)).access.may_write(TEAM)
+        # A key of since belongs to the account once it signs a request for it.
+        owner = "SELECT count(*) FROM key_owner WHERE public_key = $1"
+        assert await bench.value(owner, new.identity.public_key) == 0
+        assert await accounts.claim(founder.account, new.identity.public_key)
+        assert (await started.caller(new)).access.may_write(TEAM)
+        await assert_chain_holds(bench, founder.account)
+        assert await problems(bench) == []
+        assert (await bench.key(founder, TEAM)).account == founder.account
+
+    async def test_with_a_revocation_alone_nothing_names_a_receipt(
+        self, bench: Bench, database: Database, folder: Path
+    ) -> None:
+        """The store is told how far the history has come with whatever is published."""
+        founder = await bench.account("sealed")
+        gone = await bench.key(founder, TEAM)
+        saved = await backup(database)
+        await bench.revoke(founder, gone.identity.public_key)
+        newest = await bench.value("SELECT receipt_seq FROM accounts")
+        assert await bench.storage.blobs.marked(founder.account) == newest
+        await put_back(database, saved)
+        await catch_up(bench.another())
+        assert (
+            await bench.another().storage.accounts.access(founder.account, gone.identity.public_key)
+            is None
+        )
+
+    async def test_without_a_grant_in_between_nobody_is_answered(
+        self, bench: Bench, database: Database
+    ) -> None:
+        founder = await bench.account("sealed")
+        gone = await bench.key(founder, TEAM)
+        saved = await backup(database)
+        await bench.key(founder, OTHER)
+        await bench.revoke(founder, gone.identity.public_key)
+        missing = await bench.value("SELECT object FROM grants WHERE serial = 3")
+        await bench.storage.blobs.delete(founder.account, blob_id(missing))
+        await put_back(database, saved)
+        started = bench.another()
+        await catch_up(started)
+        for key in (gone, founder):
+            with pytest.raises(Corrupted):
+                await started.caller(key)
+        # It is still so for the next one, until the object is found.
+        await catch_up(bench.another())
+        with pytest.raises(Corrupted):
+            await bench.another().caller(gone)
+        await bench.storage.blobs.put_many(founder.account, {blob_id(missing): missing})
+        found = bench.another()
+        await catch_up(found)
+        accounts = found.storage.accounts
+        assert await accounts.access(founder.account, gone.identity.public_key) is None
+        assert (await found.caller(founder)).access.is_owner
+
+    async def test_an_erasure_names_a_revocation_that_is_lost(
+        self, bench: Bench, database: Database
+    ) -> None:
+        founder = await bench.account()
+        gone = await bench.key(founder, TEAM)
+        [doomed] = await bench.remember(await bench.caller(founder), "Anna prefers tea.")
+        saved = await backup(database)
+        await bench.revoke(founder, gone.identity.public_key)
+        caller = await bench.caller(founder)
+        await bench.services.forgetting.forget(caller.access, doomed.id)
+        lost = await bench.value("SELECT object FROM grants WHERE serial = 4")
+        await bench.storage.blobs.delete(founder.account, blob_id(lost))
+        await put_back(database, saved)
+        # The erasure is repeated by then; what its receipt said of the grants still counts.
+        for _ in range(2):
+            await catch_up(bench.another())
+            with pytest.raises(Corrupted):
+                await bench.another().caller(gone)
+            assert await living(bench) == set()
+
+    async def test_another_grant_in_the_same_place_stops_the_account(
+        self, bench: Bench, database: Database
+    ) -> None:
+        """Somebody went on with the older database beside another store."""
+        founder = await bench.account("sealed")
+        gone = await bench.key(founder, TEAM)
+        saved = await backup(database)
+        await bench.revoke(founder, gone.identity.public_key)
+        revoked = await bench.value("SELECT object FROM grants WHERE serial = 3")
+        await put_back(database, saved)
+        await bench.storage.blobs.delete(founder.account, blob_id(revoked))
+        await bench.another().key(founder, OTHER)
+        await bench.storage.blobs.put_many(founder.account, {blob_id(revoked): revoked})
+        await bench.storage.blobs.mark(founder.account, 99)
+        await catch_up(bench.another())
+        with pytest.raises(Corrupted):
+            await bench.another().caller(gone)
+
+    async def test_what_could_not_be_granted_means_nothing(
+        self, bench: Bench, database: Database
+    ) -> None:
+        """A writer's own grant and a stranger's revocation, put into the folder."""
+        founder = await bench.account("sealed")
+        writer, stranger = await bench.key(founder, TEAM), new_identity()
+        saved = await backup(database)
+        forged = issue_grant(
+            writer.identity,
+            account=founder.account,
+            serial=3,
+            recipient=stranger.public_key,
+            role="owner",
+            keys=[bench.root[founder.account]],
+            created_ms=1,
+        )
+        revoked = issue_revocation(
+            stranger,
+            account=founder.account,
+            serial=3,
+            recipient=founder.identity.public_key,
+            created_ms=1,
+        )
+        for signed in (forged, revoked):
+            await bench.storage.blobs.put_many(founder.account, {blob_id(signed): signed})
+        await bench.storage.blobs.mark(founder.account, 99)
+        await put_back(database, saved)
+        started = bench.another()
+        await catch_up(started)
+        assert (await started.caller(founder)).access.is_owner
+        assert await started.storage.accounts.access(founder.account, stranger.public_key) is None
+
+    async def test_what_was_written_since_comes_back(
+        self, bench: Bench, database: Database
+    ) -> None:
+        founder = await bench.account()
+        caller = await bench.caller(founder)
+        await bench.remember(caller, "Anna prefers tea.")
+        saved = await backup(database)
+        [later] = await bench.remember(caller, "Ben sells cups.", namespace=OTHER)
+        agent = await bench.key(founder, TEAM)
+        await bench.revoke(founder, agent.identity.public_key)
+        await put_back(database, saved)
+        started = bench.another()
+        await catch_up(started)
+        # Meanwhile it is no stray, however long it takes.
+        bench.clock.advance(2 * STRAY_GRACE.total_seconds())
+        await started.services.collector.collect()
+        await started.storage.outbox.empty()
+        keys = await started.storage.custody.job_keys(founder.account)
+        assert keys is not None
+        await started.services.restore.complete(founder.account, keys)
+        assert later.id in await living(bench)
+        assert await problems(bench) == []
+
+    async def test_what_was_being_put_comes_back_and_what_was_erased_goes(
+        self, bench: Bench, database: Database
+    ) -> None:
+        """The database of yesterday is of the moment between a note and the row it is for."""
+        founder = await bench.account()
+        caller = await bench.caller(founder)
+        [erased] = await bench.remember(caller, "Anna prefers tea.")
+        [[gone]] = await database.fetch(BLOB_ID, erased.id)
+        stored = await bench.storage.blobs.get_many(founder.account, [to_base64url(gone)])
+        await bench.services.memory.forget(caller.access, erased.id)
+        saved = await backup(database)
+        [later] = await bench.remember(caller, "Ben sells cups.")
+        [[put_since]] = await database.fetch(BLOB_ID, later.id)
+        await put_back(database, saved)
+        await bench.storage.blobs.put_many(founder.account, stored)  # its deletion was due
+        now, account = bench.clock(), founder.account
+        await intend(database, account=account, blob_ids=[put_since], due_at=now + GRACE)
+        await intend(database, account=account, blob_ids=[gone], due_at=now)
+        await bench.storage.blobs.mark(account, 99)
+        started = bench.another()
+        await catch_up(started)
+        bench.clock.advance(2 * GRACE.total_seconds())
+        await started.storage.outbox.empty()
+        keys = await started.storage.custody.job_keys(founder.account)
+        assert keys is not None
+        await started.services.restore.complete(founder.account, keys)
+        assert await living(bench) == {later.id}
+        names = [name async for name in bench.storage.blobs.names(founder.account)]
+        assert to_base64url(put_since) in names
+        assert to_base64url(gone) not in names
+
+
+class TestMemories:
+    """What was said and decided of memories since."""
+
+    async def test_an_edit_comes_forward(self, bench: Bench, database: Database) -> None:
+        founder = await bench.account()
+        caller = await bench.caller(founder)
+        edited, doomed = await bench.remember(caller, "Anna prefers tea.", "Ben sells cups.")
+        saved = await backup(database)
+        bench.clock.advance(60)
+        change = Edit(changes={"text": "Anna prefers coffee."})
+        await bench.services.reviser.edit(caller, edited.id, change)
+        await bench.services.forgetting.forget(caller.access, doomed.id)
+        await put_back(database, saved)
+        started = await restarted(bench, founder)
+        again = await started.caller(founder)
+        assert await started.texts(again, "Anna", mode="keyword") == ["Anna prefers coffee."]
+        history = await started.services.reviser.history(again, edited.id)
+        assert [memory.revision for memory in history.revisions] == [2, 1]
+        await assert_chain_holds(started, founder.account)
+        await started.storage.outbox.empty()
+        assert await problems(started) == []
+
+    @pytest.mark.parametrize("custody", CUSTODIES)
+    async def test_what_was_sealed_anew_is_found_by_its_new_bytes(
+        self, bench: Bench, database: Database, custody: str
+    ) -> None:
+        """The old ones, which the rows of the backup name, are gone."""
+        owner = await rotator(bench, custody)
+        caller = await owner.caller()
+        [edited, _] = await bench.remember(caller, "Anna prefers tea.", "Ben sells cups.")
+        bench.clock.advance(60)
+        change = Edit(changes={"text": "Anna prefers coffee."})
+        await bench.services.reviser.edit(caller, edited.id, change)
+        saved = await backup(database)
+        await owner.rotate(reseal="all")
+        await owner.reseal()
+        await owner.drop_old_bytes()
+        await put_back(database, saved)
+        started = bench.another()
+        await catch_up(started)
+        again = await owner.caller(bench=started, hold_s=300)
+        keys = await started.storage.custody.job_keys(owner.owner.account)
+        assert keys is not None
+        await started.services.restore.complete(owner.owner.account, keys)
+        assert await epochs(started) == {2: 3}
+        assert {*await started.texts(again, "prefers sells", mode="keyword")} == {
+            "Anna prefers coffee.", "Ben sells cups.",
+        }  # fmt: skip
+        history = await started.services.reviser.history(again, edited.id)
+        assert [m.text for m in history.revisions] == ["Anna prefers coffee.", "Anna prefers tea."]
+        [known] = await started.remember(again, "Ben sells cups.")
+        assert known.duplicate
+        await assert_chain_holds(started, owner.owner.account)
+        await started.storage.outbox.empty()
+        assert await problems(started) == []
+
+    async def test_only_rows_that_are_made_anew_go(self, bench: Bench, database: Database) -> None:
+        """A restore makes so many, and of a record of a later release none."""
+        owner = await rotator(bench, "managed")
+        caller = await owner.caller()
+        stored = await bench.remember(caller, "One tea.", "Two teas.", "Three teas.")
+        saved = await backup(database)
+        await owner.rotate(reseal="all")
+        await owner.reseal()
+        await owner.drop_old_bytes()
+        last = await bench.value(BLOB_ID, stored[2].id)
+        await put_back(database, saved)
+        account, key = owner.owner.account, owner.keys(TEAM)[1]
+        await bench.storage.blobs.delete(account, to_base64url(last))
+        address = Address(MEMORY, account, stored[2].id, 1)
+        await put(bench, caller, seal(key, address, LATER, created_ms=4_000_000_000_000))
+        started = bench.another()
+        await catch_up(started)
+        again = await owner.caller(bench=started)
+        done = await started.services.restore.restore(again, TEAM, 1)
+        assert (done.restored, done.truncated) == (1, True)
+        assert await epochs(started) == {1: 2, 2: 1}
+        await started.services.restore.complete(account, again.keys)
+        assert await epochs(started) == {1: 1, 2: 2}
+        assert await living(started) == {memory.id for memory in stored}
+
+    async def test_a_rejection_holds_until_somebody_decides_otherwise(
+        self, bench: Bench, database: Database
+    ) -> None:
+        founder = await bench.account()
+        caller = await bench.caller(founder)
+        rejected, *doomed = await bench.remember(caller, "Anna prefers tea.", "Ben.", "Carl.")
+        saved = await backup(database)
+        reviser = bench.services.reviser
+        await reviser.set_state(caller.access, rejected.id, Change(pinned=True))
+        await reviser.set_state(caller.access, rejected.id, Change(review="rejected"))
+        for memory in doomed:
+            await bench.services.forgetting.forget(caller.access, memory.id)
+        await put_back(database, saved)
+        started = bench.another()
+        await catch_up(started)
+        again = await started.caller(founder)
+        assert await started.texts(again, "Anna", mode="keyword") == []
+        assert await bench.value("SELECT pinned FROM memories")
+        await started.services.reviser.set_state(again.access, rejected.id, Change(review=None))
+        started = await restarted(bench, founder)
+        assert await started.texts(again, "Anna", mode="keyword") == ["Anna prefers tea."]
+        await assert_chain_holds(started, founder.account)
+        await started.storage.outbox.empty()
+        assert await problems(started) == []
+
+    async def test_what_came_back_beside_one_that_was_edited(
+        self, bench: Bench, database: Database
+    ) -> None:
+        """In the backup, the other one still says the same words."""
+        founder = await bench.account()
+        caller = await bench.caller(founder)
+        reviser = bench.services.reviser
+        first, kept = await bench.remember(caller, "Anna prefers tea.", "Anna drinks coffee.")
+        await reviser.set_state(caller.access, first.id, Change(superseded_by=kept.id))
+        [second] = await bench.remember(caller, "Anna prefers tea.")
+        saved = await backup(database)
+        bench.clock.advance(60)
+        await reviser.edit(caller, second.id, Edit(changes={"text": "Anna prefers cocoa."}))
+        await reviser.set_state(caller.access, first.id, Change(superseded_by=None))
+        await reviser.set_state(caller.access, second.id, Change(pinned=True))
+        await put_back(database, saved)
+        started = await restarted(bench, founder)
+        again = await started.caller(founder)
+        assert {*await started.texts(again, "Anna prefers", mode="keyword")} == {
+            "Anna prefers tea.", "Anna drinks coffee.", "Anna prefers cocoa.",
+        }  # fmt: skip
+        assert [m.id for m in await started.remember(again, "Anna prefers tea.")] == [first.id]
+        assert [m.id for m in await started.remember(again, "Anna prefers cocoa.")] == [second.id]
+        pinned = await bench.sql("SELECT memory_id FROM memories WHERE pinned")
+        assert second.id in {row["memory_id"] for row in pinned}
+        await assert_chain_holds(started, founder.account)
+        await started.storage.outbox.empty()
+        assert await problems(started) == []
+
+    async def test_what_came_back_after_another_went(
+        self, bench: Bench, database: Database
+    ) -> None:
+        """Whichever of them was changed once more since."""
+        founder = await bench.account()
+        caller = await bench.caller(founder)
+        reviser = bench.services.reviser
+        first, kept = await bench.remember(caller, "Anna prefers tea.", "Anna drinks coffee.")
+        await reviser.set_state(caller.access, first.id, Change(superseded_by=kept.id))
+        [second] = await bench.remember(caller, "Anna prefers tea.")
+        saved = await backup(database)
+        await reviser.set_state(caller.access, first.id, Change(pinned=True))
+        await reviser.set_state(caller.access, second.id, Change(superseded_by=kept.id))
+        await reviser.set_state(caller.access, first.id, Change(superseded_by=None))
+        await reviser.set_state(caller.access, second.id, Change(pinned=True))
+        await put_back(database, saved)
+        started = await restarted(bench, founder)
+        living = await bench.sql("SELECT memory_id FROM memories WHERE superseded_at IS NULL")
+        assert {row["memory_id"] for row in living} == {first.id, kept.id}
+        again = await started.caller(founder)
+        assert [m.id for m in await started.remember(again, "Anna prefers tea.")] == [first.id]
+
+    async def test_an_account_that_fails_answers_nobody_and_keeps_no_other_one_from_it(
+        self, bench: Bench, database: Database, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Here it has, by its journal, a namespace's key of an epoch that no column holds."""
+        failing, other = await bench.account(), await bench.account()
+        callers = [await bench.caller(founder) for founder in (failing, other)]
+        stored = [await bench.remember(caller, "Anna prefers tea.") for caller in callers]
+        saved = await backup(database)
+        for caller, [memory] in zip(callers, stored, strict=True):
+            await bench.services.reviser.set_state(caller.access, memory.id, Change(pinned=True))
+        named = NamedKey(failing.account, TEAM, 2**32 - 1, random_key())
+        signed = sign_namespace(bench.storage.identity, named)
+        await bench.storage.blobs.put_many(failing.account, {blob_id(signed): signed})
+        await put_back(database, saved)
+        for _ in range(2):
+            started = bench.another()
+            await catch_up(started)
+            assert (await started.caller(other)).access.is_owner
+            assert await bench.value(PINNED, other.account)
+            with pytest.raises(Corrupted):
+                await started.caller(failing)
+        lines = [r for r in caplog.records if getattr(r, "event", "") == "replay.failed"]
+        kinds = [(r.exc_info, r.__dict__["exception"]["type"]) for r in lines]
+        assert kinds == [(None, "DataError")] * 2
+        await started.services.collector.collect()
+        with pytest.raises(Corrupted):
+            await started.caller(failing)
+        await bench.storage.blobs.delete(failing.account, blob_id(signed))
+        started.clock.advance(2 * REST.total_seconds())
+        await started.services.collector.collect()
+        assert (await started.caller(failing)).access.is_owner
+        assert await bench.value(PINNED, failing.account)
+
+    async def test_what_only_was_written_is_found_by_the_collector(
+        self, bench: Bench, database: Database
+    ) -> None:
+        """Nothing was published meanwhile: the store was not told how far the account has come."""
+        founder = await bench.account("sealed")
+        caller = await bench.unlocked(founder, TEAM)
+        await bench.remember(caller, "Anna prefers tea.")
+        saved = await backup(database)
+        [later] = await bench.remember(caller, "Ben sells cups.")
+        await put_back(database, saved)
+        started = bench.another()
+        await catch_up(started)
+        await started.services.collector.collect()
+        bench.clock.advance(2 * STRAY_GRACE.total_seconds())
+        await started.services.collector.collect()
+        await started.storage.outbox.empty()
+        lent = await started.unlocked(founder, TEAM)
+        await started.services.restore.complete(founder.account, lent.keys)
+        assert later.id in await living(bench)
+        await started.storage.outbox.empty()
+        assert await problems(started) == []
+
+    async def test_a_turn_that_only_was_written_comes_back(
+        self, bench: Bench, database: Database
+    ) -> None:
+        """Nothing that was published tells of it, and no memory of its time is found with it."""
+        founder = await bench.account()
+        caller = await choose(bench, await bench.caller(founder), keep_turns=True)
+        await bench.remember(caller, "Anna prefers tea.")
+        saved = await backup(database)
+        kept = (await analyze(bench, caller, "1. user: I prefer window seats on trains.")).kept
+        await put_back(database, saved)
+        started = bench.another()
+        await catch_up(started)
+        await started.services.collector.collect()
+        await started.storage.outbox.empty()
+        keys = await started.storage.custody.job_keys(founder.account)
+        assert keys is not None
+        await started.services.restore.complete(founder.account, keys)
+        assert await bench.sql("SELECT episode_id, state FROM episodes") == [(kept, "kept")]
+
+    async def test_an_account_of_since_is_named(self, bench: Bench, database: Database) -> None:
+        await bench.account()
+        saved = await backup(database)
+        later = await bench.account()
+        await put_back(database, saved)
+        await catch_up(bench.another())
+        found = ("the database does not know this account", account_text(later.account))
+        assert await problems(bench) == [found]
+
+
+async def restarted(bench: Bench, founder: NewKey) -> Bench:
+    """A relayer that has started and given memories their rows."""
+    started = bench.another()
+    await catch_up(started)
+    keys = await started.storage.custody.job_keys(founder.account)
+    assert keys is not None
+    await started.services.restore.complete(founder.account, keys)
+    return started
+
+
+@pytest.mark.parametrize(("said_of", "lives_until"), [(1, {}), (2, {"expires_at": from_ms(5)})])
+def test_how_long_a_revision_lives_is_said_of_that_one_alone(
+    said_of: int, lives_until: dict[str, Any]
+) -> None:
+    """An object of before an edit does not end what the edit keeps."""
+    said = SignedState(
+        account=AccountId(bytes(32)), memory=uuid.UUID(int=7), revision=said_of, seq=2, time_ms=3,
+        pinned=True, review=None, stale=False, superseded_ms=None, superseded_by=None,
+        expires_ms=5,
+    )  # fmt: skip
+    change = _change(said, 2)
+    assert change["pinned"]
+    assert {name: value for name, value in change.items() if name == "expires_at"} == lives_until

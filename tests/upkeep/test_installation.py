@@ -1,0 +1,512 @@
+"""Whose an installation is: one key, one server a folder, and nothing made where nobody asked.
+
+Not here: backups (`test_backup.py`), replacing the key (`test_proof.py`), workers
+(`test_workers.py`).
+"""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from relayer import health
+from relayer.clock import utc_now
+from relayer.errors import Conflict
+from relayer.identity import (
+    IdentityError,
+    load_identity,
+    load_succession,
+    load_taken_over,
+    make_identity,
+    take_over,
+)
+from relayer.running import LOCK_FILE, RUNNING_FILE, alone, announced, is_served, running_url
+from relayer.sealed.keys import AccountId, Identity
+from relayer.settings import Settings, SettingsError, unknown_variables
+from relayer.storage import NotInstalled, opened
+from relayer.tenants.accounts import Accounts
+from relayer.upkeep import check, doctor, provision, succession
+from tests.conftest import TestDatabase
+from tests.life import until
+from tests.processes import running_relayer
+
+Shell = Callable[[str], "subprocess.CompletedProcess[str]"]
+QUIET = {"RELAYER_EMBEDDER": "none"}
+LOST = "there are accounts, which belong to the key that was there"
+
+
+def key_of(settings: Settings) -> Path:
+    return settings.data_dir / "relayer.key"
+
+
+async def populated(settings: Settings) -> Identity:
+    """A relayer with an account, and the key that it was written by."""
+    async with opened(settings) as storage:
+        await provision.create_account(storage, label="", custody="managed", clock=utc_now)
+        return storage.identity
+
+
+async def refused(settings: Settings, why: str) -> None:
+    """It does not open, and makes nothing."""
+    before = set(settings.data_dir.rglob("*"))
+    with pytest.raises(IdentityError, match=why):
+        async with opened(settings):
+            pytest.fail("it goes on with another key")
+    assert set(settings.data_dir.rglob("*")) == before
+
+
+def command(
+    *arguments: str, data: Path, database_url: str = "", **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    others = ("RELAYER_", "OPENAI_", "PYTEST_")
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(others)}
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "relayer", *arguments, "--data-dir", str(data)],
+        env=inherited | QUIET | {"RELAYER_DATABASE_URL": database_url} | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+class TestKey:
+    """Receipts of two keys can never be verified again: a key is made once."""
+
+    async def test_a_key_that_is_gone_is_not_made_anew(self, settings: Settings) -> None:
+        identity = await populated(settings)
+        kept = key_of(settings).rename(settings.data_dir / "kept")
+        await refused(settings, LOST)
+        elsewhere = f"file:{settings.data_dir / 'elsewhere'}"  # a store that knows of no account
+        await refused(replace(settings, blob_store=elsewhere), LOST)
+        kept.rename(key_of(settings))
+        async with opened(settings) as storage:
+            assert storage.identity == identity
+
+    async def test_nor_for_accounts_that_were_erased(self, settings: Settings) -> None:
+        async with opened(settings) as storage:
+            made = await provision.create_account(
+                storage, label="", custody="sealed", clock=utc_now
+            )
+            await provision.erase_account(storage, account=made.account, clock=utc_now)
+        key_of(settings).unlink()
+        await refused(settings, LOST)
+
+    async def test_a_key_file_of_another_name_is_not_made(self, settings: Settings) -> None:
+        await populated(settings)
+        await refused(replace(settings, key_file=str(settings.data_dir / "other.key")), LOST)
+
+    async def test_nor_beside_blobs_of_a_database_that_is_lost(
+        self, settings: Settings, tmp_path: Path
+    ) -> None:
+        """Whoever rebuilds with a new key forgets what was forgotten."""
+        settings = replace(settings, blob_store=f"file:{tmp_path / 'blobs'}")
+        async with opened(settings) as storage:
+            await provision.create_account(storage, label="", custody="sealed", clock=utc_now)
+            await storage.outbox.publish()
+            await storage.database.execute("TRUNCATE accounts CASCADE")
+        kept = key_of(settings).rename(settings.data_dir / "kept")
+        await refused(settings, LOST)
+        kept.rename(key_of(settings))
+        async with opened(settings):
+            pass
+
+    async def test_another_key_is_refused(self, settings: Settings) -> None:
+        await populated(settings)
+        other = settings.data_dir / "other.key"
+        make_identity(other)
+        await refused(replace(settings, key_file=str(other)), "last written")
+
+    async def test_the_key_before_is_refused_and_the_one_after_is_not(
+        self, settings: Settings
+    ) -> None:
+        first = await populated(settings)
+        before = settings.data_dir / "before.key"
+        shutil.copy2(key_of(settings), before)
+        await succession.rotate(settings, utc_now)
+        async with opened(settings) as storage:
+            assert storage.relayers[0] == first.public_key
+            await provision.create_account(storage, label="", custody="sealed", clock=utc_now)
+        await refused(replace(settings, key_file=str(before)), "last written")
+
+    async def test_a_sealed_account_that_nobody_has_written_to_since_is_ours(
+        self, settings: Settings
+    ) -> None:
+        async with opened(settings) as storage:
+            await provision.create_account(storage, label="", custody="sealed", clock=utc_now)
+        await succession.rotate(settings, utc_now)
+        async with opened(settings):
+            pass
+
+    async def test_a_key_goes_on_with_accounts_that_it_took_over(self, settings: Settings) -> None:
+        lost = await populated(settings)
+        key_of(settings).unlink()
+        make_identity(key_of(settings))
+        for _ in range(2):
+            take_over(key_of(settings), [lost.public_key])
+        assert key_of(settings).stat().st_mode & 0o777 == 0o600
+        assert load_taken_over(key_of(settings)) == (lost.public_key,)
+        async with opened(settings) as storage:
+            assert storage.relayers == (storage.identity.public_key,)
+        found = {f["check"]: f for f in await doctor.examine(settings)}
+        assert found["identity"]["ok"]
+        await succession.rotate(settings, utc_now)
+        assert len(load_succession(key_of(settings))) == 1
+        assert lost.public_key in load_taken_over(key_of(settings))
+        async with opened(settings):
+            pass
+
+    async def test_a_key_that_took_over_is_made_as_the_page_says(self, settings: Settings) -> None:
+        lost = await populated(settings)
+        page = (Path(__file__).parents[2] / "deploy/backup.md").read_text()
+        [line] = [line for line in page.splitlines() if "took over %s" in line]
+        line = line.replace("PUBLIC_KEY", lost.public_key.hex())
+        key_of(settings).unlink()
+        await asyncio.to_thread(
+            subprocess.run, ["sh", "-c", line], cwd=settings.data_dir, check=True
+        )
+        async with opened(settings) as storage:
+            assert storage.identity != lost
+
+    def test_a_taken_over_key_that_is_none_is_told(self, tmp_path: Path) -> None:
+        make_identity(tmp_path / "relayer.key")
+        with (tmp_path / "relayer.key").open("a") as file:
+            file.write("took over nothing\n")
+        with pytest.raises(IdentityError, match="taken over"):
+            load_taken_over(tmp_path / "relayer.key")
+
+    def test_the_command_says_so_in_one_line(
+        self, tmp_path: Path, fresh_database: TestDatabase
+    ) -> None:
+        def told(*arguments: str) -> "subprocess.CompletedProcess[str]":
+            return command(*arguments, data=tmp_path, database_url=fresh_database.url)
+
+        assert told("account", "create").returncode == 0
+        (tmp_path / "relayer.key").unlink()
+        for arguments in (["serve", "--port", "0"], ["account", "create"]):
+            done = told(*arguments)
+            assert (done.returncode, done.stdout) == (1, "")
+            [line] = done.stderr.splitlines()
+            assert str(tmp_path / "relayer.key") in line
+            assert "deploy/backup.md" in line
+        assert not (tmp_path / "relayer.key").exists()
+
+
+LOOKING = [
+    ["check"],
+    ["account", "list"],
+    ["key", "list", "--account", f"0x{'0' * 64}"],
+    ["reindex", "--status"],
+    ["reindex"],
+    ["rebuild"],
+    ["account", "erase", f"0x{'0' * 64}", "--yes"],
+    ["key", "add", "--account", f"0x{'0' * 64}"],
+    ["key", "revoke", "--account", f"0x{'0' * 64}", "--key", "0" * 64],
+    ["blobs", "copy", "--to", "file:elsewhere"],
+    ["identity", "rotate"],
+]
+
+
+class TestNothingHere:
+    """A mistyped folder is told, not filled."""
+
+    @pytest.mark.parametrize("arguments", LOOKING, ids=lambda words: "-".join(words[:2]))
+    def test_a_command_makes_no_installation(self, tmp_path: Path, arguments: list[str]) -> None:
+        done = command(*arguments, data=tmp_path / "mistyped")
+        assert (done.returncode, done.stdout) == (1, "")
+        [line] = done.stderr.splitlines()
+        assert f"no installation here: there is no {tmp_path / 'mistyped'}" in line
+        assert list(tmp_path.iterdir()) == []
+
+    def test_an_empty_one_is_told(self, tmp_path: Path, fresh_database: TestDatabase) -> None:
+        make_identity(tmp_path / "relayer.key")
+        done = command("check", data=tmp_path, database_url=fresh_database.url)
+        assert (done.returncode, done.stdout) == (0, "there is no account here\n")
+
+    @pytest.mark.parametrize("place", ["file/data", "file"])
+    def test_a_folder_that_cannot_be_made_is_one_line(self, tmp_path: Path, place: str) -> None:
+        (tmp_path / "file").write_text("")
+        for arguments in (["serve", "--port", "0"], ["account", "create"], ["check"]):
+            done = command(*arguments, data=tmp_path / place)
+            assert done.returncode in (1, 2)
+            assert "Traceback" not in done.stderr
+            assert str(tmp_path / place) in done.stderr
+
+
+class TestOneServer:
+    """A folder has one server, however that one ends."""
+
+    def test_a_second_one_is_refused_and_takes_nothing_away(
+        self, tmp_path: Path, model_dir: Path, fresh_database: TestDatabase
+    ) -> None:
+        url = fresh_database.url
+        with running_relayer(tmp_path, model_dir, database_url=url, **QUIET) as relayer:
+            for more in ([], ["--workers", "2"]):
+                done = command("serve", "--port", "0", *more, data=tmp_path, database_url=url)
+                assert (done.returncode, done.stdout) == (1, "")
+                assert f"another relayer serves this folder at {relayer.url}" in done.stderr
+            assert running_url(tmp_path) == relayer.url
+            key = load_identity(tmp_path / "relayer.key")
+            done = command("identity", "rotate", data=tmp_path, database_url=url)
+            assert (done.returncode, "Stop the relayer" in done.stderr) == (1, True)
+            assert load_identity(tmp_path / "relayer.key") == key
+            relayer.command("account", "list")
+            relayer.kill()
+            assert running_url(tmp_path) is None
+            assert (tmp_path / RUNNING_FILE).exists(), "nobody was there to remove it"
+        with running_relayer(tmp_path, model_dir, database_url=url, **QUIET) as relayer:
+            assert running_url(tmp_path) == relayer.url
+        assert running_url(tmp_path) is None
+
+    def test_a_number_that_is_another_process_by_now_does_not_count(self, tmp_path: Path) -> None:
+        told = {"pid": os.getpid(), "url": "http://127.0.0.1:9", "workers": 1}
+        (tmp_path / RUNNING_FILE).write_text(json.dumps(told))
+        assert running_url(tmp_path) is None
+        assert not is_served(tmp_path)
+        with pytest.raises(OSError, match="no relayer serves"):
+            health.ask(tmp_path)
+        with alone(tmp_path):
+            assert is_served(tmp_path)
+            assert running_url(tmp_path) is None, "that was the one before"
+
+    def test_one_that_does_not_answer_is_told(self, tmp_path: Path) -> None:
+        with (
+            alone(tmp_path),
+            announced(tmp_path, "http://127.0.0.1:9"),
+            pytest.raises(OSError, match=r"at http://127\.0\.0\.1:9 does not answer: .*refused"),
+        ):
+            health.ask(tmp_path)
+
+    def test_nobody_else_gets_in(self, tmp_path: Path) -> None:
+        with (
+            alone(tmp_path),
+            announced(tmp_path, "http://127.0.0.1:9"),
+            pytest.raises(Conflict, match=r"serves this folder at http://127\.0\.0\.1:9$"),
+            alone(tmp_path),
+        ):
+            pytest.fail("two are alone")
+        with alone(tmp_path), pytest.raises(Conflict, match="in use"), alone(tmp_path):
+            pytest.fail("two are alone")
+
+    def test_a_lock_that_is_not_ours_is_one_line(self, tmp_path: Path) -> None:
+        """As where somebody else once ran it here."""
+        (tmp_path / LOCK_FILE).mkdir()
+        done = command("serve", "--port", "0", data=tmp_path)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == f"Error: Cannot lock {tmp_path / LOCK_FILE}: Is a directory.\n"
+
+    async def test_none_begins_while_the_key_is_replaced(
+        self, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await populated(settings)
+        hand_over, seen = Accounts.hand_over, []
+
+        async def looked_at(*arguments: Any) -> bool:
+            seen.append(is_served(settings.data_dir))
+            return await hand_over(*arguments)
+
+        monkeypatch.setattr(Accounts, "hand_over", looked_at)
+        await succession.rotate(settings, utc_now)
+        assert seen == [True]
+        assert not is_served(settings.data_dir)
+
+    async def test_a_rotation_needs_an_installation(self, tmp_path: Path) -> None:
+        with pytest.raises(NotInstalled):
+            await succession.rotate(Settings(data_dir=tmp_path), utc_now)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_reload_of_one_worker_goes_on(
+        self, tmp_path: Path, model_dir: Path, fresh_database: TestDatabase
+    ) -> None:
+        url = fresh_database.url
+        with running_relayer(tmp_path, model_dir, database_url=url, **QUIET) as relayer:
+            relayer.process.send_signal(signal.SIGHUP)
+            until(lambda: "--workers 2" in relayer.log.read_text(), "it says how")
+            assert httpx.get(f"{relayer.url}/health").json()["status"] == "ok"
+            relayer.process.send_signal(signal.SIGTERM)
+            assert relayer.process.wait(timeout=30) == 0
+
+
+class TestStart:
+    """What `serve` is given is told where it cannot be meant."""
+
+    @pytest.mark.parametrize(
+        ("given", "told"),
+        [
+            ({"public_url": "foo"}, "RELAYER_PUBLIC_URL is no URL"),
+            ({"public_url": "https://"}, "RELAYER_PUBLIC_URL is no URL"),
+            ({"public_url": "https://a.example:x"}, "RELAYER_PUBLIC_URL is no URL"),
+            ({"public_url": "https://a.example?b"}, "RELAYER_PUBLIC_URL is no URL"),
+            ({"public_url": "https://ann@a.example"}, "RELAYER_PUBLIC_URL is no URL"),
+            ({"public_url": "ftp://a.example"}, "RELAYER_PUBLIC_URL is no URL"),
+            ({"trusted_proxies": "foo"}, "foo is no address"),
+            ({"trusted_proxies": "127.0.0.1, 10.0.0.0/8"}, "10.0.0.0/8 is no address"),
+            ({"database_url": "foo"}, "RELAYER_DATABASE_URL is no URL"),
+            (
+                {"database_url": "postgresql://a/b", "database_direct_url": "b"},
+                "RELAYER_DATABASE_DIRECT_URL is no URL",
+            ),
+        ],
+    )
+    def test_nonsense_is_refused(self, given: dict[str, str], told: str) -> None:
+        with pytest.raises(SettingsError, match=told):
+            Settings(**given)  # type: ignore[arg-type]  # as texts, like an environment's
+
+    def test_what_makes_sense_is_not(self) -> None:
+        for url in ("https://a.example/m/", "http://127.0.0.1:8000", "http://[::1]:8000"):
+            assert Settings(public_url=url).public_url == url
+        assert Settings(trusted_proxies="127.0.0.1, ::1,").trusted_proxies
+
+    @pytest.mark.parametrize(
+        ("url", "told"),
+        [
+            ("ann:s3cret@127.0.0.1:9/m", "The database at 127.0.0.1:9 is away."),
+            ("ann:s3cret@/m?host=/nowhere", "The database at /nowhere is away."),
+            ("ann:s3cret@127.0.0.1:9/m?sslmode=s3cret", "RELAYER_DATABASE_URL is malformed"),
+            ("ann:s3/cret@127.0.0.1:9/m", "RELAYER_DATABASE_URL is malformed"),
+            ("s3cret/a@127.0.0.1/m?host=127.0.0.1&port=9", "The database is away."),
+        ],
+    )
+    def test_a_database_that_is_away_is_named_and_nothing_else(
+        self, tmp_path: Path, url: str, told: str
+    ) -> None:
+        done = command("account", "create", data=tmp_path, database_url=f"postgresql://{url}")
+        assert (done.returncode, done.stderr) == (1, f"Error: {told}\n")
+
+    def test_a_variable_that_is_no_setting_is_told(self) -> None:
+        names = ["HOME", "RELAYER_PORTT", "RELAYER_PORT", "OPENAI_API_KEY", "RELAYER_OWNER_KEY"]
+        assert unknown_variables([*names, "RELAYER_DATABASE_URL_FILE"]) == ["RELAYER_PORTT"]
+
+    def test_it_starts_all_the_same(
+        self, tmp_path: Path, model_dir: Path, fresh_database: TestDatabase
+    ) -> None:
+        odd = {"RELAYER_PORTT": "1", "RELAYER_ZZ": "2"} | QUIET
+        with running_relayer(
+            tmp_path, model_dir, database_url=fresh_database.url, **odd
+        ) as relayer:
+            said = relayer.log.read_text()
+        assert "WARNING: no setting, and ignored: RELAYER_PORTT, RELAYER_ZZ\n" in said
+
+    def test_a_model_that_is_missing_is_told_with_its_folder(
+        self, tmp_path: Path, fresh_database: TestDatabase
+    ) -> None:
+        done = command(
+            *("serve", "--port", "0", "--model-dir", str(tmp_path / "model")),
+            data=tmp_path,
+            database_url=fresh_database.url,
+            RELAYER_EMBEDDER="builtin",
+        )
+        assert done.returncode == 1
+        assert str(tmp_path / "model") in done.stderr
+        assert "relayer model fetch" in done.stderr
+
+
+class TestStreams:
+    """A command ends with a line and a code, whatever is the matter with where it prints."""
+
+    @pytest.fixture
+    def shell(self, tmp_path: Path, fresh_database: TestDatabase) -> Shell:
+        make_identity(tmp_path / "relayer.key")
+
+        def run(line: str) -> "subprocess.CompletedProcess[str]":
+            return subprocess.run(
+                ["sh", "-c", line.replace("relayer", f"{sys.executable} -m relayer", 1)],
+                env={
+                    **os.environ,
+                    "RELAYER_DATA_DIR": str(tmp_path),
+                    "RELAYER_DATABASE_URL": fresh_database.url,
+                },
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+
+        return run
+
+    def test_no_room(self, shell: Shell) -> None:
+        done = shell("relayer account list > /dev/full")
+        expected = (1, "Error: cannot print: No space left on device\n")
+        assert (done.returncode, done.stderr) == expected
+
+    @pytest.mark.parametrize("streams", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+    def test_nobody_there(self, shell: Shell, streams: str) -> None:
+        done = shell(f"relayer check {streams}")
+        assert (done.returncode, done.stderr) == (0, "")
+
+    @pytest.mark.parametrize(
+        ("begun", "how"),
+        [("click", "come()"), ("litestar", "come()"), ("litestar", "class B:\n    a = A()")],
+    )
+    def test_ctrl_c_while_it_begins(
+        self, tmp_path: Path, begun: str, how: str, fresh_database: TestDatabase
+    ) -> None:
+        """Among the imports of every command, among those of a server, and within a class."""
+        (tmp_path / begun).mkdir()
+        (tmp_path / begun / "__init__.py").write_text(
+            "import os, signal, time\n"
+            "def come(*_):\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(60)\n"
+            f"class A:\n    __set_name__ = come\n{how}\n"
+        )
+        done = command(
+            *("serve", "--port", "0"),
+            data=tmp_path / "data",
+            database_url=fresh_database.url,
+            PYTHONPATH=str(tmp_path),
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+class TestAccounts:
+    """What commands on accounts and keys say."""
+
+    def test_a_key_is_shown_with_what_it_was_given(
+        self, tmp_path: Path, fresh_database: TestDatabase
+    ) -> None:
+        def told(*arguments: str) -> "subprocess.CompletedProcess[str]":
+            return command(*arguments, data=tmp_path, database_url=fresh_database.url)
+
+        made = json.loads(told("account", "create", "--custody", "managed", "--json").stdout)
+        add = ["key", "add", "--account", made["account_id"]]
+        whole = json.loads(told(*add, "--json").stdout)
+        assert (whole["namespaces"], whole["expires_at"]) == (None, None)
+        shown = told(*add, "--namespaces", "a, b", "--expires", "3d").stdout
+        assert re.search(r"^namespaces +a, b$", shown, re.MULTILINE)
+        assert re.search(r"^expires_at +20\d\d-", shown, re.MULTILINE)
+        shown = told(*add).stdout
+        assert re.search(r"^namespaces +the whole account$", shown, re.MULTILINE)
+        assert re.search(r"^expires_at +never$", shown, re.MULTILINE)
+        wrong = told(*add, "--namespaces", "a,,b")
+        assert (wrong.returncode, "--namespaces" in wrong.stderr) == (2, True)
+        (tmp_path / "owner").write_bytes(bytes(range(128, 192)))
+        wrong = told(*add, "--owner-key-file", str(tmp_path / "owner"))
+        assert (wrong.returncode, "64 hex digits" in wrong.stderr) == (2, True)
+        place = f"file:{tmp_path / 'owner'}"
+        wrong = told("blobs", "copy", "--to", place)
+        expected = f"Error: {place}: cannot make that folder for blobs: File exists\n"
+        assert (wrong.returncode, wrong.stderr) == (1, expected)
+        said = told("check").stdout
+        assert "checked 1 account, " in said
+        gone = told("account", "erase", made["account_id"], "--yes").stdout
+        assert gone == "the account is erased, 0 memories with it\n"
+        assert told("check").stdout.startswith("checked 1 erased account, 1 journal object: ")
+
+    def test_one_problem_is_not_several(self) -> None:
+        report = check.Report()
+        report.checked["memories"] += 1
+        report.problem(AccountId(bytes(32)), "it is gone", "x")
+        assert report.as_text().splitlines()[0] == "checked 1 memory: 1 problem"
+        report.problem(AccountId(bytes(32)), "it is gone", "y")
+        report.checked["memories"] += 1
+        assert report.as_text().splitlines()[0] == "checked 2 memories: 2 problems"
