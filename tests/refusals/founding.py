@@ -1,6 +1,6 @@
 """Accounts that cannot be founded: grants that found nothing, keys that may not (SPEC §4, §11).
 
-Not here: who may found at all (`tests/http/test_registration.py`), keys at the edges of the curve
+Not here: who may found at all (`tests/routes/test_registration.py`), keys at the edges of the curve
 (`curve.py`).
 """
 
