@@ -198,7 +198,7 @@ def test_the_examples_of_the_specification() -> None:
 
 
 def test_the_examples_stand_in_the_specification() -> None:
-    text = (generate_vectors.FOLDER.parents[2] / "SPEC.md").read_text()
+    text = (generate_vectors.FOLDER.parents[1] / "SPEC.md").read_text()
     keys = example("keys-example")
     for value in (keys["public_key"], keys["account"]):
         assert f"`{value}`" in text
