@@ -39,6 +39,7 @@ VARIABLES = {
 }
 ALIASES_MAX, ALIAS_WORDS_MAX, ALIAS_CHARACTERS_MAX = 64, 16, 128
 _PROFILE_MEMBERS = {*VARIABLES, "aliases"}
+_TEXTS = ("url", "account_id", "private_key", "namespace", "custody")
 _AGENT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -121,6 +122,9 @@ class Settings:
         for name in ("url", "account_id", "private_key"):
             if not values.get(name):
                 raise ConfigError(f"Set {VARIABLES[name]}, or make a profile with `memrelay init`.")
+        for name in _TEXTS:
+            if not isinstance(values.get(name, ""), str):
+                raise ConfigError(f"In the profile {path}, {name} is a text.")
         values["allow_insecure"] = _truth(values.get("allow_insecure", False))
         settings = cls(**values)
         seen = path.with_name(f"{path.stem}.{settings.account_id[2:18]}.seen.json")
@@ -161,9 +165,10 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _truth(value: object) -> bool:
-    if value in {True, "1", "true", "yes"}:
+    # Not sets: a profile may hold a list here.
+    if value in (True, "1", "true", "yes"):
         return True
-    if value in {False, "0", "false", "no"}:
+    if value in (False, "0", "false", "no"):
         return False
     raise ConfigError("MEMRELAY_ALLOW_INSECURE is 1 or 0.")
 
@@ -267,7 +272,7 @@ def read_profile(path: Path, *, missing_ok: bool) -> dict[str, Any]:
     try:
         text = data.decode()
         values = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         # The parser's own message could quote the private key.
         raise ConfigError(f"The profile {path} is malformed.") from None
     unknown = set(values) - _PROFILE_MEMBERS if isinstance(values, dict) else {"(no object)"}

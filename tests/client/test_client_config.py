@@ -94,7 +94,9 @@ def test_a_folder_is_no_profile(tmp_path):
         read_profile(tmp_path, missing_ok=True)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '{"url": "x", "acount_id": "y"}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", '{"url": "x", "acount_id": "y"}', "[" * 60_000, '{"url":' * 8_000]
+)
 def test_malformed_profiles_are_refused_without_being_quoted(tmp_path, text):
     path = tmp_path / "p.json"
     path.write_text(text + KEY if text == "{" else text)
@@ -102,6 +104,26 @@ def test_malformed_profiles_are_refused_without_being_quoted(tmp_path, text):
     with pytest.raises(ConfigError) as caught:
         Settings.load(path, environ={})
     assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("url", 5),
+        ("account_id", ["x"]),
+        ("private_key", 7),
+        ("namespace", None),
+        ("namespace", 5),
+        ("custody", {}),
+        ("relayer_key", 5),
+        ("allow_insecure", []),
+        ("allow_insecure", {}),
+    ],
+)
+def test_members_of_another_type_are_refused(tmp_path, name, value):
+    """The gateway goes on without such a profile; any other error would end it."""
+    with pytest.raises(ConfigError):
+        Settings.load(profile(tmp_path / "p.json", **{name: value}), environ={})
 
 
 @pytest.mark.parametrize("missing", ["url", "account_id", "private_key"])

@@ -123,7 +123,17 @@ async def test_a_replaced_profile_is_used_at_once(home: Home) -> None:
     await roster.close()
 
 
-@pytest.mark.parametrize("fault", ["readable", "malformed", "short key"])
+_FAULTS = {
+    "malformed": '{"private_key": "77aa',
+    "short key": json.dumps(
+        {"url": "http://127.0.0.1:9", "account_id": f"0x{'1' * 64}", "private_key": "77aa"}
+    ),
+    "wrong type": json.dumps({"url": 5, "account_id": f"0x{'1' * 64}", "private_key": "77aa"}),
+    "deep": '{"private_key":' * 4_000,
+}
+
+
+@pytest.mark.parametrize("fault", ["readable", *_FAULTS])
 async def test_a_broken_profile_never_falls_back(
     home: Home, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -133,14 +143,7 @@ async def test_a_broken_profile_never_falls_back(
         path.chmod(0o644)
         os.utime(path, ns=(1, 1))
     else:
-        written = (
-            '{"private_key": "77aa'
-            if fault == "malformed"
-            else json.dumps(
-                {"url": "http://127.0.0.1:9", "account_id": f"0x{'1' * 64}", "private_key": "77aa"}
-            )
-        )
-        path.write_text(written)
+        path.write_text(_FAULTS[fault])
         os.utime(path, ns=(1, 1))
     for _ in range(3):
         assert working.seat(CODER) is None
@@ -152,6 +155,34 @@ async def test_a_broken_profile_never_falls_back(
     assert anew.seat(CODER) is None
     assert key_of(anew, MAIN) == (f"{1:064x}", "home")
     await anew.close()
+
+
+@pytest.mark.parametrize("target", ["coder.json", "nowhere", "nowhere/coder.json"])
+async def test_a_profile_that_leads_nowhere_never_falls_back(
+    home: Home, target: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = home.agents / "coder.json"
+    path.unlink()
+    path.symlink_to(target)
+    roster = home.load()
+    for _ in range(3):
+        assert roster.seat(CODER) is None
+        assert len(roster.clients()) == 1
+    assert len(caplog.records) == 1
+    assert "coder.json cannot be used" in caplog.text
+    path.unlink()
+    write_profile(path, settings(2, "code"))
+    assert key_of(roster, CODER) == (f"{2:064x}", "code")
+    await roster.close()
+
+
+async def test_a_file_in_the_place_of_the_agents_folder_holds_no_profiles(tmp_path: Path) -> None:
+    write_profile(tmp_path / "profile.json", settings(1, "home"))
+    (tmp_path / "agents").touch()
+    roster = Roster.load(tmp_path / "profile.json", environ={})
+    assert key_of(roster, MAIN) == (f"{1:064x}", "home")
+    assert key_of(roster, CODER) == (f"{1:064x}", "coder")
+    await roster.close()
 
 
 async def test_a_profile_is_used_again_when_only_its_mode_is_mended(home: Home) -> None:

@@ -215,14 +215,11 @@ class Roster:
             path = self._folder / f"{agent_name(name)}.json"
         except ConfigError:
             return False, None
-        try:
-            status = path.stat()
-        except OSError:
+        version = _version(path)
+        if version is None:
             self._retire(path.stem)
             # A revoked agent left a mark: it is not served with the owner's key instead.
             return path.with_name(f"{path.name}.revoked").exists(), None
-        # The time of the last change of contents or mode: `chmod 600` mends a profile, too.
-        version = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
         known, client = self._own.get(path.stem, (None, None))
         if known != version:
             self._retire(path.stem)
@@ -244,6 +241,18 @@ def _fitting(memories: Iterable[Memory], tokens_max: int) -> list[Memory]:
             fitting.append(memory)
             left -= tokens
     return fitting
+
+
+def _version(path: Path) -> tuple[int, ...] | None:
+    """Return what is another after each change of a profile, None if there is certainly none."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return () if path.is_symlink() else None  # a link that leads nowhere is a broken profile
+    except OSError:
+        return ()  # whether there is one cannot be told: no reason to use the owner's key
+    # The time of the last change of contents or mode: `chmod 600` mends a profile, too.
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def _own_client(path: Path) -> MemoryClient | None:
