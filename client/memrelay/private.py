@@ -25,7 +25,7 @@ def read_private(path: Path) -> bytes | None:
     """Return a file's bytes if it belongs to this user alone, None if there is no such file.
 
     Raises:
-        ConfigError: it is unreadable, somebody else's, or others may read it.
+        ConfigError: it is unreadable, too large, somebody else's, or others may read it.
     """
     try:
         # Without O_NONBLOCK, a named pipe in the profile's place would hang the client.
@@ -36,9 +36,12 @@ def read_private(path: Path) -> bytes | None:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
     try:
         _check_private(path, os.fstat(descriptor))
-        return os.read(descriptor, _FILE_BYTES_MAX)
+        data = os.read(descriptor, _FILE_BYTES_MAX + 1)
     finally:
         os.close(descriptor)
+    if len(data) > _FILE_BYTES_MAX:  # its beginning alone would pass for a damaged file
+        raise ConfigError(f"{path} is too large: at most {_FILE_BYTES_MAX} bytes are read.")
+    return data
 
 
 def _check_private(path: Path, status: os.stat_result) -> None:

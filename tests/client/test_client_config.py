@@ -106,6 +106,15 @@ def test_malformed_profiles_are_refused_without_being_quoted(tmp_path, text):
     assert KEY not in str(caught.value)
 
 
+def test_a_profile_that_is_too_large_is_called_so(tmp_path):
+    path = profile(tmp_path / "p.json")
+    path.write_text(path.read_text().ljust(64 * 1024))
+    assert Settings.load(path, environ={}).url == PROFILE["url"]
+    path.write_text(path.read_text() + " ")
+    with pytest.raises(ConfigError, match="is too large: at most 65536 bytes"):
+        Settings.load(path, environ={})
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
