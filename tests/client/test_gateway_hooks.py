@@ -506,6 +506,7 @@ class TestCapture:
 
 
 MOVED = "The staging server moved to Frankfurt."
+BERGEN = "I live in Bergen since last spring."
 ASKS = {"runId": "r1", "prompt": f"What shall I buy? {TEA}"}
 ANSWERS = {"runId": "r1", "assistantTexts": [MOVED]}
 
@@ -516,7 +517,7 @@ class TestDebounce:
         capability 2.5: the end of the run then captures nothing twice.
         """
         owner = await founded(shared_relayer.url)
-        end = conversation("I live in Bergen since last spring.")  # shows who captured
+        end = conversation(BERGEN)  # shows who captured
         settings = replace(PATIENT, debounce_s=0.05)
         async with Gateway(Roster.single(owner), settings) as gateway:
             await gateway.llm_input(ASKS, CTX)
@@ -530,6 +531,26 @@ class TestDebounce:
             await gateway.agent_end(end, {**CTX, "runId": "r2"})
             assert await gateway.flush(30)
         assert len(await texts_of(owner)) == 3
+
+    async def test_what_is_added_at_the_end_is_durable(self, tmp_path: Path) -> None:
+        away = Settings(
+            url="http://127.0.0.1:9", account_id=f"0x{'1' * 64}", private_key=f"{7:064x}"
+        )
+        settings = replace(PATIENT, debounce_s=0.01)
+
+        def kept() -> int:
+            return len(list(tmp_path.glob("*.turn")))
+
+        async with Gateway(Roster.single(away), settings, spool_path=tmp_path) as gateway:
+            await gateway.llm_input(ASKS, CTX)
+            await gateway.llm_output(ANSWERS, CTX)
+            async with asyncio.timeout(60):
+                while not kept():
+                    await asyncio.sleep(0.01)
+            patient = gateway.with_settings(replace(settings, debounce_s=60))
+            await patient.llm_output({**ANSWERS, "assistantTexts": [BERGEN]}, CTX)
+            await patient.agent_end(conversation(BERGEN), {**CTX, "runId": "r1"})
+            assert kept() == 2
 
     async def test_a_pending_turn_survives_the_end(self, shared_relayer: RunningRelayer) -> None:
         owner = await founded(shared_relayer.url)
@@ -546,8 +567,8 @@ class TestDebounce:
         async with Gateway(Roster.single(owner), replace(PATIENT, debounce_s=60)) as gateway:
             await gateway.llm_input(ASKS, CTX)
             await gateway.llm_output(ANSWERS, CTX)
-            end = conversation("I live in Bergen since last spring.")
+            end = conversation(BERGEN)
             await gateway.agent_end(end, {**CTX, "runId": "r1"})
             await gateway.llm_output(ANSWERS, CTX)  # too late: the run was captured
             assert await gateway.flush(30)
-        assert await texts_of(owner) == ["I live in Bergen since last spring."]
+        assert await texts_of(owner) == [BERGEN]

@@ -183,7 +183,9 @@ class Gateway:
     async def agent_end(self, event: object, ctx: object) -> None:
         """Capture a turn that has ended; it is durable when this returns, and delivered later."""
         turn, context = Turn.from_json(event), Context.from_json(ctx)
-        if not self._debounce.ended(context):
+        if self._debounce.ended(context):
+            await self._settle()  # what was answered since the silence is being kept
+        else:
             await self._capture(turn, context, self._ended_at(turn))
 
     def capture(
