@@ -92,6 +92,17 @@ async def test_the_end_of_a_captured_run_adds_only_the_rest() -> None:
     assert not scene.debounce.ended(FIRST)
 
 
+async def test_a_late_end_of_an_earlier_run_is_its_own() -> None:
+    scene = Scene()
+    scene.asked("two?", SECOND)
+    scene.answered("second", context=SECOND)
+    scene.debounce.flush()
+    assert not scene.debounce.ended(FIRST)  # silence has captured nothing of it
+    scene.answered("more", context=SECOND)
+    assert scene.debounce.ended(SECOND)
+    assert scene.captured[1:] == [["user: two?", "assistant: more"]]
+
+
 async def test_sessions_do_not_disturb_each_other() -> None:
     scene, other = Scene(), Context(session_id="s2", run_id="r9")
     scene.asked("one?")

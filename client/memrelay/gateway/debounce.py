@@ -80,9 +80,12 @@ class Debounce:
         turn.timer = asyncio.get_running_loop().call_later(silence_s, turn.flush)
 
     def ended(self, context: Context) -> bool:
-        """Note that a turn has ended; return whether silence has captured it already."""
+        """Note that a turn has ended; return whether silence has captured it already.
+
+        An end that is handed over late may be that of an earlier run than the newest turn's.
+        """
         turn = self._turns.get(_place(context))
-        if turn is None or turn.ended:
+        if turn is None or turn.ended or _other_run(turn, context):
             return False
         if turn.captured:
             turn.flush()  # what was answered since
@@ -132,3 +135,8 @@ def session_of(context: Context) -> str:
 
 def _same_run(turn: _Turn, context: Context) -> bool:
     return context.run_id is not None and context.run_id == turn.context.run_id
+
+
+def _other_run(turn: _Turn, context: Context) -> bool:
+    known = context.run_id is not None and turn.context.run_id is not None
+    return known and not _same_run(turn, context)
