@@ -86,6 +86,29 @@ def test_a_whole_account_grant_covers_every_name_but_names_none(example):
     assert keyring.namespace_keys("other")
 
 
+def test_a_namespace_is_named_by_grants_that_count(example):
+    book = [
+        grant(example, 1, example.founder, example.founder),
+        grant(
+            example,
+            2,
+            example.founder,
+            example.agent,
+            "reader",
+            keys=[example.team],
+            expires_ms=NOW_MS + 5,
+        ),
+    ]
+    withdrawn = revoke(example, 3, example.founder, example.agent)
+    own, agent = example.founder.public_key, example.agent.public_key
+    given = ledger(example, *book)
+    assert given.names("team", NOW_MS, but=own)
+    assert not given.names("team", NOW_MS, but=agent)
+    assert not given.names("team", NOW_MS + 5, but=own)
+    assert not given.names("other", NOW_MS, but=agent), "a root names nothing"
+    assert not ledger(example, *book, withdrawn).names("team", NOW_MS, but=own)
+
+
 def test_keys_do_not_show_in_a_keyring_or_grant(example):
     data = grant(example, 1, example.founder, example.founder)
     keyring = ledger(example, data).keyring(example.founder, NOW_MS)

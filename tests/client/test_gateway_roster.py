@@ -13,6 +13,7 @@ from nacl.exceptions import CryptoError
 from memrelay import MemoryClient, Settings
 from memrelay.errors import ConfigError, Invalid, NotGranted
 from memrelay.gateway import Context, Gateway, Roster
+from memrelay.hermes.mirror import Mirror
 from memrelay.models import Memory
 from memrelay.sealed.envelope import _HEADER, MEMORY, Place, open_envelope
 from memrelay.sealed.keys import NamespaceKey, account_bytes
@@ -292,6 +293,78 @@ async def test_namespaces_of_a_key(shared_relayer: RunningRelayer) -> None:
         assert not await seat.may_use(refused)
     await whole.close()
     await named.close()
+
+
+@pytest.mark.parametrize("custody", ["sealed", "managed"])
+@pytest.mark.parametrize("name", ["team", "coder"])
+async def test_what_was_granted_by_name_is_not_borrowed(
+    shared_relayer: RunningRelayer,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    custody: str,
+    name: str,
+) -> None:
+    """An agent may be called like a shared namespace, or like one whose profile is elsewhere."""
+    owner = await founded(shared_relayer.url, custody)
+    coder = await agent_settings(owner, "coder", "team")
+    await remembered(owner, TEA, name)
+    [memory_id] = await ids_of(owner, name)
+    ctx, context = {"agentId": name, "sessionId": "s"}, Context(agent_id=name)
+    roster = Roster.single(owner)
+    async with Gateway(roster, PATIENT, spool_path=tmp_path) as gateway:
+        assert await gateway.before_prompt_build(ASKED, ctx) == {}
+        for tool, arguments in (
+            ("memory_search", {"query": ASKED["prompt"]}),
+            ("memory_get", {"id": memory_id}),
+            ("memory_forget", {"id": memory_id}),
+            ("memory_store", {"text": "We moved the launch to May."}),
+        ):
+            answer = await gateway.call_tool(tool, arguments, context)
+            assert answer.text == "This agent has no memory."
+        await gateway.agent_end(conversation("I live in Bergen since last spring."), ctx)
+        mirror = Mirror(roster, context)
+        mirror.write("replace", "I live in Oslo.", old_text=TEA)
+        mirror.close(30)
+        assert not await gateway.flush(30)  # the turn waits
+        assert f"the agent {name} has no memory" in caplog.text
+        assert "appendSystemContext" in await gateway.before_prompt_build(ASKED, {"agentId": "x"})
+    assert await texts_of(owner, name) == [TEA]
+    async with MemoryClient.from_settings(owner) as client:
+        await client.revoke_key(coder.public_key)
+    async with Gateway(Roster.single(owner), PATIENT, spool_path=tmp_path) as gateway:
+        assert await gateway.flush(30)
+        assert "green tea" in (await gateway.before_prompt_build(ASKED, ctx))["prependContext"]
+    assert len(await texts_of(owner, name)) == 2
+
+
+async def test_what_the_main_profiles_key_was_granted_by_name_may_be_borrowed(
+    shared_relayer: RunningRelayer,
+) -> None:
+    owner = await founded(shared_relayer.url)
+    main = await agent_settings(owner, "home", "coder")
+    async with Gateway(Roster.single(main), PATIENT) as gateway:
+        await gateway.agent_end(conversation(TEA), {"agentId": "coder"})
+        assert await gateway.flush(30)
+        answer = await gateway.before_prompt_build(ASKED, {"agentId": "coder"})
+    assert "green tea" in answer["prependContext"]
+    assert await texts_of(owner, "coder") == [TEA]
+
+
+async def test_an_agents_own_wish_for_a_shared_namespace_is_kept(
+    shared_relayer: RunningRelayer,
+) -> None:
+    owner = await founded(shared_relayer.url)
+    coder = await agent_settings(owner, "coder", "team")
+    async with Gateway(Roster.single(coder), PATIENT) as gateway:
+        arguments = {"text": TEA, "namespace": "team"}
+        answer = await gateway.call_tool("memory_store", arguments, MAIN)
+        assert not answer.is_error
+    assert await texts_of(owner, "team") == [TEA]
+
+
+async def ids_of(owner: Settings, namespace: str) -> list[str]:
+    async with MemoryClient.from_settings(owner) as client:
+        return [memory.id for memory in (await client.list(namespace=namespace)).memories]
 
 
 async def remembered(owner: Settings, text: str, namespace: str) -> None:

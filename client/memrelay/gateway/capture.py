@@ -43,6 +43,8 @@ class CapturedTurn:
     """A turn as it is kept and sent; its time is that of the hook, however late it is sent.
 
     A `wish` is a text that somebody asked to keep: without any fact in it, it is kept as it is.
+    One that is `borrowed` is of an agent with the main profile's key. It waits while other keys
+    hold its namespace by name; whether they do is known only when the relayer can be asked.
     Files of other members are set aside as damaged by a version that does not know them.
     """
 
@@ -53,6 +55,7 @@ class CapturedTurn:
     occurred_at: str
     idempotency_key: str
     wish: bool = False
+    borrowed: bool = False
 
     @classmethod
     def of(cls, seat: Seat, *, text: str, session: str, source: str, occurred_at: datetime) -> Self:
@@ -68,6 +71,7 @@ class CapturedTurn:
             source=f"{source}:{session}"[:SOURCE_CHARS_MAX] if session else source,
             occurred_at=rfc3339(occurred_at),
             idempotency_key=mac(16, secret, "turn", *parts).hex(),
+            borrowed=seat.borrows,
         )
 
     @classmethod
@@ -231,6 +235,8 @@ async def sent(client: MemoryClient, turn: CapturedTurn) -> Analysis | Remembere
     Raises:
         MemrelayError: it was not taken.
     """
+    if turn.borrowed and await client.held_by_others(turn.namespace):
+        raise NotGranted("What other keys hold by name is not borrowed.")
     try:
         analysis = await client.analyze(
             turn.text,

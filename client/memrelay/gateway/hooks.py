@@ -127,6 +127,8 @@ class Gateway:
         began_s = self._outages.now_s()
         try:
             async with asyncio.timeout(settings.recall_deadline_s):
+                if await seat.taken():
+                    return Injection()
                 beginning, memories = await asyncio.gather(
                     self._beginning(seat, opens is not None), self._memories(seat, query, goal)
                 )

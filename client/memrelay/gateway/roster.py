@@ -3,7 +3,8 @@
 It does not own what a session key means (`guards.py`) or how profiles are made (`agents/`).
 
 - An agent with a profile of its own uses that profile's key and namespace, never another key.
-- Any other agent works with the main profile, in a namespace of its own and in no other.
+- Any other agent works with the main profile, in a namespace of its own and in no other: what was
+  granted to another key by name is not its own, whatever the agent is called.
 - No agent reaches a namespace that was not granted to its key by name, the owner's neither.
 - Profiles are looked at anew when their file changes: a rotated key needs no restart.
 """
@@ -57,6 +58,20 @@ class Seat:
     def borrows(self) -> bool:
         """Whether the agent uses the main profile's key for a namespace of its own."""
         return self.namespace != _namespace(self.client)
+
+    async def taken(self) -> bool:
+        """Return whether the namespace is not this agent's to borrow: others hold it by name.
+
+        It is shared then, or that of an agent whose profile is elsewhere; this agent has no memory.
+        """
+        if not self.borrows or not await self.client.held_by_others(self.namespace):
+            return False
+        text = (
+            "the agent %s has no memory: it has no profile, and other keys were granted the "
+            "namespace of its name (key %s)"
+        )
+        self._tell(f"taken {self.agent}", text, self.agent, self.key)
+        return True
 
     async def shared(self) -> tuple[str, ...]:
         """Return the other namespaces that were granted to this agent's key by name."""

@@ -61,6 +61,8 @@ DEADLINE_S = 10.0
 QUERY_CHARS_MAX = 4_000
 FOUND_CHARS_MAX, SHOWN_CHARS_MAX = 2_000, 20_000  # of one memory, in a search and by itself
 
+_NO_MEMORY = "This agent has no memory."
+
 Arguments = Mapping[str, object]
 
 
@@ -101,7 +103,7 @@ class Tools:
         if tool is None:
             return ToolAnswer.failed("There is no such memory tool.")
         if seat is None:
-            return ToolAnswer.failed("This agent has no memory.")
+            return ToolAnswer.failed(_NO_MEMORY)
         unknown = set(arguments) - set(tool.parameters["properties"])
         if unknown:
             expected = ", ".join(tool.parameters["properties"])
@@ -110,6 +112,8 @@ class Tools:
             if tool is STORE:
                 return await self._store(seat, arguments)  # whose wish outlives the deadline
             async with asyncio.timeout(self._deadline_s):
+                if await seat.taken():
+                    return ToolAnswer.failed(_NO_MEMORY)
                 return await self._work[name](seat, arguments)
         except Unusable as error:
             return ToolAnswer.failed(str(error))
@@ -151,7 +155,9 @@ class Tools:
         try:
             async with asyncio.timeout(self._deadline_s):
                 namespace = await _namespace(seat, arguments)
-                wish = self._wish(replace(seat, namespace=namespace), text)
+                wish = self._wish(seat, namespace, text)
+                if await seat.taken():
+                    return ToolAnswer.failed(_NO_MEMORY)
                 return stored(await sent(seat.client, wish))
         except (MemrelayError, TimeoutError) as error:
             if wish is None or reason_of(error) != AWAY:
@@ -162,12 +168,17 @@ class Tools:
             details={"fact_count": 0, "status": "waiting"},
         )
 
-    def _wish(self, seat: Seat, text: str) -> CapturedTurn:
+    def _wish(self, seat: Seat, namespace: str, text: str) -> CapturedTurn:
         turn = CapturedTurn.of(
-            seat, text=text, session="tool", source=self._source, occurred_at=self._now()
+            replace(seat, namespace=namespace),
+            text=text,
+            session="tool",
+            source=self._source,
+            occurred_at=self._now(),
         )
         # Whoever asks again, after forgetting it for instance, wants it stored again.
-        return replace(turn, wish=True, idempotency_key=str(uuid4()))
+        again = str(uuid4())
+        return replace(turn, wish=True, borrowed=seat.borrows, idempotency_key=again)
 
     async def _forget(self, seat: Seat, arguments: Arguments) -> ToolAnswer:
         memory = await _own(seat, _id(arguments))

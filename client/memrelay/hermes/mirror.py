@@ -49,6 +49,8 @@ class Mirror:
             with SyncMemoryClient.from_settings(
                 seat.client.settings, deadline_s=_DEADLINE_S, attempts_max=1
             ) as client:
+                if seat.borrows and client.held_by_others(seat.namespace):
+                    return  # the namespace is other keys'; the hooks say so in the log
                 new = None if action == "remove" else _stored(client, seat, content)
                 # Stored first: a failure must not lose both.
                 if (old := _meant(client, seat, old_text, but=new)) is not None:

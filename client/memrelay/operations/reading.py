@@ -188,6 +188,12 @@ class Reading:
         keyring = yield from self.session.keyring()
         return None if keyring.whole_account else keyring.names
 
+    def held_by_others(self, namespace: str) -> Operation[bool]:
+        """Return whether another key holds a namespace by name; only an owner sees all grants."""
+        session = self.session
+        ledger, own = (yield from session.ledger()), session.identity.public_key
+        return ledger.names(normalise_namespace(namespace), session.now_ms(), but=own)
+
     def keys(self) -> Operation[tuple[KeyInfo, ...]]:
         """Return the keys of the account."""
         return KeyList.from_json((yield from self._get("/v1/keys"))).keys

@@ -87,6 +87,13 @@ class Grant:
         """Whether the grant gives roots."""
         return isinstance(self.scope[0], RootScope)
 
+    def names(self, namespace: str) -> bool:
+        """Return whether the grant gives a namespace by name."""
+        return any(
+            isinstance(entry, NamespaceScope) and entry.namespace == namespace
+            for entry in self.scope
+        )
+
     def expired(self, at_ms: int) -> bool:
         """Return whether the grant counts no more at this time."""
         return self.expires_ms is not None and self.expires_ms <= at_ms

@@ -206,6 +206,14 @@ class Ledger:
             and not grant.expired(at_ms)
         ]
 
+    def names(self, namespace: str, at_ms: int, *, but: bytes) -> bool:
+        """Return whether a key, `but` not this one, holds a namespace by name at this time."""
+        return any(
+            not self._withdrawn(grant) and not grant.expired(at_ms)
+            for grant, _ in self._grants
+            if grant.names(namespace) and grant.recipient != but
+        )
+
     def holders(self, at_ms: int) -> dict[bytes, list[Grant]]:
         """Return every key that holds anything at this time, with the grants that count for it."""
         keys = dict.fromkeys(grant.recipient for grant, _ in self._grants)
