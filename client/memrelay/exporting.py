@@ -4,16 +4,16 @@ It does not own the form of a page (`pages.py`) or what people are told (`comman
 
 - The files are readable, so only this user may read them. Each is replaced at once.
 - A page belongs to the day of its memories' event, or else of their storing, in UTC.
-- A page of an earlier export whose memories are all gone is removed: importing the folder must
-  not bring back what was forgotten. Nothing else is ever removed or replaced. So a folder belongs
-  to one account, which a file in it names.
+- A page of an earlier export whose memories are all gone is removed, with its namespace or
+  without: importing the folder must not bring back what was forgotten. Nothing else is ever
+  removed or replaced. So a folder belongs to one account, which a file in it names.
 """
 
 import hashlib
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from memrelay.errors import ConfigError
 from memrelay.importing.found import moment
 from memrelay.importing.records import FIRST_STORED
 from memrelay.models import Memory
-from memrelay.pages import FIELDS, MARKER, is_page, page
+from memrelay.pages import FIELDS, MARKER, is_page, page, read_page
 from memrelay.private import write_private_text
 
 _PAGE_LIMIT = 100
@@ -163,6 +163,18 @@ def write_pages(folder: Path, namespace: str, records: Sequence[Record]) -> tupl
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}.") from error
     return len(days), len(removed)
+
+
+def others(folder: Path, names: Collection[str]) -> set[str]:
+    """Return the namespaces, other than `names`, that have pages in an export."""
+    found: set[str] = set()
+    for place in folder.glob("*/"):
+        for text in _pages_in(place).values():
+            records = read_page(text.splitlines(keepends=True))
+            of_page = {str(one.get("namespace", "")) for _, one in records}
+            # What somebody copied into another folder is theirs.
+            found |= {name for name in of_page if folder_name(name) == place.name}
+    return found.difference(names)
 
 
 def _pages_in(place: Path) -> dict[str, str]:

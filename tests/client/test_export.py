@@ -187,6 +187,69 @@ def test_what_was_forgotten_leaves_the_pages(profile, tmp_path, capsys):
     assert note.read_text() == "- a note of the user's own\n"
 
 
+def everything(profile: str, folder: Path) -> tuple[str, ...]:
+    return ("export", "--all-namespaces", "--out", str(folder), "--profile", profile)
+
+
+def forget_team(capsys, profile: str) -> None:
+    argv = ("--namespace", "Team/red", "--yes", "--profile", profile)
+    run(capsys, "forget", *argv)
+
+
+def test_a_namespace_that_was_forgotten_leaves_the_pages(profile, tmp_path, capsys):
+    folder = tmp_path / "memories"
+    run(capsys, *everything(profile, folder))
+    (page,) = (folder / "%54eam%2fred").iterdir()
+    note, copy = page.with_name("note.md"), folder / "copy" / page.name
+    note.write_text("- a note of the user's own\n")
+    copy.parent.mkdir()
+    copy.write_bytes(page.read_bytes())
+    forget_team(capsys, profile)
+    run(capsys, "export", "--out", str(folder), "--profile", profile)
+    assert page.exists()  # one namespace's export leaves those of others
+    result = run(capsys, *everything(profile, folder))
+    assert (result["memories"], result["pages"], result["removed"]) == (3, 2, 1)
+    assert not page.exists()
+    assert note.exists()
+    assert copy.exists()
+
+
+def test_a_key_that_may_not_read_a_namespace_leaves_its_pages(profile, tmp_path, capsys):
+    folder, agent = tmp_path / "memories", Identity.generate()
+    owner = json.loads(Path(profile).read_text())
+    with SyncMemoryClient.from_profile(profile) as memory:
+        memory.add_key(namespaces=["default", "second"], identity=agent)
+        memory.remember("A note of the second.", namespace="second")
+    run(capsys, *everything(profile, folder))
+    before = files(folder)
+    path = tmp_path / "agent.json"
+    path.write_text(json.dumps({**owner, "private_key": agent.seed_hex()}))
+    path.chmod(0o600)
+    run(capsys, *everything(str(path), folder))
+    assert files(folder) == before
+    run(capsys, "forget", "--namespace", "second", "--yes", "--profile", profile)
+    assert run(capsys, *everything(str(path), folder))["removed"] == 1
+    assert {name.split("/")[0] for name in files(folder)} == {
+        ".memrelay-export", "default", "%54eam%2fred",
+    }  # fmt: skip
+
+
+def test_pages_from_an_archive_lack_what_it_lacks(profile, tmp_path, capsys):
+    folder, archive = tmp_path / "memories", tmp_path / "all.archive"
+    run(capsys, *everything(profile, folder))
+    forget_team(capsys, profile)
+    run(capsys, "export", str(archive), "--profile", profile)
+    offline = ("--from-archive", str(archive))
+    named = ("export", "--out", str(folder), "--namespace", "Team/red", "--profile", profile)
+    pages = files(folder)
+    assert run(capsys, *named, *offline)["removed"] == 1
+    for name, data in pages.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
+    assert run(capsys, *everything(profile, folder), *offline)["removed"] == 1
+    assert files(folder).keys() == {name for name in pages if "red" not in name}
+
+
 def numbers(result: dict) -> tuple[int, int, int, int]:
     return tuple(result[name] for name in ("stored", "edited", "known", "failed"))
 

@@ -131,7 +131,7 @@ def _settings_there(shell: Shell) -> Settings:
 def clear_of(shell: Shell, path: Path, names: list[str] | None) -> dict[str, Collected]:
     """Return what stands in clear in an archive, by namespace; `names` None for all of them."""
     archive, at_ms = read_archive(shell, path), int(time.time() * 1000)
-    found: dict[str, list[Record]] = {}
+    found: dict[str, list[Record]] = {name: [] for name in names or ()}
     try:
         for memory in opened_memories(archive, shell.settings().identity, at_ms):
             if names is None or memory.namespace in names:

@@ -29,7 +29,15 @@ from memrelay.errors import (
     TransportError,
     Unavailable,
 )
-from memrelay.exporting import Collected, claim, collect, json_lines, write_lines, write_pages
+from memrelay.exporting import (
+    Collected,
+    claim,
+    collect,
+    json_lines,
+    others,
+    write_lines,
+    write_pages,
+)
 from memrelay.importing.files import FORMATS, File, find
 from memrelay.importing.found import moment
 from memrelay.importing.storing import Item, Storing, Tally, items
@@ -261,14 +269,16 @@ def export(shell: Shell) -> None:
     if args.from_archive:
         named = None if args.all_namespaces else [shell.settings().namespace]
         clear = archives.clear_of(shell, Path(args.from_archive).expanduser(), named)
-        return _write(shell, out, shell.settings().account_id, clear)
+        return _write(shell, out, shell.settings().account_id, clear, whole=args.all_namespaces)
     with shell.client() as client:
-        names = _names(client) if args.all_namespaces else [client.settings.namespace]
+        names, whole = [client.settings.namespace], False
+        if args.all_namespaces:
+            names, whole = _names(client)
         with ProgressLine(sys.stderr, "exported") as progress:
             count = _counting(progress)
             found = {name: collect(client, name, count) for name in names}
         account_id = client.settings.account_id
-    _write(shell, out, account_id, found)
+    _write(shell, out, account_id, found, whole=whole)
     sealed = sum(one.sealed for one in found.values())
     if sealed:
         left_out = counted(sealed, "memory")
@@ -286,11 +296,19 @@ def _counting(progress: ProgressLine) -> Callable[[int], None]:
     return count
 
 
-def _names(client: SyncMemoryClient) -> list[str]:
-    return sorted({info.name for info in client.namespaces()})
+def _names(client: SyncMemoryClient) -> tuple[list[str], bool]:
+    """All namespaces that this key may read, and whether no other key may read more.
+
+    One that was forgotten is not listed any more, but what is granted says that it would be.
+    """
+    granted = client.granted()
+    names = {info.name for info in client.namespaces()}
+    return sorted(names.union(granted or ())), granted is None
 
 
-def _write(shell: Shell, out: str, account_id: str, found: dict[str, Collected]) -> None:
+def _write(
+    shell: Shell, out: str, account_id: str, found: dict[str, Collected], *, whole: bool
+) -> None:
     records = [record for one in found.values() for record in one.records]
     if out == "-":
         sys.stdout.write(json_lines(records, ascii_only=ascii_only()))
@@ -301,6 +319,8 @@ def _write(shell: Shell, out: str, account_id: str, found: dict[str, Collected])
         write_lines(path, records)
         return shell.show(value, [f"{counted(len(records), 'memory')} in {path}"])
     claim(path, account_id)
+    if whole:  # pages of a namespace that is gone go as well
+        found |= {name: Collected(()) for name in others(path, found)}
     written = [write_pages(path, name, one.records) for name, one in found.items()]
     value |= {"pages": sum(n for n, _ in written), "removed": sum(n for _, n in written)}
     gone = f", {value['removed']} old ones removed" if value["removed"] else ""
