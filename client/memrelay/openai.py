@@ -8,11 +8,13 @@ It does not own what is recalled or kept, or what happens while the relayer is a
 - Only a complete answer is captured: none that was refused, broken off, or that calls tools.
 """
 
+import asyncio
 import atexit
 import os
 import threading
 import uuid
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterator,
     Awaitable,
     Callable,
@@ -21,7 +23,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,12 +76,13 @@ def with_memory(
     gateway = Gateway(roster, chosen, source="openai", spool_path=spool_path)
     conversation = (session or uuid.uuid4().hex, agent)
     if isinstance(client, AsyncOpenAI):
-        return _attached(client.copy(), _Memory(_Shared(lambda: gateway), conversation))
+        for_each_loop: _Shared[Gateway] = _Shared(gateway, _itself, asyncio.get_running_loop)
+        return _attached(client.copy(), _Memory(for_each_loop, conversation))
     keys = frozenset(one.settings for one in roster.clients())
     with _lock:
         shared = _running.setdefault(
             (spool_path, chosen, keys),
-            _Shared(lambda: BlockingGateway(gateway, chosen)),
+            _Shared(gateway, lambda template: BlockingGateway(template, chosen)),
         )
         return _attached(client.copy(), _Memory(shared, conversation))
 
@@ -161,28 +164,72 @@ class _Turn:
 class _Shared(Generic[G]):
     """A gateway, which begins with its first use, and the clients that use it.
 
-    Not every client is closed, and a gateway for each would leave its thread behind.
+    Not every client is closed, and a gateway for each would leave its thread behind. One that
+    awaits is bound to an event loop: there is one for each `place` that is a loop, and it ends
+    with it.
     """
 
-    start: Callable[[], G]
-    begun: G | None = None
+    template: Gateway
+    start: Callable[[Gateway], G]
+    place: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
+    begun: dict[asyncio.AbstractEventLoop | None, G] = field(default_factory=dict)
     users: "WeakSet[OpenAI | AsyncOpenAI]" = field(default_factory=WeakSet)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    endings: dict[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = field(
+        default_factory=dict
+    )
+    used: bool = False
+
+    def __post_init__(self) -> None:
+        _known.add(self)
 
     @property
     def gateway(self) -> G:
         """The gateway itself."""
+        place = self.place()
         with self.lock:  # not sooner: a server that forks after the set-up would lose the thread
-            if self.begun is None:
-                self.begun = self.start()
-            return self.begun
+            if place not in self.begun:
+                self._begin(place)
+            return self.begun[place]
+
+    def _begin(self, place: asyncio.AbstractEventLoop | None) -> None:
+        for loop in [loop for loop in self.endings if loop.is_closed()]:
+            del self.begun[loop], self.endings[loop]
+        self.template = self.template.anew() if self.used else self.template
+        self.used = True
+        self.begun[place] = self.start(self.template)
+        if place is not None:
+            self.endings[place] = _ending(self.template)
+            with suppress(StopIteration):  # it begins without awaiting anything
+                anext(self.endings[place]).send(None)
+
+    def forked(self) -> None:
+        """Begin anew in a child, and never touch what the parent goes on using."""
+        # Were it finalised, its event loop would unregister the connections of the parent's.
+        _of_parent.append((self.template, self.begun, self.endings))
+        self.begun, self.endings = {}, {}
+        self.lock = threading.Lock()  # which a thread of the parent may have held
 
     def unused(self) -> bool:
         """Return whether all clients are closed; copies may share one connection."""
         return all(user.is_closed() for user in list(self.users))
 
 
+def _itself(gateway: Gateway) -> Gateway:
+    return gateway
+
+
+async def _ending(gateway: Gateway) -> AsyncGenerator[None, None]:
+    """Close a gateway when its event loop ends, which then closes the generators it has begun."""
+    try:
+        yield
+    finally:
+        await gateway.close()
+
+
+_known: "WeakSet[_Shared[Any]]" = WeakSet()
 _running: dict[Hashable, _Shared[BlockingGateway]] = {}
+_of_parent: list[object] = []
 _lock = threading.Lock()
 
 
@@ -190,17 +237,20 @@ _lock = threading.Lock()
 def _close_all() -> None:
     """Deliver what was captured last: a script may end without a word."""
     for shared in list(_running.values()):
-        if shared.begun is not None:
-            shared.begun.close()
+        for begun in shared.begun.values():
+            begun.close()
 
 
-def _forget_begun() -> None:
-    for key in [key for key, shared in _running.items() if shared.begun is not None]:
-        del _running[key]
+def _begin_anew() -> None:
+    _lock.release()
+    for shared in list(_known):
+        shared.forked()
 
 
 if hasattr(os, "register_at_fork"):  # the threads of what has begun stay with the parent
-    os.register_at_fork(after_in_child=_forget_begun)
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_begin_anew
+    )
 
 
 class _Memory(Generic[G]):
@@ -210,7 +260,6 @@ class _Memory(Generic[G]):
         self.shared = shared
         self._conversation = conversation
         self._injections: dict[tuple[Context, str], Injection] = {}
-        self._lock = threading.Lock()
 
     @property
     def gateway(self) -> G:
@@ -245,7 +294,7 @@ class _Memory(Generic[G]):
 
     def keep(self, turn: _Turn, injection: Injection) -> Injection:
         """Return `injection`, and keep it for the further steps of this turn."""
-        with self._lock:
+        with self.shared.lock:
             self._injections.pop((turn.context, turn.prompt), None)
             self._injections[turn.context, turn.prompt] = injection
             if len(self._injections) > _TURNS_MAX:
@@ -406,8 +455,8 @@ def _closing(memory: _Memory[BlockingGateway], close: Callable[[], None]) -> Cal
             last = shared.unused()
             for key in [key for key, value in _running.items() if last and value is shared]:
                 del _running[key]
-        if shared.begun is not None:
-            shared.begun.close() if last else shared.begun.flush(_FLUSH_S)
+        for begun in list(shared.begun.values()):
+            begun.close() if last else begun.flush(_FLUSH_S)
 
     return closed
 

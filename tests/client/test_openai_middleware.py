@@ -596,6 +596,54 @@ def test_a_script_loses_nothing(
     assert memories(profile) == [FACT]
 
 
+def test_a_client_that_was_used_before_a_fork_goes_on_on_both_sides(
+    server: OpenAIServer, profile: Path, tmp_path: Path
+) -> None:
+    teach(profile)
+    asking = CALL.replace(FACT, QUESTION)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys\n"
+        "from openai import OpenAI\n"
+        "from memrelay.openai import with_memory\n"
+        f"model = OpenAI(base_url={server.base_url!r}, api_key={API_KEY!r})\n"
+        f"client = with_memory(model, profile={str(profile)!r})\n"
+        f"{asking}"
+        "if os.fork() == 0:\n"
+        f"    {asking}"
+        "    client.close()\n"
+        "    os._exit(0)\n"
+        "_, status = os.wait()\n"
+        f"{asking}"
+        "client.close()\n"
+        "sys.exit(os.waitstatus_to_exitcode(status))\n"
+    )
+    run = [sys.executable, "-W", "error", str(script)]
+    ran = subprocess.run(run, check=True, timeout=60, capture_output=True, text=True)
+    assert ran.stderr == ""
+    asked = [told(server, number)[0]["content"] for number in range(len(server.received))]
+    assert [FACT in content for content in asked] == [True, True, True]
+
+
+def test_an_asynchronous_client_remembers_in_each_event_loop(
+    server: OpenAIServer, profile: Path
+) -> None:
+    model = AsyncOpenAI(base_url=server.base_url, api_key=API_KEY, max_retries=0)
+    client = with_memory(model, profile=profile, settings=AT_ONCE)
+
+    async def turn(text: str) -> None:
+        # The openai package's own connections are bound to a loop, too.
+        async with client.copy(http_client=openai.DefaultAsyncHttpxClient()) as copied:
+            await copied.chat.completions.create(model=CHAT_MODEL, messages=[user(text)])
+
+    said = [f"I prefer the number {number} for my shirt." for number in (7, 8, 9)]
+    for text in said:
+        asyncio.run(turn(text))
+        assert text in memories(profile)
+    asyncio.run(turn("Which number do I prefer for my shirt?"))
+    assert all(text in told(server)[0]["content"] for text in said)
+
+
 async def test_the_asynchronous_client_remembers(
     server: OpenAIServer, original_async: AsyncOpenAI, profile: Path
 ) -> None:

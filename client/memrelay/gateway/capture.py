@@ -115,6 +115,12 @@ class Captures:
         # Not those of the loop: names are looked up there, and a resolver may hang.
         self._keeping = ThreadPoolExecutor(1, "memrelay-spool")
 
+    def anew(self) -> "Captures":
+        """Return the same for another event loop or a forked process, with no work under way."""
+        return Captures(
+            self._spool.anew(), self._outages, retry_s=self._retry_s, pause_s=self._pause_s
+        )
+
     async def add(self, client: MemoryClient, turn: CapturedTurn) -> None:
         """Keep a turn; when this returns, it is durable, and its delivery has begun."""
         line = self._line(client)

@@ -75,7 +75,8 @@ class Gateway:
         )
         self._captures = Captures(spool, self._outages, retry_s=self._settings.capture_retry_s)
         self._debounce = Debounce()
-        self._tools = Tools(self._captures, source=source, transcripts=transcripts, now=self._now)
+        self._transcripts = transcripts
+        self._tools = self._tools_of(self._captures)
         self._sessions = Sessions()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -87,6 +88,22 @@ class Gateway:
         other = copy.copy(self)
         other._settings = settings
         return other
+
+    def anew(self) -> "Gateway":
+        """Return this gateway for another event loop or a forked process.
+
+        Neither connections nor tasks outlive theirs, so those are not shared.
+        """
+        other = copy.copy(self)
+        other._roster = self._roster.anew()
+        other._captures = self._captures.anew()
+        other._tools = self._tools_of(other._captures)
+        other._debounce = Debounce()
+        other._tasks = set()
+        return other
+
+    def _tools_of(self, captures: Captures) -> Tools:
+        return Tools(captures, source=self._source, transcripts=self._transcripts, now=self._now)
 
     # Before a turn.
 

@@ -188,6 +188,10 @@ class Roster:
         """Return a roster where every agent works with the same settings."""
         return cls(settings)
 
+    def anew(self) -> "Roster":
+        """Return the same agents with connections of their own."""
+        return Roster(self._main.settings if self._main else None, self._folder)
+
     def seat(self, context: Context) -> Seat | None:
         """Return the place of the agent of a call; None when it has no memory here."""
         name = agent_of(context)

@@ -18,6 +18,7 @@ private key, so that a spool opens with that key only, and names tell nothing of
 """
 
 import contextlib
+import copy
 import logging
 import os
 import re
@@ -90,6 +91,16 @@ class Spool:
         if os.name == "posix" and stat.S_IMODE(status.st_mode) & 0o077:
             # It may be any folder that somebody named: its mode is theirs to change.
             raise ConfigError(f"Others may read {folder}; run `chmod 700 {folder}`.")
+
+    def anew(self) -> "Spool":
+        """Return the same folder's spool for another event loop or a forked process.
+
+        What waits in memory waits in both, and is captured once.
+        """
+        other = copy.copy(self)
+        other._memory = dict(self._memory)
+        other._lock = threading.Lock()  # that one may have been held at the fork
+        return other
 
     def put(self, key: SpoolKey, turn: bytes) -> None:
         """Keep a turn until it is removed, or dropped for newer ones."""
