@@ -19,6 +19,7 @@ import httpx
 from memrelay import webhooks
 from memrelay.answers import onward
 from memrelay.config import Settings, check_url, is_loopback
+from memrelay.deadline import Deadline
 from memrelay.errors import MemrelayError
 from memrelay.events import Event, EventReader
 from memrelay.exchange import Each, Incoming, Operation, Send, Sleep, Step, lost, refusal
@@ -418,6 +419,8 @@ class SyncMemoryClient(_Client):
             trust_env=self._proxied(),
             cookies=_no_cookies(),
         )
+        self._deadline = Deadline(self._session.monotonic)
+        self._deadline.watch(self._http)
 
     @classmethod
     def create_account(
@@ -591,9 +594,10 @@ class SyncMemoryClient(_Client):
             return time.sleep(step.seconds)
         if isinstance(step, Each):
             return [self._run(operation) for operation in step.operations]
-        response = self._http.send(self._request(step), auth=self._auth(step), stream=True)
-        with contextlib.closing(response):
-            incoming = self._incoming(response, step)
-            for piece in response.iter_bytes():
-                incoming.take(piece)
-            return incoming.whole()
+        with self._deadline.within(step.timeout_s):
+            response = self._http.send(self._request(step), auth=self._auth(step), stream=True)
+            with contextlib.closing(response):
+                incoming = self._incoming(response, step)
+                for piece in response.iter_bytes():
+                    incoming.take(piece)
+                return incoming.whole()

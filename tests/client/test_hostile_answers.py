@@ -8,6 +8,7 @@ import gzip
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import product
@@ -27,6 +28,7 @@ from memrelay.errors import (
     Invalid,
     MemrelayError,
     ServerError,
+    TimedOut,
     TransportError,
     UntrustedRelayer,
     server_error,
@@ -392,6 +394,27 @@ def too_deep(caller: socket.socket) -> None:
     caller.sendall(HEAD + b"connection: close\r\n\r\n" + b"[" * 100_000)
 
 
+DRIPS = 60
+
+
+def dripping(caller: socket.socket, told: bytes, rest: bytes) -> None:
+    """Say a byte at a time, each of them in time, and at last all that was asked for."""
+    caller.sendall(told)
+    for _ in range(DRIPS):
+        time.sleep(0.05)
+        caller.sendall(b"x")
+    caller.sendall(rest)
+
+
+def dripping_head(caller: socket.socket) -> None:
+    dripping(caller, HEAD + b"x: ", b"\r\ncontent-length: 2\r\n\r\n{}")
+
+
+def dripping_trailer(caller: socket.socket) -> None:
+    head = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+    dripping(caller, head + b"2\r\n{}\r\n0\r\nx: ", b"\r\n\r\n")
+
+
 def with_a_cookie(caller: socket.socket) -> None:
     caller.sendall(HEAD + b"set-cookie: a=b; path=/\r\ncontent-length: 2\r\n\r\n{}")
 
@@ -429,6 +452,22 @@ class TestOverTheWire:
                 if say is not too_deep:
                     with pytest.raises((TransportError, ServerError)):
                         [event async for event in client.events(follow=False)]
+
+    @pytest.mark.parametrize("say", [dripping_head, dripping_trailer])
+    async def test_an_answer_that_drips_in_is_not_waited_for(
+        self, say: Any, options: dict[str, Any]
+    ) -> None:
+        with answering(say) as url:
+            with SyncMemoryClient(url=url, timeout_s=0.5, **options) as blocking:
+                with pytest.raises(TimedOut):
+                    blocking.health()
+                inquiry = Inquiry(blocking.settings, timeout_s=0.5)
+            with pytest.raises(httpx.ReadTimeout):
+                inquiry.get("/health")
+            inquiry.close()
+            async with MemoryClient(url=url, timeout_s=0.5, **options) as client:
+                with pytest.raises(TimedOut):
+                    await client.health()
 
     async def test_no_client_keeps_a_cookie(self, options: dict[str, Any]) -> None:
         """They would never be sent, and one that is set with each answer would fill the memory."""

@@ -20,6 +20,7 @@ import httpx
 from memrelay.answers import read_json_object, rfc3339
 from memrelay.client import SyncMemoryClient
 from memrelay.config import Settings, check_url, is_loopback
+from memrelay.deadline import Deadline
 from memrelay.doctor.findings import Verdict, problem
 from memrelay.errors import MemrelayError, NotAuthenticated
 from memrelay.exchange import Incoming, causes
@@ -45,6 +46,8 @@ class Inquiry:
         self._prefix = self.url.raw_path.decode("ascii").rstrip("/")
         self._timeout_s = timeout_s
         self._http = httpx.Client(timeout=timeout_s, trust_env=not is_loopback(self.url.host))
+        self._deadline = Deadline()
+        self._deadline.watch(self._http)
 
     def get(self, path: str) -> httpx.Response:
         """Return the answer to an unsigned request.
@@ -73,12 +76,13 @@ class Inquiry:
         url = self.url.copy_with(path=self._prefix + path)
         request = self._http.build_request("GET", url, headers={"accept-encoding": "identity"})
         until_s = time.monotonic() + self._timeout_s
-        response = self._http.send(request, auth=auth, stream=True)
-        with contextlib.closing(response):
-            incoming = Incoming(response, left_s=lambda: until_s - time.monotonic())
-            for piece in response.iter_bytes():
-                incoming.take(piece)
-            return incoming.whole()
+        with self._deadline.within(self._timeout_s):
+            response = self._http.send(request, auth=auth, stream=True)
+            with contextlib.closing(response):
+                incoming = Incoming(response, left_s=lambda: until_s - time.monotonic())
+                for piece in response.iter_bytes():
+                    incoming.take(piece)
+                return incoming.whole()
 
 
 def unreached(error: httpx.HTTPError, url: httpx.URL) -> Verdict:
