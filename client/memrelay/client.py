@@ -125,7 +125,11 @@ class _Client:
 
     def _incoming(self, response: httpx.Response, step: Send) -> Incoming:
         until_s = self._session.monotonic() + step.timeout_s
-        return Incoming(response, left_s=lambda: until_s - self._session.monotonic())
+        return Incoming(
+            response,
+            left_s=lambda: until_s - self._session.monotonic(),
+            bytes_max=step.answer_bytes_max,
+        )
 
     def _auth(self, step: Send) -> httpx.Auth | None:
         return self._signer if step.signed else None

@@ -29,7 +29,10 @@ from memrelay.errors import (
 
 ATTEMPTS_MAX = 5
 SLOWEST_BYTES_S = 64 * 2**10  # a slower line carries no long answers
-ANSWER_BYTES_MAX = 256 * 2**20  # a page of 200 memories, each of the greatest length
+# Reading JSON holds up everything else in the process: a gateway's turns, for instance.
+ANSWER_BYTES_MAX = 16 * 2**20
+LONG_ANSWER_BYTES_MAX = 256 * 2**20  # whole chains of grants, and what has no bound by number
+_MEMORY_BYTES_MAX = 2 * 2**20  # a text of the greatest length, with every line's end escaped
 
 T = TypeVar("T")
 
@@ -44,6 +47,7 @@ class Send:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     signed: bool = True
     timeout_s: float = 30.0
+    answer_bytes_max: int = ANSWER_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +69,26 @@ Step = Send | Sleep | Each
 Operation = Generator[Step, Any, T]
 
 
+def memories_bytes_max(count: int) -> int:
+    """Return how long an answer with so many memories may be."""
+    return max(ANSWER_BYTES_MAX, min(count * _MEMORY_BYTES_MAX, LONG_ANSWER_BYTES_MAX))
+
+
 class Incoming:
     """An answer as it comes in: only so much of it, and only so long.
 
     A long one, such as a page of an archive, may take a second more for each `SLOWEST_BYTES_S`.
     """
 
-    def __init__(self, response: httpx.Response, *, left_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        response: httpx.Response,
+        *,
+        left_s: Callable[[], float],
+        bytes_max: int = ANSWER_BYTES_MAX,
+    ) -> None:
         self._response = response
+        self._bytes_max = bytes_max
         self._left_s = left_s
         self._data = bytearray()
         encoding = response.headers.get("content-encoding", "").strip().lower()
@@ -87,8 +103,8 @@ class Incoming:
             httpx.HTTPError: the body is too long, or takes too long.
         """
         self._data += piece
-        if len(self._data) > ANSWER_BYTES_MAX:
-            raise httpx.RemoteProtocolError("The answer has no end.")
+        if len(self._data) > self._bytes_max:
+            raise httpx.RemoteProtocolError("The answer is too long.")
         if self._left_s() + len(self._data) / SLOWEST_BYTES_S <= 0:
             raise httpx.ReadTimeout("no complete answer in time")
 

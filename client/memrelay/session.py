@@ -30,7 +30,14 @@ from memrelay.errors import (
     ServerError,
     UntrustedRelayer,
 )
-from memrelay.exchange import ATTEMPTS_MAX, Exchange, Operation, Send
+from memrelay.exchange import (
+    ANSWER_BYTES_MAX,
+    ATTEMPTS_MAX,
+    LONG_ANSWER_BYTES_MAX,
+    Exchange,
+    Operation,
+    Send,
+)
 from memrelay.models import Account
 from memrelay.sealed.keys import account_bytes, normalise_namespace, public_key_bytes
 from memrelay.sealed.ledger import Keyring, Ledger
@@ -60,7 +67,7 @@ class Call:
 
     `repeatable` says that a second one does no harm. A list in `query` is a repeated parameter.
     `unlock` are the namespaces whose keys it needs, None for none. `names_relayer` puts the
-    relayer's key in the body, or the query.
+    relayer's key in the body, or the query. `answer_bytes_max` is more where an answer may be long.
     """
 
     method: str
@@ -71,6 +78,7 @@ class Call:
     unlock: Iterable[str] | None = None
     names_relayer: bool = False
     signed: bool = True
+    answer_bytes_max: int = ANSWER_BYTES_MAX
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +223,13 @@ class Session:
             else:
                 body = {**body, **named}
         target = f"{call.path}?{urlencode(query, doseq=True)}" if query else call.path
-        send = Send(call.method, target, _encode(body), signed=call.signed)
+        send = Send(
+            call.method,
+            target,
+            _encode(body),
+            signed=call.signed,
+            answer_bytes_max=call.answer_bytes_max,
+        )
         if call.unlock is None:
             return (yield from self._exchange.run(send, call.repeatable))
         return (yield from self._unlocked(send, call.repeatable, frozenset(call.unlock)))
@@ -313,7 +327,7 @@ class Session:
         """
         if self._keyring is None or self.now_ms() - self._loaded_ms > GRANTS_AGE_MS_MAX:
             known = self._seen.value
-            send = Send("GET", "/v1/grants")
+            send = Send("GET", "/v1/grants", answer_bytes_max=LONG_ANSWER_BYTES_MAX)
             answer = Grants.from_json((yield from self._exchange.run(send, True)))
             objects = [(entry.kind, entry.signed) for entry in answer.grants]
             ledger = Ledger.of(self.account, objects, _succession(answer))

@@ -320,10 +320,10 @@ class TestStream:
 class TestIncoming:
     """The body of an answer, as it comes in."""
 
-    def incoming(self, *, left_s: float = 1.0, **headers: str) -> Incoming:
+    def incoming(self, *, left_s: float = 1.0, bytes_max: int = 2**20, **headers: str) -> Incoming:
         request = httpx.Request("GET", "https://memory.example")
         response = httpx.Response(200, headers=headers, request=request)
-        return Incoming(response, left_s=lambda: left_s)
+        return Incoming(response, left_s=lambda: left_s, bytes_max=bytes_max)
 
     def test_its_pieces_are_put_together(self) -> None:
         incoming = self.incoming()
@@ -331,9 +331,8 @@ class TestIncoming:
             incoming.take(piece)
         assert incoming.whole().content == b"{}"
 
-    def test_one_without_end_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(exchange, "ANSWER_BYTES_MAX", 10)
-        incoming = self.incoming()
+    def test_one_without_end_is_refused(self) -> None:
+        incoming = self.incoming(bytes_max=10)
         incoming.take(b"x" * 10)
         with pytest.raises(httpx.RemoteProtocolError):
             incoming.take(b"x")
@@ -423,14 +422,52 @@ BODIES = (without_end, squeezed, too_deep)
 
 
 @pytest.fixture
-def options(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def options() -> dict[str, Any]:
     """What a client is made of that meets such a relayer and asks once."""
-    monkeypatch.setattr(exchange, "ANSWER_BYTES_MAX", 2**20)
     return {
         "account_id": "0x" + hostile.ACCOUNT.hex(),
         "private_key": hostile.FOUNDER.seed_hex(),
         "attempts_max": 1,
     }
+
+
+class TestHowMuchIsRead:
+    """Of each answer so much as it can need: what is read holds up the whole process."""
+
+    def asked(self, bytes_max: int, answer: Mapping[str, Any]) -> SyncMemoryClient:
+        """A client whose relayer says this, and then blanks up to so many bytes and one more."""
+        data = json.dumps(answer).encode()
+        data += b" " * (bytes_max + 1 - len(data))
+        return SyncMemoryClient(
+            url="https://memory.example",
+            account_id="0x" + hostile.ACCOUNT.hex(),
+            private_key=hostile.FOUNDER.seed_hex(),
+            custody="managed",
+            attempts_max=1,
+            transport=httpx.MockTransport(lambda request: httpx.Response(200, content=data)),
+        )
+
+    def test_an_answer_that_can_be_short_may_not_be_long(self) -> None:
+        with self.asked(exchange.ANSWER_BYTES_MAX, {}) as client:
+            for ask in (client.health, client.stats, client.namespaces, client.usage):
+                with pytest.raises(TransportError):
+                    ask()
+            with pytest.raises(TransportError):
+                client.get(ID)
+            with pytest.raises(TransportError):
+                client.recall("tea", limit=5)
+
+    def test_many_memories_and_all_keys_may_be_long(self) -> None:
+        page = {"memories": [], "next_cursor": None, "results": [], "total": 0, "keys": []}
+        with self.asked(exchange.ANSWER_BYTES_MAX, page) as client:
+            assert client.list(limit=100).memories == ()
+            assert client.review().memories == ()
+            assert client.recall("tea", limit=100).results == ()
+            assert client.keys() == ()
+
+    @pytest.mark.parametrize(("count", "mib"), [(-1, 16), (8, 16), (20, 40), (200, 256)])
+    def test_memories_have_a_bound_by_their_number(self, count: int, mib: int) -> None:
+        assert exchange.memories_bytes_max(count) == mib * 2**20
 
 
 class TestOverTheWire:

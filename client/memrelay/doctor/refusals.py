@@ -23,7 +23,7 @@ from memrelay.config import Settings, check_url, is_loopback
 from memrelay.deadline import Deadline
 from memrelay.doctor.findings import Verdict, problem
 from memrelay.errors import MemrelayError, NotAuthenticated
-from memrelay.exchange import Incoming, causes
+from memrelay.exchange import ANSWER_BYTES_MAX, LONG_ANSWER_BYTES_MAX, Incoming, causes
 from memrelay.models import KeyInfo
 from memrelay.sealed.grants import read_grant
 from memrelay.sealed.keys import account_id_of, account_text
@@ -79,7 +79,12 @@ class Inquiry:
         with self._deadline.within(self._timeout_s):
             response = self._http.send(request, auth=auth, stream=True)
             with contextlib.closing(response):
-                incoming = Incoming(response, left_s=lambda: until_s - time.monotonic())
+                incoming = Incoming(
+                    response,
+                    left_s=lambda: until_s - time.monotonic(),
+                    # A key that may see all grants is told them.
+                    bytes_max=LONG_ANSWER_BYTES_MAX if auth else ANSWER_BYTES_MAX,
+                )
                 for piece in response.iter_bytes():
                     incoming.take(piece)
                 return incoming.whole()

@@ -11,7 +11,7 @@ from typing import Any, TypedDict, Unpack
 
 from memrelay.answers import onward, rfc3339
 from memrelay.errors import NotGranted
-from memrelay.exchange import Operation
+from memrelay.exchange import ANSWER_BYTES_MAX, LONG_ANSWER_BYTES_MAX, Operation, memories_bytes_max
 from memrelay.models import Memory, Page
 from memrelay.operations.reading import Moment, Reading, given, listed, segment
 from memrelay.outcomes import Episode, EpisodePage, History, ReviewPage
@@ -49,14 +49,24 @@ class Listing(Reading):
         **filters: Unpack[Filters],
     ) -> Operation[Page]:
         """Return a page of memories, newest first; `filters` are those of `Filters`."""
-        answer = yield from self._page("/v1/memories", namespace, limit, cursor, _query(filters))
+        answer = yield from self._page(
+            "/v1/memories",
+            namespace,
+            limit,
+            cursor,
+            _query(filters),
+            answer_bytes_max=memories_bytes_max(limit),
+        )
         return Page.from_json(answer)
 
     def review(
         self, *, namespace: str | None = None, limit: int = 20, cursor: str | None = None
     ) -> Operation[ReviewPage]:
         """Return a page of the memories that somebody should look at, and why."""
-        answer = yield from self._page("/v1/review", namespace, limit, cursor, {})
+        # With each come all that it contradicts.
+        answer = yield from self._page(
+            "/v1/review", namespace, limit, cursor, {}, answer_bytes_max=LONG_ANSWER_BYTES_MAX
+        )
         return ReviewPage.from_json(answer)
 
     def episodes(
@@ -73,10 +83,19 @@ class Listing(Reading):
         limit: int,
         cursor: str | None,
         filters: Mapping[str, Any],
+        *,
+        answer_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> Operation[Any]:
         name = self.namespace_of(namespace)
         query = given({"namespace": name, "limit": limit, "cursor": cursor, **filters})
-        call = Call(method="GET", path=path, query=query, unlock=[name], repeatable=True)
+        call = Call(
+            method="GET",
+            path=path,
+            query=query,
+            unlock=[name],
+            repeatable=True,
+            answer_bytes_max=answer_bytes_max,
+        )
         return (yield from self.session.call(call))
 
     def get(

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from memrelay.answers import Answer, onward
 from memrelay.errors import Conflict, NotGranted, UntrustedRelayer
-from memrelay.exchange import Operation
+from memrelay.exchange import LONG_ANSWER_BYTES_MAX, Operation
 from memrelay.operations.keyholders import Keyholders, Receipted
 from memrelay.sealed.archive import ChunkKey, new_header
 from memrelay.sealed.grants import issue_grant
@@ -100,7 +100,13 @@ def export_page(
     query |= {"cursor": cursor} if cursor else {}
     query |= {"ids": list(ids)} if ids else {}
     answer = yield from operations.session.call(
-        Call(method="GET", path="/v1/export", query=query, repeatable=True)
+        Call(
+            method="GET",
+            path="/v1/export",
+            query=query,
+            repeatable=True,
+            answer_bytes_max=LONG_ANSWER_BYTES_MAX,
+        )
     )
     page = ExportPage.from_json(answer)
     return page.records, onward(cursor, page.next)

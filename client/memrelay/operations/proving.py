@@ -22,7 +22,7 @@ from memrelay.errors import (
     UntrustedGrant,
     UntrustedRelayer,
 )
-from memrelay.exchange import Operation
+from memrelay.exchange import LONG_ANSWER_BYTES_MAX, Operation
 from memrelay.operations.forgetting import Forgetting
 from memrelay.sealed.envelope import Place, blob_id, open_envelope
 from memrelay.sealed.keys import account_text, normalise_namespace
@@ -275,7 +275,8 @@ class Proving(Forgetting):
         """Grants and revocations, which lead to the founder, are those that the receipts name."""
         if not exam.keyring.roles:
             return  # they were not to be had
-        answer = Grants.from_json((yield from self._get("/v1/grants")))
+        told = yield from self._get("/v1/grants", answer_bytes_max=LONG_ANSWER_BYTES_MAX)
+        answer = Grants.from_json(told)
         objects = {entry.serial: entry.signed for entry in answer.grants}
         exam.grants = len(objects)
         if exam.followed and "owner" in exam.keyring.roles:  # others see what concerns them

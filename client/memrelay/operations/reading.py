@@ -14,7 +14,7 @@ from typing import Any
 from memrelay.answers import Answer, rfc3339
 from memrelay.config import ALIASES_MAX
 from memrelay.errors import UntrustedRelayer
-from memrelay.exchange import Operation
+from memrelay.exchange import ANSWER_BYTES_MAX, LONG_ANSWER_BYTES_MAX, Operation, memories_bytes_max
 from memrelay.models import (
     Account,
     KeyInfo,
@@ -140,7 +140,13 @@ class Reading:
             "explain": explain,
             **_narrowing(kinds, tags, after, before, as_of),
         }
-        answer = yield from self.post("/v1/recall", namespace, body, namespaces=namespaces)
+        answer = yield from self.post(
+            "/v1/recall",
+            namespace,
+            body,
+            namespaces=namespaces,
+            answer_bytes_max=memories_bytes_max(limit),
+        )
         return Recalled.from_json(answer)
 
     def _aliases(self, added: Mapping[str, Iterable[str]]) -> dict[str, list[str] | None]:
@@ -167,7 +173,13 @@ class Reading:
         """Answer a question from memories; what may be among them is narrowed as for `recall`."""
         narrowing = _narrowing(kinds, tags, after, before, as_of)
         body = {"question": question, "limit": limit, **narrowing}
-        answer = yield from self.post("/v1/ask", namespace, body, namespaces=namespaces)
+        answer = yield from self.post(
+            "/v1/ask",
+            namespace,
+            body,
+            namespaces=namespaces,
+            answer_bytes_max=memories_bytes_max(limit),
+        )
         return Reply.from_json(answer)
 
     def stats(self, *, namespace: str | None = None) -> Operation[Stats]:
@@ -196,7 +208,8 @@ class Reading:
 
     def keys(self) -> Operation[tuple[KeyInfo, ...]]:
         """Return the keys of the account."""
-        return KeyList.from_json((yield from self._get("/v1/keys"))).keys
+        answer = yield from self._get("/v1/keys", answer_bytes_max=LONG_ANSWER_BYTES_MAX)
+        return KeyList.from_json(answer).keys
 
     def account(self) -> Operation[Account]:
         """Return the account as the relayer describes it."""
@@ -250,8 +263,20 @@ class Reading:
         answer = yield from self._get("/v1/receipts", {"after": after, "limit": limit})
         return ReceiptPage.from_json(answer)
 
-    def _get(self, path: str, query: Mapping[str, Any] | None = None) -> Operation[Any]:
-        call = Call(method="GET", path=path, query=query or {}, repeatable=True)
+    def _get(
+        self,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        *,
+        answer_bytes_max: int = ANSWER_BYTES_MAX,
+    ) -> Operation[Any]:
+        call = Call(
+            method="GET",
+            path=path,
+            query=query or {},
+            repeatable=True,
+            answer_bytes_max=answer_bytes_max,
+        )
         return (yield from self.session.call(call))
 
     def post(
@@ -262,6 +287,7 @@ class Reading:
         *,
         namespaces: Iterable[str] | None = None,
         names_relayer: bool = False,
+        answer_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> Operation[Any]:
         """Send a body about one namespace or several, with their keys, and return the answer."""
         several = listed("namespaces", namespaces)
@@ -280,6 +306,7 @@ class Reading:
             unlock=names,
             repeatable=True,
             names_relayer=names_relayer,
+            answer_bytes_max=answer_bytes_max,
         )
         return (yield from self.session.call(call))
 
