@@ -35,13 +35,17 @@ def rfc3339(value: datetime | str) -> str:
     """Return a time as the API writes it; text is taken as it is.
 
     Raises:
-        ValueError: the time has no time zone.
+        ValueError: the time has no time zone, or is none in UTC.
     """
     if isinstance(value, str):
         return value
     if value.utcoffset() is None:
         raise ValueError("A time needs a time zone.")
-    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    try:
+        utc = value.astimezone(UTC)
+    except OverflowError:  # in the first and the last year there is
+        raise ValueError("A time in UTC is in one of the years 1 to 9999.") from None
+    return utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def read_json_object(data: bytes) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from tests.client.mcp_scene import (
     done,
     founded,
     home,
+    in_process,
     over_http,
     over_stdio,
     refused,
@@ -70,6 +71,7 @@ __all__ = ["home", "served"]  # fixtures
         ("memory_decide", {"memory_id": UNKNOWN}, "arguments"),
         ("memory_decide", {"memory_id": UNKNOWN, "decision": "erased"}, "arguments"),
         ("memory_forget_many", {}, "arguments"),
+        ("memory_forget_many", {"memory_ids": [UNKNOWN], "namespace": "work"}, "arguments"),
         ("memory_forget_many", {"namespace": "garden", "dry_run": False}, "arguments"),
         ("memory_forget_many", {"memory_ids": [], "dry_run": False}, "arguments"),
         ("memory_forget_many", {"memory_ids": [UNKNOWN], "kind": "fact"}, "arguments"),
@@ -88,6 +90,37 @@ async def test_a_wrong_argument_is_named_and_not_repeated(served):
         result = await client.call_tool("memory_recall", {"query": "tea", "limit": "Zanzibar"})
     assert "limit" in text_of(result)
     assert "Zanzibar" not in text_of(result)
+
+
+LATE, EARLY = "2026-02-01T00:00:00Z", "2026-01-01T00:00:00Z"
+NO_YEAR = "9999-12-31T23:59:59-14:00"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "named"),
+    [
+        ("memory_edit", {"memory_id": UNKNOWN}, "text, kind, tags:"),
+        ("memory_edit", {"memory_id": UNKNOWN, "text": " \n "}, "text:"),
+        ("memory_remember", {"text": " \t "}, "text:"),
+        ("memory_analyze", {"text": "\n\n\n"}, "text:"),
+        ("memory_recall", {"query": "  "}, "query:"),
+        ("memory_recall", {"query": "tea", "after": LATE, "before": EARLY}, "after, before:"),
+        ("memory_recall", {"query": "tea", "after": LATE, "before": LATE}, "after, before:"),
+        ("memory_list", {"after": LATE, "before": EARLY}, "after, before:"),
+        ("memory_remember", {"text": TEA, "event_time": NO_YEAR}, "event_time"),
+        ("memory_analyze", {"text": TEA, "occurred_at": NO_YEAR}, "occurred_at"),
+        ("memory_recall", {"query": "tea", "after": "0001-01-01T00:00:00+14:00"}, "after"),
+        ("memory_forget_many", {"memory_ids": [UNKNOWN], "namespace": "work"}, "namespace:"),
+        ("memory_recall", {"query": "tea\ud800"}, "query:"),
+        ("memory_recall", {"query": "tea", "quer\ud800": "tea"}, "quer"),
+    ],
+)
+async def test_what_is_wrong_with_an_argument_is_told_by_its_name(home, name, arguments, named):
+    async with in_process(home.profile) as client:
+        result = await client.call_tool(name, arguments)
+    assert result.is_error
+    assert text_of(result).startswith(named)
+    assert text_of(result).endswith("(arguments)")
 
 
 async def test_the_private_key_is_in_no_message_and_no_text_in_the_log(home, tmp_path):

@@ -7,7 +7,9 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import httpx
@@ -130,6 +132,46 @@ def test_a_broken_import_of_our_own_is_not_taken_for_a_missing_extra(home, tmp_p
     assert code == EXIT_FAILED
     assert "No module named 'memrelay.nowhere'" in errors
     assert "pip install" not in errors
+
+
+def asking(number, name, **arguments):
+    params = {"name": name, "arguments": arguments}
+    message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+    return f"{json.dumps(message)}\n"
+
+
+def test_half_a_character_is_answered_like_any_wrong_argument(home):
+    """JSON may have it, as an escape; the texts of no relayer do."""
+    begun = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    lines = [
+        f"{json.dumps(HELLO)}\n{json.dumps(begun)}\n",
+        asking(2, "memory_recall", query="heron \ud800"),
+        asking(3, "memory_recall", **{"\udfff": "heron", "query": "heron"}),
+        asking(4, "memory_\ud800"),
+        asking(5, "memory_namespaces"),
+    ]
+    command = [sys.executable, "-W", "error", "-m", "memrelay", "mcp"]
+    process = subprocess.Popen(
+        [*command, "--profile", str(home.profile)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    given_up = threading.Timer(60, process.kill)  # with what is never answered, this would hang
+    given_up.start()
+    with process:
+        process.stdin.write("".join(lines))
+        process.stdin.flush()
+        told = map(json.loads, process.stdout)
+        answers = {answer["id"]: answer for answer in islice(told, 5)}
+        given_up.cancel()
+        process.stdin.close()
+    assert answers.keys() == {1, 2, 3, 4, 5}
+    assert answers[2]["result"]["isError"]
+    assert answers[2]["result"]["content"][0]["text"].startswith("query:")
+    assert answers[3]["result"]["isError"]
+    assert "error" in answers[4] or answers[4]["result"]["isError"]
+    assert not answers[5]["result"]["isError"]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
+from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INTERNAL_ERROR,
@@ -39,7 +40,9 @@ from memrelay.errors import (
     TimedOut,
     TransportError,
 )
+from memrelay.gateway.events import encodable
 from memrelay.gateway.tool_answers import explained
+from memrelay.mcp.lines import Lines
 from memrelay.mcp.told import Told, told_one
 from memrelay.mcp.tools import MemoryId, tools_of
 
@@ -68,6 +71,12 @@ class _Server(MCPServer[None]):
 
     deadline_s = DEADLINE_S
     slow_deadline_s = SLOW_DEADLINE_S
+
+    async def run_stdio_async(self) -> None:
+        inner = self._lowlevel_server
+        async with stdio_server() as (incoming, outgoing):
+            options = inner.create_initialization_options()
+            await inner.run(Lines(incoming), outgoing, options)
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[None, Any] | None = None
@@ -184,6 +193,7 @@ def _add_prompts(server: MCPServer[None], client: MemoryClient) -> None:
 def _explained(error: Exception, what: str) -> tuple[str, str]:
     """Return a stable code and plain words for a failure, and log the code."""
     code, text = _code_and_words(error, what)
+    text = encodable(text)  # it may name an unknown argument
     _log.warning("A %s failed: %s.", what, code)
     return code, text
 

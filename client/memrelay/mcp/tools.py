@@ -10,12 +10,14 @@ It does not own what a model reads of a memory (`told.py`), failures and deadlin
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, ToolAnnotations
-from pydantic import AwareDatetime, Field
+from pydantic import AfterValidator, AwareDatetime, Field
 
+from memrelay.answers import rfc3339
 from memrelay.client import MemoryClient
 from memrelay.counting import counted
 from memrelay.errors import Invalid
@@ -71,7 +73,15 @@ Tags = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=128)]] | None,
     Field(max_length=32, description="Short words to find it by, or to find only such."),
 ]
-Moment = Annotated[AwareDatetime | None, Field(description="RFC 3339 time with an offset.")]
+
+
+def _of_some_year(value: datetime) -> datetime:
+    rfc3339(value)
+    return value
+
+
+Time = Annotated[AwareDatetime, AfterValidator(_of_some_year)]
+Moment = Annotated[Time | None, Field(description="RFC 3339 time with an offset.")]
 
 
 class _Tools:
@@ -100,6 +110,7 @@ class _Tools:
         Write it so that it makes sense without this conversation: names instead of "he", dates
         instead of "tomorrow". Storing it again changes nothing.
         """
+        _check_said("text", text)
         _check_harmless(text)
         kept = await self._client.remember(
             text,
@@ -143,6 +154,8 @@ class _Tools:
         Use it before you answer anything that may rest on earlier conversations. Answer from what
         it finds; if it finds nothing, say that there is no memory of it.
         """
+        _check_said("query", query)
+        _check_order(after, before)
         found = await self._client.recall(
             query,
             namespace=namespace,
@@ -173,7 +186,7 @@ class _Tools:
         ],
         namespace: Space = None,
         occurred_at: Annotated[
-            AwareDatetime | None,
+            Time | None,
             Field(description='When it took place, RFC 3339: what "yesterday" counts from.'),
         ] = None,
     ) -> Annotated[CallToolResult, Analysed]:
@@ -181,6 +194,7 @@ class _Tools:
 
         For a single statement, memory_remember is better.
         """
+        _check_said("text", text)
         _check_harmless(text)
         found = await self._client.analyze(
             text, namespace=namespace, occurred_at=occurred_at, source="mcp"
@@ -223,6 +237,7 @@ class _Tools:
         pinned: Annotated[bool | None, Field(description="True: only pinned ones.")] = None,
     ) -> Annotated[CallToolResult, Listed]:
         """List memories, newest first, page by page. To find something, memory_recall is better."""
+        _check_order(after, before)
         page = await self._client.list(
             namespace=namespace,
             limit=limit,
@@ -262,7 +277,11 @@ class _Tools:
         namespace: Space = None,
     ) -> Annotated[CallToolResult, Edited]:
         """Correct one memory that is wrong or out of date; what it said before stays as history."""
-        _check_harmless(text or "")
+        if text is None and kind is None and tags is None:
+            raise Invalid("arguments", "text, kind, tags: give at least one, to be changed.")
+        if text is not None:
+            _check_said("text", text)
+            _check_harmless(text)
         done = await self._client.edit(
             memory_id, text=text, kind=kind, tags=tags, revision=revision, namespace=namespace
         )
@@ -332,6 +351,8 @@ class _Tools:
         filtered = any(value is not None for value in filters.values())
         if (memory_ids is not None) == filtered:
             raise Invalid("arguments", "Give memory_ids, or at least one filter.")
+        if memory_ids is not None and namespace is not None:
+            raise Invalid("arguments", "namespace: it goes with filters; leave it out with ids.")
         if memory_ids is not None:
             gone = await self._client.forget_many(memory_ids, dry_run=dry_run)
         else:
@@ -411,6 +432,16 @@ def _tool(
     arguments.model_rebuild(force=True)
     tool.parameters = arguments.model_json_schema(by_alias=True)
     return tool
+
+
+def _check_said(name: str, text: str) -> None:
+    if not text.strip():
+        raise Invalid("arguments", f"{name}: there is nothing in it but blanks.")
+
+
+def _check_order(after: datetime | None, before: datetime | None) -> None:
+    if after is not None and before is not None and after >= before:
+        raise Invalid("arguments", "after, before: the first has to be the earlier time.")
 
 
 def _check_harmless(text: str) -> None:
