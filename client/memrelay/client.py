@@ -18,7 +18,7 @@ import httpx
 
 from memrelay import webhooks
 from memrelay.answers import onward
-from memrelay.config import Settings, check_url, is_loopback
+from memrelay.config import Settings, check_url, connecting, is_loopback
 from memrelay.deadline import Deadline
 from memrelay.errors import MemrelayError
 from memrelay.events import Event, EventReader
@@ -192,12 +192,13 @@ class MemoryClient(_Client):
         self, *, transport: httpx.AsyncBaseTransport | None = None, **options: Unpack[Options]
     ) -> None:
         super().__init__(**options)
-        self._http = httpx.AsyncClient(
-            transport=transport,
-            verify=self._verified(),
-            trust_env=self._proxied(),
-            cookies=_no_cookies(),
-        )
+        with connecting():
+            self._http = httpx.AsyncClient(
+                transport=transport,
+                verify=self._verified(),
+                trust_env=self._proxied(),
+                cookies=_no_cookies(),
+            )
 
     @classmethod
     async def create_account(
@@ -417,12 +418,13 @@ class SyncMemoryClient(_Client):
         self, *, transport: httpx.BaseTransport | None = None, **options: Unpack[Options]
     ) -> None:
         super().__init__(**options)
-        self._http = httpx.Client(
-            transport=transport,
-            verify=self._verified(),
-            trust_env=self._proxied(),
-            cookies=_no_cookies(),
-        )
+        with connecting():
+            self._http = httpx.Client(
+                transport=transport,
+                verify=self._verified(),
+                trust_env=self._proxied(),
+                cookies=_no_cookies(),
+            )
         self._deadline = Deadline(self._session.monotonic)
         self._deadline.watch(self._http)
 

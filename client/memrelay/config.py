@@ -10,7 +10,8 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ VARIABLES = {
     "allow_insecure": "MEMRELAY_ALLOW_INSECURE",
 }
 ALIASES_MAX, ALIAS_WORDS_MAX, ALIAS_CHARACTERS_MAX = 64, 16, 128
+_PROXIES = ("all_proxy", "https_proxy", "http_proxy")  # in either case
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")  # the first of them wins
 _PROFILE_MEMBERS = {*VARIABLES, "aliases"}
 _TEXTS = ("url", "account_id", "private_key", "namespace", "custody")
 _AGENT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -130,6 +133,35 @@ class Settings:
         seen = path.with_name(f"{path.stem}.{settings.account_id[2:18]}.seen.json")
         kept = found or _is_writable(seen.parent)
         return replace(settings, seen_path=seen) if kept else settings
+
+
+@contextmanager
+def connecting() -> Iterator[None]:
+    """Name what the environment says of proxies and certificates where httpx cannot use it.
+
+    Raises:
+        ConfigError: it cannot; no proxy's address is told, which may hold a password.
+    """
+    try:
+        yield
+    except ImportError as error:
+        extra = 'pip install "httpx[socks]"'
+        raise ConfigError(f"{_proxy()} is a SOCKS proxy, which needs: {extra}") from error
+    except (ValueError, httpx.InvalidURL) as error:
+        raise ConfigError(f"{_proxy()} is no http, https or socks5 address.") from error
+    except OSError as error:
+        named = next((name for name in _CERTIFICATES if os.environ.get(name)), None)
+        source = f"{os.environ[named]}, which {named} names," if named else "This machine"
+        reason = error.strerror or type(error).__name__
+        raise ConfigError(f"{source} has no certificates of authorities: {reason}.") from error
+
+
+def _proxy() -> str:
+    known = os.environ.items()
+    proxies = {name: value for name, value in known if name.lower() in _PROXIES and value}
+    # What httpx can use by itself is not what it complained about.
+    odd = [name for name, value in proxies.items() if not value.startswith(("http://", "https://"))]
+    return f"What {' or '.join(odd or proxies or ['the system'])} names as a proxy"
 
 
 def _check_aliases(aliases: object) -> None:

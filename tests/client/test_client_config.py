@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from memrelay import MemoryClient, SyncMemoryClient
+from memrelay.cli import EXIT_FAILED, EXIT_USAGE, main
 from memrelay.config import Settings, is_loopback, profile_path, read_profile
 from memrelay.errors import ConfigError
 from memrelay.private import locked, write_private
@@ -272,3 +274,36 @@ def test_damaged_memory_of_what_was_seen_is_no_fresh_start(tmp_path, text):
     path.chmod(0o600)
     with pytest.raises(ConfigError, match="damaged"):
         SeenFile(path)
+
+
+CONNECTING = [
+    ("ALL_PROXY", "socks5://user:secret@127.0.0.1:9", "SOCKS"),
+    ("HTTPS_PROXY", "gopher://user:secret@127.0.0.1:9", "no http"),
+    ("https_proxy", "http://user:secret@[::1", "no http"),
+    ("SSL_CERT_FILE", "/nowhere/secret.pem", "/nowhere/secret.pem"),
+    ("SSL_CERT_FILE", "/etc/passwd", "/etc/passwd"),
+]
+
+
+@pytest.mark.parametrize(("variable", "value", "told"), CONNECTING)
+def test_what_the_environment_says_of_connections_is_named_where_it_is_of_no_use(
+    tmp_path, monkeypatch, capsys, variable, value, told
+):
+    path = profile(tmp_path / "p.json")
+    monkeypatch.setitem(sys.modules, "socksio", None)  # as without the extra of httpx
+    for name in ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.setenv(variable, value)
+    for client in (MemoryClient, SyncMemoryClient):
+        with pytest.raises(ConfigError, match=variable):
+            client.from_profile(path)
+    assert main(["status", "--profile", str(path)], {}) == EXIT_USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert main(["doctor", "--profile", str(path)], {}) == EXIT_FAILED
+    examined = capsys.readouterr().out
+    for text in (line, examined):
+        assert variable in text
+        assert told in text
+        assert "user:secret" not in text
+    assert "grep" in examined

@@ -16,7 +16,7 @@ from memrelay.doctor import gateways, key, machine, relayer
 from memrelay.doctor.case import Case
 from memrelay.doctor.findings import PROBLEM, SKIPPED, Finding, Verdict, problem, skipped
 from memrelay.doctor.refusals import unreached
-from memrelay.errors import MemrelayError, ServerError
+from memrelay.errors import ConfigError, MemrelayError, ServerError
 
 Check = Callable[[Case], Verdict]
 
@@ -67,6 +67,8 @@ def _tried(check: Check, case: Case) -> Verdict:
         return unreached(error, case.inquiry.url)
     except ServerError as error:
         return problem(str(error), "relayer doctor")
+    except ConfigError as error:
+        return problem(str(error), "env | grep -i -e _proxy -e ssl_cert")
     except MemrelayError as error:
         return problem(str(error), case.command("doctor"))
     except OSError as error:

@@ -19,7 +19,7 @@ import httpx
 
 from memrelay.answers import read_json_object, rfc3339
 from memrelay.client import SyncMemoryClient
-from memrelay.config import Settings, check_url, is_loopback
+from memrelay.config import Settings, check_url, connecting, is_loopback
 from memrelay.deadline import Deadline
 from memrelay.doctor.findings import Verdict, problem
 from memrelay.errors import MemrelayError, NotAuthenticated
@@ -45,7 +45,8 @@ class Inquiry:
         self.url = check_url(settings.url, allow_insecure=settings.allow_insecure)
         self._prefix = self.url.raw_path.decode("ascii").rstrip("/")
         self._timeout_s = timeout_s
-        self._http = httpx.Client(timeout=timeout_s, trust_env=not is_loopback(self.url.host))
+        with connecting():
+            self._http = httpx.Client(timeout=timeout_s, trust_env=not is_loopback(self.url.host))
         self._deadline = Deadline()
         self._deadline.watch(self._http)
 
