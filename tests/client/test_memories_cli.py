@@ -61,6 +61,12 @@ def test_a_user_audits_searches_corrects_and_deletes(run: Machine) -> None:
 
 
 class TestSeeing:
+    def test_a_new_account_has_no_such_memory(self, run: Machine) -> None:
+        """And lacks nothing else: its key may read whatever comes."""
+        for command in (("get",), ("history",), ("edit", "--text", BLACK)):
+            assert run(command[0], UNKNOWN, *command[1:], code=EXIT_NOT_FOUND) is None
+            assert json.loads(run.err)["code"] == "not_found"
+
     def test_a_list_is_a_table_for_people(self, run: Machine) -> None:
         memory_id = run.remember(f"{GREEN}\nAnd more below.", "--kind", "preference")
         run("pin", memory_id)

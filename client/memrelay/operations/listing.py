@@ -143,10 +143,12 @@ class Listing(Reading):
         names = keyring.names
         if keyring.whole_account:
             infos = yield from self.namespaces()
-            names = tuple(dict.fromkeys((*names, *(told_namespace(info.name) for info in infos))))
+            told = (told_namespace(info.name) for info in infos)
+            # Of a new account none is told yet, and still no memory is a plain answer.
+            names = tuple(dict.fromkeys((*names, *told))) or (default,)
         ordered = sorted(names, key=lambda name: name != default)[:UNLOCK_NAMES_MAX]
         if not ordered:
-            raise NotGranted("This key holds no namespace yet.")
+            raise NotGranted("This key holds no namespace.")
         return tuple(ordered)
 
 
