@@ -22,7 +22,17 @@ from memrelay.config import Settings, check_url, connecting, is_loopback
 from memrelay.deadline import Deadline
 from memrelay.errors import MemrelayError
 from memrelay.events import Event, EventReader
-from memrelay.exchange import Each, Incoming, Operation, Send, Sleep, Step, lost, refusal
+from memrelay.exchange import (
+    Each,
+    Incoming,
+    Operation,
+    Repeating,
+    Send,
+    Sleep,
+    Step,
+    lost,
+    refusal,
+)
 from memrelay.models import Memory, NewAccount
 from memrelay.operations import consolidating, moving
 from memrelay.operations.keyholders import Keyholders
@@ -42,13 +52,14 @@ _PAGE_LIMIT = 100
 class Limits(TypedDict, total=False):
     """Times: of one attempt, of a call with all its attempts, and that a relayer keeps keys.
 
-    `attempts_max` 1 never repeats a request.
+    `attempts_max` 1 never repeats a request; `repeating` is told why one is about to be.
     """
 
     timeout_s: float
     deadline_s: float
     hold_s: int
     attempts_max: int
+    repeating: Repeating | None
 
 
 class Choices(Limits, total=False):

@@ -19,6 +19,7 @@ import httpx
 
 from memrelay.answers import read_json_object
 from memrelay.errors import (
+    MemrelayError,
     RateLimited,
     ServerError,
     TimedOut,
@@ -67,6 +68,7 @@ class Each:
 
 Step = Send | Sleep | Each
 Operation = Generator[Step, Any, T]
+Repeating = Callable[[MemrelayError], None]
 
 
 def memories_bytes_max(count: int) -> int:
@@ -121,7 +123,8 @@ class Incoming:
 class Exchange:
     """Asks until there is an answer, an error that repeating cannot cure, or no time left.
 
-    `relayer` is what messages call it: its URL, where that is known.
+    `relayer` is what messages call it: its URL, where that is known. `repeating` is told the error
+    before each pause that another attempt follows.
     """
 
     def __init__(
@@ -132,8 +135,10 @@ class Exchange:
         monotonic: Callable[[], float],
         attempts_max: int = ATTEMPTS_MAX,
         relayer: str = "The relayer",
+        repeating: Repeating | None = None,
     ) -> None:
         self._relayer = relayer
+        self._repeating = repeating
         self._attempts_max = attempts_max
         self._timeout_s = timeout_s
         self._deadline_s = deadline_s
@@ -156,6 +161,8 @@ class Exchange:
                 last = attempt == self._attempts_max
                 if pause_s is None or last or self._monotonic() + pause_s >= until:
                     raise
+                if self._repeating is not None:
+                    self._repeating(error)
             yield Sleep(pause_s)
         raise AssertionError("the last attempt returns or raises")
 

@@ -36,6 +36,7 @@ from memrelay.exchange import (
     LONG_ANSWER_BYTES_MAX,
     Exchange,
     Operation,
+    Repeating,
     Send,
 )
 from memrelay.models import Account
@@ -154,6 +155,7 @@ class Session:
         deadline_s: float = 60.0,
         hold_s: int = 300,
         attempts_max: int = ATTEMPTS_MAX,
+        repeating: Repeating | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -167,6 +169,7 @@ class Session:
             monotonic=monotonic,
             attempts_max=attempts_max,
             relayer=settings.url,
+            repeating=repeating,
         )
         self._hold_s = hold_s
         self._clock = clock

@@ -1,19 +1,22 @@
 """What people at a terminal are told while a command goes on, and that nobody else is."""
 
 import io
+import json
 import os
 import pty
 import re
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
 import pytest
 
-from memrelay.cli import EXIT_OK, main
+from memrelay.cli import EXIT_FAILED, EXIT_OK, main
 from memrelay.commands import progress
 from memrelay.commands.progress import ProgressLine
+from memrelay.private import write_private
 from tests.processes import RunningRelayer
 
 
@@ -86,6 +89,31 @@ def test_a_log_is_not_told() -> None:
     log = io.StringIO()
     told(log, [(60, 1.6), (80, 3.0)])
     assert log.getvalue() == ""
+
+
+def test_who_waits_is_told_once_that_a_request_is_sent_again(
+    terminal: Terminal,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    path = tmp_path / "profile.json"
+    away = {"url": "http://127.0.0.1:9", "account_id": "0x" + "ab" * 32, "private_key": "07" * 32}
+    write_private(path, away)
+    for argv in (("status",), ("recall", "tea"), ("init", away["url"], "--force")):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stderr", terminal.stream)
+            assert main([*argv, "--profile", str(path)], {}) == EXIT_FAILED
+            again, failed = terminal.lines()
+            assert main([*argv, "--profile", str(path), "--json"], {}) == EXIT_FAILED
+            (value,) = terminal.lines()
+        reason = "memrelay: http://127.0.0.1:9 was not reached: connection refused"
+        assert again == f"{reason}; trying again."
+        assert failed.startswith(reason)
+        assert json.loads(value)["code"] == "unreachable"
+        assert main([*argv, "--profile", str(path)], {}) == EXIT_FAILED
+        assert "trying again" not in capsys.readouterr().err  # which is no terminal
 
 
 def test_the_commands_tell_true_numbers(

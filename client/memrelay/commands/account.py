@@ -84,6 +84,7 @@ def init(shell: Shell) -> None:
             identity=founder,
             relayer_key=args.relayer_key,
             allow_insecure=args.allow_insecure,
+            repeating=shell.repeating(),
         )
         write_private(pending, {**values, "relayer_key": account.relayer_key})
         keep_old(path)

@@ -40,7 +40,9 @@ def write_archive(shell: Shell) -> None:
         raise ConfigError(f"{path} exists; --force replaces it.")
     with (
         ProgressLine(sys.stderr, "exported") as progress,
-        SyncMemoryClient.from_settings(shell.settings(), deadline_s=_DEADLINE_S) as client,
+        SyncMemoryClient.from_settings(
+            shell.settings(), deadline_s=_DEADLINE_S, repeating=shell.repeating()
+        ) as client,
     ):
         try:
             counts = export_archive(client, path, progress)
@@ -82,7 +84,9 @@ def bring_archive(shell: Shell, path: Path) -> None:
     saved = Path(args.save).expanduser() if args.save else None
     if saved is not None:
         _check_same_key(saved, settings)
-    with SyncMemoryClient.from_settings(settings, deadline_s=_DEADLINE_S) as client:
+    with SyncMemoryClient.from_settings(
+        settings, deadline_s=_DEADLINE_S, repeating=shell.repeating()
+    ) as client:
         relayer = client.statement().relayer
         with ProgressLine(sys.stderr, "brought", "record") as progress:
             tally = import_archive(client, archive, progress, token=args.token)

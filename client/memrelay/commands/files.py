@@ -176,7 +176,7 @@ class _Import:
         """Store the entries of the files, and show how they fared, also if it ends early."""
         args = self._shell.args
         async with MemoryClient.from_settings(
-            self._shell.settings(), deadline_s=_DEADLINE_S
+            self._shell.settings(), deadline_s=_DEADLINE_S, repeating=self._shell.repeating()
         ) as client:
             storing = Storing(
                 client, namespace=args.namespace, failed=self._failed, keep_ids=bool(args.wait)

@@ -18,6 +18,7 @@ from typing import Any
 from memrelay.client import SyncMemoryClient
 from memrelay.config import Settings, agent_path, profile_path
 from memrelay.errors import ConfigError, MemrelayError
+from memrelay.exchange import Repeating
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,19 @@ class Shell:
 
     def client(self) -> SyncMemoryClient:
         """Return a client of these settings."""
-        return SyncMemoryClient.from_settings(self.settings())
+        return SyncMemoryClient.from_settings(self.settings(), repeating=self.repeating())
+
+    def repeating(self) -> Repeating:
+        """Return what tells a person at the terminal, once, why a request is sent again."""
+        told = self.args.json or not sys.stderr.isatty()
+
+        def tell(error: MemrelayError) -> None:
+            nonlocal told
+            if not told:
+                warn(f"{' '.join(str(error).split()).removesuffix('.')}; trying again.")
+            told = True
+
+        return tell
 
     def confirm(self, question: str) -> None:
         """Return if a person at the terminal says yes.
