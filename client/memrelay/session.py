@@ -40,6 +40,7 @@ from memrelay.exchange import (
     Send,
 )
 from memrelay.models import Account
+from memrelay.sealed.envelope import blob_id
 from memrelay.sealed.keys import account_bytes, normalise_namespace, public_key_bytes
 from memrelay.sealed.ledger import Keyring, Ledger
 from memrelay.sealed.objects import from_base64, to_base64
@@ -429,14 +430,19 @@ class Session:
     # Remembering what was seen
 
     def note_receipt(
-        self, text: str | None, *, op: str | frozenset[str], ids: Iterable[str] = ()
+        self,
+        text: str | None,
+        *,
+        op: str | frozenset[str],
+        ids: Iterable[str] = (),
+        signed: bytes | None = None,
     ) -> Operation[Receipt]:
         """Return a receipt that came with an answer, verified, and keep it if it is the newest.
 
-        `op` is the operation that it may be for, or several.
+        `op` is the operation that it may be for, or several; `signed` the object that it is for.
 
         Raises:
-            UntrustedRelayer: it is false, or not for this operation and these ids.
+            UntrustedRelayer: it is false, or not for this operation, these ids and this object.
         """
         relayer = yield from self.relayer_key()
         data = told_bytes(text, "receipt")
@@ -447,6 +453,9 @@ class Session:
             raise UntrustedRelayer("receipt", "A receipt is for something else.")
         if not recorded.issuperset(ids):
             raise UntrustedRelayer("receipt", "A receipt leaves something out.")
+        # All revocations have one id: only its bytes tell which of them a receipt is for.
+        if signed is not None and blob_id(signed) not in {item[2] for item in receipt.items}:
+            raise UntrustedRelayer("receipt", "A receipt is for another grant or revocation.")
         self._note(
             receipt_seq=receipt.seq,
             receipt_head=receipt.digest.hex(),

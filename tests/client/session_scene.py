@@ -1,5 +1,6 @@
 """A session of the client without a relayer: what one would answer, signed, and a clock."""
 
+import json
 from urllib.parse import urlsplit
 
 import httpx
@@ -9,10 +10,11 @@ from nacl import bindings
 from memrelay.config import Settings
 from memrelay.exchange import Each, Send, Sleep
 from memrelay.operations.keyholders import Keyholders
+from memrelay.sealed.envelope import blob_id
 from memrelay.sealed.grants import issue_grant
 from memrelay.sealed.keys import account_text, hash_256
 from memrelay.sealed.ledger import issue_revocation
-from memrelay.sealed.objects import sign_object, to_base64
+from memrelay.sealed.objects import claimed_member, from_base64, sign_object, to_base64
 from memrelay.sealed.receipts import NO_HEAD
 from memrelay.sealed.unlock import open_unlock
 from memrelay.session import Session
@@ -20,6 +22,7 @@ from memrelay.session import Session
 NOW_MS = 1_700_000_000_000
 SECRET = bytes([5]) * 32
 PUBLIC = bindings.crypto_scalarmult_base(SECRET)
+NIL = "00000000-0000-0000-0000-000000000000"
 IDS = [f"00000000-0000-4000-8000-{number:012d}" for number in range(100)]
 
 
@@ -123,8 +126,25 @@ class Scene:
         data = sign_object("receipt", {**payload, **changes}, signer or self.example.relayer)
         return to_base64(data)
 
+    def receipt_of(self, op, member, *, signer=None, **changes):
+        """What answers a grant or a revocation that is sent: its receipt, beside these changes."""
+
+        def answer(send):
+            signed = from_base64(json.loads(send.body)[member], "object")
+            item = [claimed_member(signed, "grant") if op == "grant" else NIL, 0, blob_id(signed)]
+            said = {"items": [item], "namespace": None, "epoch": None}
+            if signer is not None:
+                said["relayer"] = signer.public_key.hex()
+            receipt = self.receipt(op=op, signer=signer, **said)
+            return {"receipt": receipt, **changes}
+
+        return answer
+
     def play(self, operation, *replies):
-        """Carry an operation out; each reply is (path, JSON), (path, status, JSON) or an error."""
+        """Carry an operation out; each reply is (path, JSON), (path, status, JSON) or an error.
+
+        A function in the place of the JSON is given what was sent, and returns it.
+        """
         waiting = list(replies)
 
         def drive(running):
@@ -152,7 +172,7 @@ class Scene:
         path, *rest = waiting.pop(0)
         assert urlsplit(send.target).path == path
         status, body = rest if len(rest) == 2 else (200, rest[0])
-        return httpx.Response(status, json=body)
+        return httpx.Response(status, json=body(send) if callable(body) else body)
 
     def unlocked(self, send):
         """The payload of a request's unlock header, as the relayer opens it."""

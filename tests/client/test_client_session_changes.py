@@ -10,7 +10,7 @@ from memrelay.models import Draft
 from memrelay.sealed.grants import read_grant
 from memrelay.sealed.keys import Identity
 from memrelay.sealed.objects import from_base64, read_join
-from tests.client.session_scene import IDS, fails, listed, owner, remembered, scene
+from tests.client.session_scene import IDS, NIL, fails, listed, owner, remembered, scene
 
 __all__ = ["owner", "scene"]  # fixtures
 
@@ -181,8 +181,7 @@ def test_adding_a_key_grants_just_its_namespaces(owner):
     def answer(send):
         sent["body"] = json.loads(send.body)
         sent["grant"] = read_grant(from_base64(sent["body"]["grant"], "grant"))
-        ids = [sent["grant"].grant]
-        return httpx.Response(201, json={"receipt": owner.receipt(op="grant", ids=ids)})
+        return httpx.Response(201, json=owner.receipt_of("grant", "grant")(send))
 
     operation = owner.client.add_key(namespaces=[" team "], label="agent", role="reader")
     assert next(operation).target == "/v1/relayer"
@@ -213,18 +212,39 @@ def test_a_taken_serial_is_tried_anew(owner):
         ("/v1/grants", owner.grants()),
         ("/v1/revocations", 409, {"code": "grant.serial", "message": "Taken."}),
         ("/v1/grants", owner.grants([*owner.objects, third])),
-        (
-            "/v1/revocations",
-            201,
-            {
-                "recipient": owner.example.agent.public_key.hex(),
-                "serial": 4,
-                "receipt": owner.receipt(op="revoke"),
-            },
-        ),
+        ("/v1/revocations", 201, withdrawn(owner)),
     ]
     agent = owner.example.agent.public_key.hex()
     assert owner.play(owner.client.revoke_key(agent), *replies).serial == 4
+
+
+def withdrawn(owner, **changes):
+    answer = {"recipient": owner.example.agent.public_key.hex(), "serial": 4, **changes}
+    return owner.receipt_of("revoke", "revocation", **answer)
+
+
+def test_a_revocation_is_believed_by_its_own_receipt_only(owner):
+    """Every revocation has the same id: one that was withheld comes with the receipt of an older
+    one, or with the word that it was another key's."""
+    agent = owner.example.agent.public_key.hex()
+    older = owner.receipt(op="revoke", items=[[NIL, 0, "blob"]], namespace=None, epoch=None)
+    for code, answer in (
+        ("receipt", withdrawn(owner, receipt=older)),
+        ("recipient", withdrawn(owner, recipient=owner.example.founder.public_key.hex())),
+    ):
+        owner.restart()
+        replies = (("/v1/grants", owner.grants()), ("/v1/revocations", 201, answer))
+        fails(UntrustedRelayer, code, owner, owner.client.revoke_key(agent), *replies)
+
+
+def test_a_grant_is_believed_by_the_receipt_of_its_own_bytes(owner):
+    def other(send):
+        grant = read_grant(from_base64(json.loads(send.body)["grant"], "grant"))
+        return {"receipt": owner.receipt(op="grant", ids=[grant.grant])}
+
+    operation = owner.client.add_key(namespaces=["team"])
+    replies = (*listed(owner, owner.grants()), ("/v1/grants", 201, other))
+    fails(UntrustedRelayer, "receipt", owner, operation, *replies)
 
 
 def test_only_owners_change_keys(scene):

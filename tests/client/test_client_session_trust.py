@@ -286,8 +286,7 @@ def test_a_relayer_that_the_pinned_key_does_not_name_is_refused(scene, successio
 def test_a_change_signed_for_an_earlier_key_is_signed_again_once(owner):
     agent = owner.example.agent.public_key.hex()
     other = ("/v1/revocations", 400, {"code": "relayer.other", "message": "Another relayer."})
-    receipt = owner.receipt(op="revoke", relayer=NEXT.public_key.hex(), signer=NEXT)
-    done = {"recipient": agent, "serial": 3, "receipt": receipt}
+    done = owner.receipt_of("revoke", "revocation", signer=NEXT, recipient=agent, serial=3)
     owner.play(
         owner.client.revoke_key(agent),
         ("/v1/grants", owner.grants()),

@@ -139,7 +139,7 @@ class Keyholders(Proving):
         extra = {"join": to_base64(join)} | ({} if label is None else {"label": label})
         signed, answer = yield from self._next_serial("/v1/grants", "grant", build, extra)
         grant = read_grant(signed)
-        yield from self._confirm(answer, op="grant", ids=[grant.grant])
+        yield from self._confirm(answer, signed, op="grant", ids=[grant.grant])
         return NewKey(
             account_id=self.session.settings.account_id,
             public_key=holder.public_key.hex(),
@@ -173,9 +173,12 @@ class Keyholders(Proving):
                 created_ms=self.session.now_ms(),
             )
 
-        _, answer = yield from self._next_serial("/v1/revocations", "revocation", build, {})
-        yield from self._confirm(answer, op="revoke")
-        return Revoked.from_json(answer)
+        signed, answer = yield from self._next_serial("/v1/revocations", "revocation", build, {})
+        yield from self._confirm(answer, signed, op="revoke")
+        revoked = Revoked.from_json(answer)
+        if revoked.recipient != public_key:
+            raise UntrustedRelayer("recipient", "The relayer revoked another key than asked.")
+        return revoked
 
     def _next_serial(
         self,
@@ -204,9 +207,11 @@ class Keyholders(Proving):
             return signed, answer
         raise AssertionError("the last attempt returns or raises")
 
-    def _confirm(self, answer: Any, *, op: str, ids: Iterable[str] = ()) -> Operation[None]:
+    def _confirm(
+        self, answer: Any, signed: bytes, *, op: str, ids: Iterable[str] = ()
+    ) -> Operation[None]:
         receipt = Receipted.from_json(answer).receipt
-        yield from self.session.note_receipt(receipt, op=op, ids=ids)
+        yield from self.session.note_receipt(receipt, op=op, ids=ids, signed=signed)
 
     def _expires_ms(self, expires: datetime | timedelta | None) -> int | None:
         if expires is None:

@@ -188,5 +188,6 @@ def give_custody(operations: Keyholders) -> Operation[None]:
     body = {"grant": to_base64(grant), "join": ""}
     call = Call(method="POST", path="/v1/grants", body=body, names_relayer=True)
     answer = yield from session.call(call)
-    yield from session.note_receipt(Receipted.from_json(answer).receipt, op="grant")
+    receipt = Receipted.from_json(answer).receipt
+    yield from session.note_receipt(receipt, op="grant", signed=grant)
     session.forget_grants()

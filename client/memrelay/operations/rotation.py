@@ -138,12 +138,12 @@ class Rotating(Keyholders):
         }
         answer = yield from self.session.call(_call(body))
         receipts = Receipted.from_json(answer).receipts or ()
-        ids = [None] * len(sent.revocations) + list(sent.grant_ids)
-        if len(receipts) != len(ids):
+        objects = [("revoke", data) for data in sent.revocations]
+        objects += [("grant", data) for data in sent.grants]
+        if len(receipts) != len(objects):
             raise UntrustedRelayer("receipt", "A rotation came without all of its receipts.")
-        for receipt, grant in zip(receipts, ids, strict=True):
-            op, named = ("revoke", []) if grant is None else ("grant", [grant])
-            yield from self.session.note_receipt(receipt, op=op, ids=named)
+        for receipt, (op, signed) in zip(receipts, objects, strict=True):
+            yield from self.session.note_receipt(receipt, op=op, signed=signed)
         self.session.forget_grants()
         yield from self.session.keyring()  # which keeps the new epoch as seen
         return _rotated(sent, withdrawn, receipts)

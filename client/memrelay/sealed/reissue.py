@@ -28,7 +28,6 @@ class Reissue:
     serial: int
     revocations: tuple[bytes, ...]
     grants: tuple[bytes, ...]
-    grant_ids: tuple[str, ...]
     own: str
 
 
@@ -61,11 +60,10 @@ class _Pen:
     serial: int
     now_ms: int
     grants: list[bytes] = field(default_factory=list)
-    ids: list[str] = field(default_factory=list)
 
     def write(self, recipient: bytes, share: _Share, keys: Sequence[GrantedKey]) -> str:
         self.serial += 1
-        self.ids.append(str(uuid4()))
+        grant = str(uuid4())
         signed = issue_grant(
             self.issuer,
             account=self.account,
@@ -75,10 +73,10 @@ class _Pen:
             keys=keys,
             created_ms=self.now_ms,
             expires_ms=share.expires_ms,
-            grant=self.ids[-1],
+            grant=grant,
         )
         self.grants.append(signed)
-        return self.ids[-1]
+        return grant
 
 
 def reissue(
@@ -112,7 +110,6 @@ def reissue(
         serial=pen.serial,
         revocations=revocations,
         grants=tuple(pen.grants),
-        grant_ids=tuple(pen.ids),
         own=own,
     )
 
