@@ -42,7 +42,7 @@ from relayer.sealed.grants import (
     verify_join,
 )
 from relayer.sealed.keys import AccountId, Identity, PublicKey, account_id
-from relayer.sealed.primitives import CryptoError
+from relayer.sealed.primitives import CryptoError, exchange_public_key
 from relayer.sealed.receipts import Item
 from relayer.settings import Limits
 from relayer.telemetry.instruments import looked_up
@@ -581,8 +581,9 @@ def check_bounds(item: Grant | Revocation) -> None:
 
     Raises:
         CryptoError: it has a time beyond those that a clock shows, or an epoch beyond those that
-            columns hold.
+            columns hold; or it withdraws what is no usable key, of which no client reads a word.
     """
+    exchange_public_key(item.recipient)
     expires_ms = item.expires_ms if isinstance(item, Grant) else None
     if max(item.created_ms, expires_ms or 0) > MOMENT_MS_MAX:
         raise CryptoError("a time is out of range")

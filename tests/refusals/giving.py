@@ -276,6 +276,7 @@ def taking() -> list[Case]:
         revoked("issuer-is-a-writer", lambda w: {"issuer": w.agent.hex}, signer=lambda w: w.agent),
         revoked("of-another-account", lambda w: {"account": w.foreign.text}),
         revoked("recipient-short", lambda w: {"recipient": "ab" * 31}),
+        revoked("recipient-of-small-order", lambda w: {"recipient": "00" * 32}),
         revoked("unknown-member", lambda w: {"more": 1}),
         revoked("version-2", lambda w: {"v": 2}),
         revoked("serial-of-before", lambda w: {"serial": w.sealed.serial}, due),
