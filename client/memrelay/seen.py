@@ -11,6 +11,8 @@ from pathlib import Path
 
 from memrelay.errors import ConfigError
 from memrelay.private import locked, read_private, write_private
+from memrelay.sealed.objects import from_base64
+from memrelay.sealed.statement import read_named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +46,17 @@ class Seen:
             receipt_head=newest.receipt_head,
             checked_seq=checked.checked_seq,
             checked_head=checked.checked_head,
-            succession=max(self.succession, other.succession, key=len),
+            succession=_joined(self.succession, other.succession),
         )
+
+
+def _joined(before: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    """A succession, with what goes on in another one from where it ends."""
+    if not before or not other or before == other:
+        return before or other
+    _, last = read_named(from_base64(before[-1], "successor"))
+    signers = [read_named(from_base64(text, "successor"))[0] for text in other]
+    return (*before, *other[signers.index(last) :]) if last in signers else before
 
 
 class SeenFile:

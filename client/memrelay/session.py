@@ -180,6 +180,7 @@ class Session:
         self._statement: Statement | None = None
         self._succession: tuple[bytes, ...] = ()
         self._keys: tuple[bytes, ...] = ()
+        self._told: tuple[bytes, ...] = ()  # the keys that led to it, as the relayer says
         self._ledger: Ledger | None = None
         self._keyring: Keyring | None = None
         self._loaded_ms = 0
@@ -289,9 +290,25 @@ class Session:
         return self._keys
 
     def relayers(self) -> Operation[tuple[bytes, ...]]:
-        """Return every key that the relayer has had, oldest first: receipts are signed by these."""
+        """Return every key that the relayer has had, oldest first: receipts are signed by these.
+
+        Whoever answers may put any key before the pinned one: what an earlier key signed counts
+        only as far as one of `heirs` vouches for it.
+        """
         statement = yield from self.statement()
-        return self._keys_seen() or (statement.relayer,)
+        return self._told or (statement.relayer,)
+
+    def heirs(self) -> Operation[tuple[bytes, ...]]:
+        """Return the pinned key and those that it led to, oldest first."""
+        return self._heirs((yield from self.relayers()))
+
+    def _heirs(self, keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        """The keys that are the pinned one or come behind it; today's, which was checked, is."""
+        pinned = public_key_bytes(self.settings.relayer_key or self._seen.value.relayer_key)
+        seen = self._keys_seen()
+        known = {pinned, *(seen[seen.index(pinned) :] if pinned in seen else ())}
+        first = next((at for at, key in enumerate(keys) if key in known), len(keys) - 1)
+        return keys[first:]
 
     def statement(self) -> Operation[Statement]:
         """Return the relayer's statement, at most 10 minutes old.
@@ -309,11 +326,13 @@ class Session:
             expected = named if pinned in keys else pinned
             statement = read_statement(data, pinned=expected, now_ms=self.now_ms())
             self._statement = statement
-            if succession:
-                self._note(succession=tuple(map(to_base64, succession)))
+            self._told = keys
             self._headers.clear()
-            if self.pinned() is None:
+            if pinned is None:
                 self._note(relayer_key=statement.relayer.hex())
+            # Anybody can name the pinned key as their heir: what stands before it is not kept.
+            if heirs := succession[len(keys) - len(self._heirs(keys)) :]:
+                self._note(succession=tuple(map(to_base64, heirs)))
         return self._statement
 
     def ledger(self) -> Operation[Ledger]:

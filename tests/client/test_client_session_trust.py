@@ -6,12 +6,14 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from memrelay.errors import BadRequest, NotGranted, ServerError, UntrustedGrant, UntrustedRelayer
+from memrelay.sealed.envelope import blob_id
 from memrelay.sealed.grants import issue_grant
 from memrelay.sealed.keys import Identity, hash_256
 from memrelay.sealed.objects import from_base64, sign_object, to_base64
 from memrelay.sealed.receipts import NO_HEAD
 from tests.client.session_scene import (
     IDS,
+    NIL,
     NOW_MS,
     Scene,
     account,
@@ -332,3 +334,97 @@ def test_custody_passed_on_needs_the_object_that_names_the_successor(example, tm
     proven = ("/v1/grants", grants | {"succession": [named(example.relayer, NEXT)]})
     scene.session.forget_grants()
     recall(scene, claim, proven)
+
+
+# Who poses as the pinned key's forerunner
+
+
+def posing(scene):
+    """The relayer's own statement, and before its key one that names it as its heir."""
+    return ("/v1/relayer", scene.statement() | {"succession": [named(NEXT, scene.example.relayer)]})
+
+
+def by_impostor(scene, length, **members):
+    relayer = NEXT.public_key.hex()
+    return chain(scene, length, relayer=relayer, signer=NEXT, **members)
+
+
+def checkpoint(scene, signer, seq, head):
+    payload = {
+        "relayer": signer.public_key.hex(),
+        "account": scene.settings.account_id,
+        "seq": seq,
+        "head": head.hex(),
+        "grant_serial": 2,
+        "time": NOW_MS,
+    }
+    return ("/v1/checkpoint", {"checkpoint": to_base64(sign_object("checkpoint", payload, signer))})
+
+
+def test_receipts_of_a_forerunner_count_if_the_pinned_key_stands_for_them(owner):
+    """Receipts of before it was pinned are signed by earlier keys; and anybody can sign some, and
+    a word that makes the pinned key their heir."""
+    receipts = by_impostor(owner, 2)
+    head = hash_256(from_base64(receipts[-1], "receipt"))
+    pages = (history(receipts, 2), history([], 2))
+    for signer, ends in ((NEXT, head), (owner.example.relayer, NO_HEAD)):
+        owner.restart()
+        stands = checkpoint(owner, signer, 2, ends)
+        code = "signature" if signer is NEXT else "chain"
+        operation = owner.client.receipts()
+        fails(UntrustedRelayer, code, owner, operation, posing(owner), *pages, stands)
+        assert owner.session.seen.value.checked_seq == 0
+    owner.restart()
+    stands = checkpoint(owner, owner.example.relayer, 2, head)
+    operation = owner.client.receipts()
+    assert len(owner.play(operation, posing(owner), *pages, stands)) == 2
+
+
+def test_receipts_of_a_forerunner_that_the_pinned_key_went_on_from_count(owner):
+    receipts = by_impostor(owner, 1)
+    receipts += chain(owner, 1, 2, hash_256(from_base64(receipts[0], "receipt")))
+    pages = (history(receipts, 2), history([], 2))
+    assert len(owner.play(owner.client.receipts(), posing(owner), *pages)) == 2
+
+
+def test_a_checkpoint_of_a_forerunner_is_none(owner):
+    operation = owner.client.checkpoint()
+    forged = checkpoint(owner, NEXT, 9, NO_HEAD)
+    fails(UntrustedRelayer, "signature", owner, operation, forged, posing(owner))
+
+
+def test_a_forerunner_is_not_kept_and_hides_no_successor(scene):
+    scene.play(scene.client.statement(), posing(scene))
+    assert scene.session.seen.value.succession == ()
+    # What an earlier release kept is gone on from.
+    scene.session._note(succession=(named(NEXT, scene.example.relayer),))
+    first = named(scene.example.relayer, AFTER_NEXT)
+    scene.restart()
+    scene.play(scene.client.statement(), succeeded(scene, first, signer=AFTER_NEXT))
+    assert scene.session.pinned() == AFTER_NEXT.public_key
+    scene.restart()
+    assert scene.session.pinned() == AFTER_NEXT.public_key
+
+
+def test_a_verification_does_not_hold_by_a_forerunners_word(owner):
+    items = [[NIL, 0, blob_id(data)] for data in owner.objects]
+    receipts, prev = [], NO_HEAD
+    for seq, item in enumerate(items, 1):
+        said = {"op": "grant", "items": [item], "namespace": None, "epoch": None, "serial": seq}
+        receipts += by_impostor(owner, 1, start=seq, prev=prev, **said)
+        prev = hash_256(from_base64(receipts[-1], "receipt"))
+    end = ("/v1/receipts", {"receipts": [], "seq": 2, "head": prev.hex()})
+    for head, found in ((NO_HEAD, ["head"]), (prev, [])):
+        owner.restart()
+        verified = owner.play(
+            owner.client.verify(),
+            posing(owner),
+            ("/v1/grants", owner.grants()),
+            history(receipts, 2),
+            end,
+            checkpoint(owner, owner.example.relayer, 2, head),
+            ("/v1/grants", owner.grants()),
+            ("/v1/inventory", {"items": [], "next_cursor": None}),
+            end,
+        )
+        assert [finding.what for finding in verified.findings] == found

@@ -79,13 +79,6 @@ class _Examination:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignedCheckpoint(Answer):
-    """Where an account's history stands, in base64."""
-
-    checkpoint: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Inventory(Answer):
     """What is stored, by name; `next_cursor` leads to the next page."""
 
@@ -119,13 +112,6 @@ class Blobs(Answer):
 class Proving(Forgetting):
     """The operations that check a relayer, and all others on memories."""
 
-    def checkpoint(self) -> Operation[Checkpoint]:
-        """Return where the account's history stands, verified, to keep and to compare."""
-        answer = SignedCheckpoint.from_json((yield from self._get("/v1/checkpoint")))
-        data = told_bytes(answer.checkpoint, "checkpoint")
-        relayers = yield from self.session.relayers()
-        return read_checkpoint(data, relayers=relayers, account=self.session.account)
-
     def verify(
         self,
         *,
@@ -151,6 +137,7 @@ class Proving(Forgetting):
             return self._verification(exam, since, ("receipts", "grants", "blobs"))
         if exam.whole:
             yield from self._follow(exam)
+            yield from self._check_end(exam)
             yield from self._check_grants(exam)
         else:
             exam.promises.complete = exam.followed = False
@@ -248,6 +235,21 @@ class Proving(Forgetting):
                         )
                     )
                 return
+
+    def _check_end(self, exam: _Examination) -> Operation[None]:
+        """The pinned key or an heir of it stands for the chain: anybody can pose as its forerunner,
+        with receipts of their own."""
+        heirs = yield from self.session.heirs()
+        if not exam.followed or exam.history.seq == 0 or exam.history.signer in heirs:
+            return
+        stands = yield from self.checkpoint()
+        if stands.seq > exam.history.seq:
+            yield from self._follow(exam)
+        end = (exam.history.seq, exam.history.head)
+        if exam.history.signer not in heirs and (stands.seq, stands.head) != end:
+            expected, found = f"{stands.seq}, {stands.head.hex()}", f"{end[0]}, {end[1].hex()}"
+            seq = end[0]
+            exam.findings.append(Finding(what="head", seq=seq, expected=expected, found=found))
 
     def _take(self, exam: _Examination, data: bytes) -> bool:
         """Judge the next receipt; return whether it follows."""

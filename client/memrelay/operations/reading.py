@@ -26,7 +26,13 @@ from memrelay.models import (
     Usage,
 )
 from memrelay.sealed.keys import normalise_namespace
-from memrelay.sealed.receipts import NO_HEAD, Receipt, follow_receipts
+from memrelay.sealed.receipts import (
+    NO_HEAD,
+    Checkpoint,
+    Receipt,
+    follow_receipts,
+    read_checkpoint,
+)
 from memrelay.sealed.statement import Statement
 from memrelay.session import Call, Session, told_bytes
 
@@ -72,6 +78,13 @@ class ReceiptPage(Answer):
             UntrustedRelayer: they are not in base64.
         """
         return [told_bytes(text, "receipt") for text in self.receipts]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignedCheckpoint(Answer):
+    """Where an account's history stands, in base64."""
+
+    checkpoint: str
 
 
 class Reading:
@@ -255,8 +268,20 @@ class Reading:
             seq, head = found[-1].seq, found[-1].digest
         if seq < newest[0] or seq != page.seq:
             raise UntrustedRelayer("rollback", "The relayer withholds receipts.")
+        if followed and followed[-1].relayer not in (yield from self.session.heirs()):
+            stands = yield from self.checkpoint()
+            if (stands.seq, stands.head) != (seq, head):
+                raise UntrustedRelayer("chain", "The pinned key does not stand for the receipts.")
         self.session.note_checked(seq, head)
         return tuple(followed)
+
+    def checkpoint(self) -> Operation[Checkpoint]:
+        """Return where the account's history stands, verified, to keep and to compare."""
+        answer = SignedCheckpoint.from_json((yield from self._get("/v1/checkpoint")))
+        data = told_bytes(answer.checkpoint, "checkpoint")
+        # Not by a key before the pinned one: anybody can name that one as their heir.
+        relayers = yield from self.session.heirs()
+        return read_checkpoint(data, relayers=relayers, account=self.session.account)
 
     def receipt_page(self, after: int, limit: int) -> Operation[ReceiptPage]:
         """Return the receipts that follow one, as the relayer gives them."""

@@ -101,6 +101,11 @@ class History:
         self.seq, self.head = seq, head
         self._begins = True
 
+    @property
+    def signer(self) -> bytes:
+        """The key that signed the last receipt, or the oldest before there is one."""
+        return self._relayers[0]
+
     def follow(self, data: bytes) -> Receipt:
         """Return the next receipt; only the first may be that of an account rebuilt.
 
