@@ -336,6 +336,23 @@ def test_custody_passed_on_needs_the_object_that_names_the_successor(example, tm
     recall(scene, claim, proven)
 
 
+def test_an_answer_about_another_memory_is_refused(scene):
+    """The receipt is genuine, of something that was done to another memory before."""
+    asked, other = IDS[5], IDS[0]
+    gone = {"erased": 1, "already": False, "pending": False, "matched": 1, "more": False}
+    erased = scene.receipt(op="forget")
+    gone |= {"receipts": [erased], "ids": [other]}
+    path = f"/v1/memories/{asked}"
+    one = gone | {"id": other, "receipt": erased, "erased": True}
+    fails(UntrustedRelayer, "id", scene, scene.client.forget(asked), (path, one))
+    for results in ([{"id": other, "status": "erased"}], [], None):
+        answer = ("/v1/forget", gone | {"results": results})
+        fails(UntrustedRelayer, "id", scene, scene.client.forget_many([asked]), answer)
+    state = {"id": other, "state": "active", "pinned": True, "review": None, "stale": False}
+    state |= {"superseded_at": None, "superseded_by": None, "receipt": scene.receipt(op="state")}
+    fails(UntrustedRelayer, "id", scene, scene.client.pin(asked), (f"{path}/state", state))
+
+
 # Who poses as the pinned key's forerunner
 
 

@@ -85,6 +85,7 @@ class Correcting(Writing):
         path = f"/v1/memories/{segment(memory_id)}"
         answer = yield from self._change("PATCH", path, body, unlock=names)
         result = Edited.from_json(answer)
+        check_same_id(memory_id, result.id)
         if not result.unchanged:
             receipt = yield from self.session.note_receipt(result.receipt, op="edit")
             if (result.id, result.revision) not in {item[:2] for item in receipt.items}:
@@ -135,6 +136,7 @@ class Correcting(Writing):
         path = f"/v1/memories/{segment(memory_id)}/state"
         answer = yield from self._change("POST", path, changes)
         result = StateChanged.from_json(answer)
+        check_same_id(memory_id, result.id)
         if result.receipt is not None:
             yield from self.session.note_receipt(result.receipt, op="state", ids=[result.id])
         return result
@@ -203,6 +205,16 @@ class Correcting(Writing):
             names_relayer=True,
         )
         return (yield from self.session.call(call))
+
+
+def check_same_id(asked: str, told: str) -> None:
+    """Return when an answer is about the memory that it was asked for, however its id is written.
+
+    Raises:
+        UntrustedRelayer: `id`, when it is another one's: with it, an older receipt would pass.
+    """
+    if asked.replace("-", "").lower() != told.replace("-", "").lower():
+        raise UntrustedRelayer("id", "The relayer answered for another memory than asked.")
 
 
 def _cleared(names: Iterable[str]) -> dict[str, Any]:

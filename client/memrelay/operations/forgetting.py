@@ -11,6 +11,7 @@ Source: SPEC.md §14.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import zip_longest
 from typing import Any, Unpack
 from urllib.parse import quote
 
@@ -18,7 +19,7 @@ from memrelay.answers import malformed
 from memrelay.errors import ConfigError, UntrustedRelayer
 from memrelay.exchange import Operation
 from memrelay.models import Forgotten, NamespaceInfo
-from memrelay.operations.correcting import Correcting
+from memrelay.operations.correcting import Correcting, check_same_id
 from memrelay.operations.listing import Filters, narrowed
 from memrelay.operations.reading import listed, segment
 from memrelay.outcomes import AccountClosed, ForgottenMany
@@ -55,6 +56,7 @@ class Forgetting(Correcting):
         recorded = yield from self._recorded(result.receipts)
         if result.receipt is not None and result.receipt not in result.receipts:
             recorded |= yield from self._recorded([result.receipt])
+        check_same_id(memory_id, result.id)
         if result.erased and not result.already and result.id not in recorded:
             raise UntrustedRelayer("receipt", "A receipt leaves out what was erased.")
         return result
@@ -71,8 +73,10 @@ class Forgetting(Correcting):
         wanted = list(dict.fromkeys(listed("ids", ids) or []))
         total = _NOTHING
         for start in range(0, len(wanted), FORGET_IDS_MAX):
-            body = {"ids": wanted[start : start + FORGET_IDS_MAX], "dry_run": dry_run}
-            found = yield from self._forget(body, None)
+            some = wanted[start : start + FORGET_IDS_MAX]
+            found = yield from self._forget({"ids": some, "dry_run": dry_run}, None)
+            for asked, told in zip_longest(some, found.results or ()):
+                check_same_id(asked or "", told.id if told else "")
             total = _sum(total, found)
             if progress is not None:
                 progress(total.erased)
