@@ -80,6 +80,14 @@ class SeenFile:
                 error
             )
 
+    def refresh(self) -> None:
+        """Take in what other processes have verified since.
+
+        Raises:
+            ConfigError: the file cannot be read or was damaged meanwhile.
+        """
+        self.value = self.value.merged(self._read())
+
     def save(self) -> None:
         """Write what changed since the last time.
 

@@ -349,6 +349,7 @@ class Session:
             UntrustedRelayer: `rollback`, when grants seen before are withheld.
         """
         if self._keyring is None or self.now_ms() - self._loaded_ms > GRANTS_AGE_MS_MAX:
+            self._seen.refresh()  # another process may have seen more, such as a new epoch
             known = self._seen.value
             send = Send("GET", "/v1/grants", answer_bytes_max=LONG_ANSWER_BYTES_MAX)
             answer = Grants.from_json((yield from self._exchange.run(send, True)))

@@ -76,6 +76,20 @@ def test_a_shorter_history_is_refused_even_after_a_restart(scene):
     )
 
 
+def test_what_another_process_has_seen_counts_for_one_that_runs_on(scene):
+    """An agent runs for days; meanwhile somebody at the same profile saw newer grants."""
+    before = scene.grants()
+    recall(scene, *listed(scene, before))
+    running = scene.session, scene.client
+    scene.restart()
+    newer = [*scene.objects, scene.grant(3, scene.example.agent, "writer", [scene.example.team])]
+    recall(scene, *listed(scene, scene.grants(newer)))
+    scene.session, scene.client = running
+    scene.session.forget_grants()
+    back = ("/v1/grants", before)
+    fails(UntrustedRelayer, "rollback", scene, scene.client.recall("tea"), back)
+
+
 def test_an_owner_notices_a_withheld_grant(owner):
     for answer in (
         owner.grants(serial=3),
