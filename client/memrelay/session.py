@@ -358,6 +358,7 @@ class Session:
             keyring = ledger.keyring(self.identity, self.now_ms())
             serial, owner = answer.grant_serial, "owner" in keyring.roles
             withheld = owner and (not ledger.complete or ledger.serial != serial)
+            withheld |= ledger.hides_from(self.identity.public_key)
             if withheld or serial < max(known.grant_serial, ledger.serial):
                 raise UntrustedRelayer("rollback", "The relayer withholds grants or revocations.")
             if 0 < keyring.epoch < known.epoch:

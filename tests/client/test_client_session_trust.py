@@ -103,6 +103,23 @@ def test_an_owner_notices_a_withheld_grant(owner):
         fails(UntrustedRelayer, "rollback", owner, owner.client.recall("x"), *listed(owner, answer))
 
 
+def test_a_founder_who_is_shown_no_grants_takes_no_account_for_managed(example, tmp_path):
+    scene = Scene(example, example.founder, tmp_path, custody="auto")
+    told = [(path_of_account(scene), account(scene, "managed"))]
+    for shown in ([], scene.objects[1:]):
+        none = ("/v1/grants", scene.grants(shown, serial=2))
+        fails(UntrustedRelayer, "rollback", scene, scene.client.recall("x"), *told, none)
+
+
+def test_a_founder_who_is_shown_no_grants_finds_nothing_in_order(owner):
+    """There would be nothing to verify, and a receipt that was seen would not be looked for."""
+    refused = ("/v1/checkpoint", 403, {"code": "auth.not_allowed", "message": "No."})
+    stored = ("/v1/inventory", {"items": [], "next_cursor": None})
+    none = listed(owner, owner.grants([], serial=2))
+    verified = owner.play(owner.client.verify(), *none, refused, stored)
+    assert [finding.what for finding in verified.findings] == ["grants"]
+
+
 def test_grants_of_a_stranger_are_refused(scene):
     stranger = issue_grant(
         scene.example.relayer,

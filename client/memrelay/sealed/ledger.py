@@ -224,6 +224,10 @@ class Ledger:
         """Return whether a key was ever withdrawn."""
         return any(entry.recipient == public_key for entry in self._revocations)
 
+    def hides_from(self, public_key: bytes) -> bool:
+        """Return whether a founder is not even shown the grant that the account begins with."""
+        return self._founder(public_key) and all(grant.serial != 1 for grant, _ in self._grants)
+
     def managed_by(self, relayer: bytes, at_ms: int) -> bool:
         """Return whether this relayer is a custodian of the account."""
         return any(grant.role == "custodian" for grant in self.held_by(relayer, at_ms))
