@@ -173,15 +173,14 @@ class Arriving:
             Conflict: another one has the place of one of them.
             QuotaExceeded: the account has no room for them.
         """
-        stored = {item.serial: item.signed for item in before.items}
         chain, now_ms = before.copy(), to_ms(self._clock())
         parts = [_Part(chain)]
         for grant in grants:
             await asyncio.sleep(0)  # others have their turn
             item = parse_any(grant.object)
-            if stored.get(item.serial, grant.object) != grant.object:
-                raise Conflict("The grants went another way here.", code="grant.forked")
-            if item.serial in stored:
+            if item.serial <= before.serial:
+                if before.items[item.serial - 1].signed != grant.object:
+                    raise Conflict("The grants went another way here.", code="grant.forked")
                 continue
             if grant.succession is not None:
                 chain.learn(grant.succession)

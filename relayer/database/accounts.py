@@ -90,10 +90,8 @@ _GRANTS_AFTER: Final = """
 SELECT serial, object, label, created_at, succession FROM grants
 WHERE account_id = $1 AND serial > $2 ORDER BY serial
 """
-# What stands beside the signed objects, which a verified chain has in memory.
-_GRANT_NOTES: Final = """
-SELECT serial, label, succession FROM grants WHERE account_id = $1 ORDER BY serial
-"""
+# Not the signed objects, which a verified chain has in memory.
+_GRANT_LABELS: Final = "SELECT serial, label FROM grants WHERE account_id = $1"
 
 # Everything a writer needs to continue the account's sequences; whoever holds this row writes.
 _LOCK_ACCOUNT: Final = """
@@ -280,9 +278,9 @@ async def grants_after(database: Database, account: AccountId, serial: int) -> l
     return await database.fetch(_GRANTS_AFTER, account, serial)
 
 
-async def grant_notes(database: Database, account: AccountId) -> dict[int, Row]:
-    """Serial → label and succession of each grant and revocation."""
-    return {row["serial"]: row for row in await database.fetch(_GRANT_NOTES, account)}
+async def grant_labels(database: Database, account: AccountId) -> dict[int, str]:
+    """Serial → label of each grant and revocation."""
+    return {r["serial"]: r["label"] for r in await database.fetch(_GRANT_LABELS, account)}
 
 
 async def lock_account(connection: Connection, account: AccountId) -> Heads | None:

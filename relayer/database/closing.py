@@ -87,9 +87,8 @@ _CLOSED: Final = "SELECT account_id FROM accounts WHERE closed_at IS NOT NULL"
 _LAST_RECEIPT: Final = """
 SELECT r.object FROM receipts r
 JOIN accounts a ON a.account_id = $1 AND a.receipt_seq = r.seq
-WHERE r.account_id = $1
+WHERE r.account_id = $1 AND a.closed_at IS NOT NULL
 """
-_CLOSING_RECEIPT: Final = f"{_LAST_RECEIPT}AND a.closed_at IS NOT NULL"
 _OUTBOX_WAITS: Final = "SELECT EXISTS (SELECT FROM blob_outbox WHERE account_id = $1)"
 # What is left of an emptied account beside its row and its last receipt. Blobs on their way when it
 # was closed are noted, and deleted when they are due; request windows are deleted by their age.
@@ -170,14 +169,8 @@ async def closed(database: Database) -> list[AccountId]:
 
 
 async def last_receipt(database: Database, account: AccountId) -> bytes | None:
-    """An account's newest receipt, if it is there."""
+    """The last receipt of a closed account, if it is there; None of one that is open."""
     row = await database.fetchrow(_LAST_RECEIPT, account)
-    return None if row is None else bytes(row["object"])
-
-
-async def closing_receipt(database: Database, account: AccountId) -> bytes | None:
-    """The receipt that an account was closed with; None of one that is open."""
-    row = await database.fetchrow(_CLOSING_RECEIPT, account)
     return None if row is None else bytes(row["object"])
 
 

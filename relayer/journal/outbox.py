@@ -131,7 +131,7 @@ class Outbox:
 
         One that was open still is found there by whoever empties it later.
         """
-        receipt = await closing_rows.closing_receipt(self._database, account)
+        receipt = await closing_rows.last_receipt(self._database, account)
         if receipt is not None and name != name_of(receipt):
             await outbox_rows.intend(
                 self._database,

@@ -346,11 +346,11 @@ class Accounts:
         Raises:
             Conflict: another grant came in between, or `also` says so.
         """
-        notes = await statements.grant_notes(self._database, after.account)
+        by_serial = await statements.grant_labels(self._database, after.account)
         labels = {
-            item.recipient: notes[item.serial]["label"]
+            item.recipient: by_serial[item.serial]
             for item in after.items
-            if item.serial in notes and notes[item.serial]["label"]
+            if by_serial.get(item.serial)
         }
         async with self._database.transaction() as connection:
             receipts = [
@@ -569,9 +569,9 @@ class Accounts:
     async def all_keys(self, account: AccountId) -> list[dict[str, Any]]:
         """Every key of an account, in order of its first grant."""
         chain = await self.chain(account)
-        notes = await statements.grant_notes(self._database, account)
+        labels = await statements.grant_labels(self._database, account)
         now_ms = to_ms(self._clock())
-        return [_key_entry(chain, key, notes, now_ms) for key in chain.grants]
+        return [_key_entry(chain, key, labels, now_ms) for key in chain.grants]
 
 
 def check_bounds(item: Grant | Revocation) -> None:
@@ -592,7 +592,7 @@ def check_bounds(item: Grant | Revocation) -> None:
         raise CryptoError("an epoch is out of range")
 
 
-def _key_entry(chain: Chain, key: PublicKey, notes: dict[int, Row], now_ms: int) -> dict[str, Any]:
+def _key_entry(chain: Chain, key: PublicKey, labels: dict[int, str], now_ms: int) -> dict[str, Any]:
     floor = chain.revoked_at.get(key, 0)
     grants = [g for g in chain.grants[key] if g.serial > floor] or chain.grants[key][-1:]
     strongest = max(grants, key=lambda g: STRENGTH.get(g.role, 0))
@@ -600,7 +600,7 @@ def _key_entry(chain: Chain, key: PublicKey, notes: dict[int, Row], now_ms: int)
     expiries = [g.expires_ms for g in grants if g.expires_ms is not None]
     return {
         "public_key": key.hex(),
-        "label": notes[grants[-1].serial]["label"],
+        "label": labels[grants[-1].serial],
         "role": strongest.role,
         "namespaces": None
         if whole
