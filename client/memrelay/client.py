@@ -611,10 +611,10 @@ class SyncMemoryClient(_Client):
             return time.sleep(step.seconds)
         if isinstance(step, Each):
             return [self._run(operation) for operation in step.operations]
-        with self._deadline.within(step.timeout_s):
-            response = self._http.send(self._request(step), auth=self._auth(step), stream=True)
-            with contextlib.closing(response):
-                incoming = self._incoming(response, step)
-                for piece in response.iter_bytes():
-                    incoming.take(piece)
-                return incoming.whole()
+        return self._deadline.send(
+            self._http,
+            self._request(step),
+            auth=self._auth(step),
+            timeout_s=step.timeout_s,
+            bytes_max=step.answer_bytes_max,
+        )

@@ -8,12 +8,12 @@ It does not own how long a request may take (`exchange.py`).
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import httpx
 
-from memrelay.exchange import SLOWEST_BYTES_S
+from memrelay.exchange import SLOWEST_BYTES_S, Incoming
 
 _PIECE_BYTES = 64 * 2**10
 
@@ -32,6 +32,31 @@ class Deadline:
             pool = getattr(transport, "_pool", None)
             if pool is not None:
                 pool._network_backend = _Backend(pool._network_backend, self)
+
+    def send(
+        self,
+        client: httpx.Client,
+        request: httpx.Request,
+        *,
+        auth: httpx.Auth | None,
+        timeout_s: float,
+        bytes_max: int,
+    ) -> httpx.Response:
+        """Return the whole answer to a request of a client that is watched.
+
+        Raises:
+            httpx.HTTPError: there was none in time, or a longer one.
+        """
+        until_s = self._monotonic() + timeout_s
+        with self.within(timeout_s):
+            response = client.send(request, auth=auth, stream=True)
+            with closing(response):
+                incoming = Incoming(
+                    response, left_s=lambda: until_s - self._monotonic(), bytes_max=bytes_max
+                )
+                for piece in response.iter_bytes():
+                    incoming.take(piece)
+                return incoming.whole()
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:

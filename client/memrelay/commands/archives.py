@@ -10,7 +10,6 @@ from pathlib import Path
 
 from memrelay.archived import Archive, import_archive, open_archive, opened_memories
 from memrelay.archiving import export_archive
-from memrelay.client import SyncMemoryClient
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell, warn
 from memrelay.config import Settings, agent_paths, agents_folder, read_profile
@@ -40,9 +39,7 @@ def write_archive(shell: Shell) -> None:
         raise ConfigError(f"{path} exists; --force replaces it.")
     with (
         ProgressLine(sys.stderr, "exported") as progress,
-        SyncMemoryClient.from_settings(
-            shell.settings(), deadline_s=_DEADLINE_S, repeating=shell.repeating()
-        ) as client,
+        shell.client(deadline_s=_DEADLINE_S) as client,
     ):
         try:
             counts = export_archive(client, path, progress)
@@ -84,9 +81,7 @@ def bring_archive(shell: Shell, path: Path) -> None:
     saved = Path(args.save).expanduser() if args.save else None
     if saved is not None:
         _check_same_key(saved, settings)
-    with SyncMemoryClient.from_settings(
-        settings, deadline_s=_DEADLINE_S, repeating=shell.repeating()
-    ) as client:
+    with shell.client(settings, deadline_s=_DEADLINE_S) as client:
         relayer = client.statement().relayer
         with ProgressLine(sys.stderr, "brought", "record") as progress:
             tally = import_archive(client, archive, progress, token=args.token)

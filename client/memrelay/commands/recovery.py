@@ -99,7 +99,7 @@ def keys_recover(shell: Shell) -> None:
     # Written before it is granted anything: a key that cannot be kept must not own anything.
     write_private(pending, {**values, "private_key": mine.seed_hex()})
     settings = Settings(**{**values, "private_key": recovery.seed_hex()})
-    with SyncMemoryClient.from_settings(settings, repeating=shell.repeating()) as client:
+    with shell.client(settings) as client:
         key = granted(client, pending, mine, namespaces=None, role="owner", label=shell.args.label)
         values |= {"private_key": mine.seed_hex(), "relayer_key": key.relayer_key}
         write_private(pending, values)

@@ -13,9 +13,9 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from memrelay.client import SyncMemoryClient
+from memrelay.client import Limits, SyncMemoryClient
 from memrelay.config import Settings, agent_path, profile_path
 from memrelay.errors import ConfigError, MemrelayError
 from memrelay.exchange import Repeating
@@ -54,9 +54,13 @@ class Shell:
             raise ConfigError(f"There is no profile at {path}; make one with `{command}`.")
         return path
 
-    def client(self) -> SyncMemoryClient:
-        """Return a client of these settings."""
-        return SyncMemoryClient.from_settings(self.settings(), repeating=self.repeating())
+    def client(
+        self, settings: Settings | None = None, **limits: Unpack[Limits]
+    ) -> SyncMemoryClient:
+        """Return a client of these settings, the command's own by default."""
+        return SyncMemoryClient.from_settings(
+            settings or self.settings(), repeating=self.repeating(), **limits
+        )
 
     def repeating(self) -> Repeating:
         """Return what tells a person at the terminal, once, why a request is sent again."""

@@ -6,7 +6,6 @@ It does not own the checks (`relayer.py`, `key.py`).
   what else it accepts: the same key without an account, the owner's key, the same key before.
 """
 
-import contextlib
 import shlex
 import socket
 import ssl
@@ -23,7 +22,7 @@ from memrelay.config import Settings, check_url, connecting, is_loopback
 from memrelay.deadline import Deadline
 from memrelay.doctor.findings import Verdict, problem
 from memrelay.errors import MemrelayError, NotAuthenticated
-from memrelay.exchange import ANSWER_BYTES_MAX, LONG_ANSWER_BYTES_MAX, Incoming, causes
+from memrelay.exchange import ANSWER_BYTES_MAX, LONG_ANSWER_BYTES_MAX, causes
 from memrelay.models import KeyInfo
 from memrelay.sealed.grants import read_grant
 from memrelay.sealed.keys import account_id_of, account_text
@@ -76,19 +75,14 @@ class Inquiry:
     def _get(self, path: str, auth: httpx.Auth | None) -> httpx.Response:
         url = self.url.copy_with(path=self._prefix + path)
         request = self._http.build_request("GET", url, headers={"accept-encoding": "identity"})
-        until_s = time.monotonic() + self._timeout_s
-        with self._deadline.within(self._timeout_s):
-            response = self._http.send(request, auth=auth, stream=True)
-            with contextlib.closing(response):
-                incoming = Incoming(
-                    response,
-                    left_s=lambda: until_s - time.monotonic(),
-                    # A key that may see all grants is told them.
-                    bytes_max=LONG_ANSWER_BYTES_MAX if auth else ANSWER_BYTES_MAX,
-                )
-                for piece in response.iter_bytes():
-                    incoming.take(piece)
-                return incoming.whole()
+        return self._deadline.send(
+            self._http,
+            request,
+            auth=auth,
+            timeout_s=self._timeout_s,
+            # A key that may see all grants is told them.
+            bytes_max=LONG_ANSWER_BYTES_MAX if auth else ANSWER_BYTES_MAX,
+        )
 
 
 def unreached(error: httpx.HTTPError, url: httpx.URL) -> Verdict:
