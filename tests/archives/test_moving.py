@@ -66,6 +66,19 @@ async def there(
         await database.close()
 
 
+def limited(bench: Bench, settings: Settings, **bounds: int) -> Bench:
+    """The same relayer, where an account may have less."""
+    storage = bench.storage
+    return bench_on(
+        settings,
+        storage.connect_args,
+        storage.database,
+        identity=storage.identity,
+        clock=bench.clock,
+        **bounds,
+    )
+
+
 def leaving(bench: Bench) -> Leaving:
     storage = bench.storage
     return Leaving(
@@ -586,14 +599,7 @@ class TestRefused:
         self, here: Bench, there: Bench, settings: Settings, scene: tuple[Arrival, Caller]
     ) -> None:
         arrival, caller = scene
-        small = bench_on(
-            settings,
-            there.storage.connect_args,
-            there.storage.database,
-            identity=there.storage.identity,
-            clock=there.clock,
-            storage_bytes_max=500,
-        )
+        small = limited(there, settings, storage_bytes_max=500)
         with pytest.raises(QuotaExceeded):
             await small.services.arriving.take_in(
                 caller.access, replace(EMPTY, memories=arrival.memories)
@@ -606,14 +612,7 @@ class TestRefused:
         await here.key(founder, OTHER)
         arrival = await packed(here, await here.caller(founder))
         caller = await founded(here, there, founder)
-        small = bench_on(
-            settings,
-            there.storage.connect_args,
-            there.storage.database,
-            identity=there.storage.identity,
-            clock=there.clock,
-            account_grants_max=2,
-        )
+        small = limited(there, settings, account_grants_max=2)
         with pytest.raises(QuotaExceeded):
             await small.services.arriving.take_in(caller.access, arrival)
         assert (await there.storage.accounts.chain(founder.account)).serial == 1
