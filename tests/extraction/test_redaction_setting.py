@@ -1,6 +1,6 @@
 """What an account's setting `redact` decides: what is sealed, embedded and shown to a model."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -24,21 +24,17 @@ from tests.openai_server import (
     CHAT_MODEL,
     EMBEDDING_MODEL,
     OpenAIServer,
-    openai_server,
 )
 from tests.services import TEAM, Bench
 from tests.signing import client_of, signer_of
+from tests.thinking import server
+
+__all__ = ["server"]  # fixtures
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
 SAID = f"FACT: The deployment uses the token {TOKEN} for now."
 MARKED = "The deployment uses the token [redacted:github-token] for now."
 ASKED = Query(text=f"What uses {TOKEN} now?", namespaces=[TEAM], goal=f"replace {TOKEN}")
-
-
-@pytest.fixture
-def server() -> Iterator[OpenAIServer]:
-    with openai_server() as running:
-        yield running
 
 
 @pytest_asyncio.fixture

@@ -4,18 +4,15 @@ import asyncio
 import json
 import threading
 import uuid
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
 import pytest
-import pytest_asyncio
 
 from relayer.errors import Corrupted, NotAllowed, RelayerError, Unavailable
 from relayer.extraction.facts import say_the_same
 from relayer.journal.states import Change
-from relayer.llm import LanguageModel
 from relayer.memories.conversations import Analyzed, Conversation
 from relayer.memories.opening import Caller
 from relayer.preferences import AccountSettings
@@ -26,11 +23,13 @@ from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import open_receipt
 from relayer.sealed.states import open_state
 from relayer.upkeep.check import check
-from tests.conftest import BenchMaker
 from tests.memories.test_memory import assert_chain_holds
 from tests.memories.test_revisions import CUSTODIES, edit, refused, writer
-from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, openai_server
+from tests.openai_server import OpenAIServer, Step
 from tests.services import OTHER, TEAM, Bench
+from tests.thinking import model, server, thinking
+
+__all__ = ["model", "server", "thinking"]  # fixtures
 
 RELAYER = Identity(bytes(range(32)))
 BERLIN, MUNICH = "The user lives in Berlin.", "The user lives in Munich now."
@@ -80,27 +79,6 @@ class TestObject:
     def test_anything_else_is_refused(self, state: object) -> None:
         with pytest.raises(CryptoError):
             open_state(self.signed(state), RELAYER.public_key)
-
-
-@pytest.fixture
-def server() -> Iterator[OpenAIServer]:
-    with openai_server() as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def model(server: OpenAIServer) -> AsyncIterator[LanguageModel]:
-    language_model = LanguageModel(
-        base_url=server.base_url, api_key=API_KEY, model=CHAT_MODEL, timeout_s=60
-    )
-    yield language_model
-    await language_model.close()
-
-
-@pytest.fixture
-def thinking(make_bench: BenchMaker, model: LanguageModel) -> Bench:
-    """A relayer with a language model."""
-    return make_bench(language_model=model)
 
 
 def facts(*texts: str, **members: Any) -> Step:

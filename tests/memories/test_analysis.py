@@ -3,14 +3,12 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder
@@ -30,37 +28,17 @@ from tests.conftest import BenchMaker
 from tests.memories.test_memory import COUNT, assert_chain_holds
 from tests.openai_server import (
     API_KEY,
-    CHAT_MODEL,
     EMBEDDING_MODEL,
     OpenAIServer,
     Step,
-    openai_server,
 )
 from tests.services import OTHER, TEAM, Bench
+from tests.thinking import model, server, thinking
+
+__all__ = ["model", "server", "thinking"]  # fixtures
 
 AWAY = Step(status=401)  # a failure that is not worth another attempt
 TALK = "1. I prefer window seats on trains.\n\n2. We decided to move the launch to May."
-
-
-@pytest.fixture
-def server() -> Iterator[OpenAIServer]:
-    with openai_server() as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def model(server: OpenAIServer) -> AsyncIterator[LanguageModel]:
-    language_model = LanguageModel(
-        base_url=server.base_url, api_key=API_KEY, model=CHAT_MODEL, timeout_s=60
-    )
-    yield language_model
-    await language_model.close()
-
-
-@pytest.fixture
-def thinking(make_bench: BenchMaker, model: LanguageModel) -> Bench:
-    """A relayer with a language model."""
-    return make_bench(language_model=model)
 
 
 async def analyze(bench: Bench, caller: Caller, text: str, **members: Any) -> Analyzed:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -35,8 +35,11 @@ from tests.consolidating import (
     week,
 )
 from tests.openai_chat import Step
-from tests.openai_server import OpenAIServer, openai_server
+from tests.openai_server import OpenAIServer
 from tests.services import START, TEAM, Bench
+from tests.thinking import model, server
+
+__all__ = ["model", "server"]  # fixtures
 
 
 @pytest.fixture
@@ -267,21 +270,6 @@ class TestProcedures:
             caller.access, action["memory_id"], Change(review="rejected")
         )
         assert (await consolidated(hybrid, caller))[0]["procedures"] == 0
-
-
-@pytest.fixture
-def server() -> Any:
-    with openai_server() as running:
-        yield running
-
-
-@pytest.fixture
-async def model(server: OpenAIServer) -> AsyncIterator[LanguageModel]:
-    language_model = LanguageModel(
-        base_url=server.base_url, api_key="test-key", model="test-chat", timeout_s=60
-    )
-    yield language_model
-    await language_model.close()
 
 
 @pytest.fixture
