@@ -143,6 +143,7 @@ class Standing:
     cursor: str = ""
     began_seq: int = 0
     receipt_seq: int = 0
+    newest: bytes = b""  # the receipt of that number, signed
     changed: dict[str, None] = field(default_factory=dict)  # in order, each once
     counts: Counter[str] = field(default_factory=Counter)
     losses: Losses = field(default_factory=Losses)
@@ -164,13 +165,13 @@ class Standing:
             self.began_seq = record["receipt_seq"]
         if kind == "receipt":
             self.receipt_seq = record["seq"]
+            self.newest = from_base64(record["object"], "receipt")
             if self.receipt_seq > self.began_seq:
-                self.changed |= dict.fromkeys(_changed_by(record))
+                self.changed |= dict.fromkeys(_changed_by(self.newest))
 
 
-def _changed_by(record: Mapping[str, Any]) -> list[str]:
+def _changed_by(receipt: bytes) -> list[str]:
     """The memories that a receipt says were changed; who reads the archive verifies it."""
-    receipt = from_base64(record["object"], "receipt")
     if text_of(claimed_member(receipt, "op")) in _UNCHANGING:
         return []
     items = [list_of(item) for item in list_of(claimed_member(receipt, "items"))]
@@ -220,6 +221,7 @@ def export_archive(client: SyncMemoryClient, path: Path, progress: Progress) -> 
     Raises:
         ConfigError: a file cannot be written, or is the beginning of another export.
         NotGranted: this key does not own the account.
+        UntrustedRelayer: the relayer does not stand for the history that it gave.
     """
     beginning = path.with_name(f"{path.name}.part")
     with _disk(beginning):
@@ -270,6 +272,7 @@ def _export_into(
     for part in _AT_THE_END:
         for records in _all_pages(client, part):
             put(part, records)
+    client.check_exported(standing.newest)
     writer.finish(standing.counts)
     return {**standing.counts, "lost": len(standing.losses)}
 

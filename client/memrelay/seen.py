@@ -74,6 +74,8 @@ class SeenFile:
             values = json.loads(data)
             succession = tuple(values.get("succession", ()))
             known = {item.name: values[item.name] for item in fields(Seen)[:-1]}
+            for name in ("receipt_head", "checked_head"):
+                bytes.fromhex(known[name])
             return Seen(**known, succession=succession)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{self._path} is damaged; compare receipts, then remove it.") from (

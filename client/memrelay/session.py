@@ -44,7 +44,7 @@ from memrelay.sealed.envelope import blob_id
 from memrelay.sealed.keys import account_bytes, normalise_namespace, public_key_bytes
 from memrelay.sealed.ledger import Keyring, Ledger
 from memrelay.sealed.objects import from_base64, to_base64
-from memrelay.sealed.receipts import Receipt, read_receipt
+from memrelay.sealed.receipts import NO_HEAD, Heads, Receipt, read_receipt
 from memrelay.sealed.statement import (
     Statement,
     read_named,
@@ -186,6 +186,8 @@ class Session:
         self._loaded_ms = 0
         self._managed = False
         self._headers: dict[frozenset[str], tuple[int, str]] = {}
+        known = self._seen.value
+        self._heads = Heads(known.receipt_seq, bytes.fromhex(known.receipt_head) or NO_HEAD)
 
     @property
     def seen(self) -> SeenFile:
@@ -463,7 +465,8 @@ class Session:
         `op` is the operation that it may be for, or several; `signed` the object that it is for.
 
         Raises:
-            UntrustedRelayer: it is false, or not for this operation, these ids and this object.
+            UntrustedRelayer: it is false, not for this operation, these ids and this object, came
+                with another answer, or contradicts what did (`fork`).
         """
         relayer = yield from self.relayer_key()
         data = told_bytes(text, "receipt")
@@ -477,6 +480,7 @@ class Session:
         # All revocations have one id: only its bytes tell which of them a receipt is for.
         if signed is not None and blob_id(signed) not in {item[2] for item in receipt.items}:
             raise UntrustedRelayer("receipt", "A receipt is for another grant or revocation.")
+        self._heads.take(receipt)
         self._note(
             receipt_seq=receipt.seq,
             receipt_head=receipt.digest.hex(),

@@ -334,18 +334,26 @@ class Landmarks:
         if seq > 0:
             self.heads.setdefault(seq, []).append((head, where))
 
+    def begin(self, start: Checkpoint) -> Iterator[Finding]:
+        """Leave out what lies before a checkpoint; what was seen there and is not so in it."""
+        self.heads = {seq: heads for seq, heads in self.heads.items() if seq >= start.seq}
+        yield from self._compare(start.seq, start.head)
+
     def pass_by(self, receipt: Receipt, *, begins: bool) -> Iterator[Finding]:
         """What was seen before and is not so in the chain, up to this receipt."""
-        for head, where in self.heads.pop(receipt.seq, ()):
-            if head != receipt.digest:
-                yield Finding(
-                    what="fork",
-                    seq=receipt.seq,
-                    expected=f"{head.hex()} ({where})",
-                    found=f"{receipt.digest.hex()}: this history is another one",
-                )
+        yield from self._compare(receipt.seq, receipt.digest)
         if begins and receipt.op == "rebuild":
             yield from self._before(receipt)
+
+    def _compare(self, seq: int, found: bytes) -> Iterator[Finding]:
+        for head, where in self.heads.pop(seq, ()):
+            if head != found:
+                yield Finding(
+                    what="fork",
+                    seq=seq,
+                    expected=f"{head.hex()} ({where})",
+                    found=f"{found.hex()}: this history is another one",
+                )
 
     def _before(self, receipt: Receipt) -> Iterator[Finding]:
         """What was seen from before an account was rebuilt; its last receipt may be linked."""

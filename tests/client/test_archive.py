@@ -20,7 +20,7 @@ from memrelay.archived import Archive, import_archive, open_archive, opened_memo
 from memrelay.archiving import _READ, Losses, export_archive
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
 from memrelay.config import Settings
-from memrelay.errors import ConfigError, Invalid, NotAuthenticated, NotGranted
+from memrelay.errors import ConfigError, Invalid, NotAuthenticated, NotGranted, UntrustedRelayer
 from memrelay.models import Draft
 from memrelay.sealed.archive import (
     CHUNK_BYTES_MAX,
@@ -221,6 +221,27 @@ def test_export_goes_on_where_it_broke_off(
     assert len(texts) == 152
     assert "Anna prefers coffee." in texts
     assert not texts & {TEXTS[0], TEXTS[1]}
+
+
+def test_a_history_that_the_relayer_does_not_stand_for_is_no_archive(
+    found: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = found("sealed")
+    whole = SyncMemoryClient.export_page
+
+    def forging(client: SyncMemoryClient, page: str, **more: object) -> object:
+        records, following = whole(client, page, **more)
+        if page == "receipts":
+            records = [{**one, "object": alien(one["object"])} for one in records]
+        return records, following
+
+    def alien(signed: str) -> str:
+        return base64.b64encode(base64.b64decode(signed)[:-64] + bytes(64)).decode()
+
+    monkeypatch.setattr(SyncMemoryClient, "export_page", forging)
+    with pytest.raises(UntrustedRelayer, match="signature"):
+        exported(scene)
+    assert not scene.archive.exists()
 
 
 def test_what_was_edited_since_comes_with_a_later_archive(found: Callable[[str], Scene]) -> None:

@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 
@@ -222,6 +223,7 @@ def test_what_was_seen_only_rises(tmp_path):
 
 COUNTING = """
 import sys
+from dataclasses import asdict
 from dataclasses import replace
 from pathlib import Path
 from memrelay.seen import SeenFile
@@ -267,7 +269,10 @@ def test_a_lock_that_cannot_be_made_is_an_error(tmp_path):
         pass
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"relayer_key": null}', "7"])
+HEADLESS = json.dumps(asdict(Seen(receipt_seq=3, receipt_head="x")))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"relayer_key": null}', "7", HEADLESS])
 def test_damaged_memory_of_what_was_seen_is_no_fresh_start(tmp_path, text):
     path = tmp_path / "seen.json"
     path.write_text(text)

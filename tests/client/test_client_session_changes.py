@@ -55,7 +55,11 @@ def test_long_texts_go_alone_and_the_order_stays(scene):
         ),
         *listed(scene, scene.grants()),
         bulk(scene, 0, 2),
-        ("/v1/remember", 202, remembered(scene, id=IDS[2], receipt=scene.receipt(ids=[IDS[2]]))),
+        (
+            "/v1/remember",
+            202,
+            remembered(scene, id=IDS[2], receipt=scene.receipt(seq=10, ids=[IDS[2]])),
+        ),
         bulk(scene, 3, 2),
     )
     assert [result.id for result in results] == IDS[:5]

@@ -6,6 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from memrelay.errors import BadRequest, NotGranted, ServerError, UntrustedGrant, UntrustedRelayer
+from memrelay.operations import moving
 from memrelay.sealed.envelope import blob_id
 from memrelay.sealed.grants import issue_grant
 from memrelay.sealed.keys import Identity, hash_256
@@ -183,6 +184,43 @@ def test_a_false_receipt_makes_the_write_untrusted(scene):
         scene.restart()
         reply = ("/v1/remember", 202, remembered(scene, receipt=receipt))
         fails(UntrustedRelayer, "receipt", scene, scene.client.remember("x"), *before, reply)
+
+
+def test_a_receipt_vouches_for_one_answer(scene):
+    """Otherwise a relayer could drop a write and show the receipt of an earlier one."""
+    texts = chain(scene, 2)
+    first, second = (("/v1/remember", 202, remembered(scene, receipt=text)) for text in texts)
+    scene.play(scene.client.remember("x"), *listed(scene, scene.grants()), first)
+    fails(UntrustedRelayer, "receipt", scene, scene.client.remember("y"), first)
+    scene.play(scene.client.remember("y"), second)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("place", ["the same", "the next"])
+def test_receipts_of_two_histories_are_a_fork(scene, place, restarted):
+    """A relayer that shows everybody their own history keeps one of them at most."""
+    texts, other = chain(scene, 3), chain(scene, 3, epoch=2)
+    write = ("/v1/remember", 202, remembered(scene, receipt=texts[1]))
+    scene.play(scene.client.remember("x"), *listed(scene, scene.grants()), write)
+    before = ()
+    if restarted:
+        scene.session.save()
+        scene.restart()
+        before = listed(scene, scene.grants())
+    lie = other[1] if place == "the same" else other[2]
+    reply = ("/v1/remember", 202, remembered(scene, receipt=lie))
+    fails(UntrustedRelayer, "fork", scene, scene.client.remember("y"), *before, reply)
+    # An account that was rebuilt goes on like that: it was told, and is no error for ever.
+    scene.play(scene.client.remember("y"), reply)
+
+
+def test_answers_may_come_in_another_order_than_their_receipts(scene):
+    texts = chain(scene, 3)
+    before = listed(scene, scene.grants())
+    for text in (texts[2], texts[0], texts[1]):
+        reply = ("/v1/remember", 202, remembered(scene, receipt=text))
+        scene.play(scene.client.remember("x"), *before, reply)
+        before = ()
 
 
 def test_a_known_memory_needs_no_new_receipt(scene):
@@ -378,6 +416,7 @@ def test_an_answer_about_another_memory_is_refused(scene):
     fails(UntrustedRelayer, "id", scene, scene.client.forget(asked), (path, one))
     for results in ([{"id": other, "status": "erased"}], [], None):
         answer = ("/v1/forget", gone | {"results": results})
+        scene.restart()
         fails(UntrustedRelayer, "id", scene, scene.client.forget_many([asked]), answer)
     state = {"id": other, "state": "active", "pinned": True, "review": None, "stale": False}
     state |= {"superseded_at": None, "superseded_by": None, "receipt": scene.receipt(op="state")}
@@ -433,6 +472,18 @@ def test_receipts_of_a_forerunner_that_the_pinned_key_went_on_from_count(owner):
     receipts += chain(owner, 1, 2, hash_256(from_base64(receipts[0], "receipt")))
     pages = (history(receipts, 2), history([], 2))
     assert len(owner.play(owner.client.receipts(), posing(owner), *pages)) == 2
+
+
+def test_an_archive_takes_no_history_of_a_forerunner(owner):
+    newest = from_base64(by_impostor(owner, 2)[-1], "receipt")
+    for ends in (hash_256(newest), NO_HEAD):
+        owner.restart()
+        replies = (posing(owner), checkpoint(owner, owner.example.relayer, 2, ends))
+        operation = moving.check_exported(owner.client, newest)
+        if ends == NO_HEAD:
+            fails(UntrustedRelayer, "chain", owner, operation, *replies)
+        else:
+            owner.play(operation, *replies)
 
 
 def test_a_checkpoint_of_a_forerunner_is_none(owner):

@@ -387,6 +387,16 @@ async def test_since_a_checkpoint_only_the_later_history_is_followed(scene):
             assert (finding.what, finding.id) == ("missing", new.id)
 
 
+async def test_the_checkpoint_to_begin_at_is_held_against_what_was_seen(scene):
+    own = load_identity(scene.relayer.data_dir / "relayer.key")
+    async with scene.another() as client:
+        kept = await client.checkpoint()
+        alike = Checkpoint(scene.account, kept.seq, bytes(32), kept.grant_serial, kept.time_ms)
+        found = await client.verify(since=sign_checkpoint(own, alike), checkpoints=[kept.signed])
+        assert "fork" in words(found.findings)
+        assert any("a checkpoint" in f.expected and f.seq == kept.seq for f in found.findings)
+
+
 async def test_a_key_of_one_namespace_checks_that_and_says_what_it_cannot_see(scene):
     async with scene.another(scene.agent, Seen()) as agent:
         found = await agent.verify(open_all=True)

@@ -20,7 +20,7 @@ from memrelay.sealed.archive import ChunkKey, new_header
 from memrelay.sealed.grants import issue_grant
 from memrelay.sealed.keys import Root
 from memrelay.sealed.objects import to_base64
-from memrelay.sealed.receipts import read_receipt
+from memrelay.sealed.receipts import read_receipt, signer_of
 from memrelay.session import Call, told_bytes
 
 _OPERATIONS = frozenset({"import", "state", "forget", "grant", "revoke"})
@@ -110,6 +110,18 @@ def export_page(
     )
     page = ExportPage.from_json(answer)
     return page.records, onward(cursor, page.next)
+
+
+def check_exported(operations: Keyholders, newest: bytes) -> Operation[None]:
+    """Check that the relayer stands for the history that was exported, up to its newest receipt.
+
+    Raises:
+        UntrustedRelayer: another key signed it, or it is none.
+    """
+    session = operations.session
+    relayer = signer_of(newest, (yield from session.relayers()))
+    receipt = read_receipt(newest, relayer=relayer, account=session.account)
+    yield from operations.check_newest(receipt)
 
 
 def found_again(

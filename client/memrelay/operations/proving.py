@@ -170,7 +170,7 @@ class Proving(Forgetting):
         start = None
         if since is not None:
             start = read_checkpoint(since, relayers=relayers, account=account)
-            landmarks.heads = {n: h for n, h in landmarks.heads.items() if n > start.seq}
+            findings += landmarks.begin(start)
         exam = _Examination(
             account=account,
             relayers=relayers,

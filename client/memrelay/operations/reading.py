@@ -268,10 +268,8 @@ class Reading:
             seq, head = found[-1].seq, found[-1].digest
         if seq < newest[0] or seq != page.seq:
             raise UntrustedRelayer("rollback", "The relayer withholds receipts.")
-        if followed and followed[-1].relayer not in (yield from self.session.heirs()):
-            stands = yield from self.checkpoint()
-            if (stands.seq, stands.head) != (seq, head):
-                raise UntrustedRelayer("chain", "The pinned key does not stand for the receipts.")
+        if followed:
+            yield from self.check_newest(followed[-1])
         self.session.note_checked(seq, head)
         return tuple(followed)
 
@@ -282,6 +280,18 @@ class Reading:
         # Not by a key before the pinned one: anybody can name that one as their heir.
         relayers = yield from self.session.heirs()
         return read_checkpoint(data, relayers=relayers, account=self.session.account)
+
+    def check_newest(self, receipt: Receipt) -> Operation[None]:
+        """Check that the pinned key, or one that it led to, stands for the chain that ends here.
+
+        Raises:
+            UntrustedRelayer: an earlier key signed it, and no checkpoint names it.
+        """
+        if receipt.relayer in (yield from self.session.heirs()):
+            return
+        stands = yield from self.checkpoint()
+        if (stands.seq, stands.head) != (receipt.seq, receipt.digest):
+            raise UntrustedRelayer("chain", "The pinned key does not stand for the receipts.")
 
     def receipt_page(self, after: int, limit: int) -> Operation[ReceiptPage]:
         """Return the receipts that follow one, as the relayer gives them."""

@@ -23,6 +23,7 @@ from memrelay.sealed.objects import (
 )
 
 NO_HEAD = bytes(32)
+HEADS_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,36 @@ def follow_receipts(
     """
     history = History(relayers, account, seq=seq, head=head)
     return [history.follow(data) for data in objects]
+
+
+class Heads:
+    """What the receipts of answers, in any order, said of the chain; as far as the newest go.
+
+    A receipt tells the chain's hash at two numbers, its own and the one before it.
+    """
+
+    def __init__(self, seq: int = 0, head: bytes = NO_HEAD) -> None:
+        self._heads: dict[int, bytes] = {0: NO_HEAD, seq: head}
+        self._taken: dict[int, None] = {}
+
+    def take(self, receipt: Receipt) -> None:
+        """Take in what came with an answer.
+
+        Raises:
+            UntrustedRelayer: `fork`, when another receipt had this place in the chain. What was
+                known is forgotten then, since an account that was rebuilt goes on at a number that
+                it had. `receipt`, when this one came with another answer before.
+        """
+        for seq, head in ((receipt.seq - 1, receipt.prev), (receipt.seq, receipt.digest)):
+            if self._heads.setdefault(seq, head) != head:
+                self._heads, self._taken = {0: NO_HEAD}, {}
+                raise UntrustedRelayer("fork", f"The relayer signed two histories up to {seq}.")
+        if receipt.seq in self._taken:
+            raise UntrustedRelayer("receipt", "A receipt is one of an earlier answer.")
+        self._taken[receipt.seq] = None
+        for known in (self._heads, self._taken):
+            while len(known) > HEADS_MAX:
+                del known[next(iter(known))]
 
 
 def signer_of(data: bytes, relayers: Sequence[bytes]) -> bytes:
