@@ -44,8 +44,8 @@ class UnknownVersion(CryptoError):
 class Draft:
     """One thing to remember, as a caller sent it, checked and normalised.
 
-    `turn` is the kept conversation that it was first said in. How it is to be kept is not sealed
-    with it: `same_as` is a memory that says it in other words,
+    `turn` is the kept conversation that it was first said in, `said_at` when that was, if not now.
+    How it is to be kept is not sealed with it: `same_as` is a memory that says it in other words,
     `contradicts` one that it speaks against, `review` what it is held back for.
     """
 
@@ -60,9 +60,10 @@ class Draft:
     confidence: str = "high"
     expires_at: datetime | None = None
     turn: uuid.UUID | None = None
+    said_at: datetime | None = None
     idempotency_key: str | None = field(default=None, repr=False)
     same_as: "Memory | None" = field(default=None, repr=False)
-    contradicts: uuid.UUID | None = None
+    contradicts: "Memory | None" = field(default=None, repr=False)
     review: str | None = None
 
 
@@ -98,7 +99,8 @@ IN_FORCE: Final = State()  # of what was just stored
 class Memory:
     """One memory, opened. `text` is None for foreign ciphertext.
 
-    `created_at` is when the memory was first stored, `stored_at` when this revision was.
+    `created_at` is when the memory was first stored, `stored_at` when this revision was, `said_at`
+    when that was said, if it was not then.
     """
 
     id: uuid.UUID
@@ -119,9 +121,16 @@ class Memory:
     seq: int
     status: str
     stored_at: datetime
+    said_at: datetime | None
     state: State
     seen_count: int
     last_seen_at: datetime | None
+
+    @property
+    def last_said_at(self) -> datetime:
+        """When somebody said so last."""
+        said_at = min(self.said_at or self.stored_at, self.stored_at)
+        return max(said_at, self.last_seen_at or said_at)
 
 
 def state_of(row: Mapping[str, Any]) -> State:
@@ -161,6 +170,8 @@ def encode(
         record["created"] = to_ms(created_at)
     if draft.turn is not None:
         record["turn"] = str(draft.turn)
+    if draft.said_at is not None:
+        record["said"] = to_ms(draft.said_at)
     if kept:
         record["kept"] = True
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
@@ -189,6 +200,7 @@ def decode(record: bytes) -> tuple[Draft, PublicKey]:
             confidence=r["confidence"],
             expires_at=from_ms(r["expires_at"]),
             turn=uuid.UUID(r["turn"]) if r.get("turn") else None,
+            said_at=from_ms(r.get("said")),
         )
         return draft, PublicKey(bytes.fromhex(r["writer"]))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):

@@ -24,15 +24,16 @@ KEPT: Final = "kept"
 # or were rejected, but none that was superseded.
 _KNOWN_FACTS: Final = """
 SELECT m.fingerprint, m.memory_id, m.embedding_model IS NOT NULL AS embedded, m.expires_at,
-       m.given_expires_at, m.review, m.source
+       m.given_expires_at, m.review, m.source, m.revision
 FROM memories m
 WHERE m.account_id = $1 AND m.fingerprint = ANY ($3) AND m.namespace_id = ANY ($2)
   AND m.superseded_at IS NULL
 """
 
-# Which of these memories are there.
-_LIVING: Final = """
-SELECT memory_id FROM memories WHERE account_id = $1 AND memory_id = ANY ($2)
+# At which revision these memories are, as far as they are there and nothing superseded them.
+_IN_FORCE: Final = """
+SELECT memory_id, revision FROM memories
+WHERE account_id = $1 AND memory_id = ANY ($2) AND superseded_at IS NULL
 """
 
 # What an earlier request with one of these idempotency marks stored.
@@ -260,16 +261,17 @@ async def known_facts(
     namespace_ids: Sequence[int],
     fingerprints: Sequence[bytes],
 ) -> dict[bytes, Row]:
-    """Fingerprint → (memory_id, embedded, expiries, review, source) of facts already stored."""
+    """Fingerprint → (memory_id, embedded, expiries, review, source, revision) of stored facts."""
     rows = await database.fetch(_KNOWN_FACTS, account, namespace_ids, fingerprints)
     return {r["fingerprint"]: r for r in rows}
 
 
-async def living(
+async def in_force(
     connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
-) -> set[uuid.UUID]:
-    """Those of these memories that are there, expired ones too."""
-    return {r["memory_id"] for r in await connection.fetch(_LIVING, account, memory_ids)}
+) -> dict[uuid.UUID, int]:
+    """Memory id → its revision, of those that are there and not superseded, expired ones too."""
+    found = await connection.fetch(_IN_FORCE, account, memory_ids)
+    return {r["memory_id"]: r["revision"] for r in found}
 
 
 async def find_marks(

@@ -136,7 +136,8 @@ class Analysis:
         if not caller.access.strength(Namespace(row["namespace"])):
             raise NotFound("No such turn.")
         caller.access.require(Namespace(row["namespace"]), "writer")
-        conversation = from_draft(await self._open_episode(account, caller.keys, row))
+        draft = await self._open_episode(account, caller.keys, row)
+        conversation = from_draft(draft, row["created_at"])
         related = await self._related(caller, conversation)
         facts = await self._extractor.extract(await self._heard(caller, conversation, related))
         drafts = await self._drafts(caller, conversation, facts, related)
@@ -384,7 +385,7 @@ class Analysis:
             serial=0,
             settings=settings,
         )
-        caller, conversation = Caller(access, keys), from_draft(draft)
+        caller, conversation = Caller(access, keys), from_draft(draft, row["created_at"])
         # Without the writer's grants nothing can be recalled, but what came last can be opened.
         related = await self._newest(caller, conversation.namespace)
         turn = await shown(caller, conversation, related)

@@ -3,8 +3,10 @@
 Not here: noticing a contradiction (`extraction`), changing states (`journal/states.py`). Source:
 SPEC §13.
 
-- Nothing is overwritten: the older one is superseded, or the newer one flagged; both are linked.
-- A rule never supersedes what is pinned, and nothing that waits for approval supersedes anything.
+- Nothing is overwritten: the older one is superseded, or the new one flagged; both are linked.
+- A rule never supersedes what is pinned, what was said later than the conversation (it may have
+  waited, or be an old one), or what is not as it was when the two were compared; and nothing that
+  waits for approval supersedes anything.
 """
 
 import uuid
@@ -14,11 +16,11 @@ from datetime import datetime
 from relayer.database.pool import Row
 from relayer.journal.states import Change
 from relayer.preferences import AccountSettings
-from relayer.record import CONTRADICTION, PENDING
+from relayer.record import CONTRADICTION, PENDING, Draft, Memory
 
 
 def settled(
-    contradicted: Mapping[uuid.UUID, uuid.UUID],
+    contradicting: Mapping[uuid.UUID, Draft],
     reviews: Mapping[uuid.UUID, str],
     standing: Mapping[uuid.UUID, Row],
     settings: AccountSettings,
@@ -26,16 +28,23 @@ def settled(
 ) -> dict[uuid.UUID, Change]:
     """The changes that new memories bring: memory id → what holds of it from now on.
 
-    `contradicted` leads from a new memory to the older one that it speaks against, `standing` has
-    the older ones that live, and `reviews` what new ones are held back for.
+    `contradicting` are new memories that each speak against another, `standing` has those others as
+    far as they live, and `reviews` what new ones are held back for.
     """
     changes = {memory: Change(review=review) for memory, review in reviews.items()}
-    for memory, other in contradicted.items():
-        row = standing.get(other)
+    for memory, draft in contradicting.items():
+        assert draft.contradicts is not None
+        row = standing.get(draft.contradicts.id)
         if row is None or row["superseded_at"] is not None or reviews.get(memory) == PENDING:
             continue
-        if settings.contradictions == "newer_wins" and not row["pinned"]:
-            changes[other] = Change(superseded_at=now, superseded_by=memory)
+        if settings.contradictions == "newer_wins" and _yields(row, draft.contradicts, draft):
+            changes[draft.contradicts.id] = Change(superseded_at=now, superseded_by=memory)
         else:
             changes[memory] = Change(review=CONTRADICTION)
     return changes
+
+
+def _yields(row: Row, other: Memory, draft: Draft) -> bool:
+    """Whether a memory gives way to a fact that speaks against it."""
+    is_newer = draft.said_at is None or draft.said_at >= other.last_said_at
+    return is_newer and row["revision"] == other.revision and not row["pinned"]

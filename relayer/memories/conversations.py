@@ -31,13 +31,19 @@ NOTHING: Final = uuid.UUID(int=0)  # what a mark leads to where there was no fac
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
-    """What to analyze."""
+    """What to analyze; `kept_at` is since when it is kept as a turn."""
 
     text: str = field(repr=False)
     namespace: Namespace
     occurred_at: datetime | None = None
     source: str | None = field(default=None, repr=False)
     idempotency_key: str | None = field(default=None, repr=False)
+    kept_at: datetime | None = None
+
+    @property
+    def said_at(self) -> datetime | None:
+        """When it was said, as far as that is known; None for now."""
+        return self.occurred_at or self.kept_at
 
 
 @dataclass(frozen=True)
@@ -60,13 +66,14 @@ class Analyzed:
     others: Sequence[bytes] = ()
 
 
-def from_draft(draft: Draft) -> Conversation:
+def from_draft(draft: Draft, kept_at: datetime) -> Conversation:
     """The conversation that was sealed as a turn."""
     return Conversation(
         text=draft.text,
         namespace=draft.namespace,
         occurred_at=draft.event_time,
         source=draft.source,
+        kept_at=kept_at,
     )
 
 
@@ -142,7 +149,8 @@ def drafts_of(
             confidence=fact.confidence,
             idempotency_key=conversation.idempotency_key,
             same_as=_same(fact, [*related, *held_back]),
-            contradicts=None if fact.contradicts is None else related[fact.contradicts].id,
+            said_at=conversation.said_at,
+            contradicts=None if fact.contradicts is None else related[fact.contradicts],
             review=PENDING if doubted and fact.confidence == "low" else None,
         )
         for fact in facts
@@ -172,12 +180,13 @@ def outcome(
 ) -> Analyzed:
     """The answer; what was said again is not among the facts."""
     pairs = list(zip(drafts, stored.items, strict=True))
+    again = [item for draft, item in pairs if draft.same_as is not None and item.duplicate]
     return Analyzed(
-        [item for draft, item in pairs if draft.same_as is None],
+        [item for _, item in pairs if item not in again],
         None,
         stored.receipts,
         redacted,
         kept,
-        [item.id for draft, item in pairs if draft.same_as is not None],
+        [item.id for item in again],
         stored.others,
     )

@@ -205,19 +205,22 @@ def _effects(
 ) -> Effects:
     """What storing these memories does beside."""
     drafts = {memory.memory_id: prepared[n].draft for n, memory in memories.items()}
-    contradicted = {m: d.contradicts for m, d in drafts.items() if d.contradicts is not None}
-    links = [state_rows.Link(m, state_rows.CONTRADICTS, o) for m, o in contradicted.items()]
+    links = [
+        state_rows.Link(m, state_rows.CONTRADICTS, d.contradicts.id)
+        for m, d in drafts.items()
+        if d.contradicts is not None
+    ]
     if origin is not None and origin.kept:
         of_turn = {*drafts, *(memory for memory, _ in known.found.values())}
         links += [state_rows.Link(m, state_rows.TURN, origin.id) for m in sorted(of_turn)]
     held_back = [r["memory_id"] for r in known.facts.values() if r["review"] in HELD_BACK]
     return Effects(
-        same={memory for n, (memory, _) in known.found.items() if n not in known.marked},
+        same=known.revisions(prepared),
         replaced=known.over if memories else (),
         longer=known.longer,
         seen=said_elsewhere(prepared, known),
         approved=sorted(set(held_back)) if op == "remember" else (),
         reviews={m: d.review for m, d in drafts.items() if d.review is not None},
-        contradicted=contradicted,
+        contradicting={m: d for m, d in drafts.items() if d.contradicts is not None},
         links=links,
     )

@@ -205,6 +205,7 @@ def as_memory(row: Row, draft: Draft | None) -> Memory:
         seq=row["seq"],
         status=_STATUS.get(row["embedding_model"], "done"),
         stored_at=row["stored_at"],
+        said_at=None if draft is None else draft.said_at,
         state=state_of(row),
         seen_count=row["seen_count"],
         last_seen_at=row["last_seen_at"],

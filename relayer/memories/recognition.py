@@ -76,6 +76,16 @@ class Known:
     longer: Mapping[uuid.UUID, datetime | None] = field(default_factory=dict)
     facts: Mapping[int, Row] = field(default_factory=dict)
 
+    def revisions(self, prepared: Sequence[Prepared]) -> dict[uuid.UUID, int]:
+        """The memories that say the same as a draft → the revision that does."""
+        by_fact = {row["memory_id"]: row["revision"] for row in self.facts.values()}
+        alike = [p.draft.same_as for n, p in enumerate(prepared) if self._is_alike(n)]
+        return {m.id: m.revision for m in alike if m is not None} | by_fact
+
+    def _is_alike(self, n: int) -> bool:
+        """Whether a draft was recognised in other words than its own."""
+        return n in self.found and n not in self.marked and n not in self.facts
+
 
 def idempotency_marks(
     access: Access,
@@ -222,7 +232,7 @@ def outcomes(
                 status="done" if embedded else "uploaded",
                 redacted=p.redacted,
                 review=changes.get(memory_id, {}).get("review"),
-                contradicts=[p.draft.contradicts] if p.draft.contradicts else [],
+                contradicts=[p.draft.contradicts.id] if p.draft.contradicts else [],
                 superseded=[i for i, c in changes.items() if c.get("superseded_by") == memory_id],
             )
         )

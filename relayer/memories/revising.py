@@ -214,8 +214,9 @@ class Reviser:
         drafts = await self._opener.drafts(caller.access.account, caller.keys, [row])
         if not drafts.opened:
             raise Corrupted("A stored memory does not match its name or its row.")
-        # It may have been said again for longer than it was sealed for.
-        return replace(drafts.opened[0][1], expires_at=row["given_expires_at"])
+        # It may have been said again for longer than it was sealed for; and what an edit says, it
+        # says now.
+        return replace(drafts.opened[0][1], expires_at=row["given_expires_at"], said_at=None)
 
     async def _revise(
         self,

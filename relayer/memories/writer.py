@@ -33,7 +33,7 @@ from relayer.journal.receipts import Act, Subject, chained
 from relayer.journal.states import STATE, Change, States
 from relayer.memories.contradictions import settled
 from relayer.memories.eraser import FORGET, Eraser
-from relayer.record import name_when_gone, revision_row_id
+from relayer.record import Draft, name_when_gone, revision_row_id
 from relayer.sealed.keys import AccountId, Identity, Namespace
 from relayer.settings import Limits
 from relayer.tenants.access import Access, check_newest
@@ -49,7 +49,7 @@ class Overtaken(NotFound):
 
 
 class Gone(Exception):
-    """Memories that a write found to say the same were erased meanwhile: look again."""
+    """Memories that a write found to say the same do so no more, or are gone: look again."""
 
     def __init__(self, memories: Collection[uuid.UUID]) -> None:
         super().__init__()
@@ -61,29 +61,30 @@ class Effects:
     """What a write does beside storing what is new.
 
     Attributes:
-        same: memories that say the same already, and therefore have to be there still.
+        same: memories that say the same already → the revision that does, which has to be there
+            and in force still.
         replaced: memories that are erased if they are still expired, for they are said anew.
         longer: memories that were said again → until when they are kept now.
         seen: memories that were said once more.
         approved: memories that are no longer held back, because somebody said them outright.
         reviews: new memories that are held back → for what.
-        contradicted: new memory → the older one that it speaks against.
+        contradicting: new memories that speak against older ones.
         links: what has to do with what from now on.
     """
 
-    same: Collection[uuid.UUID] = ()
+    same: Mapping[uuid.UUID, int] = field(default_factory=dict)
     replaced: Sequence[uuid.UUID] = ()
     longer: Mapping[uuid.UUID, datetime | None] = field(default_factory=dict)
     seen: Sequence[uuid.UUID] = ()
     approved: Sequence[uuid.UUID] = ()
     reviews: Mapping[uuid.UUID, str] = field(default_factory=dict)
-    contradicted: Mapping[uuid.UUID, uuid.UUID] = field(default_factory=dict)
+    contradicting: Mapping[uuid.UUID, Draft] = field(default_factory=dict)
     links: Sequence[state_rows.Link] = ()
 
     @property
     def are_none(self) -> bool:
         """Whether nothing is to be done."""
-        return replace(self, same=()) == Effects()
+        return replace(self, same={}) == Effects()
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ class Writer:
 
         Raises:
             UniqueViolation: a fact or mark came in between.
-            Gone: what says the same was erased in between.
+            Gone: what says the same was erased, edited or superseded in between.
             QuotaExceeded: the account is full.
             Misdirected: the account was rotated meanwhile.
             Overtaken: the turn that these come from is gone, or the same one came in between.
@@ -355,13 +356,13 @@ class Writer:
         ]
 
     async def _check_same(
-        self, connection: Connection, account: AccountId, same: Collection[uuid.UUID]
+        self, connection: Connection, account: AccountId, same: Mapping[uuid.UUID, int]
     ) -> None:
-        """Under the account's lock: what was found before it may have expired since, or gone."""
+        """Under the account's lock: what was found before it may have changed since, or gone."""
         if not same:
             return
-        living = await rows.living(connection, account=account, memory_ids=list(same))
-        if gone := set(same) - living:
+        current = await rows.in_force(connection, account=account, memory_ids=list(same))
+        if gone := {memory for memory, revision in same.items() if current.get(memory) != revision}:
             raise Gone(gone)
 
     async def _check_living(
@@ -388,12 +389,13 @@ class Writer:
         if effects.seen:
             await rows.count_seen(connection, account=account, ids=effects.seen, now=act.time)
         standing = {}
-        if effects.contradicted:
+        if effects.contradicting:
+            others = {d.contradicts.id for d in effects.contradicting.values() if d.contradicts}
             standing = await state_rows.lock_states(
-                connection, account=account, memory_ids=sorted(effects.contradicted.values())
+                connection, account=account, memory_ids=sorted(others)
             )
         changes = settled(
-            effects.contradicted, effects.reviews, standing, access.settings, act.time
+            effects.contradicting, effects.reviews, standing, access.settings, act.time
         ) | {memory: Change(review=None) for memory in effects.approved}
         for memory, until in effects.longer.items():
             changes[memory] = changes.get(memory, Change()) | Change(expires_at=until)

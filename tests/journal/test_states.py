@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 import uuid
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
@@ -442,18 +443,125 @@ class TestContradictions:
     ) -> None:
         caller = await writer(thinking)
         [old] = await thinking.remember(caller, BERLIN)
-        answered = threading.Event()
-        server.script(replace(facts(MUNICH, contradicts=1), held=answered))
-        asked = len(server.received)
-        task = asyncio.create_task(analyze(thinking, caller, "1. user: I moved to Munich."))
-        while len(server.received) == asked:
-            await asyncio.sleep(0.01)
-        await thinking.services.memory.forget(caller.access, old.id)
-        answered.set()
-        [fact] = (await task).facts
+
+        async def forget() -> None:
+            await thinking.services.memory.forget(caller.access, old.id)
+
+        [fact] = (await self.meanwhile(thinking, caller, server, forget, contradicts=1)).facts
         assert (fact.review, list(fact.superseded)) == (None, [])
         assert await thinking.texts(caller, "user lives") == [MUNICH]
         assert (await check(thinking.storage)).problems == []
+
+    @pytest.mark.parametrize("meanwhile", ["said", "said again", "edited"])
+    async def test_what_was_said_since_a_turn_waits_stands(
+        self, thinking: Bench, server: OpenAIServer, meanwhile: str
+    ) -> None:
+        """The model was away: what it finds late is older than what was said meanwhile."""
+        caller = await writer(thinking)
+        old = [] if meanwhile == "said" else await thinking.remember(caller, OSLO)
+        server.script(AWAY)
+        kept = await analyze(thinking, caller, "1. user: I moved to Munich.")
+        thinking.clock.advance(60)
+        if meanwhile == "edited":
+            await edit(thinking, caller, old[0].id, text=BERLIN)
+        else:
+            await thinking.remember(caller, OSLO if old else BERLIN)
+        server.script(facts(MUNICH, contradicts=1))
+        assert kept.episode is not None
+        await thinking.services.analysis.extract_episode(
+            caller.access.account, caller.keys, kept.episode
+        )
+        [found] = await waiting(thinking, caller)
+        stands = OSLO if meanwhile == "said again" else BERLIN
+        assert (found.reason, [m.text for m in found.others]) == ("contradiction", [stands])
+        assert sorted(await thinking.texts(caller, "user lives")) == sorted([stands, MUNICH])
+
+    async def test_turns_that_waited_follow_each_other(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        """What a fact was said at is kept: both are stored after both were said."""
+        caller = await writer(thinking)
+        server.script(AWAY, AWAY)
+        turns = []
+        for said in ("1. user: I moved to Berlin.", "1. user: I moved to Munich."):
+            turns.append((await analyze(thinking, caller, said)).episode)
+            thinking.clock.advance(60)
+        server.script(facts(BERLIN), facts(MUNICH, contradicts=1))
+        for turn in turns:
+            assert turn is not None
+            thinking.clock.advance(60)
+            await thinking.services.analysis.extract_episode(
+                caller.access.account, caller.keys, turn
+            )
+        assert await thinking.texts(caller, "user lives") == [MUNICH]
+        assert await waiting(thinking, caller) == []
+
+    async def test_an_old_conversation_supersedes_older_things_only(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        """Old conversations that are brought in, in order, and one from between them."""
+        caller = await writer(thinking)
+        now = thinking.clock()
+        server.script(facts(BERLIN), facts(MUNICH, contradicts=1), facts(OSLO, contradicts=1))
+        for text, days in (("Berlin", 300), ("Munich", 100), ("Oslo", 200)):
+            said = now - timedelta(days=days)
+            await analyze(thinking, caller, f"1. user: I moved to {text}.", occurred_at=said)
+            thinking.clock.advance(60)
+        assert sorted(await thinking.texts(caller, "user lives")) == [MUNICH, OSLO]
+        [found] = await waiting(thinking, caller)
+        assert (found.memory.text, [m.text for m in found.others]) == (OSLO, [MUNICH])
+
+    async def test_what_is_edited_meanwhile_stands(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        """The model compared with what it said before."""
+        caller = await writer(thinking)
+        [old] = await thinking.remember(caller, OSLO)
+
+        async def correct() -> None:
+            await edit(thinking, caller, old.id, text=BERLIN)
+
+        [fact] = (await self.meanwhile(thinking, caller, server, correct, contradicts=1)).facts
+        assert (fact.review, list(fact.superseded)) == ("contradiction", [])
+        assert sorted(await thinking.texts(caller, "user lives")) == [BERLIN, MUNICH]
+
+    @pytest.mark.parametrize("change_to", ["edited", "superseded"])
+    async def test_what_is_changed_meanwhile_does_not_say_the_same(
+        self, thinking: Bench, server: OpenAIServer, change_to: str
+    ) -> None:
+        """A fact is not taken for known by a memory that no longer says it."""
+        caller = await writer(thinking)
+        [known, other] = await thinking.remember(caller, "User lives in Munich now!", OSLO)
+
+        async def correct() -> None:
+            if change_to == "edited":
+                await edit(thinking, caller, known.id, text=BERLIN)
+            else:
+                await change(thinking, caller, known.id, superseded_by=other.id)
+
+        analyzed = await self.meanwhile(thinking, caller, server, correct)
+        assert [fact.text for fact in analyzed.facts] == [MUNICH]
+        assert list(analyzed.reinforced) == []
+        assert MUNICH in await thinking.texts(caller, "user lives")
+
+    async def meanwhile(
+        self,
+        bench: Bench,
+        caller: Caller,
+        server: OpenAIServer,
+        happens: Callable[[], Awaitable[None]],
+        **members: Any,
+    ) -> Analyzed:
+        """What comes of it when something happens while the model thinks."""
+        answered = threading.Event()
+        server.script(replace(facts(MUNICH, **members), held=answered))
+        asked = len(server.received)
+        task = asyncio.create_task(analyze(bench, caller, "1. user: I moved to Munich."))
+        while len(server.received) == asked:
+            await asyncio.sleep(0.01)
+        await happens()
+        answered.set()
+        return await task
 
     async def test_of_a_turn_that_had_to_wait(self, thinking: Bench, server: OpenAIServer) -> None:
         """The account's choice counts for its late extraction, too."""
