@@ -465,8 +465,8 @@ class Session:
         `op` is the operation that it may be for, or several; `signed` the object that it is for.
 
         Raises:
-            UntrustedRelayer: it is false, not for this operation, these ids and this object, came
-                with another answer, or contradicts what did (`fork`).
+            UntrustedRelayer: it is false, came with another answer, or is not for this operation,
+                these ids and this object.
         """
         relayer = yield from self.relayer_key()
         data = told_bytes(text, "receipt")
@@ -480,7 +480,8 @@ class Session:
         # All revocations have one id: only its bytes tell which of them a receipt is for.
         if signed is not None and blob_id(signed) not in {item[2] for item in receipt.items}:
             raise UntrustedRelayer("receipt", "A receipt is for another grant or revocation.")
-        self._heads.take(receipt)
+        if not self._heads.take(receipt):
+            log.warning("the relayer was set back, or signs two histories: memrelay verify tells")
         self._note(
             receipt_seq=receipt.seq,
             receipt_head=receipt.digest.hex(),

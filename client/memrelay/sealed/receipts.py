@@ -10,6 +10,7 @@ Source: SPEC.md §4.3, §15.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from memrelay.errors import Invalid, UntrustedRelayer
 from memrelay.sealed.keys import account_bytes, hash_256, hex_bytes
@@ -153,26 +154,30 @@ class Heads:
 
     def __init__(self, seq: int = 0, head: bytes = NO_HEAD) -> None:
         self._heads: dict[int, bytes] = {0: NO_HEAD, seq: head}
-        self._taken: dict[int, None] = {}
+        self._taken: dict[bytes, None] = {}
 
-    def take(self, receipt: Receipt) -> None:
-        """Take in what came with an answer.
+    def take(self, receipt: Receipt) -> bool:
+        """Take in what came with an answer; return whether it is of the history known so far.
+
+        After another one, that of before is forgotten: a relayer may have been set back.
 
         Raises:
-            UntrustedRelayer: `fork`, when another receipt had this place in the chain. What was
-                known is forgotten then, since an account that was rebuilt goes on at a number that
-                it had. `receipt`, when this one came with another answer before.
+            UntrustedRelayer: `receipt`, when this one came with another answer before.
         """
-        for seq, head in ((receipt.seq - 1, receipt.prev), (receipt.seq, receipt.digest)):
-            if self._heads.setdefault(seq, head) != head:
-                self._heads, self._taken = {0: NO_HEAD}, {}
-                raise UntrustedRelayer("fork", f"The relayer signed two histories up to {seq}.")
-        if receipt.seq in self._taken:
+        if receipt.digest in self._taken:
             raise UntrustedRelayer("receipt", "A receipt is one of an earlier answer.")
-        self._taken[receipt.seq] = None
-        for known in (self._heads, self._taken):
-            while len(known) > HEADS_MAX:
-                del known[next(iter(known))]
+        self._taken[receipt.digest] = None
+        said = {receipt.seq - 1: receipt.prev, receipt.seq: receipt.digest}
+        agrees = all(self._heads.get(seq, head) == head for seq, head in said.items())
+        self._heads = self._heads | said if agrees else said
+        _forget_oldest(self._heads)
+        _forget_oldest(self._taken)
+        return agrees
+
+
+def _forget_oldest(known: dict[Any, Any]) -> None:
+    while len(known) > HEADS_MAX:
+        del known[next(iter(known))]
 
 
 def signer_of(data: bytes, relayers: Sequence[bytes]) -> bytes:
