@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from memrelay import SyncMemoryClient
+
 START_S_MAX = 60
 LASTING_PORTS = range(10_000, 32_000)  # below those that systems hand out
 
@@ -119,3 +121,35 @@ def running_relayer(
                 process.wait()
         if process.stdout is not None:
             process.stdout.close()
+
+
+def client(account: dict[str, Any], url: str, **options: Any) -> SyncMemoryClient:
+    return SyncMemoryClient(
+        url=url,
+        account_id=account["account_id"],
+        private_key=account["private_key"],
+        relayer_key=account["relayer_key"],
+        custody=account["custody"],
+        **options,
+    )
+
+
+def create_account(relayer: RunningRelayer, custody: str) -> dict[str, Any]:
+    return relayer.command("account", "create", "--label", "test", "--custody", custody)
+
+
+def postgres_of(data_dir: Path) -> int | None:
+    """The process id of the embedded server of a folder, if it runs."""
+    with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+        pid = int((data_dir / "postgres/cluster/postmaster.pid").read_text().splitlines()[0])
+        os.kill(pid, 0)
+        return pid
+    return None
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process runs; one that nobody has reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False

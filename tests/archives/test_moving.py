@@ -1,7 +1,6 @@
 """What leaves one relayer and arrives at another: two databases, two identities."""
 
 import uuid
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from os import urandom
@@ -12,17 +11,13 @@ import pytest
 import pytest_asyncio
 
 from relayer.archives.arriving import Arrival
-from relayer.archives.leaving import Leaving, Part
 from relayer.clock import MOMENT_MS_MAX, rfc3339_ms
 from relayer.database.namespaces import summaries
-from relayer.database.pool import Database
-from relayer.embedding.embedders import Embedder
 from relayer.errors import BadRequest, Conflict, NotAllowed, QuotaExceeded
 from relayer.journal.states import Change
 from relayer.memories.opening import Caller
 from relayer.memories.revising import Edit
-from relayer.moved import Moved, MovedGrant, MovedMemory, MovedTombstone
-from relayer.postgres.embedded import EmbeddedPostgres
+from relayer.moved import MovedGrant, MovedMemory, MovedTombstone
 from relayer.record import new_id
 from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
 from relayer.sealed.grants import issue_grant, parse_any
@@ -32,38 +27,18 @@ from relayer.settings import Settings
 from relayer.tenants.accounts import STORED_EPOCH_MAX
 from relayer.upkeep import provision
 from relayer.upkeep.check import check
-from tests.conftest import BenchMaker, database_copy
+from tests.collecting import FORMER
 from tests.journal.test_states import analyze, choose
 from tests.memories.test_erasure import keep_turn
 from tests.memories.test_memory import assert_chain_holds
-from tests.recovery.test_collection import FORMER
+from tests.moving import EMPTY, ROWS, everything, founded, here, leaving, moved, packed, there
 from tests.services import OTHER, TEAM, Bench, bench_on, new_identity
 
-EMPTY = Arrival(account=None, grants=[], namespaces=[], tombstones=[], memories=[], episodes=[])
-ROWS = """
-SELECT memory_id, seq, revision, revision_of, kind, writer, created_at, stored_at, superseded_at,
-       superseded_by, pinned, review, stale, blob_id, word_count, source, fingerprint,
-       embedding_model, (SELECT array_agg(t ORDER BY t) FROM unnest(tokens) t) AS tokens
-FROM memories ORDER BY seq
-"""
+__all__ = ["here", "there"]  # fixtures
+
 POSTINGS = "SELECT token, memory_id, frequency, word_count FROM postings ORDER BY memory_id, token"
 VECTORS = "SELECT memory_id, part, model, embedding::text FROM vectors ORDER BY memory_id, part"
 COUNTS = "SELECT name, memory_count, word_count, storage_bytes FROM namespaces ORDER BY name"
-
-
-@pytest.fixture
-def here(make_bench: BenchMaker, embedder: Embedder) -> Bench:
-    return make_bench(embedder=embedder)
-
-
-@pytest_asyncio.fixture
-async def there(
-    settings: Settings, postgres: EmbeddedPostgres, template: str, embedder: Embedder, here: Bench
-) -> AsyncIterator[Bench]:
-    async with database_copy(postgres, template) as copy:
-        database = await Database.connect(copy.connect_args, connections=5)
-        yield bench_on(settings, copy.connect_args, database, embedder=embedder, clock=here.clock)
-        await database.close()
 
 
 def limited(bench: Bench, settings: Settings, **bounds: int) -> Bench:
@@ -77,52 +52,6 @@ def limited(bench: Bench, settings: Settings, **bounds: int) -> Bench:
         clock=bench.clock,
         **bounds,
     )
-
-
-def leaving(bench: Bench) -> Leaving:
-    storage = bench.storage
-    return Leaving(
-        database=storage.database,
-        blobs=storage.blobs,
-        identity=storage.identity,
-        succession=storage.succession,
-    )
-
-
-async def everything(bench: Bench, caller: Caller, part: Part) -> list[Any]:
-    found: list[Moved] = []
-    cursor: str | None = ""
-    while cursor is not None:
-        page, cursor = await leaving(bench).page(caller.access, part, cursor)
-        found += page
-    # As it travels: every record survives its way through JSON.
-    return [msgspec.json.decode(msgspec.json.encode(one), type=type(one)) for one in found]
-
-
-async def packed(bench: Bench, caller: Caller) -> Arrival:
-    parts = {
-        part: await everything(bench, caller, part)
-        for part in ("account", "grants", "namespaces", "tombstones", "memories", "episodes")
-    }
-    return Arrival(account=parts.pop("account")[0], **parts)
-
-
-async def founded(here: Bench, there: Bench, founder: provision.NewKey) -> Caller:
-    """The founder's caller at the other relayer, where its account has nothing but itself."""
-    chain = await here.storage.accounts.chain(founder.account)
-    first = chain.grants[founder.identity.public_key][0].signed
-    await there.storage.accounts.create(
-        founder=founder.identity.public_key, grants=[first], label="anna"
-    )
-    there.root[founder.account] = here.root[founder.account]
-    return await there.caller(founder)
-
-
-async def moved(here: Bench, there: Bench, founder: provision.NewKey) -> Arrival:
-    arrival = await packed(here, await here.caller(founder))
-    caller = await founded(here, there, founder)
-    await there.services.arriving.take_in(caller.access, arrival)
-    return arrival
 
 
 async def plant(there: Bench, founder: provision.NewKey, **members: Any) -> None:

@@ -26,11 +26,11 @@ from relayer.sealed.keys import AccountId
 from relayer.settings import Settings, SettingsError
 from relayer.upkeep.check import check
 from relayer.upkeep.rebuild import REBUILT
+from tests.collecting import collect
 from tests.conftest import BenchMaker
 from tests.hooks import Hook, certificate, listening
 from tests.memories.test_memory import assert_chain_holds
-from tests.recovery.test_collection import collect
-from tests.recovery.test_rebuild import Lose, completed, lose, rebuilt
+from tests.rebuilding import Lose, completed, lose, rebuilt
 from tests.services import Bench
 from tests.swift import KEY, Swift, bucket_store
 

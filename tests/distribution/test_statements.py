@@ -10,10 +10,10 @@ from relayer.database import queue
 from relayer.database.pool import Database
 from relayer.postgres.embedded import EmbeddedPostgres
 from tests.conftest import database_copy
-from tests.database.test_schema import HOUSEKEEPING, OVER_ALL, STATEMENTS
 from tests.distribution import rules
 from tests.distribution.parse_tree import parsed
 from tests.distribution.query import Query, catalogue
+from tests.statements import HOUSEKEEPING, OVER_ALL, STATEMENTS
 
 EXEMPT = HOUSEKEEPING | OVER_ALL
 # pgqueuer's tables are on the coordinator alone; none of these asks for a tenant's table as well.

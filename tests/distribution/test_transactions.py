@@ -15,7 +15,7 @@ from pathlib import Path
 import relayer
 from relayer.database import queue
 from relayer.jobs import Worker
-from tests.database.test_schema import STATEMENTS
+from tests.statements import STATEMENTS
 
 KINDS = {n for n, v in vars(queue).items() if n.isupper() and isinstance(v, str) and n[0] != "_"}
 # Found again as something else: memories without vectors are what reindexing looks for, and blobs

@@ -21,10 +21,10 @@ from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import to_base64url
 from relayer.upkeep.check import check
-from tests.archives.test_moving import EMPTY, packed
 from tests.conftest import BenchMaker
 from tests.memories.test_forget_races import WAITING, race
 from tests.memories.test_memory import assert_chain_holds
+from tests.moving import EMPTY, packed
 from tests.services import TEAM, Bench
 
 

@@ -20,12 +20,12 @@ from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import CryptoError
 from relayer.upkeep.check import check
-from tests.archives.test_moving import EMPTY, here, moved, packed, there
 from tests.consolidating import CUSTODIES, MEETINGS, always, happened, ops, week
 from tests.journal.test_states import choose
 from tests.memories.test_analysis import AWAY, analyze, facts, model, server, thinking
 from tests.memories.test_erasure import LEFT, living
 from tests.memories.test_memory import assert_chain_holds
+from tests.moving import EMPTY, here, moved, packed, there
 from tests.openai_server import OpenAIServer
 from tests.rotator import all_bytes, epochs, rotator
 from tests.services import TEAM, Bench

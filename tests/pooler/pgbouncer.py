@@ -24,8 +24,7 @@ from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
 from tests.conftest import database_copy
 from tests.life import until
 from tests.own_server import HOST, OwnServer, own_server
-from tests.processes import RunningRelayer, lasting_port, running_relayer
-from tests.serving.test_serve import client, create_account
+from tests.processes import RunningRelayer, client, create_account, lasting_port, running_relayer
 from tests.traffic import lost_or_doubled, traffic
 
 INI = """

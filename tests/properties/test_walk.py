@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import BenchMaker
 from tests.properties.walk import Walk
-from tests.recovery.test_rebuild import Lose, lose
+from tests.rebuilding import Lose, lose
 from tests.rotator import Rotator
 
 __all__ = ["lose"]  # a fixture

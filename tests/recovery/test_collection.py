@@ -12,15 +12,12 @@ from relayer.record import new_id
 from relayer.recovery.collection import REST, STRAY_GRACE
 from relayer.sealed import envelope
 from relayer.sealed.states import SignedState, sign_state
-from relayer.upkeep import check
+from tests.collecting import FORMER, LATER, STRAY, collect, problems, put
 from tests.conftest import BenchMaker
 from tests.memories.test_erasure import keep_turn
 from tests.services import TEAM, Bench
 
-STRAY = "nothing refers to this blob"
 USELESS = "this blob was erased or replaced and is still there"
-LATER = b'{"v":2}'
-FORMER = uuid.UUID("00000000-0000-8000-8000-000000000007")  # of a turn, from before random names
 
 
 @pytest.fixture
@@ -36,23 +33,6 @@ def bench(request: pytest.FixtureRequest, make_bench: BenchMaker, folder: Path) 
 
 async def names(bench: Bench, caller: Caller) -> set[str]:
     return {name async for name in bench.storage.blobs.names(caller.access.account)}
-
-
-async def collect(bench: Bench) -> None:
-    """Walk through everything once, as a relayer that has just started, and delete what is due."""
-    await bench.another().services.collector.collect()
-    await bench.storage.outbox.publish()
-    await bench.storage.outbox.empty()
-
-
-async def problems(bench: Bench) -> list[tuple[str, str]]:
-    return [(p["problem"], p["id"]) for p in (await check.check(bench.storage)).problems]
-
-
-async def put(bench: Bench, caller: Caller, blob: bytes) -> str:
-    name = envelope.blob_id(blob)
-    await bench.storage.blobs.put_many(caller.access.account, {name: blob})
-    return name
 
 
 def sealed(bench: Bench, caller: Caller, memory: uuid.UUID, type_: int, revision: int = 1) -> bytes:

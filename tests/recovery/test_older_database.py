@@ -13,8 +13,7 @@ from memrelay import SyncMemoryClient
 from memrelay.errors import NotAuthenticated, NotFound
 from relayer.postgres.embedded import EmbeddedPostgres
 from tests.conftest import TestDatabase
-from tests.processes import RunningRelayer, running_relayer
-from tests.serving.test_serve import client, create_account
+from tests.processes import RunningRelayer, client, create_account, running_relayer
 
 
 async def copied(postgres: EmbeddedPostgres, source: str, target: str) -> None:

@@ -2,26 +2,20 @@
 
 import shutil
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from relayer.app import build_app
 from relayer.clock import MOMENT_MS_MAX, rfc3339_ms
-from relayer.database.pool import Database
-from relayer.embedding.embedders import Embedder
 from relayer.errors import Conflict
 from relayer.journal.states import Change
 from relayer.llm import LanguageModel
 from relayer.memories.opening import Caller
 from relayer.memories.revising import Edit
-from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.record import Draft, encode, new_id
 from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
 from relayer.sealed.grants import issue_grant
@@ -33,66 +27,15 @@ from relayer.storage import Storage
 from relayer.upkeep import provision
 from relayer.upkeep.check import check
 from relayer.upkeep.rebuild import CLOSED, REBUILT, rebuild_lost
-from tests.conftest import BenchMaker, database_copy
 from tests.journal.test_states import AWAY, BERLIN, MUNICH, analyze, choose, facts, model, server
 from tests.openai_server import OpenAIServer
+from tests.rebuilding import ROWS, Lose, bench, completed, embed_all, lose, rebuilt
 from tests.services import OTHER, TEAM, Bench, bench_on, new_identity
 from tests.signing import client_of, signed_headers
 
-__all__ = ["model", "server"]  # fixtures
+__all__ = ["bench", "lose", "model", "server"]  # fixtures
 
-ROWS = """
-SELECT memory_id, revision, revision_of, kind, writer, created_at, stored_at, superseded_at,
-       superseded_by, pinned, review, stale, blob_id, word_count, source, fingerprint, epoch,
-       (SELECT array_agg(t ORDER BY t) FROM unnest(tokens) t) AS tokens
-FROM memories ORDER BY memory_id
-"""
 RECEIPT = "SELECT object FROM receipts ORDER BY seq LIMIT 1"
-Lose = Callable[[Bench], Awaitable[Bench]]
-
-
-@pytest.fixture
-def bench(make_bench: BenchMaker, embedder: Embedder, tmp_path: Path) -> Bench:
-    """Its blobs are in a folder."""
-    return make_bench(embedder=embedder, blob_store=f"file:{tmp_path / 'blobs'}")
-
-
-@pytest_asyncio.fixture
-async def lose(postgres: EmbeddedPostgres, template: str) -> AsyncIterator[Lose]:
-    """Makes the same relayer with its key and its blobs on an empty database."""
-    async with AsyncExitStack() as stack:
-
-        async def on_another(bench: Bench) -> Bench:
-            copy = await stack.enter_async_context(database_copy(postgres, template))
-            database = await Database.connect(copy.connect_args, connections=5)
-            stack.push_async_callback(database.close)
-            return bench_on(
-                bench.settings,
-                copy.connect_args,
-                database,
-                embedder=bench.services.embedder,
-                identity=bench.storage.identity,
-                clock=bench.clock,
-            )
-
-        yield on_another
-
-
-async def rebuilt(lost: Bench, bench: Bench) -> list[str]:
-    lost.root |= bench.root
-    return [one.outcome for one in await rebuild_lost(lost.storage, lost.clock)]
-
-
-async def completed(lost: Bench, founder: provision.NewKey) -> None:
-    """What the background does, as far as the keys at hand go."""
-    keys = await lost.storage.custody.job_keys(founder.account)
-    assert keys is not None
-    await lost.services.restore.complete(founder.account, keys)
-
-
-async def embed_all(bench: Bench, caller: Caller) -> None:
-    ids = [r["memory_id"] for r in await bench.sql("SELECT memory_id FROM memories")]
-    await bench.services.indexer.embed(caller.access.account, caller.keys, ids)
 
 
 async def eventful(bench: Bench, caller: Caller) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from relayer.upkeep.succession import rotate
 from tests.conftest import database_copy
 from tests.journal.test_states import AWAY, analyze, choose, facts, model, server
 from tests.openai_server import OpenAIServer
-from tests.recovery.test_rebuild import ROWS, Lose, bench, completed, lose, rebuilt
+from tests.rebuilding import ROWS, Lose, bench, completed, lose, rebuilt
 from tests.rotator import ALWAYS, CUSTODIES, NOT_NOW, Rotator, epochs, opened_by, rotator
 from tests.services import OTHER, TEAM, Bench, FakeClock
 

@@ -16,7 +16,7 @@ from relayer.upkeep.provision import NewKey
 from relayer.upkeep.rebuild import REBUILT
 from tests.consolidating import TEA, TEA_AGAIN, consolidated
 from tests.journal.test_states import choose
-from tests.recovery.test_rebuild import Lose, bench, completed, embed_all, lose, rebuilt
+from tests.rebuilding import Lose, bench, completed, embed_all, lose, rebuilt
 from tests.services import OTHER, TEAM, Bench
 
 __all__ = ["bench", "lose"]  # fixtures

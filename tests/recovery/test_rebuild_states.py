@@ -18,7 +18,7 @@ from tests.journal.test_states import AWAY, BERLIN, MUNICH, analyze, choose, fac
 from tests.memories.test_erasure import living
 from tests.memories.test_memory import chain_of
 from tests.openai_server import OpenAIServer
-from tests.recovery.test_rebuild import ROWS, Lose, bench, completed, lose, rebuilt
+from tests.rebuilding import ROWS, Lose, bench, completed, lose, rebuilt
 from tests.services import OTHER, TEAM, Bench
 
 __all__ = ["bench", "lose", "model", "server"]  # fixtures

@@ -12,7 +12,7 @@ from relayer.memories.revising import Edit
 from relayer.upkeep import check, provision
 from relayer.upkeep.rebuild import REBUILT
 from tests.consolidating import CUSTODIES, MEETINGS, RELEASE, consolidated, happened, week
-from tests.recovery.test_rebuild import Lose, bench, completed, lose, rebuilt
+from tests.rebuilding import Lose, bench, completed, lose, rebuilt
 from tests.services import TEAM, Bench
 
 __all__ = ["bench", "lose"]  # fixtures

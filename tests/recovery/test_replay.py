@@ -29,11 +29,12 @@ from relayer.sealed.receipts import Item, open_receipt, sign_receipt
 from relayer.sealed.states import SignedState
 from relayer.storage import replay_on
 from relayer.upkeep.provision import NewKey
+from tests.collecting import LATER, STRAY, problems, put
 from tests.conftest import BenchMaker
 from tests.journal.test_states import analyze, choose
 from tests.memories.test_erasure import keep_turn, living
 from tests.memories.test_memory import assert_chain_holds, chain_of
-from tests.recovery.test_collection import LATER, STRAY, STRAY_GRACE, problems, put
+from tests.recovery.test_collection import STRAY_GRACE
 from tests.rotator import CUSTODIES, epochs, rotator
 from tests.services import OTHER, TEAM, Bench, new_identity
 

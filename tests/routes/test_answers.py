@@ -20,9 +20,8 @@ from relayer.settings import Settings
 from relayer.storage import Storage
 from relayer.upkeep.provision import NewKey
 from tests.conftest import TestDatabase
-from tests.processes import RunningRelayer
+from tests.processes import RunningRelayer, create_account
 from tests.routes_scene import concrete, table
-from tests.serving.test_serve import create_account
 from tests.signing import client_of, signed_headers, signer_of
 
 HARDENED = {

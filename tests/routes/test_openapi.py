@@ -29,8 +29,7 @@ from schemathesis.specs.openapi import checks
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.sealed.keys import Identity
 from tests.conftest import database_copy
-from tests.processes import running_relayer
-from tests.serving.test_serve import create_account
+from tests.processes import create_account, running_relayer
 from tests.signing import signed_headers
 
 Json = dict[str, Any]

@@ -22,8 +22,7 @@ from memrelay.gateway.endpoint import Endpoint
 from memrelay.gateway.spool import Spool, SpoolKey
 from memrelay.sealed.keys import Identity
 from tests.client.agents_scene import Machine
-from tests.processes import RunningRelayer, running_relayer
-from tests.serving.test_serve import client, create_account, postgres_of
+from tests.processes import RunningRelayer, client, create_account, postgres_of, running_relayer
 
 ROOT = os.geteuid() == 0
 CLOSED = 0o077  # what group and others may not have

@@ -17,8 +17,8 @@ from relayer.memories.opening import Caller
 from relayer.record import new_id
 from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
 from relayer.storage import Storage
-from tests.archives.test_moving import EMPTY, founded, here, moved, packed, there
 from tests.conftest import BenchMaker
+from tests.moving import EMPTY, founded, here, moved, packed, there
 from tests.rotator import all_bytes
 from tests.services import TEAM, Bench
 from tests.signing import client_of, signer_of

@@ -34,8 +34,7 @@ from relayer.postgres.embedded import EmbeddedPostgres
 from tests.life import until
 from tests.marks import Search, marked
 from tests.openai_server import CHAT_MODEL, Step, openai_server
-from tests.processes import RunningRelayer, running_relayer
-from tests.serving.test_serve import client, create_account, postgres_of
+from tests.processes import RunningRelayer, client, create_account, postgres_of, running_relayer
 from tests.signing import signed_headers
 
 Secrets = dict[str, str]

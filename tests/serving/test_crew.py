@@ -21,8 +21,8 @@ from relayer.workers import supervisor
 from relayer.workers.lines import read_keys
 from relayer.workers.supervisor import Crew
 from tests.life import WAIT_S_MAX
+from tests.processes import is_there
 from tests.services import FakeClock
-from tests.serving.test_workers import is_there
 
 # Says "ready" unless the folder holds HANG or FAIL, and writes down what it hears after that.
 WORKER = """

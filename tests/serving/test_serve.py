@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -24,35 +23,18 @@ from relayer.serve import Ending, attend, bound
 from relayer.settings import SECRET, Settings, variable
 from relayer.storage import Storage
 from tests.life import WAIT_S_MAX
-from tests.processes import RunningRelayer, lasting_port, running_relayer
+from tests.processes import (
+    RunningRelayer,
+    client,
+    create_account,
+    lasting_port,
+    postgres_of,
+    running_relayer,
+)
 
 ROOT = Path(__file__).parents[2]
 WRITERS = 3
 KILLS = 2
-
-
-def client(account: dict[str, Any], url: str, **options: Any) -> SyncMemoryClient:
-    return SyncMemoryClient(
-        url=url,
-        account_id=account["account_id"],
-        private_key=account["private_key"],
-        relayer_key=account["relayer_key"],
-        custody=account["custody"],
-        **options,
-    )
-
-
-def create_account(relayer: RunningRelayer, custody: str) -> dict[str, Any]:
-    return relayer.command("account", "create", "--label", "test", "--custody", custody)
-
-
-def postgres_of(data_dir: Path) -> int | None:
-    """The process id of the embedded server of a folder, if it runs."""
-    with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-        pid = int((data_dir / "postgres/cluster/postmaster.pid").read_text().splitlines()[0])
-        os.kill(pid, 0)
-        return pid
-    return None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -6,8 +6,7 @@ from pathlib import Path
 from tests.conftest import TestDatabase
 from tests.life import until
 from tests.loopback_proxy import loopback_proxy
-from tests.processes import RunningRelayer, lasting_port, running_relayer
-from tests.serving.test_serve import create_account
+from tests.processes import RunningRelayer, create_account, lasting_port, running_relayer
 from tests.traffic import lost_or_doubled, traffic
 
 

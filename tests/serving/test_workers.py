@@ -22,8 +22,7 @@ from relayer.storage import Storage
 from relayer.workers.lines import heard, keys_line, read_keys, read_settings, settings_line
 from relayer.workers.supervisor import refuse_too_many
 from tests.life import until
-from tests.processes import RunningRelayer, running_relayer
-from tests.serving.test_serve import create_account, postgres_of
+from tests.processes import RunningRelayer, create_account, is_there, postgres_of, running_relayer
 from tests.telemetry.reading import Scrape, read
 from tests.traffic import lost_or_doubled, traffic
 
@@ -46,14 +45,6 @@ def workers_of(relayer: RunningRelayer) -> set[int]:
 def begun_by(relayer: RunningRelayer) -> int:
     """How many workers have begun to answer so far."""
     return relayer.log.read_text().count("workers.began")
-
-
-def is_there(pid: int) -> bool:
-    """Whether a process runs; one that nobody has reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.fixture(scope="module")

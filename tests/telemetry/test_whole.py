@@ -25,8 +25,7 @@ import pytest
 
 from memrelay.errors import NotFound
 from tests.life import WAIT_S_MAX, until
-from tests.processes import RunningRelayer, running_relayer
-from tests.serving.test_serve import client, create_account
+from tests.processes import RunningRelayer, client, create_account, running_relayer
 
 TOKEN = "0123456789abcdef-operator"
 MARKED = ("zqtext", "zqname", "zqtag", "zqquery")

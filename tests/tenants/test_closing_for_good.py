@@ -17,8 +17,9 @@ from relayer.sealed.receipts import open_receipt
 from relayer.upkeep.check import check
 from relayer.upkeep.provision import NewKey
 from relayer.upkeep.rebuild import CLOSED
-from tests.archives.test_moving import EMPTY, founded, packed
-from tests.recovery.test_rebuild import Lose, bench, every, lose, rebuilt
+from tests.moving import EMPTY, founded, packed
+from tests.rebuilding import Lose, bench, lose, rebuilt
+from tests.recovery.test_rebuild import every
 from tests.rotator import ALWAYS
 from tests.services import OTHER, TEAM, Bench
 from tests.tenants.test_closing import filled, left_of

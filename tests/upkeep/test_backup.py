@@ -28,8 +28,7 @@ from relayer.settings import Settings
 from relayer.upkeep.backup import BackupError, create, restore
 from tests.conftest import TestDatabase
 from tests.life import WAIT_S_MAX, until
-from tests.processes import RunningRelayer, lasting_port, running_relayer
-from tests.serving.test_serve import client, create_account
+from tests.processes import RunningRelayer, client, create_account, lasting_port, running_relayer
 
 TEAM = "team"
 KEPT = "The cellar key is under the mat."

@@ -1,0 +1,70 @@
+"""Every statement of the relayer by name, and which of them are bound to no single account."""
+
+import importlib
+import pkgutil
+import re
+
+from relayer import database as package
+
+# Without statements on tenants' tables: the queue's are pgqueuer's, `distribution` asks Citus' own.
+APART = {"distribution", "migrate", "pool", "queue", "upgrade"}
+
+MODULES = [
+    importlib.import_module(f"{package.__name__}.{module.name}")
+    for module in pkgutil.iter_modules(package.__path__)
+    if module.name not in APART
+]
+
+STATEMENTS = {
+    f"{module.__name__.rpartition('.')[2]}.{name}": text
+    for module in MODULES
+    for name, text in vars(module).items()
+    if isinstance(text, str) and re.match(r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH)\b", text)
+}
+# Statements of no single account, each run outside requests or before an account is known.
+HOUSEKEEPING = {
+    "accounts._RAISE_FLOOR",
+    "accounts._RESTORE_MARKER",
+    "accounts._DELETE_EXPIRED_NONCES",
+    "accounts._DELETE_EXPIRED_NONCES_AHEAD",
+    "accounts._DELETE_OLD_WINDOWS",
+    "check._CLOCK",
+    "check._CONNECTIONS_MAX",
+    "closing._CLOSED",
+    "closing._FREE_KEYS",
+    "closing._KEYS_LEFT",
+    "closing._UNPURGED",
+    "expiry._ACCOUNTS_EXPIRED",
+    "index_steps._DELETE_OLD",
+    "memories._DELETE_EXPIRED_MARKS",
+    "replay._NEWEST",
+    "unlock_keys._ANNOUNCE",
+    "unlock_keys._ANNOUNCED",
+    "unlock_keys._FORGET_SILENT",
+    "watch._JOBS",
+    "watch._STATE",
+}
+# Those that name the account without being bound to one.
+OVER_ALL = {
+    "accounts._RECORD_NONCE",
+    "accounts._KEY_OWNER",
+    "accounts._KEYS_BEGINNING",
+    "accounts._ACCOUNTS",
+    "accounts._NEWEST_RECEIPTS",
+    "accounts._INSERT_OWNER",
+    "blobs._FIRST",
+    "outbox._OUTBOX",
+    "reseal._ACCOUNTS_DUE",
+    "vectors._ACCOUNTS_DUE",
+    "episodes._PENDING_ANYWHERE",
+    "check._OWNERS",
+    "webhooks._DUE",
+    "webhooks._EVERY",
+    "collection._ACCOUNT_IDS",
+    "runs._DUE",
+    "runs._ALL_UNFINISHED",
+    "blobs._ACCOUNTS",
+    "rebuild._KNOWN",
+    "rebuild._INCOMPLETE",
+    "watch._WAITING",
+}
