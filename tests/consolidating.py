@@ -9,7 +9,7 @@ from relayer.memories.recognition import Stored
 from relayer.sealed.keys import Namespace
 from relayer.sealed.receipts import open_receipt
 from relayer.upkeep import check
-from tests.memories.test_memory import assert_chain_holds
+from tests.chains import assert_chain_holds
 from tests.services import TEAM, Bench
 
 CUSTODIES = ("managed", "sealed")

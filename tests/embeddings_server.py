@@ -14,6 +14,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from relayer.embedding.endpoints import Endpoint
+from relayer.embedding.openai import OpenAIEmbedder
+
 MODEL = "tiny-embedder"
 DIM = 6
 KEY = "sk-loopback"
@@ -226,3 +229,12 @@ def _complaint(
         "texts": all(isinstance(text, str) and text for text in texts),
     }
     return next((name for name, right in wanted.items() if not right), None)
+
+
+def openai_embedder(server: EmbeddingsServer) -> OpenAIEmbedder:
+    return OpenAIEmbedder(
+        endpoints=[Endpoint(server.url, KEY)],
+        model=MODEL,
+        dim=DIM,
+        timeout_s=20,
+    )

@@ -19,6 +19,9 @@ from relayer.upkeep import provision
 from tests.conftest import BenchMaker, database_copy
 from tests.services import Bench, bench_on
 
+POSTINGS = "SELECT token, memory_id, frequency, word_count FROM postings ORDER BY memory_id, token"
+VECTORS = "SELECT memory_id, part, model, embedding::text FROM vectors ORDER BY memory_id, part"
+
 EMPTY = Arrival(account=None, grants=[], namespaces=[], tombstones=[], memories=[], episodes=[])
 ROWS = """
 SELECT memory_id, seq, revision, revision_of, kind, writer, created_at, stored_at, superseded_at,

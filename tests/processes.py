@@ -17,6 +17,9 @@ from typing import Any
 
 from memrelay import SyncMemoryClient
 
+QUIET = {"RELAYER_EMBEDDER": "none"}
+
+
 START_S_MAX = 60
 LASTING_PORTS = range(10_000, 32_000)  # below those that systems hand out
 
@@ -153,3 +156,29 @@ def is_there(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+def all_texts(memory: SyncMemoryClient) -> list[str]:
+    texts: list[str] = []
+    cursor = None
+    while True:
+        page = memory.list(limit=200, cursor=cursor)
+        texts += [m.text or "" for m in page.memories]
+        cursor = page.next_cursor
+        if cursor is None:
+            return texts
+
+
+def command(
+    *arguments: str, data: Path, database_url: str = "", **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    others = ("RELAYER_", "OPENAI_", "PYTEST_")
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(others)}
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "relayer", *arguments, "--data-dir", str(data)],
+        env=inherited | QUIET | {"RELAYER_DATABASE_URL": database_url} | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )

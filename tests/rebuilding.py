@@ -67,3 +67,9 @@ async def completed(lost: Bench, founder: provision.NewKey) -> None:
 async def embed_all(bench: Bench, caller: Caller) -> None:
     ids = [r["memory_id"] for r in await bench.sql("SELECT memory_id FROM memories")]
     await bench.services.indexer.embed(caller.access.account, caller.keys, ids)
+
+
+async def every(bench: Bench, founder: provision.NewKey) -> list[bytes]:
+    names = [name async for name in bench.storage.blobs.names(founder.account)]
+    found = await bench.storage.blobs.get_many(founder.account, names)
+    return [data for data in found.values() if isinstance(data, bytes)]

@@ -18,8 +18,7 @@ from relayer.sealed.primitives import CryptoError, random_key
 from relayer.tenants.access import Access
 from relayer.tenants.rotation import Rotated
 from relayer.upkeep import provision
-from tests.services import TEAM, Bench
-from tests.tenants.test_accounts import access as access_of
+from tests.services import TEAM, Bench, access_of
 
 CUSTODIES = ("managed", "sealed")
 EPOCHS = "SELECT epoch, count(*)::int FROM memories GROUP BY epoch ORDER BY epoch"

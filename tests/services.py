@@ -20,7 +20,10 @@ from relayer.memories.opening import Caller
 from relayer.memories.recall import Query
 from relayer.memories.recognition import Stored
 from relayer.record import Draft
-from relayer.sealed.grants import Role, open_grant
+from relayer.sealed.grants import (
+    Role,
+    open_grant,
+)
 from relayer.sealed.keys import (
     AccountId,
     Identity,
@@ -35,7 +38,10 @@ from relayer.sealed.primitives import aead_seal, exchange_public_key, to_base64,
 from relayer.services import Services, build_services
 from relayer.settings import Settings
 from relayer.storage import Storage, storage_on
+from relayer.tenants.access import Access
 from relayer.upkeep import provision
+
+COUNT = "SELECT count(*) FROM memories"
 
 TEAM = Namespace("team")
 OTHER = Namespace("other")
@@ -267,3 +273,7 @@ def bench_on(
 def random_text() -> str:
     """A text nobody has said."""
     return f"The reference of this note is {uuid.uuid4().hex}."
+
+
+async def access_of(bench: Bench, key: provision.NewKey) -> Access | None:
+    return await bench.storage.accounts.access(key.account, key.identity.public_key)

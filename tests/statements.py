@@ -1,10 +1,20 @@
-"""Every statement of the relayer by name, and which of them are bound to no single account."""
+"""Every statement and table of the relayer by name, and which are bound to no single account."""
 
 import importlib
 import pkgutil
 import re
 
 from relayer import database as package
+from relayer.database.pool import Database
+
+# Tables by something else than the account: a request names a key before an account is known.
+BY_KEY = {"key_owner", "nonces", "nonces_ahead", "nonce_floor"}
+OTHERS = {"alembic_version", "unlock_keys"}
+TENANT = """
+SELECT c.oid, c.relname FROM pg_class c
+WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace
+  AND c.relname NOT LIKE 'pgqueuer%' AND NOT c.relname = ANY ($1)
+"""
 
 # Without statements on tenants' tables: the queue's are pgqueuer's, `distribution` asks Citus' own.
 APART = {"distribution", "migrate", "pool", "queue", "upgrade"}
@@ -68,3 +78,8 @@ OVER_ALL = {
     "rebuild._INCOMPLETE",
     "watch._WAITING",
 }
+
+
+async def tenant_tables(database: Database) -> dict[int, str]:
+    rows = await database.fetch(TENANT, sorted(BY_KEY | OTHERS))
+    return {r["oid"]: r["relname"] for r in rows}

@@ -12,8 +12,7 @@ import httpx
 
 from memrelay import MemrelayError
 from tests.life import until
-from tests.processes import client
-from tests.serving.test_serve import _all_texts as all_texts
+from tests.processes import all_texts, client
 
 WRITES_A_CONNECTION = 3
 DEADLINE_S = 200.0  # of one write, on a busy machine

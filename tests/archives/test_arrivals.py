@@ -20,9 +20,8 @@ from relayer.record import new_id
 from relayer.sealed.envelope import blob_id
 from relayer.settings import Limits
 from relayer.tenants.access import Access
-from tests.archives.test_moving import POSTINGS, VECTORS
-from tests.memories.test_erasure import keep_turn
-from tests.moving import EMPTY, ROWS, everything, founded, here, packed, there
+from tests.erasing import keep_turn
+from tests.moving import EMPTY, POSTINGS, ROWS, VECTORS, everything, founded, here, packed, there
 from tests.services import OTHER, TEAM, Bench
 
 __all__ = ["here", "there"]  # fixtures

@@ -27,17 +27,27 @@ from relayer.settings import Settings
 from relayer.tenants.accounts import STORED_EPOCH_MAX
 from relayer.upkeep import provision
 from relayer.upkeep.check import check
+from tests.chains import assert_chain_holds
 from tests.collecting import FORMER
-from tests.journal.test_states import analyze, choose
-from tests.memories.test_erasure import keep_turn
-from tests.memories.test_memory import assert_chain_holds
-from tests.moving import EMPTY, ROWS, everything, founded, here, leaving, moved, packed, there
+from tests.erasing import keep_turn
+from tests.moving import (
+    EMPTY,
+    POSTINGS,
+    ROWS,
+    VECTORS,
+    everything,
+    founded,
+    here,
+    leaving,
+    moved,
+    packed,
+    there,
+)
 from tests.services import OTHER, TEAM, Bench, bench_on, new_identity
+from tests.talking import analyze, choose
 
 __all__ = ["here", "there"]  # fixtures
 
-POSTINGS = "SELECT token, memory_id, frequency, word_count FROM postings ORDER BY memory_id, token"
-VECTORS = "SELECT memory_id, part, model, embedding::text FROM vectors ORDER BY memory_id, part"
 COUNTS = "SELECT name, memory_count, word_count, storage_bytes FROM namespaces ORDER BY name"
 
 

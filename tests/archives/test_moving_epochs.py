@@ -21,16 +21,16 @@ from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.settings import Settings
 from relayer.upkeep import provision
 from relayer.upkeep.check import check
+from tests.chains import assert_chain_holds, chain_of
 from tests.conftest import database_copy
 from tests.embeddings_server import DIM, KEY, MODEL, EmbeddingsServer
-from tests.journal.test_states import AWAY, analyze, choose, facts, model, server
-from tests.memories.test_erasure import living
-from tests.memories.test_forget_races import WAITING
-from tests.memories.test_memory import assert_chain_holds, chain_of
+from tests.erasing import WAITING, living
 from tests.moving import EMPTY, ROWS, founded, here, moved, packed, there
 from tests.openai_server import OpenAIServer
 from tests.rotator import CUSTODIES, NOT_NOW, Rotator, epochs, opened_by, rotator
 from tests.services import TEAM, Bench, bench_on
+from tests.talking import AWAY, analyze, choose, facts
+from tests.thinking import model, server
 
 __all__ = ["here", "model", "server", "there"]  # fixtures
 

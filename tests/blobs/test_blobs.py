@@ -18,9 +18,9 @@ from relayer.journal.outbox import GRACE
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import CryptoError
+from tests.chains import assert_chain_holds
 from tests.conftest import BenchMaker
-from tests.memories.test_memory import COUNT, assert_chain_holds
-from tests.services import TEAM, Bench
+from tests.services import COUNT, TEAM, Bench
 from tests.swift import LISTED_MAX, bucket_store
 
 ONE, TWO = AccountId(bytes(32)), AccountId(bytes([1]) * 32)

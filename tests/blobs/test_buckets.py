@@ -26,25 +26,17 @@ from relayer.sealed.keys import AccountId
 from relayer.settings import Settings, SettingsError
 from relayer.upkeep.check import check
 from relayer.upkeep.rebuild import REBUILT
+from tests.blobs.buckets import DATA, GIVEN, NAMES, ONE, store_at
+from tests.chains import assert_chain_holds
 from tests.collecting import collect
 from tests.conftest import BenchMaker
 from tests.hooks import Hook, certificate, listening
-from tests.memories.test_memory import assert_chain_holds
 from tests.rebuilding import Lose, completed, lose, rebuilt
 from tests.services import Bench
 from tests.swift import KEY, Swift, bucket_store
 
 __all__ = ["lose"]  # a fixture
 
-ONE = AccountId(bytes(32))
-DATA = [b"first" * 40, b"second" * 40]
-NAMES = [blob_id(data) for data in DATA]
-GIVEN = {
-    "blob_store": "s3://blobs/relayer",
-    "s3_endpoint": "http://127.0.0.1:9",
-    "s3_access_key_id": "the-key",
-    "s3_secret_access_key": "hush-" + "x" * 30,
-}
 USES: dict[str, Callable[[BucketStore], Awaitable[object]]] = {
     "put": lambda store: store.put_many(ONE, {NAMES[0]: DATA[0]}),
     "get": lambda store: store.get_many(ONE, NAMES),
@@ -54,12 +46,6 @@ USES: dict[str, Callable[[BucketStore], Awaitable[object]]] = {
     "mark": lambda store: store.mark(ONE, 1),
     "marked": lambda store: store.marked(ONE),
 }
-
-
-def store_at(endpoint: str, *, deadline_s: float = 60.0) -> BucketStore:
-    """A store whose server is not Swift."""
-    settings = Settings(**(GIVEN | {"s3_endpoint": endpoint}))  # type: ignore[arg-type]
-    return BucketStore(bucket=settings.bucket, deadline_s=deadline_s)
 
 
 @asynccontextmanager
@@ -260,7 +246,7 @@ async def test_others_variables_lead_nowhere(swift: Swift, monkeypatch: pytest.M
 PROXIES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 GETS = """
 import asyncio, sys
-from tests.blobs.test_buckets import NAMES, ONE, store_at
+from tests.blobs.buckets import NAMES, ONE, store_at
 from relayer.errors import Unavailable
 for endpoint in sys.argv[1:]:
     try:

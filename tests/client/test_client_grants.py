@@ -7,45 +7,15 @@ import pytest
 from nacl import bindings
 
 from memrelay.errors import NotGranted, UntrustedGrant
-from memrelay.sealed.grants import issue_grant, open_grant, read_grant
+from memrelay.sealed.grants import open_grant, read_grant
 from memrelay.sealed.keys import Identity, Root, account_text
-from memrelay.sealed.ledger import Ledger, issue_revocation, read_revocation
+from memrelay.sealed.ledger import Ledger, read_revocation
 from memrelay.sealed.objects import from_base64, sign_object, to_base64, write_json
-
-NOW_MS = 1_700_000_000_000
+from tests.client.signed import NOW_MS, grant, ledger, revoke
 
 
 def seeded(number):
     return Identity(bytes([number]) * 32)
-
-
-def grant(example, serial, issuer, recipient, role="owner", **options):
-    keys = options.pop("keys", None)
-    return issue_grant(
-        issuer,
-        account=example.account,
-        serial=serial,
-        recipient=recipient.public_key,
-        role=role,
-        keys=keys or [example.root],
-        created_ms=options.pop("created_ms", NOW_MS),
-        **options,
-    )
-
-
-def revoke(example, serial, issuer, recipient):
-    return issue_revocation(
-        issuer,
-        account=example.account,
-        serial=serial,
-        recipient=recipient.public_key,
-        created_ms=NOW_MS,
-    )
-
-
-def ledger(example, *objects):
-    kinds = ["revoke" if b'"role"' not in data else "grant" for data in objects]
-    return Ledger.of(example.account, zip(kinds, objects, strict=True))
 
 
 def refused(example, *objects):

@@ -1,15 +1,9 @@
 """`memrelay doctor` on a relayer that is not reached, has another clock or another key."""
 
 import itertools
-import json
-import ssl
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from cryptography import x509
@@ -24,6 +18,7 @@ from tests.client.doctor_scene import (
     DEPENDENT,
     HOUR_S,
     Machine,
+    answering,
     listening,
     machine,
     states,
@@ -34,44 +29,6 @@ from tests.client.doctor_scene import (
 __all__ = ["machine", "user"]  # fixtures
 
 # Reaching the relayer
-
-
-@contextmanager
-def answering(
-    answers: dict[str, object], certificate: Path | None = None, time_s: float | None = None
-) -> Iterator[str]:
-    """The URL of a server with these JSON answers by path, and 404 for others, at its own time."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def date_time_string(self, timestamp: float | None = None) -> str:
-            return super().date_time_string(timestamp or time_s)
-
-        def do_GET(self) -> None:
-            found = self.path in answers
-            body = json.dumps(answers.get(self.path)).encode()
-            self.send_response(200 if found else 404)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *arguments: object) -> None:
-            """Nothing on the console."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.handle_error = lambda *arguments: None  # a refused handshake is what is wanted
-    if certificate is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate)
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        scheme = "https" if certificate else "http"
-        yield f"{scheme}://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def test_a_stopped_relayer(user: Machine) -> None:

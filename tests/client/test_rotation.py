@@ -20,7 +20,7 @@ from memrelay.sealed.ledger import Ledger, read_revocation
 from memrelay.sealed.reissue import SCOPE_ENTRIES_MAX, Reissue, reissue
 from tests.client.agents_scene import Machine
 from tests.client.conftest import Example
-from tests.client.test_client_grants import grant, ledger
+from tests.client.signed import grant, ledger
 from tests.processes import RunningRelayer
 
 NOW_MS = 1_770_000_000_000

@@ -11,10 +11,11 @@ import pytest
 from memrelay.cli import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, main
 from memrelay.config import read_profile
 from memrelay.private import write_private
+from tests.client.doctor_scene import answering
 from tests.client.shell_scene import Machine
-from tests.client.test_doctor_relayer import answering
-from tests.client.test_memories_cli import UNKNOWN
 from tests.processes import RunningRelayer
+
+UNKNOWN = "00000000-0000-7000-8000-000000000000"
 
 GREEN = "Anna prefers green tea."
 NEXT = "the next line of a loop"

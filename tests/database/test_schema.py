@@ -12,21 +12,7 @@ import relayer
 from relayer.database import migrate, recall
 from relayer.database.pool import Database
 from tests.conftest import TestDatabase
-from tests.statements import HOUSEKEEPING, OVER_ALL, STATEMENTS
-
-# Tables by something else than the account: a request names a key before an account is known.
-BY_KEY = {"key_owner", "nonces", "nonces_ahead", "nonce_floor"}
-OTHERS = {"alembic_version", "unlock_keys"}
-TENANT = """
-SELECT c.oid, c.relname FROM pg_class c
-WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace
-  AND c.relname NOT LIKE 'pgqueuer%' AND NOT c.relname = ANY ($1)
-"""
-
-
-async def tenant_tables(database: Database) -> dict[int, str]:
-    rows = await database.fetch(TENANT, sorted(BY_KEY | OTHERS))
-    return {r["oid"]: r["relname"] for r in rows}
+from tests.statements import HOUSEKEEPING, OVER_ALL, STATEMENTS, tenant_tables
 
 
 class TestTables:

@@ -23,7 +23,7 @@ from relayer.storage import key_path
 from relayer.upkeep import doctor
 from tests.conftest import TestDatabase
 from tests.distribution.cluster import Cluster, coordinator
-from tests.upkeep.test_migrations import database_at
+from tests.older import database_at
 
 ALL = [*BY_ACCOUNT, *BY_KEY, *EVERYWHERE]
 

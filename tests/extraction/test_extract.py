@@ -24,21 +24,11 @@ from relayer.extraction.facts import (
 from relayer.extraction.judge import judge
 from relayer.extraction.language import is_foreign
 from relayer.extraction.refused import gives_a_password, orders_the_reader
-from relayer.extraction.rules import SentenceExtractor
+from tests.extraction.ruled import SUNDAY, day_ms, rules, texts
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "deploy" / "demo"
 MARKS = ROOT / "bench" / "data" / "extraction"
-SUNDAY = datetime(2026, 3, 1, 12, tzinfo=UTC)
-rules = SentenceExtractor()
-
-
-def day_ms(year: int, month: int, day: int) -> int:
-    return int(datetime(year, month, day, tzinfo=UTC).timestamp() * 1000)
-
-
-async def texts(text: str, **options: Any) -> list[str]:
-    return [fact.text for fact in await rules.extract(Turn(text, **options))]
 
 
 # Messages

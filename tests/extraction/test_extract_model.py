@@ -20,7 +20,7 @@ from relayer.extraction.facts import (
 )
 from relayer.extraction.model import LlmExtractor
 from relayer.llm import LanguageModel
-from tests.extraction.test_extract import SUNDAY, day_ms, texts
+from tests.extraction.ruled import SUNDAY, day_ms, texts
 from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, openai_server
 
 

@@ -9,23 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from relayer.blobs.store import BlobStore, FolderStore
+from relayer.blobs.store import FolderStore
 from relayer.database import outbox as outbox_rows
 from relayer.database.accounts import lock_account
 from relayer.database.namespaces import recount
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
-from relayer.journal.outbox import GRACE, PAGE, Outbox
+from relayer.journal.outbox import GRACE, PAGE
 from relayer.memories.revising import Edit
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import to_base64url
 from relayer.upkeep.check import check
+from tests.chains import assert_chain_holds
 from tests.conftest import BenchMaker
-from tests.memories.test_forget_races import WAITING, race
-from tests.memories.test_memory import assert_chain_holds
+from tests.erasing import WAITING, race
 from tests.moving import EMPTY, packed
 from tests.services import TEAM, Bench
+from tests.staging import outbox_on, staged
 
 
 @pytest.fixture
@@ -267,21 +268,6 @@ class Overtaken(FolderStore):
             await happens()
             (self._folder / account.hex() / "newest").unlink()
         await super().mark(account, seq)
-
-
-def outbox_on(bench: Bench, blobs: BlobStore, *, soon_s: float) -> Outbox:
-    return Outbox(database=bench.storage.database, blobs=blobs, clock=bench.clock, soon_s=soon_s)
-
-
-async def staged(bench: Bench) -> list[bytes]:
-    """Journal objects that wait, put back as if nothing had been published yet."""
-    await bench.sql(
-        "INSERT INTO blobs (account_id, blob_id, bytes, created_at)"
-        " SELECT account_id, $1, $2, now() FROM accounts",
-        blob_hash(blob_id(b"{waits}")),
-        b"{waits}",
-    )
-    return [r["bytes"] for r in await bench.sql("SELECT bytes FROM blobs")]
 
 
 async def test_a_slow_store_holds_no_request(bench: Bench, folder: Path) -> None:

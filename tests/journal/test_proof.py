@@ -40,9 +40,8 @@ from relayer.storage import Storage, opened
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.proof import Proof
 from relayer.upkeep import check, provision, succession
-from tests.processes import RunningRelayer, running_relayer
+from tests.processes import RunningRelayer, command, running_relayer
 from tests.services import OTHER, TEAM, Bench
-from tests.upkeep.test_installation import command
 
 STRANGER = Identity(bytes(range(32)))
 

@@ -1,7 +1,6 @@
 """What holds of a memory beside what it says: pins, reviews, contradictions, being said again."""
 
 import asyncio
-import json
 import threading
 import uuid
 from collections.abc import Awaitable, Callable
@@ -13,10 +12,8 @@ import pytest
 
 from relayer.errors import Corrupted, NotAllowed, RelayerError, Unavailable
 from relayer.extraction.facts import say_the_same
-from relayer.journal.states import Change
-from relayer.memories.conversations import Analyzed, Conversation
+from relayer.memories.conversations import Analyzed
 from relayer.memories.opening import Caller
-from relayer.preferences import AccountSettings
 from relayer.record import State
 from relayer.sealed.keys import Identity
 from relayer.sealed.objects import sign_object
@@ -24,18 +21,16 @@ from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import open_receipt
 from relayer.sealed.states import open_state
 from relayer.upkeep.check import check
-from tests.memories.test_memory import assert_chain_holds
-from tests.memories.test_revisions import CUSTODIES, edit, refused, writer
-from tests.openai_server import OpenAIServer, Step
+from tests.chains import assert_chain_holds
+from tests.editing import CUSTODIES, edit, refused, writer
+from tests.openai_server import OpenAIServer
 from tests.services import OTHER, TEAM, Bench
+from tests.talking import AWAY, BERLIN, MUNICH, OSLO, analyze, change, choose, facts, state, waiting
 from tests.thinking import model, server, thinking
 
 __all__ = ["model", "server", "thinking"]  # fixtures
 
 RELAYER = Identity(bytes(range(32)))
-BERLIN, MUNICH = "The user lives in Berlin.", "The user lives in Munich now."
-OSLO = "The user lives in Oslo."
-AWAY = Step(status=401)
 
 
 class TestObject:
@@ -80,41 +75,6 @@ class TestObject:
     def test_anything_else_is_refused(self, state: object) -> None:
         with pytest.raises(CryptoError):
             open_state(self.signed(state), RELAYER.public_key)
-
-
-def facts(*texts: str, **members: Any) -> Step:
-    """A model's answer with these facts."""
-    every = {"said_by": "user", "kind": "fact", "importance": "standard", "confidence": "high"}
-    return Step(content=json.dumps({"facts": [{"text": t, **every, **members} for t in texts]}))
-
-
-async def choose(bench: Bench, caller: Caller, **settings: Any) -> Caller:
-    """The caller of a later request, after the account has chosen."""
-    await bench.storage.accounts.choose(caller.access, AccountSettings(**settings))
-    access = await bench.storage.accounts.access(caller.access.account, caller.access.key)
-    assert access is not None
-    return Caller(replace(access, index_mark=None), caller.keys)  # it outlives many writes
-
-
-async def analyze(bench: Bench, caller: Caller, text: str, **members: Any) -> Analyzed:
-    asked = Conversation(**{"text": text, "namespace": TEAM, **members})
-    return await bench.services.analysis.analyze(caller, asked)
-
-
-async def change(
-    bench: Bench, caller: Caller, memory: uuid.UUID, **changes: Any
-) -> tuple[State, bytes | None]:
-    wanted = Change(**changes)  # type: ignore[typeddict-item]
-    return await bench.services.reviser.set_state(caller.access, memory, wanted)
-
-
-async def state(bench: Bench, caller: Caller, memory: uuid.UUID) -> State:
-    return (await bench.services.memory.get(caller, memory)).state
-
-
-async def waiting(bench: Bench, caller: Caller) -> list[Any]:
-    reviser = bench.services.reviser
-    return await reviser.waiting(caller, [TEAM], before_seq=2**62, limit=50)
 
 
 class TestStates:

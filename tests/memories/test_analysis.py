@@ -1,7 +1,6 @@
 """Facts out of conversations, turns that wait for the model, and questions."""
 
 import asyncio
-import json
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,39 +16,27 @@ from relayer.extraction.facts import FACTS_MAX
 from relayer.llm import LanguageModel
 from relayer.memories.analysis import ATTEMPTS_MAX
 from relayer.memories.asking import ASK_CHARACTERS_MAX, ASK_TEXT_CHARACTERS_MAX
-from relayer.memories.conversations import Analyzed, Conversation
 from relayer.memories.opening import Caller
 from relayer.memories.recall import Query
 from relayer.routes.recalling import AskBody, question_of
 from relayer.sealed import envelope
 from relayer.sealed.keys import Namespace
 from relayer.sealed.receipts import open_receipt
+from tests.chains import assert_chain_holds
 from tests.conftest import BenchMaker
-from tests.memories.test_memory import COUNT, assert_chain_holds
 from tests.openai_server import (
     API_KEY,
     EMBEDDING_MODEL,
     OpenAIServer,
     Step,
 )
-from tests.services import OTHER, TEAM, Bench
+from tests.services import COUNT, OTHER, TEAM, Bench
+from tests.talking import AWAY, analyze, facts
 from tests.thinking import model, server, thinking
 
 __all__ = ["model", "server", "thinking"]  # fixtures
 
-AWAY = Step(status=401)  # a failure that is not worth another attempt
 TALK = "1. I prefer window seats on trains.\n\n2. We decided to move the launch to May."
-
-
-async def analyze(bench: Bench, caller: Caller, text: str, **members: Any) -> Analyzed:
-    asked = Conversation(**{"text": text, "namespace": TEAM, **members})
-    return await bench.services.analysis.analyze(caller, asked)
-
-
-def facts(*texts: str, **members: Any) -> Step:
-    """A model's answer with these facts."""
-    every = {"said_by": "user", "kind": "fact", "importance": "standard", "confidence": "high"}
-    return Step(content=json.dumps({"facts": [{"text": t, **every, **members} for t in texts]}))
 
 
 class TestSentences:

@@ -15,9 +15,8 @@ from relayer.sealed.keys import Namespace
 from relayer.sealed.receipts import open_receipt
 from relayer.settings import Limits
 from relayer.upkeep import check
-from tests.memories.test_erasure import LEFT, living
-from tests.memories.test_forget_races import race
-from tests.memories.test_memory import assert_chain_holds, chain_of
+from tests.chains import assert_chain_holds, chain_of
+from tests.erasing import LEFT, living, race
 from tests.services import OTHER, TEAM, Bench
 
 HOUR = 3600

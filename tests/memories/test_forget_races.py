@@ -3,7 +3,6 @@
 The locks that both take are held until both have been seen to wait for them.
 """
 
-import asyncio
 import uuid
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from relayer.database.accounts import lock_account
 from relayer.errors import NotFound
 from relayer.memories.forgetting import Forgotten
 from relayer.memories.opening import Caller
@@ -20,42 +18,22 @@ from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import CryptoError
 from relayer.upkeep.check import check
+from tests.chains import assert_chain_holds
 from tests.consolidating import CUSTODIES, MEETINGS, always, happened, ops, week
-from tests.journal.test_states import choose
-from tests.memories.test_analysis import AWAY, analyze, facts, model, server, thinking
-from tests.memories.test_erasure import LEFT, living
-from tests.memories.test_memory import assert_chain_holds
+from tests.erasing import LEFT, living, race
 from tests.moving import EMPTY, here, moved, packed, there
 from tests.openai_server import OpenAIServer
 from tests.rotator import all_bytes, epochs, rotator
 from tests.services import TEAM, Bench
+from tests.talking import AWAY, analyze, choose, facts
+from tests.thinking import model, server, thinking
 
 __all__ = ["here", "model", "server", "there", "thinking"]  # fixtures
 
-WAITING = """
-SELECT count(*)::int FROM pg_stat_activity
-WHERE datname = current_database() AND wait_event_type = 'Lock'
-"""
-LOCK_MEMORIES = "SELECT FROM memories WHERE account_id = $1 FOR UPDATE"
-LOCK_TURNS = "SELECT FROM episodes WHERE account_id = $1 FOR UPDATE"
 TURN = "1. user: I prefer window seats on trains."
 either_order = pytest.mark.parametrize(
     "forget_first", [True, False], ids=["forget-first", "forget-last"]
 )
-
-
-async def race(bench: Bench, account: AccountId, *works: Awaitable[Any]) -> list[Any]:
-    """What became of each, begun in this order while another transaction holds what they lock."""
-    begun: list[asyncio.Future[Any]] = []
-    async with bench.storage.database.transaction() as connection:
-        await lock_account(connection, account)
-        for statement in (LOCK_MEMORIES, LOCK_TURNS):
-            await connection.execute(statement, account)
-        for number, work in enumerate(works, 1):
-            begun.append(asyncio.ensure_future(work))
-            await bench.until(WAITING, number)
-            assert not any(one.done() for one in begun)
-    return await asyncio.gather(*begun, return_exceptions=True)
 
 
 async def forget_against(

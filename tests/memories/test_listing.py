@@ -11,9 +11,9 @@ from relayer.errors import NotAllowed
 from relayer.memories.opening import Caller
 from relayer.record import Kind
 from relayer.sealed.keys import Namespace
-from tests.journal.test_states import change
-from tests.memories.test_revisions import CUSTODIES, edit, writer
+from tests.editing import CUSTODIES, edit, writer
 from tests.services import OTHER, TEAM, Bench
+from tests.talking import change
 
 
 async def texts(bench: Bench, caller: Caller, *namespaces: Namespace, **filters: Any) -> list[Any]:

@@ -8,40 +8,18 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from relayer.embedding.endpoints import Endpoint
-from relayer.embedding.openai import OpenAIEmbedder
 from relayer.errors import BadRequest, Conflict, NotAllowed, NotFound, QuotaExceeded, Unavailable
 from relayer.memories.recall import Query
 from relayer.record import Draft
 from relayer.sealed import envelope
 from relayer.sealed.grants import issue_revocation
 from relayer.sealed.keys import Namespace
-from relayer.sealed.receipts import FIRST_PREVIOUS, open_receipt, verify_chain
+from relayer.sealed.receipts import open_receipt
 from relayer.settings import Limits
-from tests import embeddings_server
+from tests.chains import assert_chain_holds
 from tests.conftest import BenchMaker
-from tests.embeddings_server import EmbeddingsServer
-from tests.services import OTHER, TEAM, Bench, new_identity, random_text
-
-COUNT = "SELECT count(*) FROM memories"
-
-
-async def chain_of(bench: Bench, account: bytes) -> list[bytes]:
-    rows = await bench.sql(
-        "SELECT object FROM receipts WHERE account_id = $1 ORDER BY seq", account
-    )
-    return [r["object"] for r in rows]
-
-
-async def assert_chain_holds(bench: Bench, account: bytes) -> int:
-    relayer = bench.storage.identity.public_key
-    receipts = await chain_of(bench, account)
-    seq, head = verify_chain(receipts, relayer, seq=0, head=FIRST_PREVIOUS)
-    stored = await bench.sql(
-        "SELECT receipt_seq, receipt_head FROM accounts WHERE account_id = $1", account
-    )
-    assert [tuple(r) for r in stored] == [(seq, head)]
-    return seq
+from tests.embeddings_server import EmbeddingsServer, openai_embedder
+from tests.services import COUNT, OTHER, TEAM, Bench, new_identity, random_text
 
 
 class TestRemember:
@@ -676,12 +654,3 @@ class TestEmbed:
         with pytest.raises(NotAllowed) as caught:
             await hybrid.embed(await hybrid.caller(founder), stored)
         assert caught.value.code == "unlock_required"
-
-
-def openai_embedder(server: EmbeddingsServer) -> OpenAIEmbedder:
-    return OpenAIEmbedder(
-        endpoints=[Endpoint(server.url, embeddings_server.KEY)],
-        model=embeddings_server.MODEL,
-        dim=embeddings_server.DIM,
-        timeout_s=20,
-    )

@@ -14,40 +14,17 @@ from relayer.errors import (
     Corrupted,
     NotFound,
     QuotaExceeded,
-    RelayerError,
 )
-from relayer.memories.opening import Caller
-from relayer.memories.revising import Edit, Edited
+from relayer.memories.revising import Edited
 from relayer.record import decode, first_stored_at, revision_row_id
 from relayer.sealed import envelope
 from relayer.sealed.receipts import open_receipt
 from relayer.settings import Limits
 from relayer.upkeep.check import check
+from tests.chains import assert_chain_holds
 from tests.conftest import BenchMaker
-from tests.memories.test_memory import assert_chain_holds
+from tests.editing import COFFEE, CUSTODIES, TEA, edit, refused, writer
 from tests.services import OTHER, TEAM, Bench
-
-CUSTODIES = pytest.mark.parametrize("custody", ["managed", "sealed"])
-TEA, COFFEE = "Anna prefers green tea.", "Anna prefers black coffee."
-
-
-async def writer(bench: Bench, custody: str = "managed") -> Caller:
-    """A founder, with the keys of both namespaces."""
-    founder = await bench.account(custody)
-    if custody == "managed":
-        return await bench.caller(founder)
-    return await bench.unlocked(founder, TEAM, OTHER)
-
-
-async def edit(bench: Bench, caller: Caller, memory: uuid.UUID, **members: Any) -> Edited:
-    options = {n: members.pop(n) for n in ("revision", "idempotency_key") if n in members}
-    return await bench.services.reviser.edit(caller, memory, Edit(changes=members, **options))
-
-
-async def refused(code: str, awaitable: Any) -> None:
-    with pytest.raises(RelayerError) as caught:
-        await awaitable
-    assert caught.value.code == code
 
 
 class TestEdit:

@@ -13,11 +13,12 @@ from relayer.memories.opening import Caller
 from relayer.sealed.keys import AccountId
 from relayer.sealed.states import SignedState, open_state, sign_state
 from relayer.upkeep.check import check
-from tests.journal.test_states import analyze, change, choose, facts, model, server, thinking
-from tests.memories.test_memory import assert_chain_holds
-from tests.memories.test_revisions import TEA, edit, writer
+from tests.chains import assert_chain_holds
+from tests.editing import TEA, edit, writer
 from tests.openai_server import OpenAIServer
 from tests.services import TEAM, Bench, new_identity
+from tests.talking import analyze, change, choose, facts
+from tests.thinking import model, server, thinking
 
 __all__ = ["model", "server", "thinking"]
 SEATS = "1. I prefer window seats on trains."

@@ -19,13 +19,14 @@ from relayer.memories.sealing import fingerprint_of
 from relayer.record import Draft
 from relayer.sealed.receipts import open_receipt
 from relayer.upkeep import check
+from tests.chains import assert_chain_holds, chain_of
 from tests.conftest import BenchMaker
-from tests.journal.test_states import AWAY, analyze, choose, facts, model, server
-from tests.memories.test_erasure import keep_turn, link
-from tests.memories.test_memory import assert_chain_holds, chain_of
+from tests.erasing import keep_turn, link
 from tests.openai_server import OpenAIServer
 from tests.rotator import rotator
 from tests.services import TEAM, Bench
+from tests.talking import AWAY, analyze, choose, facts
+from tests.thinking import model, server
 
 __all__ = ["model", "server"]  # fixtures
 

@@ -17,8 +17,7 @@ from relayer.errors import Corrupted, NotAllowed
 from relayer.memories.recall import Query
 from relayer.sealed.keys import Namespace
 from tests.conftest import BenchMaker
-from tests.embeddings_server import EmbeddingsServer
-from tests.memories.test_memory import openai_embedder
+from tests.embeddings_server import EmbeddingsServer, openai_embedder
 from tests.recalling import found
 from tests.sentences import PARAPHRASES
 from tests.services import OTHER, TEAM, Bench

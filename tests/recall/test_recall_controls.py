@@ -23,8 +23,7 @@ from relayer.sealed.keys import Namespace
 from relayer.settings import Limits
 from relayer.words import words
 from tests.conftest import BenchMaker
-from tests.embeddings_server import EmbeddingsServer
-from tests.memories.test_memory import openai_embedder
+from tests.embeddings_server import EmbeddingsServer, openai_embedder
 from tests.recalling import found, recalled
 from tests.services import OTHER, TEAM, Bench
 

@@ -14,7 +14,7 @@ from relayer.sealed import envelope
 from relayer.sealed.states import SignedState, sign_state
 from tests.collecting import FORMER, LATER, STRAY, collect, problems, put
 from tests.conftest import BenchMaker
-from tests.memories.test_erasure import keep_turn
+from tests.erasing import keep_turn
 from tests.services import TEAM, Bench
 
 USELESS = "this blob was erased or replaced and is still there"

@@ -27,11 +27,12 @@ from relayer.storage import Storage
 from relayer.upkeep import provision
 from relayer.upkeep.check import check
 from relayer.upkeep.rebuild import CLOSED, REBUILT, rebuild_lost
-from tests.journal.test_states import AWAY, BERLIN, MUNICH, analyze, choose, facts, model, server
 from tests.openai_server import OpenAIServer
-from tests.rebuilding import ROWS, Lose, bench, completed, embed_all, lose, rebuilt
+from tests.rebuilding import ROWS, Lose, bench, completed, embed_all, every, lose, rebuilt
 from tests.services import OTHER, TEAM, Bench, bench_on, new_identity
 from tests.signing import client_of, signed_headers
+from tests.talking import AWAY, BERLIN, MUNICH, analyze, choose, facts
+from tests.thinking import model, server
 
 __all__ = ["bench", "lose", "model", "server"]  # fixtures
 
@@ -111,12 +112,6 @@ async def test_what_was_erased_stays_erased(bench: Bench, lose: Lose, tmp_path: 
     await lost.storage.outbox.empty()
     left = [data for data in (await every(lost, founder)) if data.startswith(b"\x01")]
     assert left == []
-
-
-async def every(bench: Bench, founder: provision.NewKey) -> list[bytes]:
-    names = [name async for name in bench.storage.blobs.names(founder.account)]
-    found = await bench.storage.blobs.get_many(founder.account, names)
-    return [data for data in found.values() if isinstance(data, bytes)]
 
 
 async def test_a_sealed_account_waits_for_each_key(bench: Bench, lose: Lose) -> None:

@@ -22,11 +22,12 @@ from relayer.upkeep.check import check
 from relayer.upkeep.rebuild import REBUILT
 from relayer.upkeep.succession import rotate
 from tests.conftest import database_copy
-from tests.journal.test_states import AWAY, analyze, choose, facts, model, server
 from tests.openai_server import OpenAIServer
 from tests.rebuilding import ROWS, Lose, bench, completed, lose, rebuilt
 from tests.rotator import ALWAYS, CUSTODIES, NOT_NOW, Rotator, epochs, opened_by, rotator
 from tests.services import OTHER, TEAM, Bench, FakeClock
+from tests.talking import AWAY, analyze, choose, facts
+from tests.thinking import model, server
 
 __all__ = ["bench", "lose", "model", "server"]  # fixtures
 

@@ -15,9 +15,9 @@ from relayer.memories.revising import Edit
 from relayer.upkeep.provision import NewKey
 from relayer.upkeep.rebuild import REBUILT
 from tests.consolidating import TEA, TEA_AGAIN, consolidated
-from tests.journal.test_states import choose
 from tests.rebuilding import Lose, bench, completed, embed_all, lose, rebuilt
 from tests.services import OTHER, TEAM, Bench
+from tests.talking import choose
 
 __all__ = ["bench", "lose"]  # fixtures
 

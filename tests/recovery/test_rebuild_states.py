@@ -14,12 +14,13 @@ from relayer.memories.revising import Edit
 from relayer.sealed.receipts import open_receipt
 from relayer.upkeep.check import check
 from relayer.upkeep.rebuild import REBUILT
-from tests.journal.test_states import AWAY, BERLIN, MUNICH, analyze, choose, facts, model, server
-from tests.memories.test_erasure import living
-from tests.memories.test_memory import chain_of
+from tests.chains import chain_of
+from tests.erasing import living
 from tests.openai_server import OpenAIServer
 from tests.rebuilding import ROWS, Lose, bench, completed, lose, rebuilt
 from tests.services import OTHER, TEAM, Bench
+from tests.talking import AWAY, BERLIN, MUNICH, analyze, choose, facts
+from tests.thinking import model, server
 
 __all__ = ["bench", "lose", "model", "server"]  # fixtures
 

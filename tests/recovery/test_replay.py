@@ -18,7 +18,7 @@ from relayer.errors import Corrupted, NotFound
 from relayer.journal.outbox import GRACE
 from relayer.journal.states import Change
 from relayer.memories.revising import Edit
-from relayer.recovery.collection import REST
+from relayer.recovery.collection import REST, STRAY_GRACE
 from relayer.recovery.replay import _change
 from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
 from relayer.sealed.grants import issue_grant, issue_revocation
@@ -29,14 +29,13 @@ from relayer.sealed.receipts import Item, open_receipt, sign_receipt
 from relayer.sealed.states import SignedState
 from relayer.storage import replay_on
 from relayer.upkeep.provision import NewKey
+from tests.chains import assert_chain_holds, chain_of
 from tests.collecting import LATER, STRAY, problems, put
 from tests.conftest import BenchMaker
-from tests.journal.test_states import analyze, choose
-from tests.memories.test_erasure import keep_turn, living
-from tests.memories.test_memory import assert_chain_holds, chain_of
-from tests.recovery.test_collection import STRAY_GRACE
+from tests.erasing import keep_turn, living
 from tests.rotator import CUSTODIES, epochs, rotator
 from tests.services import OTHER, TEAM, Bench, new_identity
+from tests.talking import analyze, choose
 
 TABLES = (
     "accounts", "namespaces", "namespace_keys", "memories", "postings", "links", "receipts",

@@ -9,9 +9,9 @@ import pytest
 from relayer.errors import NotAllowed
 from relayer.recovery.restore import Restored
 from relayer.sealed.envelope import blob_id
+from tests.chains import assert_chain_holds
 from tests.conftest import BenchMaker
-from tests.memories.test_memory import COUNT, assert_chain_holds
-from tests.services import OTHER, TEAM, Bench
+from tests.services import COUNT, OTHER, TEAM, Bench
 
 ROWS = """
 SELECT memory_id, writer, created_at, kind, expires_at, blob_id, tokens FROM memories

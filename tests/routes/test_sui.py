@@ -19,6 +19,7 @@ from relayer.sealed.primitives import CryptoError
 from relayer.settings import Settings
 from relayer.storage import Storage
 from relayer.upkeep.provision import NewKey
+from tests.memwal_session import IDENTITY, NOW_MS, session
 from tests.signing import Signer, client_of
 
 OBJECT = "0x" + "ab" * 32
@@ -29,8 +30,6 @@ PACKAGE = {
     "type": "package",
     "owner": "Immutable",
 }
-IDENTITY = Identity(bytes(range(32)))
-NOW_MS = 1_777_887_000_123
 
 
 @pytest.fixture
@@ -133,32 +132,6 @@ def test_grpc_web_speaks_of_the_package_when_it_cannot_tell(body: bytes) -> None
 
 
 # Session headers
-
-
-def session(identity: Identity = IDENTITY, **changes: Any) -> str:
-    """A session header as the real client makes it, some members changed or (None) left out."""
-    ephemeral = Identity(bytes(32))
-    created_ms = changes.get("creationTimeMs", NOW_MS)
-    package = changes.get("packageId", sui.PACKAGE_ID)
-    message = memwal.build_seal_session_personal_message(
-        package_id=package,
-        ttl_min=5,
-        creation_time_ms=created_ms if isinstance(created_ms, int) else NOW_MS,
-        session_public_key_bytes=ephemeral.public_key,
-    )
-    members = {
-        "address": memwal.delegate_key_to_sui_address(identity.seed.hex()),
-        "packageId": package,
-        "mvrName": None,
-        "creationTimeMs": created_ms,
-        "ttlMin": 5,
-        "personalMessageSignature": memwal.sign_sui_personal_message(
-            message, memwal.build_signing_key(identity.seed.hex())
-        ),
-        "sessionKey": memwal.encode_sui_private_key(ephemeral.seed),
-    } | changes
-    kept = {k: v for k, v in members.items() if k == "mvrName" or v is not None}
-    return base64.b64encode(json.dumps(kept).encode()).decode()
 
 
 def other_signature(**changes: Any) -> str:

@@ -13,8 +13,8 @@ from relayer.database import queue
 from relayer.journal.outbox import GRACE
 from relayer.sealed.receipts import open_receipt
 from relayer.upkeep import check
+from tests.chains import chain_of
 from tests.conftest import BenchMaker
-from tests.memories.test_memory import chain_of
 from tests.services import Bench
 
 RECEIPTS = "SELECT count(*) FROM receipts WHERE account_id = $1"

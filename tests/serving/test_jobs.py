@@ -20,12 +20,11 @@ from relayer.parking import TAKEN_MAX
 from relayer.record import Draft
 from relayer.sealed.unlock import HOLD_S_MAX
 from tests.conftest import BenchMaker
-from tests.embeddings_server import EmbeddingsServer
+from tests.embeddings_server import EmbeddingsServer, openai_embedder
 from tests.life import WAIT_S_MAX
-from tests.memories.test_analysis import AWAY, analyze
-from tests.memories.test_memory import openai_embedder
 from tests.openai_server import API_KEY, CHAT_MODEL, openai_server
 from tests.services import OTHER, TEAM, Bench, random_text
+from tests.talking import AWAY, analyze
 
 VECTORS = "SELECT count(*) FROM vectors"
 JOBS = "SELECT count(*) FROM pgqueuer"

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from memrelay import MemrelayError, SyncMemoryClient
+from memrelay import MemrelayError
 from memrelay.errors import TransportError, Unavailable
 from relayer import serve
 from relayer.serve import Ending, attend, bound
@@ -25,6 +25,7 @@ from relayer.storage import Storage
 from tests.life import WAIT_S_MAX
 from tests.processes import (
     RunningRelayer,
+    all_texts,
     client,
     create_account,
     lasting_port,
@@ -107,7 +108,7 @@ def test_kill_9_during_writes_loses_and_doubles_nothing(tmp_path: Path, model_di
             for future in futures:
                 future.result(timeout=60)
             with client(account, relayer.url) as memory:
-                stored = _all_texts(memory)
+                stored = all_texts(memory)
             report = relayer.command("check")
     assert acknowledged <= set(stored)
     assert len(stored) == len(set(stored))
@@ -119,17 +120,6 @@ def _until(condition: Any, timeout_s: float = 60.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "nothing happens"
         time.sleep(0.01)
-
-
-def _all_texts(memory: SyncMemoryClient) -> list[str]:
-    texts: list[str] = []
-    cursor = None
-    while True:
-        page = memory.list(limit=200, cursor=cursor)
-        texts += [m.text or "" for m in page.memories]
-        cursor = page.next_cursor
-        if cursor is None:
-            return texts
 
 
 def test_commands_work_beside_the_server_and_without_it(tmp_path: Path, model_dir: Path) -> None:

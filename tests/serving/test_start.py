@@ -14,7 +14,7 @@ import pytest
 
 from relayer.postgres.embedded import EmbeddedPostgres
 from tests.conftest import TestDatabase
-from tests.upkeep.test_migrations import database_at
+from tests.older import database_at
 
 ROOT = Path(__file__).parents[2]
 # Each takes long to load, or keeps much, and most relayers do without.

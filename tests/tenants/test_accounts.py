@@ -26,18 +26,13 @@ from relayer.sealed.objects import sign_object
 from relayer.sealed.primitives import random_key, to_base64
 from relayer.sealed.receipts import open_receipt
 from relayer.settings import Limits
-from relayer.tenants.access import Access
 from relayer.upkeep import provision
 from tests.conftest import BenchMaker
-from tests.services import OTHER, TEAM, Bench, new_identity
-
-
-async def access(bench: Bench, key: provision.NewKey) -> Access | None:
-    return await bench.storage.accounts.access(key.account, key.identity.public_key)
+from tests.services import OTHER, TEAM, Bench, access_of, new_identity
 
 
 async def strength(bench: Bench, key: provision.NewKey, namespace: Namespace | None) -> int:
-    held = await access(bench, key)
+    held = await access_of(bench, key)
     return 0 if held is None else held.strength(namespace)
 
 
@@ -95,7 +90,7 @@ class TestCreate:
         managed, sealed = await bench.account("managed"), await bench.account("sealed")
         accounts = bench.storage.accounts
         for key, custody in ((managed, "managed"), (sealed, "sealed")):
-            held = await access(bench, key)
+            held = await access_of(bench, key)
             assert held is not None
             assert (held.custody, held.is_owner, held.namespaces) == (custody, True, None)
         chain = await accounts.chain(managed.account)
@@ -211,7 +206,7 @@ class TestRoles:
         for key, strengths in expected.items():
             found = tuple([await strength(bench, key, n) for n in (TEAM, OTHER, None)])
             assert found == strengths
-        held = await access(bench, reader)
+        held = await access_of(bench, reader)
         assert held is not None
         assert held.namespaces == [TEAM]
         held.require(TEAM, "reader")
@@ -230,7 +225,7 @@ class TestRoles:
         )
         assert await strength(bench, agent, TEAM) == 1
         assert await strength(bench, agent, OTHER) == 2
-        held = await access(bench, agent)
+        held = await access_of(bench, agent)
         assert held is not None
         assert held.namespaces == [OTHER, TEAM]
 
@@ -240,7 +235,7 @@ class TestRoles:
         bench.clock.advance(3599.999)
         assert await strength(bench, agent, TEAM) == 2
         bench.clock.advance(0.001)
-        assert await access(bench, agent) is None
+        assert await access_of(bench, agent) is None
 
     async def test_custodian_issues_for_managed_accounts(self, bench: Bench) -> None:
         founder = await bench.account()
@@ -262,7 +257,7 @@ class TestRoles:
             owner=None,
             clock=bench.clock,
         )
-        assert await access(bench, agent) is None
+        assert await access_of(bench, agent) is None
 
     async def test_sealed_account_needs_an_owner(self, bench: Bench) -> None:
         founder = await bench.account("sealed")
@@ -297,13 +292,13 @@ class TestRoles:
         assert (listed["robot"]["role"], listed["robot"]["revoked"]) == ("writer", False)
         assert listed["robot"]["expires_at"] == "2031-05-05T09:30:00.000Z"
         assert listed["gone"]["revoked"]
-        held = await access(bench, agent)
+        held = await access_of(bench, agent)
         assert held is not None
         own = await bench.storage.accounts.listed_keys(held)
         assert [k["public_key"] for k in own] == [agent.identity.public_key.hex()]
         grants = await bench.storage.accounts.listed_grants(held)
         assert [(g["kind"], g["serial"]) for g in grants] == [("grant", 1), ("grant", 3)]
-        owner = await access(bench, founder)
+        owner = await access_of(bench, founder)
         assert owner is not None
         kinds = [g["kind"] for g in await bench.storage.accounts.listed_grants(owner)]
         assert kinds == ["grant", "grant", "grant", "grant", "revoke"]
@@ -424,8 +419,8 @@ class TestRevocation:
         caller = await replica.caller(agent)
         await replica.remember(caller, "Anna prefers tea.")
         await bench.revoke(founder, agent.identity.public_key)
-        assert await access(bench, agent) is None
-        assert await access(replica, agent) is None
+        assert await access_of(bench, agent) is None
+        assert await access_of(replica, agent) is None
 
     async def test_a_new_grant_after_it_counts(self, bench: Bench) -> None:
         founder = await bench.account()
@@ -476,7 +471,7 @@ class TestRevocation:
         with pytest.raises(BadRequest):
             await bench.revoke(founder, new_identity().public_key)
         await revoke(signed(owner.identity, agent.identity.public_key, due))
-        assert await access(bench, agent) is None
+        assert await access_of(bench, agent) is None
 
     async def test_what_a_revoked_owner_issued_stays(self, bench: Bench) -> None:
         founder = await bench.account()
@@ -508,7 +503,7 @@ class TestTampering:
         replica = bench.another()
         assert await strength(replica, agent, TEAM) == 1
         stranger = provision.NewKey(founder.account, intruder, "managed")
-        assert await access(replica, stranger) is None
+        assert await access_of(replica, stranger) is None
 
     @pytest.mark.parametrize(
         "statement",
@@ -528,7 +523,7 @@ class TestTampering:
         await bench.key(founder, TEAM, role="reader")
         await bench.sql(statement)
         with pytest.raises(Corrupted):
-            await access(bench.another(), founder)
+            await access_of(bench.another(), founder)
 
     async def test_history_does_not_go_backwards(self, bench: Bench) -> None:
         founder = await bench.account()
@@ -536,8 +531,8 @@ class TestTampering:
         await bench.revoke(founder, agent.identity.public_key)
         await bench.sql("UPDATE accounts SET grant_serial = 3")
         with pytest.raises(Corrupted):
-            await access(bench, agent)
-        assert await access(bench.another(), agent) is None  # the revocation is still read
+            await access_of(bench, agent)
+        assert await access_of(bench.another(), agent) is None  # the revocation is still read
 
     async def test_a_grant_forged_into_the_table(self, bench: Bench) -> None:
         founder, intruder = await bench.account(), new_identity()
@@ -557,7 +552,7 @@ class TestTampering:
         )  # fmt: skip
         await bench.sql("UPDATE accounts SET grant_serial = 3")
         with pytest.raises(Corrupted):
-            await access(bench, founder)
+            await access_of(bench, founder)
 
     async def test_no_such_account(self, bench: Bench) -> None:
         with pytest.raises(NotFound):
@@ -593,7 +588,7 @@ class TestRoom:
         assert (refused.value.status, refused.value.code) == (402, "grant.quota")
         # What was stored while there was more room is read as ever.
         smaller = make_bench(account_grants_max=1, identity=bench.storage.identity)
-        assert await access(smaller, founder) is not None
+        assert await access_of(smaller, founder) is not None
 
     async def test_a_chain_of_many_bytes(
         self, make_bench: BenchMaker, monkeypatch: pytest.MonkeyPatch
@@ -616,7 +611,7 @@ class TestRoom:
         founder = await bench.account()
         lost, other = await bench.key(founder, TEAM), await bench.key(founder, OTHER)
         await bench.revoke(founder, lost.identity.public_key)
-        assert await access(bench, lost) is None
+        assert await access_of(bench, lost) is None
         monkeypatch.setattr(Limits, "revocations_spare", 1)
         with pytest.raises(QuotaExceeded):
             await bench.revoke(founder, other.identity.public_key)

@@ -13,19 +13,17 @@ from relayer.database import closing
 from relayer.database import outbox as outbox_rows
 from relayer.errors import Conflict, NotAllowed, NotFound, Unavailable
 from relayer.journal.outbox import GRACE
-from relayer.memories.opening import Caller
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.grants import Chain, issue_grant
 from relayer.sealed.keys import AccountId
 from relayer.sealed.receipts import open_receipt
 from relayer.tenants.accounts import Accounts
 from relayer.upkeep import check, provision
-from relayer.upkeep.provision import NewKey
 from tests.conftest import BenchMaker
-from tests.database.test_schema import tenant_tables
-from tests.journal.test_outbox import outbox_on, staged
-from tests.memories.test_erasure import keep_turn, link
-from tests.services import OTHER, TEAM, Bench
+from tests.services import TEAM, Bench
+from tests.staging import outbox_on, staged
+from tests.statements import tenant_tables
+from tests.tenants.filled import filled, left_of
 
 CLOSED = "SELECT closed_at IS NOT NULL, purged_at IS NOT NULL FROM accounts WHERE account_id = $1"
 
@@ -45,33 +43,6 @@ class Late(FolderStore):
         await super().put_many(account, blobs)
         if not self._confirms:
             raise Unavailable("The blob store is away.", code="blobs.unavailable")
-
-
-async def filled(bench: Bench, founder: NewKey) -> Caller:
-    """An account with something of everything."""
-    caller = await bench.caller(founder)
-    await bench.key(founder, TEAM)
-    stored = await bench.remember(
-        caller, *(f"Note {n}." for n in range(30)), idempotency_key=None, tags=("a",)
-    )
-    await bench.remember(caller, "Elsewhere.", namespace=OTHER, idempotency_key="once")
-    await bench.embed(caller, stored[:3])
-    turn = await keep_turn(bench, caller, "Anna: tea, please.")
-    await link(bench, caller, stored[0].id, "turn", turn)
-    await bench.services.forgetting.forget(caller.access, stored[1].id)
-    return caller
-
-
-async def left_of(bench: Bench, account: bytes) -> dict[str, int]:
-    """Table → rows of the account, of every table there is."""
-    counts = {}
-    for table in (await tenant_tables(bench.storage.database)).values():
-        count = f'SELECT count(*) FROM "{table}" WHERE account_id = $1'
-        counts[table] = await bench.value(count, account)
-    counts["key_owner"] = await bench.value(
-        "SELECT count(*) FROM key_owner WHERE account_id = $1", account
-    )
-    return {table: n for table, n in counts.items() if n}
 
 
 async def test_every_table_is_emptied(bench: Bench) -> None:

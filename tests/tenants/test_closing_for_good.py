@@ -18,11 +18,10 @@ from relayer.upkeep.check import check
 from relayer.upkeep.provision import NewKey
 from relayer.upkeep.rebuild import CLOSED
 from tests.moving import EMPTY, founded, packed
-from tests.rebuilding import Lose, bench, lose, rebuilt
-from tests.recovery.test_rebuild import every
+from tests.rebuilding import Lose, bench, every, lose, rebuilt
 from tests.rotator import ALWAYS
 from tests.services import OTHER, TEAM, Bench
-from tests.tenants.test_closing import filled, left_of
+from tests.tenants.filled import filled, left_of
 
 __all__ = ["bench", "lose"]  # fixtures
 

@@ -15,8 +15,7 @@ from relayer.settings import Limits
 from relayer.tenants.access import Access
 from relayer.tenants.custody import Custody, LentKeys
 from relayer.upkeep import provision
-from tests.services import OTHER, TEAM, Bench, box_unlock, new_identity
-from tests.tenants.test_accounts import access as access_of
+from tests.services import OTHER, TEAM, Bench, access_of, box_unlock, new_identity
 
 
 async def access(bench: Bench, key: provision.NewKey) -> Access:

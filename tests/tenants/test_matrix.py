@@ -19,8 +19,8 @@ from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.sealed.keys import AccountId, Identity, NamespaceKey, account_id, account_text
 from relayer.upkeep import provision
 from tests.conftest import database_copy
+from tests.memwal_session import session
 from tests.openai_server import openai_server
-from tests.routes.test_sui import session
 from tests.signing import Signer, client_of, signer_of
 from tests.tenants.lending import UNLOCK, header, key_of
 from tests.tenants.pairs import scene_on

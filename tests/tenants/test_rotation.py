@@ -18,8 +18,8 @@ from relayer.sealed.keys import Root
 from relayer.sealed.primitives import random_key
 from relayer.sealed.receipts import open_receipt
 from relayer.upkeep.check import check
+from tests.chains import assert_chain_holds, chain_of
 from tests.conftest import BenchMaker
-from tests.memories.test_memory import assert_chain_holds, chain_of
 from tests.rotator import (
     CUSTODIES,
     NOT_NOW,
@@ -29,8 +29,7 @@ from tests.rotator import (
     refused,
     rotator,
 )
-from tests.services import OTHER, TEAM, Bench, new_identity
-from tests.tenants.test_accounts import access as access_of
+from tests.services import OTHER, TEAM, Bench, access_of, new_identity
 
 
 @pytest.mark.parametrize("custody", CUSTODIES)

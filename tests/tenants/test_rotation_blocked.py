@@ -19,17 +19,16 @@ from relayer.sealed.envelope import MEMORY, Address, blob_hash, blob_id, open_en
 from relayer.sealed.keys import AccountId
 from relayer.tenants.rotation import BLOCKED_MAX, LOOK_AT_ONCE, Blocked, Progress
 from tests.conftest import TestDatabase
-from tests.memories.test_erasure import keep_turn
+from tests.erasing import keep_turn
 from tests.processes import RunningRelayer
 from tests.rotator import CUSTODIES, Rotator, rotator
-from tests.services import OTHER, TEAM, Bench
-from tests.tenants.test_accounts import access
+from tests.services import OTHER, TEAM, Bench, access_of
 
 LOSE = "DELETE FROM blobs b USING memories m WHERE b.blob_id = m.blob_id"
 
 
 async def progress(owner: Rotator, key: Any = None) -> Progress:
-    found = await access(owner.bench, key or owner.owner)
+    found = await access_of(owner.bench, key or owner.owner)
     assert found is not None
     return await owner.bench.services.rotations.progress(found)
 

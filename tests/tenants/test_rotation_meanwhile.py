@@ -15,7 +15,7 @@ from relayer.memories.reseal import Resealer
 from relayer.memories.revising import Edit
 from relayer.sealed.keys import AccountId
 from relayer.upkeep.check import check
-from tests.memories.test_memory import assert_chain_holds
+from tests.chains import assert_chain_holds
 from tests.rotator import ALWAYS, Rotator, admitted, epochs, keep_turn, opened_by, rotator
 from tests.services import TEAM, Bench
 

@@ -12,8 +12,8 @@ from relayer.memories.revising import Edit
 from relayer.sealed.primitives import to_base64url
 from relayer.sealed.receipts import open_receipt
 from relayer.upkeep.check import check
+from tests.chains import assert_chain_holds, chain_of
 from tests.conftest import BenchMaker
-from tests.memories.test_memory import assert_chain_holds, chain_of
 from tests.rotator import CUSTODIES, NOT_NOW, admitted, epochs, keep_turn, opened_by, rotator
 from tests.services import OTHER, TEAM, Bench
 

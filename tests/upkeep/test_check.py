@@ -10,9 +10,9 @@ import pytest
 from relayer.llm import LanguageModel
 from relayer.upkeep import check, provision
 from tests.conftest import BenchMaker
-from tests.memories.test_analysis import AWAY, analyze
 from tests.openai_server import API_KEY, CHAT_MODEL, openai_server
 from tests.services import OTHER, TEAM, Bench, random_text
+from tests.talking import AWAY, analyze
 
 FLIP = "UPDATE {} SET {} = set_byte({}, {}, get_byte({}, {}) # 1) WHERE {}"
 

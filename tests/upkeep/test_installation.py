@@ -39,10 +39,9 @@ from relayer.tenants.accounts import Accounts
 from relayer.upkeep import check, doctor, provision, succession
 from tests.conftest import TestDatabase
 from tests.life import until
-from tests.processes import running_relayer
+from tests.processes import QUIET, command, running_relayer
 
 Shell = Callable[[str], "subprocess.CompletedProcess[str]"]
-QUIET = {"RELAYER_EMBEDDER": "none"}
 LOST = "there are accounts, which belong to the key that was there"
 
 
@@ -64,21 +63,6 @@ async def refused(settings: Settings, why: str) -> None:
         async with opened(settings):
             pytest.fail("it goes on with another key")
     assert set(settings.data_dir.rglob("*")) == before
-
-
-def command(
-    *arguments: str, data: Path, database_url: str = "", **environment: str
-) -> "subprocess.CompletedProcess[str]":
-    others = ("RELAYER_", "OPENAI_", "PYTEST_")
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(others)}
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "relayer", *arguments, "--data-dir", str(data)],
-        env=inherited | QUIET | {"RELAYER_DATABASE_URL": database_url} | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 class TestKey:

@@ -1,9 +1,5 @@
 """What an earlier release stored is there after an upgrade, and becomes what this one stores."""
 
-import asyncio
-import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +9,12 @@ from alembic.script import ScriptDirectory
 
 from relayer.database import migrate
 from relayer.database.pool import Database
-from relayer.database.upgrade import upgrade
 from relayer.embedding.embedders import Embedder
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
 from relayer.upkeep import check
 from relayer.words import INDEX_VERSION
 from tests.conftest import BenchMaker
+from tests.older import database_at
 from tests.services import TEAM, bench_on
 
 # Each after those it refers to.
@@ -30,20 +26,6 @@ COLUMNS = """
 SELECT attname FROM pg_attribute
 WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
-
-
-@asynccontextmanager
-async def database_at(postgres: EmbeddedPostgres, revision: str) -> AsyncIterator[dict[str, Any]]:
-    """How to reach a database of an earlier release."""
-    name = f"test_{uuid.uuid4().hex}"
-    admin = await asyncpg.connect(**{**postgres.admin_args, "database": "postgres"})
-    owner = postgres.connect_args["user"]
-    await admin.execute(f'CREATE DATABASE "{name}" OWNER "{owner}"')
-    connect_args = {**postgres.connect_args, "database": name}
-    await asyncio.to_thread(upgrade, connect_args, folder=migrate.folder(), to=revision)
-    yield {"connect_args": connect_args}
-    await admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-    await admin.close()
 
 
 async def copy_rows(source: Database, target: dict[str, Any]) -> None:

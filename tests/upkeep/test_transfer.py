@@ -24,9 +24,9 @@ from relayer.storage import blobs_on
 from relayer.upkeep import transfer as transfer_module
 from relayer.upkeep.check import check
 from relayer.upkeep.transfer import Report, Transfer, leads_to, transfer
+from tests.chains import assert_chain_holds
 from tests.collecting import collect
 from tests.conftest import BenchMaker
-from tests.memories.test_memory import assert_chain_holds
 from tests.services import TEAM, Bench
 from tests.swift import Swift
 

@@ -1,0 +1,53 @@
+"""Conversations with a relayer, what its model finds in them, and what an account chooses."""
+
+import json
+import uuid
+from dataclasses import replace
+from typing import Any
+
+from relayer.journal.states import Change
+from relayer.memories.conversations import Analyzed, Conversation
+from relayer.memories.opening import Caller
+from relayer.preferences import AccountSettings
+from relayer.record import State
+from tests.openai_server import Step
+from tests.services import TEAM, Bench
+
+BERLIN, MUNICH = "The user lives in Berlin.", "The user lives in Munich now."
+OSLO = "The user lives in Oslo."
+AWAY = Step(status=401)
+
+
+def facts(*texts: str, **members: Any) -> Step:
+    """A model's answer with these facts."""
+    every = {"said_by": "user", "kind": "fact", "importance": "standard", "confidence": "high"}
+    return Step(content=json.dumps({"facts": [{"text": t, **every, **members} for t in texts]}))
+
+
+async def choose(bench: Bench, caller: Caller, **settings: Any) -> Caller:
+    """The caller of a later request, after the account has chosen."""
+    await bench.storage.accounts.choose(caller.access, AccountSettings(**settings))
+    access = await bench.storage.accounts.access(caller.access.account, caller.access.key)
+    assert access is not None
+    return Caller(replace(access, index_mark=None), caller.keys)  # it outlives many writes
+
+
+async def analyze(bench: Bench, caller: Caller, text: str, **members: Any) -> Analyzed:
+    asked = Conversation(**{"text": text, "namespace": TEAM, **members})
+    return await bench.services.analysis.analyze(caller, asked)
+
+
+async def change(
+    bench: Bench, caller: Caller, memory: uuid.UUID, **changes: Any
+) -> tuple[State, bytes | None]:
+    wanted = Change(**changes)  # type: ignore[typeddict-item]
+    return await bench.services.reviser.set_state(caller.access, memory, wanted)
+
+
+async def state(bench: Bench, caller: Caller, memory: uuid.UUID) -> State:
+    return (await bench.services.memory.get(caller, memory)).state
+
+
+async def waiting(bench: Bench, caller: Caller) -> list[Any]:
+    reviser = bench.services.reviser
+    return await reviser.waiting(caller, [TEAM], before_seq=2**62, limit=50)
