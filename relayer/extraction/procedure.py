@@ -5,8 +5,10 @@ It does not own storing: whatever is found is only proposed, and waits for appro
 - At least three episodes must show it; the rules want the same steps in the same order on three
   days.
 - A model that is away is waited for; what it finds is believed only with episodes that it names.
+- Time is linear in the texts; the rules work in another thread.
 """
 
+import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -72,7 +74,7 @@ class ProcedureFinder:
             Unavailable: `llm.unavailable`, the model is away.
         """
         if self._model is None:
-            return procedures_by_rules(episodes)
+            return await asyncio.to_thread(procedures_by_rules, episodes)
         if len(episodes) < EPISODES_MIN:
             return []
         asked = episodes[:SHOWN_MAX]
@@ -87,9 +89,9 @@ class ProcedureFinder:
         except Unavailable as error:
             if error.code != "llm.invalid_output":
                 raise
-            return procedures_by_rules(episodes)
+            return await asyncio.to_thread(procedures_by_rules, episodes)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return procedures_by_rules(episodes)
+            return await asyncio.to_thread(procedures_by_rules, episodes)
         return _apart([p for p in (_believed(item, asked) for item in items) if p is not None])
 
 
@@ -155,6 +157,8 @@ _ENDS: Final = " \t.,;:-–—*•"
 
 def steps_of(text: str) -> list[str]:
     """Return the steps that a text lists in order: numbered, by arrows, or "first … then …"."""
+    # Else each blank of a long run would look for an arrow behind all the others.
+    text = " ".join(text.split())
     first = _FIRST.search(text)
     for parts in (
         _NUMBERED.split(text)[1:],
@@ -163,7 +167,7 @@ def steps_of(text: str) -> list[str]:
     ):
         steps = [part.strip(_ENDS) for part in parts]
         if len(steps) >= STEPS_MIN and all(map(_is_step, steps)):
-            return [" ".join(step.split()) for step in steps]
+            return steps
     return []
 
 

@@ -5,6 +5,7 @@ It does not own which episodes belong together (`database.consolidation`) nor st
 - A model that is away is waited for; one that answers uselessly is replaced by the rules.
 """
 
+import asyncio
 import re
 from collections.abc import Sequence
 from typing import Any, Final
@@ -47,7 +48,7 @@ class Summariser:
             Unavailable: `llm.unavailable`, the model is away.
         """
         if self._model is None:
-            return summary_by_rules(episodes)
+            return await asyncio.to_thread(summary_by_rules, episodes)
         try:
             reply = await self._model.structured(
                 system=system_prompt("summarise"),
@@ -58,11 +59,11 @@ class Summariser:
         except Unavailable as error:
             if error.code != "llm.invalid_output":
                 raise
-            return summary_by_rules(episodes)
+            return await asyncio.to_thread(summary_by_rules, episodes)
         text = _said(reply)
         if text is not None and is_believed(text, episodes, SUMMARY_CHARS_MAX):
             return text
-        return summary_by_rules(episodes)
+        return await asyncio.to_thread(summary_by_rules, episodes)
 
 
 def _said(reply: bytes) -> str | None:

@@ -12,6 +12,7 @@ Not here: which memories say the same (`merging.py`), what a summary or a proced
 - No database connection is held while a model thinks.
 """
 
+import asyncio
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -230,10 +231,8 @@ class Consolidator:
         groups = await self._groups(work, SUMMARIES_MAX)
         summaries = [Action(new_id(), run_rows.SUMMARY, new_id(), ids) for ids in groups]
         episodes = await self._newest(work)
-        procedures = [
-            [episodes[n].row["memory_id"] for n in found.episodes]
-            for found in procedures_by_rules([e.episode for e in episodes])
-        ]
+        recurring = await asyncio.to_thread(procedures_by_rules, [e.episode for e in episodes])
+        procedures = [[episodes[n].row["memory_id"] for n in found.episodes] for found in recurring]
         proposed = [Action(new_id(), run_rows.PROCEDURE, new_id(), ids) for ids in procedures]
         return Plan([*merges, *stale, *summaries, *proposed], more)
 

@@ -72,6 +72,12 @@ class TestSteps:
     def test_what_has_none(self, text: str) -> None:
         assert steps_of(text) == []
 
+    @pytest.mark.parametrize("text", ["x{}y", "First x{}y", "x: y{}→", "1. x{}2. y{}"])
+    @pytest.mark.parametrize("run", [" ", "\n", "\u3000", " .", " ,then"])
+    def test_long_runs_take_no_longer_than_other_texts(self, text: str, run: str) -> None:
+        """A mebibyte, which is what a memory may have: in squares it would take hours."""
+        assert steps_of(text.replace("{}", run * (2**20 // len(run)))) == []
+
     def test_three_days_make_a_procedure(self) -> None:
         days = [Episode(RELEASE, START + timedelta(days=n)) for n in range(3)]
         [found] = procedures_by_rules(days)
