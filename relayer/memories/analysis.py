@@ -22,18 +22,19 @@ from relayer.clock import Clock, to_ms
 from relayer.database import episodes as episode_rows
 from relayer.database import listing
 from relayer.database import memories as rows
-from relayer.database.pool import Database, Row
+from relayer.database.pool import Database, Row, UniqueViolation
 from relayer.errors import Corrupted, NotFound, Unavailable
 from relayer.extraction.facts import Extractor, Fact, Turn
 from relayer.llm import LanguageModel
 from relayer.memories.conversations import (
+    NOTHING,
     ROUTE,
     Analyzed,
     Conversation,
     as_draft,
     drafts_of,
     from_draft,
-    marks_of_nothing,
+    marks_of,
     opened,
     outcome,
     shown,
@@ -107,8 +108,8 @@ class Analysis:
         caller.access.require(conversation.namespace, "writer")
         text, redacted = await without_secrets(caller.access, conversation.text)
         conversation = replace(conversation, text=text)
-        if (before := await self._answered(caller, conversation)) is not None:
-            return Analyzed(before, None, (), redacted)
+        if (before := await self._answered(caller, conversation, redacted)) is not None:
+            return before
         related = await self._related(caller, conversation)
         try:
             facts = await self._extractor.extract(await self._heard(caller, conversation, related))
@@ -192,8 +193,11 @@ class Analysis:
         found = await episode_rows.said(self._database, account=account, places=places)
         return found[0] if found else None
 
-    async def _answered(self, caller: Caller, conversation: Conversation) -> list[Stored] | None:
-        """The facts of an earlier request with the same idempotency key."""
+    async def _answered(
+        self, caller: Caller, conversation: Conversation, redacted: dict[str, int]
+    ) -> Analyzed | None:
+        """What an earlier request with the same idempotency key led to: facts, or a turn that
+        waited then."""
         if conversation.idempotency_key is None:
             return None
         epochs = caller.keys.of(conversation.namespace)
@@ -217,11 +221,16 @@ class Analysis:
         ids = [row["memory_id"] for row in found if row is not None]
         if not ids:
             return None
+        turn = await episode_rows.find_episode(
+            self._database, account=caller.access.account, episode_id=ids[0]
+        )
+        if turn is not None:
+            return Analyzed((), ids[0], (), redacted)
         living = await rows.find_memories(
             self._database, account=caller.access.account, memory_ids=ids, now=self._clock()
         )
         opened = await self._opener.open_rows(caller, living)
-        return [
+        facts = [
             Stored(
                 m.id,
                 conversation.namespace,
@@ -236,6 +245,7 @@ class Analysis:
             for m in opened
             if m is not None
         ]
+        return Analyzed(facts, None, (), redacted)
 
     async def _related(self, caller: Caller, conversation: Conversation) -> list[Memory]:
         """Memories the conversation touches, and the newest, so that the model knows them.
@@ -308,7 +318,7 @@ class Analysis:
             route=ROUTE,
             marked_text=conversation.text,
             origin=origin,
-            marks=[] if drafts else marks_of_nothing(caller, conversation),
+            marks=[] if drafts else marks_of(caller, conversation, NOTHING),
         )
 
     async def _keep(
@@ -316,17 +326,25 @@ class Analysis:
     ) -> Analyzed:
         """Seal the conversation as a pending episode; equal ones are one."""
         for _ in range(RACES_MAX):
-            if (known := await self._said_before(caller, conversation)) is not None:
-                return Analyzed((), known["episode_id"], (), redacted)
-            episode, entry = await self._sealed(caller, conversation, rows.PENDING)
-            names = {entry.namespace_id: conversation.namespace}
+            # The same request may have come twice, and the other one may be ready by now.
+            if (before := await self._answered(caller, conversation, redacted)) is not None:
+                return before
+            known, names = await self._said_before(caller, conversation), dict[int, Namespace]()
+            episodes = list[rows.NewEpisode]()
+            if known is None:
+                episode, entry = await self._sealed(caller, conversation, rows.PENDING)
+                names, episodes = {entry.namespace_id: conversation.namespace}, [episode]
+            turn = episodes[0].episode_id if known is None else known["episode_id"]
+            marks = marks_of(caller, conversation, turn)
+            if known is not None and not marks:
+                return Analyzed((), turn, (), redacted)
             try:
                 done = await self._writer.store(
-                    caller.access, [], op="analyze", names=names, episodes=[episode]
+                    caller.access, [], op="analyze", names=names, marks=marks, episodes=episodes
                 )
-            except Overtaken:
+            except (Overtaken, UniqueViolation):
                 continue
-            return Analyzed((), episode.episode_id, done.receipts, redacted)
+            return Analyzed((), turn, done.receipts, redacted)
         raise _contended()
 
     async def _sealed(

@@ -111,8 +111,9 @@ def opened(account: AccountId, keys: Keys, row: Row, blob: bytes | Corrupted) ->
     raise CryptoError("no key of that epoch")
 
 
-def marks_of_nothing(caller: Caller, conversation: Conversation) -> list[rows.Mark]:
-    """That a conversation held no fact, so that a repeated request asks no model again."""
+def marks_of(caller: Caller, conversation: Conversation, leads_to: uuid.UUID) -> list[rows.Mark]:
+    """What a conversation led to that has no facts (`NOTHING`) or waits for them (its turn), so
+    that a repeated request asks no model again."""
     epochs = caller.keys.of(conversation.namespace)
     marks = idempotency_marks(
         caller.access,
@@ -122,7 +123,7 @@ def marks_of_nothing(caller: Caller, conversation: Conversation) -> list[rows.Ma
         route=ROUTE,
         item=0,
     )
-    return [rows.Mark(*marks[0], NOTHING)] if marks else []
+    return [rows.Mark(*marks[0], leads_to)] if marks else []
 
 
 def drafts_of(

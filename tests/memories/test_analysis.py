@@ -296,6 +296,42 @@ class TestPending:
         assert analyzed.episode is not None
         return analyzed.episode
 
+    @pytest.mark.parametrize("waits_already", [False, True])
+    async def test_a_retry_leads_to_the_turn_also_when_it_is_done(
+        self, thinking: Bench, server: OpenAIServer, waits_already: bool
+    ) -> None:
+        """Else the model is asked once more, and finds other words for the same facts."""
+        caller = await thinking.caller(await thinking.account())
+        if waits_already:
+            server.script(AWAY)
+            await analyze(thinking, caller, TALK)
+        server.script(AWAY)
+        kept = await analyze(thinking, caller, TALK, idempotency_key="k")
+        assert kept.episode is not None
+        server.script(facts("Anna prefers window seats."))
+        await thinking.services.analysis.extract_episode(
+            caller.access.account, caller.keys, kept.episode
+        )
+        asked = len(server.received)
+        again = await analyze(thinking, caller, TALK, idempotency_key="k")
+        assert (again.episode, list(again.receipts)) == (kept.episode, [])
+        assert len(server.received) == asked
+        assert await thinking.value(COUNT) == 1
+        with pytest.raises(Conflict):
+            await analyze(thinking, caller, f"{TALK} No.", idempotency_key="k")
+        await assert_chain_holds(thinking, caller.access.account)
+
+    async def test_a_request_that_comes_twice_at_once_waits_once(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        caller = await thinking.caller(await thinking.account())
+        server.script(*[AWAY] * 4)
+        turns = await asyncio.gather(
+            *(analyze(thinking, caller, TALK, idempotency_key="k") for _ in range(4))
+        )
+        assert len({turn.episode for turn in turns}) == 1
+        assert await thinking.value("SELECT count(*) FROM episodes") == 1
+
     async def test_the_same_turn_waits_again_after_it_was_done(
         self, thinking: Bench, server: OpenAIServer
     ) -> None:
