@@ -5,6 +5,8 @@ answer: `extraction/model.py` checks facts, `memories/analysis.py` decides what 
 the user.
 
 - One deadline spans a call with all its attempts.
+- A prompt is refused, not merely unanswered, only by a model that takes another at that moment:
+  some servers answer so whatever they are asked, a mistyped model or an empty account.
 - Prompts, answers, keys, addresses and upstream messages reach neither an error nor a log line of
   ours: a failure is a fixed word or an HTTP status.
 """
@@ -30,6 +32,9 @@ _BACKOFF_S: Final = 0.25
 _RETRY_AFTER_S_MAX: Final = 3600
 # What servers answer to a response_format they do not know.
 _FORMAT_REFUSED: Final = frozenset({400, 422})
+# What they answer to a prompt that is too long for them or that a filter of theirs stops.
+_PROMPT_REFUSED: Final = frozenset({400, 413, 422})
+_ANOTHER: Final = "(nothing)"
 
 _JSON_OBJECT: Final[dict[str, object]] = {"type": "json_object"}
 _IN_WORDS: Final = "\nAnswer with one JSON object that satisfies this JSON Schema:\n"
@@ -87,19 +92,32 @@ class LanguageModel:
         the prompt; if that works it is remembered.
 
         Raises:
-            Unavailable: `llm.unavailable`, or `llm.invalid_output` for a refusal or a cut answer.
+            Unavailable: `llm.unavailable`, or `llm.invalid_output` for a refusal, of the prompt as
+                well, or a cut answer.
         """
-        fallback = system + _IN_WORDS + msgspec.json.encode(schema).decode()
         until = self._until()
+
+        async def asked(text: str) -> str | _Failure:
+            return await self._in_some_format(system, text, schema_name, schema, until)
+
+        outcome = await asked(user)
+        if _has_status(outcome, _PROMPT_REFUSED) and _took_it(await asked(_ANOTHER)):
+            outcome = _Failure("prompt refused", invalid=True)
+        return _json_part(_content(outcome)).encode()
+
+    async def _in_some_format(
+        self, system: str, user: str, name: str, schema: dict[str, object], until: float
+    ) -> str | _Failure:
         if self._format == "json_schema":
-            wanted = _json_schema_format(schema_name, schema)
+            wanted = _json_schema_format(name, schema)
             outcome = await _retried(lambda: self._attempt(system, user, wanted), until)
-            if not _refuses_format(outcome):
-                return _json_part(_content(outcome)).encode()
+            if not _has_status(outcome, _FORMAT_REFUSED):
+                return outcome
+        fallback = system + _IN_WORDS + msgspec.json.encode(schema).decode()
         outcome = await _retried(lambda: self._attempt(fallback, user, _JSON_OBJECT), until)
-        content = _content(outcome)
-        self._format = "json_object"
-        return _json_part(content).encode()
+        if isinstance(outcome, str):
+            self._format = "json_object"
+        return outcome
 
     async def answer(self, *, system: str, user: str) -> str:
         """Return the model's answer to `user` as text.
@@ -194,8 +212,12 @@ def _json_schema_format(name: str, schema: dict[str, object]) -> dict[str, objec
     }
 
 
-def _refuses_format(outcome: str | _Failure) -> bool:
-    return isinstance(outcome, _Failure) and outcome.status in _FORMAT_REFUSED
+def _has_status(outcome: str | _Failure, statuses: frozenset[int]) -> bool:
+    return isinstance(outcome, _Failure) and outcome.status in statuses
+
+
+def _took_it(outcome: str | _Failure) -> bool:
+    return isinstance(outcome, str) or outcome.invalid
 
 
 def _json_part(text: str) -> str:

@@ -214,13 +214,37 @@ async def test_server_without_json_schema_is_asked_for_an_object_and_remembered(
 async def test_server_that_refuses_both_formats_is_unavailable_and_not_remembered(
     server: OpenAIServer, model: LanguageModel
 ) -> None:
-    server.script(Step(status=400), Step(status=400), Step(content="{}"))
+    server.script(*[Step(status=400)] * 4, Step(content="{}"))
     with pytest.raises(Unavailable) as error:
         await structured(model)
     assert error.value.code == "llm.unavailable"
     await structured(model)
     formats = [request.json["response_format"]["type"] for request in server.received]
-    assert formats == ["json_schema", "json_object", "json_schema"]
+    assert formats == [*["json_schema", "json_object"] * 2, "json_schema"]
+
+
+@pytest.mark.parametrize("refused", [[400, 400], [422, 422], [422, 413], [413]])
+@pytest.mark.parametrize("another", [Step(content="{}"), Step(refusal="Of what?")])
+async def test_prompt_that_is_refused_where_another_is_not(
+    server: OpenAIServer, model: LanguageModel, refused: list[int], another: Step
+) -> None:
+    """A filter or a length of the server's own: asking again would change nothing."""
+    server.script(*[Step(status=status) for status in refused], another, Step(content='{"a": 1}'))
+    with pytest.raises(Unavailable) as error:
+        await structured(model)
+    assert error.value.code == "llm.invalid_output"
+    assert PROMPT not in server.received[-1].body.decode()
+    assert await structured(model) == b'{"a": 1}'
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 429, 500])
+async def test_a_server_that_refuses_everybody_is_asked_nothing_else(
+    server: OpenAIServer, model: LanguageModel, status: int
+) -> None:
+    server.script(*[Step(status=status, headers={"retry-after": "99"})])
+    with pytest.raises(Unavailable) as error:
+        await structured(model)
+    assert (error.value.code, len(server.received)) == ("llm.unavailable", 1)
 
 
 async def test_lone_surrogate_in_the_prompt_is_no_crash(model: LanguageModel) -> None:

@@ -263,6 +263,24 @@ class TestPending:
         texts = await thinking.texts(caller, "window seats")
         assert texts == ["I prefer window seats on trains."]
 
+    async def test_a_turn_that_the_model_s_server_refuses_ends_with_the_rules(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        """As one does that is too long for it, or that a filter of its own stops."""
+        caller = await thinking.caller(await thinking.account())
+        refused = [Step(status=400), Step(status=400), facts()]
+        server.script(*refused * (1 + ATTEMPTS_MAX))
+        kept = await analyze(thinking, caller, TALK)
+        assert kept.episode is not None
+        extract = thinking.services.analysis.extract_episode
+        for _ in range(ATTEMPTS_MAX - 1):
+            with pytest.raises(Unavailable):
+                await extract(caller.access.account, caller.keys, kept.episode)
+        await extract(caller.access.account, caller.keys, kept.episode)
+        assert server.scripted_left == 0
+        texts = await thinking.texts(caller, "window seats")
+        assert texts == ["I prefer window seats on trains."]
+
     async def test_the_same_turn_said_again_ends_the_wait(
         self, thinking: Bench, server: OpenAIServer
     ) -> None:

@@ -367,6 +367,18 @@ class TestWithAModel:
         run, done = await listed(modelled, caller, run["run_id"])
         assert (run["state"], [a["action"] for a in done]) == ("done", ["merge", "summary"])
 
+    async def test_episodes_that_its_server_refuses_do_not_hold_a_run(
+        self, modelled: Bench, server: OpenAIServer
+    ) -> None:
+        caller = await caller_of(modelled, "managed")
+        await happened(modelled, caller, *MEETINGS, day=week(modelled))
+        refused = [Step(status=400), Step(status=400), answers(summary="")]
+        server.script(*refused, *refused)
+        run, [action] = await consolidated(modelled, caller)
+        assert (run["state"], action["action"]) == ("done", "summary")
+        summary = await modelled.services.memory.get(caller, action["memory_id"])
+        assert (summary.text or "").startswith("5 episodes from")
+
     async def test_its_procedure_waits_for_approval(
         self, modelled: Bench, server: OpenAIServer
     ) -> None:
