@@ -3,6 +3,7 @@
 It does not own which episodes belong together (`database.consolidation`) nor storing the summary.
 
 - A model that is away is waited for; one that answers uselessly is replaced by the rules.
+- No model is asked about episodes of which nothing may be said again.
 """
 
 import asyncio
@@ -47,8 +48,9 @@ class Summariser:
         Raises:
             Unavailable: `llm.unavailable`, the model is away.
         """
-        if self._model is None:
-            return await asyncio.to_thread(summary_by_rules, episodes)
+        by_rules = await asyncio.to_thread(summary_by_rules, episodes)
+        if self._model is None or by_rules is None:
+            return by_rules
         try:
             reply = await self._model.structured(
                 system=system_prompt("summarise"),
@@ -59,11 +61,11 @@ class Summariser:
         except Unavailable as error:
             if error.code != "llm.invalid_output":
                 raise
-            return await asyncio.to_thread(summary_by_rules, episodes)
+            return by_rules
         text = _said(reply)
         if text is not None and is_believed(text, episodes, SUMMARY_CHARS_MAX):
             return text
-        return await asyncio.to_thread(summary_by_rules, episodes)
+        return by_rules
 
 
 def _said(reply: bytes) -> str | None:

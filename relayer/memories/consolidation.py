@@ -386,6 +386,7 @@ class Consolidator:
             if len(read) < EPISODES_MIN:
                 continue
             text = await self._summariser.summarise([r.episode for r in read])
+            stored = False
             if text is not None:
                 common = set.intersection(*(set(r.draft.tags) for r in read))
                 draft = Draft(
@@ -396,8 +397,9 @@ class Consolidator:
                     event_time=max(r.episode.moment for r in read),
                     confidence="medium",
                 )
-                await self._store(work, draft, read, run_rows.SUMMARY)
-            if not go_on():
+                stored = await self._store(work, draft, read, run_rows.SUMMARY)
+            # A slice that stored nothing would ask for the same again for ever.
+            if stored and not go_on():
                 return False
         return True
 
@@ -446,8 +448,9 @@ class Consolidator:
 
     async def _store(
         self, work: _Work, draft: Draft, sources: Sequence[_Read], action: str
-    ) -> None:
-        """Store what was made of these, unless they changed or somebody made it meanwhile."""
+    ) -> bool:
+        """Store what was made of these, unless they changed or somebody made it meanwhile; whether
+        it was stored."""
         scope, now, actor = work.scope, self._clock(), work.access.key
         ids = [r.row["memory_id"] for r in sources]
         draft = replace(draft, metadata={SOURCES: " ".join(map(str, ids))})
@@ -484,7 +487,8 @@ class Consolidator:
                 beside=listed,
             )
         except (_Changed, UniqueViolation):
-            return  # the next run looks again
+            return False  # the next run looks again
+        return True
 
     async def _record(
         self, connection: Connection, work: _Work, done: Sequence[Action], now: datetime
