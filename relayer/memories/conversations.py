@@ -5,7 +5,7 @@ Not here: the order of steps (`analysis.py`), how facts are found (`extraction`)
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -138,6 +138,7 @@ def drafts_of(
     Nobody is shown what is held back, but what says the same is not stored beside it.
     """
     doubted = settings.low_confidence == "review"
+    facts = [_consistent(fact, related) for fact in facts]
     return [
         Draft(
             text=fact.text,
@@ -162,15 +163,23 @@ def _contradicted(fact: Fact, related: Sequence[Memory]) -> dict[str, str]:
     return {} if fact.contradicts is None else {AGAINST: str(related[fact.contradicts].id)}
 
 
+def _consistent(fact: Fact, related: Sequence[Memory]) -> Fact:
+    """A fact without the memory that it is to contradict, where that says the same."""
+    if fact.contradicts is None or not _says(related[fact.contradicts], fact):
+        return fact
+    return replace(fact, contradicts=None)
+
+
 def _same(fact: Fact, related: Sequence[Memory]) -> Memory | None:
     """The memory that says what a fact says, of the same time, if there is one."""
     if fact.contradicts is not None:
         return None
+    return next((memory for memory in related if _says(memory, fact)), None)
+
+
+def _says(memory: Memory, fact: Fact) -> bool:
     when = from_ms(fact.event_time_ms)
-    for memory in related:
-        if when in (None, memory.event_time) and say_the_same(fact.text, memory.text or ""):
-            return memory
-    return None
+    return when in (None, memory.event_time) and say_the_same(fact.text, memory.text or "")
 
 
 def outcome(

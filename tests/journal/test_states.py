@@ -537,6 +537,53 @@ class TestContradictions:
         [found] = await waiting(thinking, caller)
         assert (found.reason, [m.id for m in found.others]) == ("contradiction", [old.id])
 
+    async def test_what_says_the_same_is_none(self, thinking: Bench, server: OpenAIServer) -> None:
+        """A model may say so; the memory would lose its tags to a copy."""
+        caller = await writer(thinking)
+        [old] = await thinking.remember(caller, BERLIN, tags=["home"])
+        server.script(facts(BERLIN.replace("lives", "really lives"), contradicts=1))
+        analyzed = await analyze(thinking, caller, "1. user: I really live in Berlin.")
+        assert (list(analyzed.facts), list(analyzed.reinforced)) == ([], [old.id])
+        [memory] = await thinking.services.memory.newest(caller, [TEAM], limit=9)
+        assert (memory.id, memory.tags, memory.seen_count) == (old.id, ["home"], 2)
+
+    async def test_of_another_time_it_is_one(self, thinking: Bench, server: OpenAIServer) -> None:
+        caller = await writer(thinking)
+        [old] = await thinking.remember(caller, "The launch party is at the lake.", kind="event")
+        moved = facts(
+            "The launch party is at the lake.",
+            kind="event",
+            event_time="2031-05-09",
+            contradicts=1,
+        )
+        server.script(moved)
+        [fact] = (await analyze(thinking, caller, "1. user: The party is on 2031-05-09.")).facts
+        assert list(fact.superseded) == [old.id]
+
+    @pytest.mark.parametrize("again", [False, True])
+    async def test_what_came_after_the_turn_is_newer_than_its_facts(
+        self, thinking: Bench, server: OpenAIServer, again: bool
+    ) -> None:
+        """Whether it had to wait, or is analyzed once more."""
+        caller = await choose(thinking, await writer(thinking), keep_turns=True)
+        server.script(facts() if again else AWAY)
+        kept = await analyze(thinking, caller, "1. user: I live in Berlin.")
+        turn = kept.kept or kept.episode
+        assert turn is not None
+        thinking.clock.advance(86400)
+        [newer] = await thinking.remember(caller, MUNICH)
+        server.script(facts(BERLIN, contradicts=1))
+        if again:
+            await thinking.services.analysis.again(caller, turn)
+        else:
+            await thinking.services.analysis.extract_episode(
+                caller.access.account, caller.keys, turn
+            )
+        assert sorted(await thinking.texts(caller, "user lives")) == [BERLIN, MUNICH]
+        [found] = await waiting(thinking, caller)
+        assert (found.memory.text, found.reason) == (BERLIN, "contradiction")
+        assert [m.id for m in found.others] == [newer.id]
+
 
 class TestConfidence:
     async def test_low_confidence_waits_if_the_account_wants_it(
