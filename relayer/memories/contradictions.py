@@ -5,8 +5,9 @@ SPEC §13.
 
 - Nothing is overwritten: the older one is superseded, or the new one flagged; both are linked.
 - A rule never supersedes what is pinned, what was said later than the conversation (it may have
-  waited, or be an old one), or what is not as it was when the two were compared; and nothing that
-  waits for approval supersedes anything.
+  waited, or be an old one), or what is not as it was when the two were compared.
+- Nothing that waits for approval supersedes anything, nor does what is of low confidence, for it is
+  second-hand or ambiguous: a mail that somebody quotes takes no memory out of recall.
 """
 
 import uuid
@@ -46,5 +47,6 @@ def settled(
 
 def _yields(row: Row, other: Memory, draft: Draft) -> bool:
     """Whether a memory gives way to a fact that speaks against it."""
-    is_newer = draft.said_at is None or draft.said_at >= other.last_said_at
-    return is_newer and row["revision"] == other.revision and not row["pinned"]
+    if row["pinned"] or row["revision"] != other.revision or draft.confidence == "low":
+        return False
+    return draft.said_at is None or draft.said_at >= other.last_said_at

@@ -387,6 +387,19 @@ class TestContradictions:
         assert (fact.review, list(fact.superseded)) == ("contradiction", [])
         assert sorted(await thinking.texts(caller, "user lives")) == [BERLIN, MUNICH]
 
+    @pytest.mark.parametrize("doubt", [{"confidence": "low"}, {"said_by": "other"}])
+    async def test_what_is_second_hand_supersedes_nothing(
+        self, thinking: Bench, server: OpenAIServer, doubt: dict[str, str]
+    ) -> None:
+        """A quoted stranger says what he likes."""
+        caller = await writer(thinking)
+        [old] = await thinking.remember(caller, BERLIN, importance="vital")
+        [fact] = (await self.contradict(thinking, caller, server, **doubt)).facts
+        assert (fact.review, list(fact.superseded)) == ("contradiction", [])
+        assert sorted(await thinking.texts(caller, "user lives")) == [BERLIN, MUNICH]
+        [found] = await waiting(thinking, caller)
+        assert [m.id for m in found.others] == [old.id]
+
     async def test_what_waits_for_approval_supersedes_nothing(
         self, thinking: Bench, server: OpenAIServer
     ) -> None:
