@@ -58,10 +58,10 @@ test: .venv/.dev .venv/.model .venv-swift/.ready
 	@$(BIN)/python -m tests.generate_capabilities --check
 	@echo "[6/6] tests"
 	@rm -f .coverage .coverage.*
-	@$(BIN)/python -m pytest -n $(WORKERS) --cov=relayer --cov-branch --cov-report= $(COVERING)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov=relayer --cov-branch --cov-report= $(COVERING)
 	@echo "branch coverage of the request checks and the cryptography must be complete:"
 	@$(BIN)/coverage report --include='relayer/http/checks.py,relayer/http/sui.py,relayer/sealed/*' --fail-under=100
-	@$(BIN)/python -m pytest -n $(WORKERS) $(addprefix --ignore=,$(COVERING))
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(addprefix --ignore=,$(COVERING))
 	@$(MAKE) --no-print-directory test-hermes
 
 # OpenClaw refuses to be installed by another Node than it runs on: one of its own comes first.
@@ -130,7 +130,7 @@ bench-others: .venv/.model .venv-bench/.ready
 test-hermes: .venv/.dev .venv/.model .venv-hermes/.ready
 	@echo "the memory provider in a real Hermes Agent:"
 	@HERMES_PYTHON=$(abspath .venv-hermes)/bin/python \
-		$(BIN)/python -m pytest -n $(WORKERS) tests/hermes/provider.py
+		$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/hermes/provider.py
 
 format: .venv/.dev
 	$(BIN)/ruff format --quiet .
