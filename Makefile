@@ -35,11 +35,10 @@ serve: setup
 # The tests that reach every branch of the request checks and the cryptography: measuring makes
 # them half as slow again, so the others are not measured.
 COVERING := $(patsubst %,tests/%.py, routes/test_checks routes/test_registration routes/test_sui \
-	sealed/test_hidden_keys sealed/test_sealed sealed/test_vectors tenants/test_announcing \
-	tenants/test_rotation tenants/test_rotation_keys tenants/test_rotation_meanwhile \
+	tenants/test_announcing tenants/test_rotation tenants/test_rotation_keys tenants/test_rotation_meanwhile \
 	tenants/test_rotation_resealing journal/test_proof journal/test_states \
 	archives/test_moving_epochs recovery/test_collection recovery/test_rebuild_states \
-	events/test_webhooks)
+	events/test_webhooks) $(wildcard tests/sealed/test_*.py)
 
 # Where the environment forbids to keep bytecode, every process would compile its modules anew.
 test: export PYTHONDONTWRITEBYTECODE :=

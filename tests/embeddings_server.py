@@ -231,10 +231,16 @@ def _complaint(
     return next((name for name, right in wanted.items() if not right), None)
 
 
-def openai_embedder(server: EmbeddingsServer) -> OpenAIEmbedder:
+def embedder_of(*servers: EmbeddingsServer, timeout_s: float = 20.0) -> OpenAIEmbedder:
+    """What asks these, one after the other."""
     return OpenAIEmbedder(
-        endpoints=[Endpoint(server.url, KEY)],
+        endpoints=[Endpoint(server.url, KEY) for server in servers],
         model=MODEL,
         dim=DIM,
-        timeout_s=20,
+        timeout_s=timeout_s,
     )
+
+
+def assert_vectors_of(vectors: np.ndarray, texts: list[str]) -> None:
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors, [unit(text) for text in texts], atol=1e-6)

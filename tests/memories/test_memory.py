@@ -18,7 +18,7 @@ from relayer.sealed.receipts import open_receipt
 from relayer.settings import Limits
 from tests.chains import assert_chain_holds
 from tests.conftest import BenchMaker
-from tests.embeddings_server import EmbeddingsServer, openai_embedder
+from tests.embeddings_server import EmbeddingsServer, embedder_of
 from tests.services import COUNT, OTHER, TEAM, Bench, new_identity, random_text
 
 
@@ -434,7 +434,7 @@ class TestForget:
         self, make_bench: BenchMaker
     ) -> None:
         async with EmbeddingsServer() as server:
-            bench = make_bench(embedder=openai_embedder(server))
+            bench = make_bench(embedder=embedder_of(server))
             caller = await bench.caller(await bench.account())
             doomed, kept = await bench.remember(caller, "Anna prefers tea.", "Ben prefers milk.")
             server.hold.clear()
@@ -631,7 +631,7 @@ class TestEmbed:
 
     async def test_a_refused_text_does_not_hold_up_its_batch(self, make_bench: BenchMaker) -> None:
         async with EmbeddingsServer(refuse="pears") as server:
-            bench = make_bench(embedder=openai_embedder(server))
+            bench = make_bench(embedder=embedder_of(server))
             caller = await bench.caller(await bench.account())
             stored = await bench.remember(caller, "one apple", "two pears", "three plums")
             await bench.embed(caller, stored)
@@ -642,7 +642,7 @@ class TestEmbed:
     async def test_embedder_away_is_the_callers_to_retry(self, make_bench: BenchMaker) -> None:
         async with EmbeddingsServer() as server:
             server.always = "503"
-            bench = make_bench(embedder=openai_embedder(server))
+            bench = make_bench(embedder=embedder_of(server))
             caller = await bench.caller(await bench.account())
             stored = await bench.remember(caller, "one apple")
             with pytest.raises(Unavailable):

@@ -1,6 +1,6 @@
 """Envelopes and unlock headers: what one implementation makes, the other opens, and nothing else.
 
-Not here: that each rule of a format is kept (`test_sealed.py`, `tests/client`, vectors).
+Not here: that each rule of a format is kept (`tests/sealed`, `tests/client`, vectors).
 """
 
 import uuid

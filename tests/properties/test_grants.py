@@ -1,6 +1,6 @@
 """Grants: what one implementation issues, the other opens; and both judge any chain alike.
 
-Not here: each rule by itself (`test_sealed.py`, `tests/client/test_client_grants.py`, vectors).
+Not here: each rule by itself (`tests/sealed`, `tests/client/test_client_grants.py`, vectors).
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """How deeply a payload is nested: as a walk over its bytes tells it.
 
-Not here: what else strict JSON is (`test_sealed.py`, vectors).
+Not here: what else strict JSON is (`tests/sealed`, vectors).
 """
 
 from hypothesis import example, given

@@ -17,7 +17,7 @@ from relayer.errors import Corrupted, NotAllowed
 from relayer.memories.recall import Query
 from relayer.sealed.keys import Namespace
 from tests.conftest import BenchMaker
-from tests.embeddings_server import EmbeddingsServer, openai_embedder
+from tests.embeddings_server import EmbeddingsServer, embedder_of
 from tests.recalling import found
 from tests.sentences import PARAPHRASES
 from tests.services import OTHER, TEAM, Bench
@@ -68,7 +68,7 @@ class TestDegraded:
     async def test_vector_missing_means_keyword_only(self, make_bench: BenchMaker) -> None:
         """capability 4.18: without vectors, words alone find it."""
         async with EmbeddingsServer() as server:
-            bench = make_bench(embedder=openai_embedder(server))
+            bench = make_bench(embedder=embedder_of(server))
             caller = await bench.caller(await bench.account())
             await bench.embed(caller, await bench.remember(caller, "Anna prefers tea."))
             server.always = "503"

@@ -23,7 +23,7 @@ from relayer.sealed.keys import Namespace
 from relayer.settings import Limits
 from relayer.words import words
 from tests.conftest import BenchMaker
-from tests.embeddings_server import EmbeddingsServer, openai_embedder
+from tests.embeddings_server import EmbeddingsServer, embedder_of
 from tests.recalling import found, recalled
 from tests.services import OTHER, TEAM, Bench
 
@@ -162,7 +162,7 @@ class TestKeywordFirst:
 
     @pytest_asyncio.fixture
     async def counted(self, make_bench: BenchMaker, server: EmbeddingsServer) -> Bench:
-        return make_bench(embedder=openai_embedder(server))
+        return make_bench(embedder=embedder_of(server))
 
     @pytest.mark.parametrize(
         ("least", "asks"), [(0, False), (1, False), (2, False), (3, True), (9, True)]
@@ -397,7 +397,7 @@ class TestBudget:
         self, make_bench: BenchMaker, bench: Bench
     ) -> None:
         async with EmbeddingsServer() as server:
-            for one in (bench, make_bench(embedder=openai_embedder(server))):
+            for one in (bench, make_bench(embedder=embedder_of(server))):
                 caller = await self.filled(one)
                 answer = await recalled(one, caller, "tea", mode="keyword", max_tokens=100_000)
                 bytes_of = {t: len(t.encode()) for t in self.TEXTS}

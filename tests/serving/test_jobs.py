@@ -20,7 +20,7 @@ from relayer.parking import TAKEN_MAX
 from relayer.record import Draft
 from relayer.sealed.unlock import HOLD_S_MAX
 from tests.conftest import BenchMaker
-from tests.embeddings_server import EmbeddingsServer, openai_embedder
+from tests.embeddings_server import EmbeddingsServer, embedder_of
 from tests.life import WAIT_S_MAX
 from tests.openai_server import API_KEY, CHAT_MODEL, openai_server
 from tests.services import OTHER, TEAM, Bench, random_text
@@ -59,7 +59,7 @@ async def test_a_job_commits_with_its_memory_or_not_at_all(hybrid: Bench) -> Non
 async def test_embedder_away_is_tried_again(make_bench: BenchMaker) -> None:
     async with EmbeddingsServer() as server:
         server.script.extend(["400"] + ["503"] * 3)
-        bench = make_bench(embedder=openai_embedder(server))
+        bench = make_bench(embedder=embedder_of(server))
         caller = await bench.caller(await bench.account())
         async with bench.working():
             await bench.remember(caller, "Anna prefers tea.")

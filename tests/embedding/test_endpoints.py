@@ -1,0 +1,265 @@
+"""OpenAI-compatible endpoints that misbehave."""
+
+import asyncio
+import logging
+
+import numpy as np
+import pytest
+
+from relayer.embedding.embedders import TextRefused
+from relayer.embedding.endpoints import Endpoint, retry_after_s
+from relayer.embedding.openai import OpenAIEmbedder
+from relayer.errors import Unavailable
+from tests.embeddings_server import (
+    ALTERED,
+    DIM,
+    KEY,
+    MODEL,
+    EmbeddingsServer,
+    assert_vectors_of,
+    embedder_of,
+)
+
+_MARK = "Marker-7f3a: the vault code is 4471"
+
+
+async def test_remote_vectors_are_normalised_and_in_order(
+    remote: OpenAIEmbedder, server: EmbeddingsServer
+) -> None:
+    """capability 2.20: the model's name and dimension are part of the model id."""
+    assert_vectors_of(await remote.embed(["one", "two", "three"]), ["one", "two", "three"])
+    assert server.requests == [["one", "two", "three"]]
+    assert "dimensions" not in server.bodies[0]
+    assert (remote.model_id, remote.dim) == (f"{MODEL}/{DIM}", DIM)
+    assert (await remote.embed([])).shape == (0, DIM)
+
+
+async def test_remote_requests_are_bounded(
+    remote: OpenAIEmbedder, server: EmbeddingsServer
+) -> None:
+    texts = [f"text {n}" for n in range(150)]
+    assert_vectors_of(await remote.embed(texts), texts)
+    assert [len(request) for request in server.requests] == [64, 64, 22]
+    server.requests.clear()
+    large = ["é" * 50_000 + str(n) for n in range(4)]
+    assert_vectors_of(await remote.embed(large), large)
+    assert [len(request) for request in server.requests] == [2, 2]
+
+
+async def test_the_dimension_is_sent_on_request(server: EmbeddingsServer) -> None:
+    embedder = OpenAIEmbedder(
+        endpoints=[Endpoint(server.url, KEY)], model=MODEL, dim=DIM, request_dim=True
+    )
+    assert_vectors_of(await embedder.embed(["one"]), ["one"])
+    assert server.bodies[0]["dimensions"] == DIM
+    await embedder.close()
+
+
+@pytest.mark.parametrize(
+    "fault", [*ALTERED, "not-gzip", "cut", "disconnect", "endless", "401", "418"]
+)
+async def test_a_faulty_answer_is_never_believed(
+    remote: OpenAIEmbedder, server: EmbeddingsServer, fault: str
+) -> None:
+    server.always = fault
+    with pytest.raises(Unavailable) as caught:
+        await remote.embed(["one", "two"])
+    assert caught.value.code == "embedder.unavailable"
+    assert "retry-after" in caught.value.headers
+    assert not isinstance(caught.value, TextRefused)
+    assert len(server.requests) == (3 if fault in {"cut", "disconnect"} else 1)
+
+
+@pytest.mark.parametrize(
+    "fault", [*ALTERED, "cut", "disconnect", "endless", "400", "401", "404", "429", "500,7", "503"]
+)
+async def test_another_endpoint_takes_over(
+    pair: OpenAIEmbedder, server: EmbeddingsServer, second: EmbeddingsServer, fault: str
+) -> None:
+    """capability 4.16: endpoints stand in for each other in order, with the same model."""
+    server.always = fault
+    assert_vectors_of(await pair.embed(["one", "two"]), ["one", "two"])
+    assert len(server.requests) == 1
+    assert second.requests == [["one", "two"]]
+
+
+async def test_the_first_endpoint_is_preferred_again(
+    pair: OpenAIEmbedder, server: EmbeddingsServer, second: EmbeddingsServer
+) -> None:
+    server.script.append("429,0")
+    for _ in range(3):
+        assert_vectors_of(await pair.embed(["one"]), ["one"])
+    assert len(server.requests) == 4
+    assert second.requests == []
+
+
+@pytest.mark.parametrize("fault", ["429", "429,0", "500", "502", "503,0", "504", "disconnect"])
+async def test_a_passing_fault_is_retried(
+    remote: OpenAIEmbedder, server: EmbeddingsServer, fault: str
+) -> None:
+    """capability 4.16: a passing fault is retried, a few times only."""
+    server.script.extend([fault, fault])
+    assert_vectors_of(await remote.embed(["one"]), ["one"])
+    assert len(server.requests) == 3
+
+
+async def test_calls_that_fail_together_count_as_one_failure(
+    remote: OpenAIEmbedder, server: EmbeddingsServer
+) -> None:
+    server.script.extend(["503"] * 8)
+    texts = [f"text {n}" for n in range(8)]
+    # Counted as eight, they would let the endpoint rest for longer than a call would wait.
+    answers = await asyncio.gather(*(remote.embed([text]) for text in texts))
+    assert_vectors_of(np.concatenate(answers), texts)
+    assert len(server.requests) == 16
+
+
+async def test_retries_are_bounded(remote: OpenAIEmbedder, server: EmbeddingsServer) -> None:
+    server.always = "503,0"
+    with pytest.raises(Unavailable):
+        await remote.embed(["one"])
+    assert len(server.requests) == 3
+
+
+async def test_a_long_retry_after_is_told_and_respected_by_later_calls(
+    remote: OpenAIEmbedder, server: EmbeddingsServer
+) -> None:
+    server.always = "429,120"
+    for _ in range(3):
+        with pytest.raises(Unavailable) as caught:
+            await remote.embed(["one"])
+        assert 60 < int(caught.value.headers["retry-after"]) <= 120
+    assert len(server.requests) == 1
+
+
+async def test_a_resting_endpoint_is_passed_over(
+    pair: OpenAIEmbedder, server: EmbeddingsServer, second: EmbeddingsServer
+) -> None:
+    server.always = "429,120"
+    for _ in range(3):
+        assert_vectors_of(await pair.embed(["one"]), ["one"])
+    assert len(server.requests) == 1
+    assert len(second.requests) == 3
+
+
+@pytest.mark.parametrize("fault", ["hang", "trickle"])
+async def test_a_hanging_endpoint_leaves_time_for_the_next(
+    server: EmbeddingsServer, second: EmbeddingsServer, fault: str
+) -> None:
+    embedder = embedder_of(server, second, timeout_s=3)
+    server.always = fault
+    for _ in range(2):
+        assert_vectors_of(await embedder.embed(["one"]), ["one"])
+    assert len(server.requests) == 1  # it rests, so the second call lost no time with it
+    await embedder.close()
+
+
+@pytest.mark.parametrize("fault", ["hang", "trickle"])
+async def test_a_deadline_ends_a_hanging_call(server: EmbeddingsServer, fault: str) -> None:
+    embedder = embedder_of(server, timeout_s=1)
+    server.always = fault
+    with pytest.raises(Unavailable) as caught:
+        await embedder.embed(["one"])
+    assert caught.value.code == "embedder.unavailable"
+    assert len(server.requests) == 1
+    await embedder.close()
+
+
+async def test_nobody_listening_is_unavailable(server: EmbeddingsServer) -> None:
+    # Port 9 is below what a listening test server could get, and nothing here serves it.
+    endpoints = [Endpoint("http://127.0.0.1:9/v1", KEY), Endpoint(server.url, KEY)]
+    alone = OpenAIEmbedder(endpoints=endpoints[:1], model=MODEL, dim=DIM)
+    with pytest.raises(Unavailable):
+        await alone.embed(["one"])
+    await alone.close()
+    embedder = OpenAIEmbedder(endpoints=endpoints, model=MODEL, dim=DIM)
+    assert_vectors_of(await embedder.embed(["one"]), ["one"])
+    await embedder.close()
+
+
+async def test_redirects_are_not_followed(
+    remote: OpenAIEmbedder, server: EmbeddingsServer, second: EmbeddingsServer
+) -> None:
+    server.always, server.moved_to = "moved", second.url
+    with pytest.raises(Unavailable):
+        await remote.embed([_MARK])
+    assert second.requests == []
+
+
+async def test_an_endless_answer_is_not_read_to_the_end(
+    remote: OpenAIEmbedder, server: EmbeddingsServer
+) -> None:
+    server.always = "endless"
+    with pytest.raises(Unavailable):
+        await remote.embed(["one"])
+    assert server.endless_bytes < 16 * 2**20  # the buffers of both sockets
+
+
+@pytest.mark.parametrize("status", ["400", "413", "422"])
+async def test_a_refused_text_is_told_apart_and_harms_no_later_call(
+    remote: OpenAIEmbedder, server: EmbeddingsServer, status: str
+) -> None:
+    server.script.extend([status] * 8)
+    for _ in range(8):  # were these failures, the endpoint would rest by now
+        with pytest.raises(TextRefused) as caught:
+            await remote.embed(["too odd"])
+        assert caught.value.code == "embedder.unavailable"
+    assert_vectors_of(await remote.embed(["one"]), ["one"])
+    assert len(server.requests) == 9
+
+
+async def test_what_is_not_text_is_refused_and_harms_no_later_call(
+    remote: OpenAIEmbedder, server: EmbeddingsServer
+) -> None:
+    with pytest.raises(TextRefused):
+        await remote.embed(["half a pair: \ud800"])
+    assert_vectors_of(await remote.embed(["one"]), ["one"])
+    assert server.requests == [["one"]]
+
+
+async def test_a_refusal_and_an_outage_together_are_an_outage(
+    pair: OpenAIEmbedder, server: EmbeddingsServer, second: EmbeddingsServer
+) -> None:
+    server.always, second.always = "400", "401"
+    with pytest.raises(Unavailable) as caught:
+        await pair.embed(["one"])
+    assert not isinstance(caught.value, TextRefused)
+
+
+@pytest.mark.parametrize("fault", ["400", "500", "garbage", "disconnect", "moved"])
+async def test_no_text_key_or_address_in_errors_and_logs(
+    remote: OpenAIEmbedder, server: EmbeddingsServer, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.always = fault
+    with caplog.at_level(logging.DEBUG), pytest.raises(Unavailable) as caught:
+        await remote.embed([_MARK])
+    assert server.requests[0] == [_MARK]
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert _MARK not in str(error)
+        assert server.url not in str(error)
+        error = error.__cause__ or error.__context__
+    assert caught.value.__context__ is None
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith("relayer")]
+    assert ours
+    assert all(server.url not in message for message in ours)
+    everything = "\n".join(record.getMessage() for record in caplog.records)
+    assert _MARK not in everything
+    assert KEY not in everything
+    assert KEY not in repr(Endpoint(server.url, KEY))
+
+
+async def test_an_endpoint_is_needed() -> None:
+    with pytest.raises(ValueError, match="endpoint"):
+        OpenAIEmbedder(endpoints=[], model=MODEL, dim=DIM)
+
+
+def test_retry_after_is_read_as_number_or_date() -> None:
+    assert retry_after_s("7") == 7
+    assert retry_after_s("0.5") == 0.5
+    assert retry_after_s("-3") == 0
+    assert retry_after_s("1e9") == 3600
+    assert retry_after_s("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+    assert retry_after_s("Fri, 31 Dec 9998 23:59:59 GMT") == 3600
+    for value in (None, "", "soon", "nan", "inf", "Wed, 99 Oct 2015"):
+        assert retry_after_s(value) is None

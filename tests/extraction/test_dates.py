@@ -1,0 +1,61 @@
+"""When things happened, as texts say it."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from relayer.extraction.dates import event_time_ms
+from tests.extraction.ruled import SUNDAY, day_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("due on 2026-05-03", day_ms(2026, 5, 3)),
+        ("due on 3 May 2026", day_ms(2026, 5, 3)),
+        ("due on May 3rd, 2026", day_ms(2026, 5, 3)),
+        ("fällig am 3. Mai 2026", day_ms(2026, 5, 3)),
+        ("fällig am 14. März 2026", day_ms(2026, 3, 14)),
+        ("fällig am 03.05.2026", day_ms(2026, 5, 3)),
+        ("we met yesterday", day_ms(2026, 2, 28)),
+        ("we meet tomorrow", day_ms(2026, 3, 2)),
+        ("heute ist Abgabe", day_ms(2026, 3, 1)),
+        # Nothing is invented:
+        ("due on 3 May", None),
+        ("due next Friday", None),
+        ("due on 31 February 2026", None),
+        ("due on 2026-13-01", None),
+        ("due on 3 maı 2026", None),
+        ("due on 3 May 0000", None),
+        ("from 3 May 2026 to 5 May 2026", None),
+        ("yesterday or today", None),
+        ("Guten Morgen", None),
+        ("since 2026", None),
+        ("TL-2026-0318", None),
+        ("version 2026.05.03", None),
+        ("no date", None),
+    ],
+)
+def test_event_time(text: str, expected: int | None) -> None:
+    assert event_time_ms(text, SUNDAY) == expected
+
+
+def test_relative_day_counts_in_the_zone_of_the_speaker() -> None:
+    late = datetime(2026, 3, 1, 23, 30, tzinfo=timezone(timedelta(hours=-8)))
+    assert event_time_ms("we meet tomorrow", late) == day_ms(2026, 3, 2)
+
+
+@pytest.mark.parametrize("text", ["we met yesterday", "we meet tomorrow", "heute ist Abgabe"])
+def test_relative_day_without_occurred_at_is_no_time(text: str) -> None:
+    assert event_time_ms(text, None) is None
+
+
+@pytest.mark.parametrize(
+    "last", [datetime(9999, 12, 31, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC)]
+)
+def test_end_of_the_calendar_is_no_crash(last: datetime) -> None:
+    assert {event_time_ms(text, last) for text in ("yesterday", "tomorrow")} & {None}
+
+
+def test_full_date_needs_no_occurred_at() -> None:
+    assert event_time_ms("due on 3 May 2026", None) == day_ms(2026, 5, 3)
