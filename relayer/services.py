@@ -175,6 +175,7 @@ def build_services(
         blobs=storage.blobs,
         namespaces=storage.namespaces,
         clock=clock,
+        request_timeout_s=settings.request_timeout_s,
     )
     resealer = Resealer(
         database=storage.database,

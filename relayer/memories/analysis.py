@@ -3,8 +3,8 @@
 Not here: how facts are found (`extraction`), answers from memories (`asking.py`),
 storing (`intake.py`, `writer.py`).
 
-- A turn that was accepted is never lost: when the model is away it is sealed as a pending episode
-  and extracted later.
+- A turn that was accepted is never lost: when the model is away, or slower than a request may be,
+  it is sealed as a pending episode and extracted later.
 - No database connection is held while a model thinks.
 - A fact that contradicts a memory names it; nothing is overwritten (`contradictions.py`).
 - What is said again, in these or nearly these words, is counted, not stored once more.
@@ -60,6 +60,7 @@ RELATED_MAX: Final = 10
 NEWEST_MAX: Final = 20  # as many facts as one window may have given
 RELATED_QUERY_CHARACTERS: Final = 2_000  # the end of a conversation says what it is about
 RELATED_S_MAX: Final = 3.0
+THINKING_SHARE: Final = 0.85  # of a request's time, until the model's answer; the rest is to store
 ATTEMPTS_MAX: Final = 3  # useless answers to one turn before the rules take over
 ALTERED: Final = "episode.altered"
 log = logging.getLogger("relayer.analysis")
@@ -83,6 +84,7 @@ class Analysis:
         blobs: BlobStore,
         namespaces: Namespaces,
         clock: Clock,
+        request_timeout_s: float,
     ) -> None:
         self._accounts = accounts
         self._recaller = recaller
@@ -96,6 +98,7 @@ class Analysis:
         self._blobs = blobs
         self._namespaces = namespaces
         self._clock = clock
+        self._thinking_s = THINKING_SHARE * request_timeout_s
 
     async def analyze(self, caller: Caller, conversation: Conversation) -> Analyzed:
         """Store the facts of a conversation, or the conversation itself until they can be found.
@@ -105,15 +108,18 @@ class Analysis:
             Conflict: the idempotency key came back with another text.
             QuotaExceeded: the account is full.
         """
+        until_s = asyncio.get_running_loop().time() + self._thinking_s
         caller.access.require(conversation.namespace, "writer")
         text, redacted = await without_secrets(caller.access, conversation.text)
         conversation = replace(conversation, text=text)
         if (before := await self._answered(caller, conversation, redacted)) is not None:
             return before
         related = await self._related(caller, conversation)
+        heard = await self._heard(caller, conversation, related)
         try:
-            facts = await self._extractor.extract(await self._heard(caller, conversation, related))
-        except Unavailable:
+            async with asyncio.timeout_at(until_s):
+                facts = await self._extractor.extract(heard)
+        except (Unavailable, TimeoutError):
             return await self._keep(caller, conversation, redacted)
         drafts = await self._drafts(caller, conversation, facts, related)
         stored, kept = await self._remember_turn(caller, conversation, drafts)

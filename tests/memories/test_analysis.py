@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from relayer.app import build_app
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder
 from relayer.errors import Conflict, Corrupted, NotAllowed, NotFound, QuotaExceeded, Unavailable
@@ -22,15 +23,20 @@ from relayer.routes.recalling import AskBody, question_of
 from relayer.sealed import envelope
 from relayer.sealed.keys import Namespace
 from relayer.sealed.receipts import open_receipt
+from relayer.settings import Settings
+from relayer.storage import Storage
+from relayer.upkeep.provision import NewKey
 from tests.chains import assert_chain_holds
 from tests.conftest import BenchMaker
 from tests.openai_server import (
     API_KEY,
+    CHAT_MODEL,
     EMBEDDING_MODEL,
     OpenAIServer,
     Step,
 )
 from tests.services import COUNT, OTHER, TEAM, Bench
+from tests.signing import client_of, signer_of
 from tests.talking import AWAY, analyze, facts
 from tests.thinking import model, server, thinking
 
@@ -548,3 +554,25 @@ class TestAsk:
             await thinking.services.asking.ask(reader, query)
         with pytest.raises(NotAllowed):
             await thinking.services.asking.ask(reader, Query(text="tea?", namespaces=[OTHER]))
+
+
+async def test_a_model_that_is_slower_than_a_request_may_be(
+    storage: Storage, lean: Settings, managed: NewKey, server: OpenAIServer
+) -> None:
+    """Else the request ends with nothing kept, and is sent again to the same end."""
+    settings = replace(
+        lean,
+        request_timeout_s=6.0,
+        llm_timeout_s=60.0,
+        llm_model=CHAT_MODEL,
+        openai_base_url=server.base_url,
+        openai_api_key=API_KEY,
+    )
+    server.script(Step(hang=True))
+    asked = {"text": TALK, "relayer": storage.identity.public_key.hex()}
+    async with client_of(build_app(storage, settings), signer_of(managed)) as client:
+        answer = await client.post("/v1/analyze", json=asked)
+        assert answer.status_code == 202, answer.json()
+        assert answer.json()["status"] == "pending"
+        turn = await client.get(f"/v1/episodes/{answer.json()['episode_id']}")
+        assert turn.json()["state"] == "pending"
