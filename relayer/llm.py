@@ -120,12 +120,16 @@ class LanguageModel:
         return outcome
 
     async def answer(self, *, system: str, user: str) -> str:
-        """Return the model's answer to `user` as text.
+        """Return the model's answer to `user` as text, without its reasoning.
 
         Raises:
             Unavailable: `llm.unavailable`, or `llm.invalid_output` for a refusal or no text.
         """
-        return _content(await _retried(lambda: self._attempt(system, user, None), self._until()))
+        until = self._until()
+        outcome = await _retried(lambda: self._attempt(system, user, None), until)
+        if isinstance(outcome, str):
+            outcome = _answer_part(outcome) or _Failure("empty answer", invalid=True)
+        return _content(outcome)
 
     def _until(self) -> float:
         return asyncio.get_running_loop().time() + self._timeout_s
@@ -222,7 +226,14 @@ def _took_it(outcome: str | _Failure) -> bool:
 
 def _json_part(text: str) -> str:
     """Return the JSON object in `text`, without the reasoning, prose or fence that models add."""
-    if text.startswith("<think>"):
-        text = text.rpartition("</think>")[2]
+    text = _answer_part(text) or text
     begin, end = text.find("{"), text.rfind("}")
     return text[begin : end + 1] if 0 <= begin < end else text
+
+
+def _answer_part(text: str) -> str:
+    """Return `text` without the reasoning that models begin with; nothing if that has no end."""
+    if not text.startswith("<think>"):
+        return text
+    _, end, rest = text.rpartition("</think>")
+    return rest.strip() if end else ""

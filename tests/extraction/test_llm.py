@@ -56,6 +56,18 @@ async def test_answer_is_the_text(server: OpenAIServer, model: LanguageModel) ->
     }
 
 
+async def test_reasoning_is_no_part_of_an_answer(
+    server: OpenAIServer, model: LanguageModel
+) -> None:
+    server.script(Step(content="<think>Note [2] says coffee, hm.</think>\n\nTea."))
+    assert await model.answer(system="s", user="u") == "Tea."
+    server.script(*[Step(content=text) for text in ("<think>Note [2]", "<think>Tea.</think> ")])
+    for _ in range(2):
+        with pytest.raises(Unavailable) as error:
+            await model.answer(system="s", user="u")
+        assert error.value.code == "llm.invalid_output"
+
+
 async def test_structured_asks_for_the_strict_schema(
     server: OpenAIServer, model: LanguageModel
 ) -> None:
