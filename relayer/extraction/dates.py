@@ -1,7 +1,8 @@
 """The one day that a sentence names, if it names one.
 
 It does not own whether the sentence is worth keeping (`judge.py`). Nothing is invented: a date
-without a year, a weekday and a sentence with several dates have no time.
+without a year, a weekday and a sentence with several dates have no time. Nor has one in the year 1
+or 9999, which no request may name either: the database takes the first moment for no moment at all.
 """
 
 import re
@@ -40,7 +41,7 @@ def event_time_ms(sentence: str, occurred_at: datetime | None) -> int | None:
     if not days and occurred_at is not None:
         offsets = {offset for pattern, offset in _RELATIVE if pattern.search(sentence)}
         days = {_shifted(occurred_at.date(), offset) for offset in offsets}
-    if len(days) != 1 or (day := days.pop()) is None:
+    if len(days) != 1 or (day := days.pop()) is None or not 1 < day.year < 9999:
         return None
     return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1000)
 

@@ -57,5 +57,12 @@ def test_end_of_the_calendar_is_no_crash(last: datetime) -> None:
     assert {event_time_ms(text, last) for text in ("yesterday", "tomorrow")} & {None}
 
 
+@pytest.mark.parametrize(
+    "text", ["since 0001-01-01", "on 31.12.0001", "until 9999-12-31", "on 1 January 9999"]
+)
+def test_days_that_no_request_may_name_are_no_time(text: str) -> None:
+    assert event_time_ms(text, None) is None
+
+
 def test_full_date_needs_no_occurred_at() -> None:
     assert event_time_ms("due on 3 May 2026", None) == day_ms(2026, 5, 3)

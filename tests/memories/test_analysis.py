@@ -19,6 +19,7 @@ from relayer.memories.analysis import ATTEMPTS_MAX
 from relayer.memories.asking import ASK_CHARACTERS_MAX, ASK_TEXT_CHARACTERS_MAX
 from relayer.memories.opening import Caller
 from relayer.memories.recall import Query
+from relayer.routes import shapes
 from relayer.routes.recalling import AskBody, question_of
 from relayer.sealed import envelope
 from relayer.sealed.keys import Namespace
@@ -111,6 +112,13 @@ class TestSentences:
         assert times[0] is None
         assert times[1] is not None
         assert times[1].date() == (bench.clock() + timedelta(days=1)).date()
+
+    @pytest.mark.parametrize("day", ["0001-01-01", "0002-01-01", "9998-12-31", "9999-12-31"])
+    async def test_a_strange_day_spoils_no_list(self, bench: Bench, day: str) -> None:
+        caller = await bench.caller(await bench.account())
+        await analyze(bench, caller, f"1. user: Remember that the lease runs until {day}.")
+        [memory] = await bench.services.memory.newest(caller, [TEAM], limit=9)
+        assert day in str(shapes.memory(memory)["text"])
 
 
 class TestModel:
