@@ -59,11 +59,11 @@ class Extractor(Protocol):
 
 
 def distinct(facts: Iterable[Fact]) -> list[Fact]:
-    """Return the facts that are of use, each once."""
-    kept: dict[str, Fact] = {}
+    """Return the facts that are of use, each once; of another time it is another one."""
+    kept: dict[tuple[object, ...], Fact] = {}
     for fact in facts:
-        key = normalised(fact.text)
-        if key not in kept and _is_usable(fact.text, key):
+        key = (fact.event_time_ms, *_content(fact.text))
+        if key not in kept and _is_usable(fact.text, normalised(fact.text)):
             kept[key] = fact
     return list(kept.values())
 

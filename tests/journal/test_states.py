@@ -702,6 +702,23 @@ class TestSaidAgain:
             await analyze(bench, caller, talk, idempotency_key="k")
         assert await self.seen(bench, caller, fact.id) == 2
 
+    async def test_in_one_conversation_it_is_stored_once_for_each_time(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        caller = await writer(thinking)
+        said = [
+            {"text": text, "kind": "event", "said_by": "user", "event_time": day}
+            for text, day in (
+                ("Anna has an appointment with Dr Weiss.", "2031-05-09"),
+                ("Anna really has an appointment with Dr Weiss", "2031-05-09"),
+                ("Anna has an appointment with Dr Weiss.", "2031-05-16"),
+            )
+        ]
+        server.script(Step(content=json.dumps({"facts": said})))
+        analyzed = await analyze(thinking, caller, "1. user: Dr Weiss on 2031-05-09 and a week on.")
+        memories = [await thinking.services.memory.get(caller, f.id) for f in analyzed.facts]
+        assert [m.event_time.day for m in memories if m.event_time] == [9, 16]
+
     async def test_another_time_is_another_fact(
         self, thinking: Bench, server: OpenAIServer
     ) -> None:
