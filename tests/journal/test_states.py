@@ -1,6 +1,7 @@
 """What holds of a memory beside what it says: pins, reviews, contradictions, being said again."""
 
 import asyncio
+import json
 import threading
 import uuid
 from collections.abc import Awaitable, Callable
@@ -23,7 +24,7 @@ from relayer.sealed.states import open_state
 from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds
 from tests.editing import CUSTODIES, edit, refused, writer
-from tests.openai_server import OpenAIServer
+from tests.openai_server import OpenAIServer, Step
 from tests.services import OTHER, TEAM, Bench
 from tests.talking import AWAY, BERLIN, MUNICH, OSLO, analyze, change, choose, facts, state, waiting
 from tests.thinking import model, server, thinking
