@@ -15,7 +15,7 @@ Place = tuple[int, int, bytes]  # namespace, epoch, fingerprint
 
 _LOCK_EPISODES: Final = """
 SELECT e.episode_id AS memory_id, e.namespace_id, ns.name AS namespace, e.epoch, 1 AS revision,
-       e.blob_id
+       e.blob_id, e.size_bytes
 FROM episodes e
 JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
 WHERE e.account_id = $1 AND e.episode_id = ANY ($2) AND e.state = 'pending'

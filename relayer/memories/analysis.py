@@ -386,10 +386,12 @@ class Analysis:
             Unavailable: the model is still away.
             NotFound: it was erased meanwhile; what was found in it is dropped.
             NotAllowed: the namespace's key is missing.
+            QuotaExceeded: the account is full; where it was before, no model is asked.
             Corrupted: the blob is missing, or altered; then it is not tried again.
         """
         if (row := await self._pending(account, episode_id)) is None:
             return
+        await self._writer.refuse_full(account)
         try:
             draft = await self._open_episode(account, keys, row)
         except Corrupted as error:

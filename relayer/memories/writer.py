@@ -218,8 +218,8 @@ class Writer:
             connection, account=access.account, ids=effects.replaced, now=act.time
         )
         erased, heads = await self._eraser.erase_within(connection, act, heads, over)
-        self.check_room(heads, sum(len(blob) for _, blob in batch.blobs))
-        batch, subjects = await self._vouched(connection, access.account, batch)
+        batch, subjects, freed = await self._vouched(connection, access.account, batch)
+        self.check_room(heads, sum(len(blob) for _, blob in batch.blobs) - freed)
         act = replace(act, op=batch.op)
         receipts, after = chained(self._identity, act, heads, subjects, batch.names)
         await self._insert(connection, act, batch, heads, after, receipts)
@@ -284,19 +284,22 @@ class Writer:
 
     async def _vouched(
         self, connection: Connection, account: AccountId, batch: _Batch
-    ) -> tuple[_Batch, list[Subject]]:
-        """What of a batch is not there yet, and what its receipts have to name."""
-        names, origin = batch.names, batch.origin
+    ) -> tuple[_Batch, list[Subject], int]:
+        """What of a batch is not there yet, what its receipts have to name, and how many bytes the
+        turn frees that its facts come from."""
+        names, origin, freed = batch.names, batch.origin, 0
         subjects = [*map(_memory_subject, batch.memories)]
         if origin is not None and origin.waiting:
             row = await self._waiting(connection, account, origin.id)
             names = {**names, row["namespace_id"]: Namespace(row["namespace"])}
-            subjects += [] if origin.kept else [_gone_subject(row)]
+            if not origin.kept:
+                subjects.append(_gone_subject(row))
+                freed = row["size_bytes"]
         elif origin is not None and origin.new is None:
             await self._check_kept(connection, account, origin.id)
         episodes = await self._unsaid(connection, account, batch)
         subjects += map(_episode_subject, episodes)
-        return replace(batch, episodes=episodes, names=names), subjects
+        return replace(batch, episodes=episodes, names=names), subjects, freed
 
     async def _insert(
         self,
@@ -445,8 +448,22 @@ class Writer:
             QuotaExceeded: the account is full.
         """
         used = heads.storage_bytes + new_bytes
-        if new_bytes and self._storage_bytes_max and used > self._storage_bytes_max:
-            raise QuotaExceeded("The account's storage is used up.")
+        if new_bytes > 0 and self._storage_bytes_max and used > self._storage_bytes_max:
+            raise _full()
+
+    async def refuse_full(self, account: AccountId) -> None:
+        """Return if an account has any room by now: what costs money may be worth its while.
+
+        Raises:
+            QuotaExceeded: it has none.
+        """
+        row = await account_rows.find_account(self._database, account)
+        if row is not None and 0 < self._storage_bytes_max <= row["storage_bytes"]:
+            raise _full()
+
+
+def _full() -> QuotaExceeded:
+    return QuotaExceeded("The account's storage is used up.")
 
 
 def _memory_subject(memory: rows.NewMemory) -> Subject:

@@ -473,6 +473,25 @@ class TestPending:
         with pytest.raises(QuotaExceeded):
             await analyze(bench, caller, TALK)
 
+    async def test_a_turn_that_waits_in_a_full_account(
+        self, make_bench: BenchMaker, model: LanguageModel, server: OpenAIServer
+    ) -> None:
+        """No model is paid while nothing could be stored; and the turn gives its own room back."""
+        bench = make_bench(language_model=model, storage_bytes_max=5000)
+        caller = await bench.caller(await bench.account())
+        episode = await self.wait_for(bench, caller, server)
+        extract = bench.services.analysis.extract_episode
+        asked = len(server.received)
+        await bench.sql("UPDATE accounts SET storage_bytes = 5000")
+        with pytest.raises(QuotaExceeded):
+            await extract(caller.access.account, caller.keys, episode)
+        assert len(server.received) == asked
+        await bench.sql("UPDATE accounts SET storage_bytes = 4999")
+        server.script(facts("Anna prefers tea."))
+        await extract(caller.access.account, caller.keys, episode)
+        assert await bench.value("SELECT state FROM episodes") == "done"
+        assert await bench.value("SELECT storage_bytes FROM accounts") < 5000
+
     async def test_an_empty_answer_finishes_the_turn(
         self, thinking: Bench, server: OpenAIServer
     ) -> None:
