@@ -52,6 +52,11 @@ def pytest_configure() -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest: at the end all workers but one would wait for it."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 def _has_attributes(folder: Path) -> bool:
     """Whether files there may have attributes of their own, which Swift needs."""
     with NamedTemporaryFile(dir=folder) as file:

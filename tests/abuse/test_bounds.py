@@ -411,6 +411,7 @@ GROWS = {
     "client/memrelay/hermes/conversation.py Conversation._begun": "_TURNS_BEGUN",
     "client/memrelay/hermes/mirror.py Mirror._pending": "each ends at its deadline",
     "client/memrelay/openai.py _Memory._injections": "_TURNS_MAX",
+    "client/memrelay/sealed/receipts.py Heads._taken": "HEADS_MAX",
     "client/memrelay/session.py Session._headers": "_HEADERS_MAX",
 }
 SHORT_LIVED = (

@@ -212,6 +212,7 @@ def test_every_part_is_run_unless_some_are_named() -> None:
     assert parsed(["signing", "recall"]).parts == ["signing", "recall"]
 
 
+@pytest.mark.long
 def test_every_part_of_the_suite_runs(tmp_path: Path, model_dir: Path) -> None:
     figures, picture = tmp_path / "figures.json", tmp_path / "curves.svg"
     done = subprocess.run(

@@ -61,6 +61,7 @@ def run(*command: str, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_installed_commands_do_the_main_job(
     installed: Path, model_dir: Path, tmp_path: Path
 ) -> None:

@@ -206,6 +206,7 @@ def _wrong(desk: Desk, strategy: SearchStrategy[Case]) -> set[str]:
     return found
 
 
+@pytest.mark.long
 def test_the_relayer_keeps_to_its_document(desk: Desk) -> None:
     """No request made of the document fails the server, and no answer is another than it says."""
     assert len(desk.members) > 35  # the table is read

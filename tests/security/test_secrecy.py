@@ -68,6 +68,7 @@ def hook() -> Iterator[tuple[str, list[bytes]]]:
     server.server_close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("custody", ["managed", "sealed"])
 def test_no_marked_string_is_found_anywhere(
     tmp_path_factory: pytest.TempPathFactory, model_dir: Path, custody: str

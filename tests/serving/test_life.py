@@ -93,6 +93,7 @@ async def life(
         yield life
 
 
+@pytest.mark.long
 def test_a_life(life: Life) -> None:
     """Every command of a sealed account's life does what it says, seen from outside."""
     recovery = it_is_founded(life)

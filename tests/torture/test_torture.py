@@ -17,6 +17,7 @@ TEXT = "The parcel named bakure arrived."
 THERE = Said(ID, "desk", TEXT)
 
 
+@pytest.mark.long
 async def test_ten_kills_lose_and_double_nothing(tmp_path: Path) -> None:
     outcome = await run(
         tmp_path / "ground", seed=SEED, kills=KILLS, seconds_max=SECONDS_MAX, short=True
