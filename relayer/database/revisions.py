@@ -104,14 +104,16 @@ SET receipt_seq = $26, receipt_head = $28, memory_seq = memory_seq + 1,
     storage_bytes = storage_bytes + $18
 WHERE account_id = $1
 """
-# A memory has one life, whatever its earlier revisions were given.
+# A memory has one life, whatever its earlier revisions were given, and were when they were current:
+# what is pinned lives as long as it was given, whatever its namespace says.
 _SET_LIFE: Final = """
 UPDATE memories m
 SET given_expires_at = $3,
-    expires_at = CASE WHEN m.pinned THEN $3
+    expires_at = CASE WHEN whole.pinned THEN $3
                       ELSE least($3, m.created_at + n.ttl_s * interval '1 second') END
-FROM namespaces n
+FROM memories whole, namespaces n
 WHERE m.account_id = $1 AND (m.memory_id = $2 OR m.revision_of = $2)
+  AND whole.account_id = $1 AND whole.memory_id = $2
   AND n.account_id = $1 AND n.namespace_id = m.namespace_id
 """
 # That of the memory for those of its earlier revisions that came back beside it.

@@ -33,8 +33,8 @@ _STEP: Final = step(
     namespace_ids="ARRAY(SELECT DISTINCT namespace_id FROM earlier)",
     seqs="ARRAY(SELECT seq FROM earlier)",
 )
-# Put states, the objects that prove them and their receipts in place. What is pinned lives as long
-# as it was given, whatever its namespace says; the object before has had its time.
+# Put states, the objects that prove them and their receipts in place; the object before has had its
+# time. How long a memory lives that is pinned now, or is no longer, is for `revisions.set_life`.
 _SET_STATES: Final = f"""
 WITH changed AS (
     SELECT * FROM unnest($2::uuid[], $3::bool[], $4::text[], $5::bool[], $6::timestamptz[],
@@ -46,14 +46,9 @@ WITH changed AS (
 ), memory AS (
     UPDATE memories m
     SET pinned = s.pinned, review = s.review, stale = s.stale, superseded_at = s.superseded_at,
-        superseded_by = s.superseded_by, state_blob = s.object_id,
-        expires_at = CASE WHEN s.pinned = m.pinned THEN m.expires_at
-                          WHEN s.pinned THEN m.given_expires_at
-                          ELSE least(m.given_expires_at,
-                                     m.created_at + n.ttl_s * interval '1 second') END
-    FROM changed s, namespaces n
+        superseded_by = s.superseded_by, state_blob = s.object_id
+    FROM changed s
     WHERE m.account_id = $1 AND m.memory_id = s.memory_id
-      AND n.account_id = $1 AND n.namespace_id = m.namespace_id
 ), staged AS (
     DELETE FROM blobs b USING earlier e WHERE b.account_id = $1 AND b.blob_id = e.state_blob
 ), outbox AS (

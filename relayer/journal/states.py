@@ -91,8 +91,8 @@ class States:
             ) from None
         if back := [row["memory_id"] for row, state, _ in wanted if _comes_back(row, state)]:
             await rows.part(connection, account=act.account, memory_ids=back)
-        for row, _, expires_at in wanted:
-            if expires_at != row["given_expires_at"]:
+        for row, state, expires_at in wanted:
+            if state.pinned != row["pinned"] or expires_at != row["given_expires_at"]:
                 await set_life(
                     connection,
                     account=act.account,

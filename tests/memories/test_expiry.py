@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from relayer.errors import BadRequest, NotAllowed, NotFound
+from relayer.journal.states import Change
 from relayer.memories.opening import Caller
 from relayer.memories.recognition import Stored
 from relayer.memories.revising import Edit
@@ -31,6 +32,14 @@ async def ends(bench: Bench, stored: Any) -> float | None:
 
 async def owner_of(bench: Bench, custody: str = "managed") -> Caller:
     return await bench.unlocked(await bench.account(custody), TEAM, OTHER)
+
+
+async def edited(bench: Bench, caller: Caller, stored: Stored, text: str) -> None:
+    await bench.services.reviser.edit(caller, stored.id, Edit(changes={"text": text}))
+
+
+async def pinned(bench: Bench, caller: Caller, stored: Stored, is_so: bool) -> None:
+    await bench.services.reviser.set_state(caller.access, stored.id, Change(pinned=is_so))
 
 
 class TestErasing:
@@ -184,13 +193,50 @@ class TestNamespaceLife:
 
     async def test_what_is_pinned_stays(self, bench: Bench) -> None:
         caller = await owner_of(bench)
-        [pinned] = await bench.remember(caller, "Anna prefers tea.")
+        [stored] = await bench.remember(caller, "Anna prefers tea.")
         await bench.sql("UPDATE memories SET pinned = true")
         await bench.services.expiry.keep(caller.access, TEAM, HOUR)
-        assert await ends(bench, pinned) is None
+        assert await ends(bench, stored) is None
         bench.clock.advance(2 * HOUR)
         await bench.services.expiry.expire()
-        assert await living(bench) == {pinned.id}
+        assert await living(bench) == {stored.id}
+
+    @pytest.mark.parametrize("edited_after", [False, True])
+    async def test_what_is_pinned_stays_with_what_it_said_before(
+        self, bench: Bench, edited_after: bool
+    ) -> None:
+        caller = await owner_of(bench)
+        await bench.remember(caller, "Ben sells cups.")
+        await bench.services.expiry.keep(caller.access, TEAM, HOUR)
+        [stored] = await bench.remember(caller, "Anna prefers tea.")
+        then = bench.clock()
+        bench.clock.advance(60)
+        await edited(bench, caller, stored, "Anna prefers coffee.")
+        await pinned(bench, caller, stored, True)
+        if edited_after:
+            await edited(bench, caller, stored, "Anna prefers cocoa.")
+        bench.clock.advance(2 * HOUR)
+        await bench.services.expiry.expire()
+        assert await bench.texts(caller, "Anna", as_of=then) == ["Anna prefers tea."]
+
+    @pytest.mark.parametrize("edited_after", [False, True])
+    async def test_what_is_no_longer_pinned_goes_with_what_it_said_before(
+        self, bench: Bench, edited_after: bool
+    ) -> None:
+        caller = await owner_of(bench)
+        await bench.remember(caller, "Ben sells cups.")
+        await bench.services.expiry.keep(caller.access, TEAM, HOUR)
+        [stored] = await bench.remember(caller, "Anna prefers tea.")
+        await pinned(bench, caller, stored, True)
+        then = bench.clock()
+        bench.clock.advance(60)
+        await edited(bench, caller, stored, "Anna prefers coffee.")
+        await pinned(bench, caller, stored, False)
+        if edited_after:
+            await edited(bench, caller, stored, "Anna prefers cocoa.")
+        bench.clock.advance(HOUR)
+        assert await bench.texts(caller, "Anna") == []
+        assert await bench.texts(caller, "Anna", as_of=then) == []
 
     async def test_another_replica_knows_at_once(self, bench: Bench) -> None:
         founder = await bench.account()
