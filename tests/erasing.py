@@ -1,25 +1,14 @@
 """What is erased, and what is left then."""
 
-import asyncio
 import uuid
-from collections.abc import Awaitable
 from typing import Any
 
-from relayer.database.accounts import lock_account
 from relayer.memories.opening import Caller
 from relayer.record import new_id
 from relayer.sealed import envelope
-from relayer.sealed.keys import AccountId
 from relayer.upkeep import check
 from tests.chains import assert_chain_holds
 from tests.services import TEAM, Bench
-
-WAITING = """
-SELECT count(*)::int FROM pg_stat_activity
-WHERE datname = current_database() AND wait_event_type = 'Lock'
-"""
-LOCK_MEMORIES = "SELECT FROM memories WHERE account_id = $1 FOR UPDATE"
-LOCK_TURNS = "SELECT FROM episodes WHERE account_id = $1 FOR UPDATE"
 
 # Every table that speaks of a memory, but for tombstones and receipts.
 LEFT = """
@@ -74,17 +63,3 @@ async def keep_turn(
 
 async def living(bench: Bench) -> set[uuid.UUID]:
     return {r["memory_id"] for r in await bench.sql(LIVING)}
-
-
-async def race(bench: Bench, account: AccountId, *works: Awaitable[Any]) -> list[Any]:
-    """What became of each, begun in this order while another transaction holds what they lock."""
-    begun: list[asyncio.Future[Any]] = []
-    async with bench.storage.database.transaction() as connection:
-        await lock_account(connection, account)
-        for statement in (LOCK_MEMORIES, LOCK_TURNS):
-            await connection.execute(statement, account)
-        for number, work in enumerate(works, 1):
-            begun.append(asyncio.ensure_future(work))
-            await bench.until(WAITING, number)
-            assert not any(one.done() for one in begun)
-    return await asyncio.gather(*begun, return_exceptions=True)

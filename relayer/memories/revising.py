@@ -19,7 +19,7 @@ from relayer.database import expiry, listing, queue
 from relayer.database import memories as memory_rows
 from relayer.database import revisions as rows
 from relayer.database import states as state_rows
-from relayer.database.pool import Database, Row, UniqueViolation
+from relayer.database.pool import Connection, Database, Row, UniqueViolation
 from relayer.errors import Conflict, Corrupted, NotFound, Unavailable
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, Subject, chained
@@ -420,10 +420,7 @@ class Reviser:
         async with self._database.transaction() as connection:
             heads = await self._writer.heads(connection, access.account)
             by = change.get("superseded_by")
-            named = {memory_id, by, row["superseded_by"]} - {None}
-            living = await state_rows.lock_states(
-                connection, account=access.account, memory_ids=sorted(named)
-            )
+            living = await self._locked(connection, access, memory_id, by)
             if memory_id not in living:
                 raise NotFound("No such memory.")
             current = state_of(living[memory_id])
@@ -439,6 +436,20 @@ class Reviser:
         if receipts:
             await self._outbox.publish_soon()
         return changed(living[memory_id], change), receipts[0] if receipts else None
+
+    async def _locked(
+        self, connection: Connection, access: Access, *named: uuid.UUID | None
+    ) -> dict[uuid.UUID, Row]:
+        """The states of these memories and of those that supersede them, by id, under the account's
+        lock: before it, another request might have given one a successor."""
+        ids = {i for i in named if i is not None}
+        found = await state_rows.lock_states(
+            connection, account=access.account, memory_ids=sorted(ids)
+        )
+        further = {row["superseded_by"] for row in found.values()} - {None} - ids
+        return found | await state_rows.lock_states(
+            connection, account=access.account, memory_ids=sorted(further)
+        )
 
     async def waiting(
         self, caller: Caller, namespaces: Sequence[Namespace], *, before_seq: int, limit: int

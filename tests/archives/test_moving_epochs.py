@@ -24,9 +24,10 @@ from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds, chain_of
 from tests.conftest import database_copy
 from tests.embeddings_server import DIM, KEY, MODEL, EmbeddingsServer
-from tests.erasing import WAITING, living
+from tests.erasing import living
 from tests.moving import EMPTY, ROWS, founded, here, moved, packed, there
 from tests.openai_server import OpenAIServer
+from tests.racing import WAITING
 from tests.rotator import CUSTODIES, NOT_NOW, Rotator, epochs, opened_by, rotator
 from tests.services import TEAM, Bench, bench_on
 from tests.talking import AWAY, analyze, choose, facts

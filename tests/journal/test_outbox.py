@@ -23,8 +23,8 @@ from relayer.sealed.primitives import to_base64url
 from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds
 from tests.conftest import BenchMaker
-from tests.erasing import WAITING, race
 from tests.moving import EMPTY, packed
+from tests.racing import WAITING, race
 from tests.services import TEAM, Bench
 from tests.staging import outbox_on, staged
 

@@ -17,7 +17,8 @@ from relayer.sealed.receipts import open_receipt
 from relayer.settings import Limits
 from relayer.upkeep import check
 from tests.chains import assert_chain_holds, chain_of
-from tests.erasing import LEFT, living, race
+from tests.erasing import LEFT, living
+from tests.racing import race
 from tests.services import OTHER, TEAM, Bench
 
 HOUR = 3600

@@ -20,9 +20,10 @@ from relayer.sealed.primitives import CryptoError
 from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds
 from tests.consolidating import CUSTODIES, MEETINGS, always, happened, ops, week
-from tests.erasing import LEFT, living, race
+from tests.erasing import LEFT, living
 from tests.moving import EMPTY, here, moved, packed, there
 from tests.openai_server import OpenAIServer
+from tests.racing import race
 from tests.rotator import all_bytes, epochs, rotator
 from tests.services import TEAM, Bench
 from tests.talking import AWAY, analyze, choose, facts

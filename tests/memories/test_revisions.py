@@ -15,6 +15,7 @@ from relayer.errors import (
     NotFound,
     QuotaExceeded,
 )
+from relayer.journal.states import Change
 from relayer.memories.revising import Edited
 from relayer.record import decode, first_stored_at, revision_row_id
 from relayer.sealed import envelope
@@ -24,6 +25,7 @@ from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds
 from tests.conftest import BenchMaker
 from tests.editing import COFFEE, CUSTODIES, TEA, edit, refused, writer
+from tests.racing import race
 from tests.services import OTHER, TEAM, Bench
 
 
@@ -371,6 +373,23 @@ class TestRaces:
         )
         memory = await bench.services.memory.get(caller, stored.id)
         assert (memory.text, list(memory.tags), memory.revision) == (COFFEE, ["drink"], 3)
+
+    async def test_of_two_who_give_it_a_successor_one_wins(self, bench: Bench) -> None:
+        caller = await writer(bench)
+        old, *others = await bench.remember(caller, TEA, COFFEE, "Anna prefers cocoa.")
+        first, second = await race(
+            bench,
+            caller.access.account,
+            *(
+                bench.another().services.reviser.set_state(
+                    caller.access, old.id, Change(superseded_by=other.id)
+                )
+                for other in others
+            ),
+        )
+        assert (first[0].superseded_by, second.code) == (others[0].id, "memory.superseded")
+        memory = await bench.services.memory.get(caller, old.id)
+        assert memory.state.superseded_by == others[0].id
 
     async def test_an_old_vector_never_comes_under_a_new_text(self, hybrid: Bench) -> None:
         """The embedding was under way when the text changed."""
