@@ -93,7 +93,7 @@ class Intake:
         for _ in range(RACES_MAX):
             known = await self._recognise(access.account, prepared)
             fresh = first_of_each(prepared, known)
-            memories = {n: await self._seal(access, prepared[n]) for n in fresh}
+            memories = {n: await self._seal(access, p) for n, p in fresh.items()}
             try:
                 done = await self._store(access, prepared, memories, known, op, origin, marks)
             except UniqueViolation:

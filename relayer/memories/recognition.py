@@ -179,13 +179,20 @@ def without_same(p: Prepared, gone: Collection[uuid.UUID]) -> Prepared:
     return replace(p, draft=replace(p.draft, same_as=None))
 
 
-def first_of_each(prepared: Sequence[Prepared], known: Known) -> list[int]:
-    """Numbers of the drafts to store: unknown ones, and of equal ones the first."""
+def first_of_each(prepared: Sequence[Prepared], known: Known) -> dict[int, Prepared]:
+    """Number → draft to store: unknown ones, and of equal ones the first, as long as any of them
+    is to be kept."""
     first: dict[tuple[int, bytes], int] = {}
+    fresh: dict[int, Prepared] = {}
     for n, p in enumerate(prepared):
-        if n not in known.found:
-            first.setdefault((p.entry.namespace_id, p.fingerprints[0]), n)
-    return sorted(first.values())
+        if n in known.found:
+            continue
+        own = first.setdefault((p.entry.namespace_id, p.fingerprints[0]), n)
+        standing = fresh.setdefault(own, p)
+        if outlives(p.draft.expires_at, standing.draft.expires_at):
+            longer = replace(standing.draft, expires_at=p.draft.expires_at)
+            fresh[own] = replace(standing, draft=longer)
+    return fresh
 
 
 def said_elsewhere(prepared: Sequence[Prepared], known: Known) -> list[uuid.UUID]:

@@ -231,6 +231,22 @@ class TestDuplicates:
         assert await bench.value("SELECT count(*) FROM tombstones") == 0
         await assert_chain_holds(bench, caller.access.account)
 
+    async def test_said_twice_in_one_bulk_it_lives_as_long_as_the_longer(
+        self, bench: Bench
+    ) -> None:
+        caller = await bench.caller(await bench.account())
+        soon, later = (bench.clock() + timedelta(minutes=n) for n in (1, 9))
+        for text, ends, wanted in (
+            ("Anna prefers tea.", [soon, later], later),
+            ("Anna prefers cocoa.", [soon, later, None, soon], None),
+            ("Anna prefers milk.", [None, soon], None),
+        ):
+            drafts = [Draft(text=text, namespace=TEAM, expires_at=end) for end in ends]
+            done = await bench.stored(caller, drafts)
+            [memory_id] = {item.id for item in done.items}
+            assert [item.duplicate for item in done.items] == [n > 0 for n in range(len(ends))]
+            assert (await bench.services.memory.get(caller, memory_id)).expires_at == wanted
+
     async def test_an_expired_memory_said_again_is_a_new_one(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())
         soon = bench.clock() + timedelta(hours=1)
