@@ -158,6 +158,7 @@ SELECT m.memory_id AS id, ns.name AS namespace, m.blob_id,
 FROM memories m
 JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
 WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND m.revision_of IS NULL
+  AND (m.expires_at IS NULL OR m.expires_at > $4)
 UNION ALL
 SELECT e.episode_id, ns.name, e.blob_id, e.state
 FROM episodes e
@@ -370,10 +371,16 @@ async def find_memories(
 
 
 async def states(
-    database: Database, *, account: AccountId, ids: Sequence[uuid.UUID], embeds: bool
+    database: Database,
+    *,
+    account: AccountId,
+    ids: Sequence[uuid.UUID],
+    embeds: bool,
+    now: datetime,
 ) -> dict[uuid.UUID, Row]:
-    """Id → (namespace, blob_id, state) of memories and episodes; `embeds`: vectors are awaited."""
-    return {r["id"]: r for r in await database.fetch(_STATES, account, ids, embeds)}
+    """Id → (namespace, blob_id, state) of living memories and of episodes; `embeds`: vectors are
+    awaited."""
+    return {r["id"]: r for r in await database.fetch(_STATES, account, ids, embeds, now)}
 
 
 async def count_sealed(database: Database, *, account: AccountId, namespace_id: int) -> int:

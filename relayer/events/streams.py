@@ -153,10 +153,11 @@ class Streams:
         """What became of memories that were written: they have their vectors, or never will."""
         if not self._embeds or not watch.waiting:
             return []
+        now = self._clock()
         found = await memory_rows.states(
-            self._database, account=access.account, ids=list(watch.waiting), embeds=True
+            self._database, account=access.account, ids=list(watch.waiting), embeds=True, now=now
         )
-        return watch.settle(access, {i: r["state"] for i, r in found.items()}, self._clock())
+        return watch.settle(access, {i: r["state"] for i, r in found.items()}, now)
 
 
 class _Watch:

@@ -171,9 +171,13 @@ class MemoryService:
         return erased
 
     async def states(self, access: Access, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Row]:
-        """Id → (namespace, blob_id, state) of memories and episodes the key may read."""
+        """Id → (namespace, blob_id, state) of living memories and episodes the key may read."""
         found = await rows.states(
-            self._database, account=access.account, ids=ids, embeds=self._embeds
+            self._database,
+            account=access.account,
+            ids=ids,
+            embeds=self._embeds,
+            now=self._clock(),
         )
         return {i: r for i, r in found.items() if access.strength(Namespace(r["namespace"]))}
 

@@ -378,6 +378,16 @@ class TestRead:
         assert [m.text for m in await memory.newest(caller, [TEAM], limit=9)] == ["three", "one"]
         assert await memory.newest(caller, [Namespace("empty")], limit=9) == []
 
+    async def test_an_expired_memory_has_no_state(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        soon = bench.clock() + timedelta(minutes=1)
+        [stored] = await bench.remember(caller, "Anna prefers tea.", expires_at=soon)
+        [kept] = await bench.remember(caller, "Ben sells cups.")
+        ids = [stored.id, kept.id]
+        assert set(await bench.services.memory.states(caller.access, ids)) == set(ids)
+        bench.clock.advance(60)
+        assert set(await bench.services.memory.states(caller.access, ids)) == {kept.id}
+
     async def test_get_tells_nothing_about_others(self, bench: Bench) -> None:
         founder = await bench.account()
         caller = await bench.caller(founder)
