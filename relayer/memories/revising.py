@@ -499,15 +499,18 @@ def _check_successor(
     row: Row, by: uuid.UUID, living: Mapping[uuid.UUID, Row], now: datetime
 ) -> None:
     """Return when a memory may be superseded by that one."""
-    successor = living.get(by)
-    if successor is None or successor["namespace_id"] != row["namespace_id"]:
+    there = {i for i, one in living.items() if _is_there(one, now)}
+    if by not in there or living[by]["namespace_id"] != row["namespace_id"]:
         raise NotFound("No such memory to supersede it.")
-    if successor["expires_at"] is not None and successor["expires_at"] <= now:
-        raise NotFound("No such memory to supersede it.")
-    if by == row["memory_id"] or state_of(successor).name != ACTIVE:
+    if by == row["memory_id"] or state_of(living[by]).name != ACTIVE:
         raise Conflict("What supersedes a memory must be in force.", code="memory.superseded")
-    if row["superseded_by"] != by and row["superseded_by"] in living:
+    if row["superseded_by"] != by and row["superseded_by"] in there:
         raise Conflict("Another memory supersedes it already.", code="memory.superseded")
+
+
+def _is_there(row: Row, now: datetime) -> bool:
+    """Whether a memory has not expired."""
+    return row["expires_at"] is None or bool(row["expires_at"] > now)
 
 
 def _bounded(found: Sequence[Row]) -> Sequence[Row]:

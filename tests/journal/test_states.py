@@ -289,6 +289,18 @@ class TestSuperseding:
         assert receipt is None
         assert (await state(bench, caller, old.id)).superseded_by == new.id
 
+    async def test_by_another_once_that_one_has_expired(self, bench: Bench) -> None:
+        """Before housekeeping erases it, too: nobody may be told of it."""
+        caller = await writer(bench)
+        soon = bench.clock() + timedelta(seconds=5)
+        [old, third] = await bench.remember(caller, BERLIN, OSLO)
+        [new] = await bench.remember(caller, MUNICH, expires_at=soon)
+        await change(bench, caller, old.id, superseded_by=new.id)
+        bench.clock.advance(5)
+        now, _ = await change(bench, caller, old.id, superseded_by=third.id)
+        assert now.superseded_by == third.id
+        await assert_chain_holds(bench, caller.access.account)
+
     async def test_what_was_superseded_stays_so_without_its_successor(self, bench: Bench) -> None:
         caller = await writer(bench)
         [old, new, third] = await bench.remember(caller, BERLIN, MUNICH, OSLO)
