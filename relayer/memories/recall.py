@@ -38,6 +38,7 @@ from relayer.tenants.namespaces import Namespaces
 
 PAGE_MIN: Final = 10  # further memories opened at once when copies leave room
 HEAD_START_S: Final = 0.001
+SEARCHES_MAX: Final = 3  # of one question about another time, while memories are edited
 SPARE_HITS: Final = 20  # beyond twice the limit, so that copies can be replaced
 
 
@@ -171,17 +172,27 @@ class RecallService:
         for namespace in query.namespaces:
             caller.access.require(namespace, "reader")
         query = redacted_query(caller, query)
-        if query.mode == "keyword_first":
-            ranking = await self._keyword_first(caller, query)
-        else:
-            ranking = await self._search(caller, query)
-        found, dropped = await self._opened(caller, ranking, query.limit)
+        ranking, found, dropped = await self._found(caller, query)
         if query.max_tokens is None:
             return Recalled(found, dropped, ranking.degraded)
         # Counting takes a second for each megabyte, and others are waiting for this loop.
         fitting, tokens = await asyncio.to_thread(self._fitting, found, query.max_tokens)
         left_out = len(found) - len(fitting)
         return Recalled(fitting, dropped, ranking.degraded, tokens, left_out)
+
+    async def _found(self, caller: Caller, query: Query) -> tuple[_Ranking, list[Found], int]:
+        """The ranking, what of it opens, and how much does not.
+
+        What a memory said by `as_of` has another row once it is edited: then it is searched again.
+        """
+        search_of = self._keyword_first if query.mode == "keyword_first" else self._search
+        for _ in range(SEARCHES_MAX):
+            ranking = await search_of(caller, query)
+            found, dropped = await self._opened(caller, ranking, query.limit)
+            then = [f for f in found if query.as_of is None or f.memory.stored_at <= query.as_of]
+            if len(then) == len(found):
+                break
+        return ranking, then, dropped
 
     async def _keyword_first(self, caller: Caller, query: Query) -> _Ranking:
         """What words find; what meaning finds behind it, if that is too little."""

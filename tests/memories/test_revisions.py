@@ -18,6 +18,7 @@ from relayer.errors import (
 from relayer.journal.states import Change
 from relayer.memories.revising import Edited
 from relayer.record import decode, first_stored_at, revision_row_id
+from relayer.resident.index import ResidentIndex
 from relayer.sealed import envelope
 from relayer.sealed.receipts import open_receipt
 from relayer.settings import Limits
@@ -390,6 +391,24 @@ class TestRaces:
         assert (first[0].superseded_by, second.code) == (others[0].id, "memory.superseded")
         memory = await bench.services.memory.get(caller, old.id)
         assert memory.state.superseded_by == others[0].id
+
+    async def test_between_finding_and_reading_what_it_said(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        caller = await writer(bench)
+        [stored] = await bench.remember(caller, TEA)
+        then = bench.clock()
+        bench.clock.advance(60)
+        reading, edits = ResidentIndex.rows, [{"text": COFFEE}]
+
+        async def read_late(index: ResidentIndex, *asked: Any) -> Any:
+            while edits:
+                await edit(bench, caller, stored.id, **edits.pop())
+            return await reading(index, *asked)
+
+        monkeypatch.setattr(ResidentIndex, "rows", read_late)
+        assert await bench.texts(caller, "Anna prefers", as_of=then) == [TEA]
+        assert await bench.texts(caller, "Anna prefers") == [COFFEE]
 
     async def test_an_old_vector_never_comes_under_a_new_text(self, hybrid: Bench) -> None:
         """The embedding was under way when the text changed."""
