@@ -161,7 +161,7 @@ class Reviser:
 
     def _marks(self, caller: Caller, row: Row, edit: Edit) -> list[tuple[bytes, bytes]]:
         """The marks of an edit's idempotency key, for what it says of which memory."""
-        said = {name: str(value) for name, value in edit.changes.items()}
+        said = {name: str(_in_order(value)) for name, value in edit.changes.items()}
         return idempotency_marks(
             caller.access,
             caller.keys.of(Namespace(row["namespace"])),
@@ -506,6 +506,11 @@ def _check_successor(
         raise Conflict("What supersedes a memory must be in force.", code="memory.superseded")
     if row["superseded_by"] != by and row["superseded_by"] in there:
         raise Conflict("Another memory supersedes it already.", code="memory.superseded")
+
+
+def _in_order(value: object) -> object:
+    """What an edit says, so that metadata in another order say the same."""
+    return dict(sorted(value.items())) if isinstance(value, Mapping) else value
 
 
 def _is_there(row: Row, now: datetime) -> bool:

@@ -332,6 +332,13 @@ class TestRetries:
         assert (late.revision, late.receipt) == (3, None)
         assert await bench.texts(caller, "Anna prefers") == [TEA]
 
+    async def test_metadata_in_another_order_say_the_same(self, bench: Bench) -> None:
+        caller = await writer(bench)
+        [stored] = await bench.remember(caller, TEA)
+        for metadata in ({"a": "1", "b": "2"}, {"b": "2", "a": "1"}):
+            done = await edit(bench, caller, stored.id, metadata=metadata, idempotency_key="k")
+            assert done.revision == 2
+
     async def test_the_same_key_for_something_else_is_refused(self, bench: Bench) -> None:
         caller = await writer(bench)
         [one, two] = await bench.remember(caller, TEA, "Ben sells cups.")
