@@ -31,6 +31,7 @@ from memrelay.models import Draft
 
 _NOTE = re.compile(r"\s?\(confidence: (\w+)(?:, source: ([^,)]*))?(?:, added: ([^,)]*))?\)")
 _LEVELS = ("high", "medium", "low")
+_DEPTH_MAX = 32  # of what a fact is said in
 
 
 def episode(text: str, file: str, *, zone: tzinfo) -> Iterator[Found]:
@@ -87,8 +88,8 @@ def json_facts(text: str, file: str) -> Iterator[Found]:
     for number, (name, part) in enumerate(value.items(), 1):
         try:
             told = _told(part)
-        except RecursionError:
-            yield Fault(f"#{number}", NESTED)
+        except ValueError as error:
+            yield Fault(f"#{number}", str(error))
             continue
         draft = Draft(
             text=f"{_topic(file)}: {name}: {told}",
@@ -99,11 +100,14 @@ def json_facts(text: str, file: str) -> Iterator[Found]:
         yield checked(f"#{number}", draft)
 
 
-def _told(value: Any) -> str:
+def _told(value: Any, depth: int = 0) -> str:
+    # How deep Python itself would go depends on its version.
+    if depth > _DEPTH_MAX:
+        raise ValueError(NESTED)
     if isinstance(value, Mapping):
-        return "; ".join(f"{name}: {_told(part)}" for name, part in value.items())
+        return "; ".join(f"{name}: {_told(part, depth + 1)}" for name, part in value.items())
     if isinstance(value, list):
-        return ", ".join(map(_told, value))
+        return ", ".join(_told(part, depth + 1) for part in value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
