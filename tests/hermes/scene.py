@@ -171,7 +171,9 @@ class Scene:
             self.memrelay("hermes", "install", *arguments, home=home)
         else:  # the same, without the time that the command takes to ask Hermes
             write_plugin(home)
-            save_settings(home, {"profile": str(self.profile)})
+            # A busy machine takes longer than the second that a turn may wait for.
+            patient = {"recallDeadlineS": 15}
+            save_settings(home, {"profile": str(self.profile), "settings": patient})
             Configuration(home).install()
         return home
 
