@@ -16,7 +16,7 @@ from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId
 
 _LOCK: Final = """
-SELECT m.blob_id, m.revision, m.superseded_at FROM memories m
+SELECT m.blob_id, m.revision, m.superseded_at, m.given_expires_at FROM memories m
 WHERE m.account_id = $1 AND m.memory_id = $2 AND m.revision_of IS NULL
 FOR UPDATE
 """
@@ -167,7 +167,8 @@ class Revision:
 async def lock_current(
     connection: Connection, *, account: AccountId, memory_id: uuid.UUID
 ) -> Row | None:
-    """(blob_id, revision, superseded_at) of a living memory, locked; None when it is gone."""
+    """(blob_id, revision, superseded_at, given_expires_at) of a living memory, locked; None when it
+    is gone."""
     return await connection.fetchrow(_LOCK, account, memory_id)
 
 

@@ -313,6 +313,9 @@ class Reviser:
                 raise NotFound("No such memory.")
             if current["blob_id"] != row["blob_id"] or current["superseded_at"] is not None:
                 raise _Changed
+            # Said again for longer: that was acknowledged, and this edit would take it back.
+            if current["given_expires_at"] != row["given_expires_at"]:
+                raise _Changed
             self._writer.check_room(heads, len(memory.blob))
             subject = Subject(
                 memory.memory_id,

@@ -372,6 +372,22 @@ class TestRaces:
         assert await bench.value("SELECT count(*) FROM memories") == 2
         await assert_chain_holds(bench, caller.access.account)
 
+    async def test_what_is_said_for_longer_while_it_is_edited_lives_longer(
+        self, bench: Bench
+    ) -> None:
+        caller = await writer(bench)
+        until = bench.clock() + timedelta(days=3)
+        [stored] = await bench.remember(caller, TEA, expires_at=until)
+        again, edited = await race(
+            bench,
+            caller.access.account,
+            bench.remember(caller, TEA),
+            edit(bench, caller, stored.id, tags=["drink"]),
+        )
+        assert ([item.id for item in again], edited.revision) == ([stored.id], 2)
+        assert (await bench.services.memory.get(caller, stored.id)).expires_at is None
+        await assert_chain_holds(bench, caller.access.account)
+
     async def test_changes_of_different_members_both_stay(self, bench: Bench) -> None:
         caller = await writer(bench)
         [stored] = await bench.remember(caller, TEA)
