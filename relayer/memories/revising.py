@@ -161,7 +161,8 @@ class Reviser:
 
     def _marks(self, caller: Caller, row: Row, edit: Edit) -> list[tuple[bytes, bytes]]:
         """The marks of an edit's idempotency key, for what it says of which memory."""
-        said = {name: str(_in_order(value)) for name, value in edit.changes.items()}
+        # No source at all is not a source that is called None.
+        said = {n: v if v is None else str(_in_order(v)) for n, v in edit.changes.items()}
         return idempotency_marks(
             caller.access,
             caller.keys.of(Namespace(row["namespace"])),

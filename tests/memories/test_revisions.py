@@ -350,6 +350,18 @@ class TestRetries:
                 edit(bench, caller, memory.id, **members, idempotency_key="k"),
             )
 
+    @pytest.mark.parametrize("said", [(None, "None"), ("None", None)], ids=str)
+    async def test_no_source_is_not_a_source_of_that_name(
+        self, bench: Bench, said: tuple[str | None, str | None]
+    ) -> None:
+        caller = await writer(bench)
+        [stored] = await bench.remember(caller, TEA, source="chat")
+        await edit(bench, caller, stored.id, source=said[0], idempotency_key="k")
+        await refused(
+            "idempotency.conflict",
+            edit(bench, caller, stored.id, source=said[1], idempotency_key="k"),
+        )
+
     async def test_a_key_that_changed_nothing_counts_as_well(self, bench: Bench) -> None:
         caller = await writer(bench)
         [stored] = await bench.remember(caller, TEA)
