@@ -133,6 +133,7 @@ class MemoryService:
         row = await self._readable(caller.access, memory_id)
         [memory] = await self._opener.open_rows(caller, [row])
         if memory is None:
+            await self._readable(caller.access, memory_id)  # its blob goes when it is forgotten
             raise Corrupted("A stored memory does not match its name or its row.")
         return memory
 

@@ -214,6 +214,7 @@ class Reviser:
             )
         drafts = await self._opener.drafts(caller.access.account, caller.keys, [row])
         if not drafts.opened:
+            await self._row(caller.access, row["memory_id"])  # its blob goes when it is forgotten
             raise Corrupted("A stored memory does not match its name or its row.")
         # It may have been said again for longer than it was sealed for; and what an edit says, it
         # says now.
@@ -396,6 +397,7 @@ class Reviser:
             raise NotFound("No such revision.")
         [memory] = await self._opener.open_rows(caller, found)
         if memory is None:
+            await self._row(caller.access, memory_id)
             raise Corrupted("A stored memory does not match its name or its row.")
         return memory
 

@@ -27,6 +27,7 @@ from tests.chains import assert_chain_holds
 from tests.conftest import BenchMaker
 from tests.editing import COFFEE, CUSTODIES, TEA, edit, refused, writer
 from tests.racing import race
+from tests.erasing import WAITING, race
 from tests.services import OTHER, TEAM, Bench
 
 
@@ -479,6 +480,27 @@ class TestRaces:
         await edit(hybrid, caller, stored.id, tags=["drink"])
         assert await hybrid.texts(caller, "hot drinks", mode="vector") == [TEA]
         assert (await check(hybrid.storage)).problems == []
+
+    @pytest.mark.parametrize("what", ["edit", "get", "revision"])
+    async def test_erased_between_its_row_and_its_blob(self, bench: Bench, what: str) -> None:
+        """It is gone, and nothing is said to be damaged."""
+        caller = await writer(bench)
+        [stored] = await bench.remember(caller, TEA)
+        async with bench.storage.database.transaction() as connection:
+            await connection.execute("LOCK TABLE blobs")
+            works = {
+                "edit": lambda: edit(bench, caller, stored.id, text=COFFEE),
+                "get": lambda: bench.services.memory.get(caller, stored.id),
+                "revision": lambda: bench.services.reviser.revision(caller, stored.id, 1),
+            }
+            begun = asyncio.ensure_future(works[what]())
+            await bench.until(WAITING, 1)
+            for table in ("blobs", "postings", "memories"):
+                await connection.execute(
+                    f"DELETE FROM {table} WHERE account_id = $1", caller.access.account
+                )
+        with pytest.raises(NotFound):
+            await begun
 
     async def test_erased_meanwhile(self, bench: Bench) -> None:
         caller = await writer(bench)
