@@ -26,8 +26,7 @@ from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds
 from tests.conftest import BenchMaker
 from tests.editing import COFFEE, CUSTODIES, TEA, edit, refused, writer
-from tests.racing import race
-from tests.erasing import WAITING, race
+from tests.racing import WAITING, race
 from tests.services import OTHER, TEAM, Bench
 
 
