@@ -126,15 +126,14 @@ def running_relayer(
             process.stdout.close()
 
 
+def holder(account: dict[str, Any]) -> dict[str, Any]:
+    """Whom a client acts for, out of what the command that made the account told."""
+    members = ("account_id", "private_key", "relayer_key", "custody")
+    return {name: account[name] for name in members}
+
+
 def client(account: dict[str, Any], url: str, **options: Any) -> SyncMemoryClient:
-    return SyncMemoryClient(
-        url=url,
-        account_id=account["account_id"],
-        private_key=account["private_key"],
-        relayer_key=account["relayer_key"],
-        custody=account["custody"],
-        **options,
-    )
+    return SyncMemoryClient(url=url, **holder(account), **options)
 
 
 def create_account(relayer: RunningRelayer, custody: str) -> dict[str, Any]:

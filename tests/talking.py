@@ -40,7 +40,7 @@ async def analyze(bench: Bench, caller: Caller, text: str, **members: Any) -> An
 async def change(
     bench: Bench, caller: Caller, memory: uuid.UUID, **changes: Any
 ) -> tuple[State, bytes | None]:
-    wanted = Change(**changes)  # type: ignore[typeddict-item]
+    wanted = Change(**changes)  # type: ignore[typeddict-item]  # any of them
     return await bench.services.reviser.set_state(caller.access, memory, wanted)
 
 

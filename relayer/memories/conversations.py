@@ -190,13 +190,17 @@ def outcome(
 ) -> Analyzed:
     """The answer; what was said again is not among the facts."""
     pairs = list(zip(drafts, stored.items, strict=True))
-    again = [item for draft, item in pairs if draft.same_as is not None and item.duplicate]
     return Analyzed(
-        [item for _, item in pairs if item not in again],
+        [item for draft, item in pairs if not _said_again(draft, item)],
         None,
         stored.receipts,
         redacted,
         kept,
-        [item.id for item in again],
+        [item.id for draft, item in pairs if _said_again(draft, item)],
         stored.others,
     )
+
+
+def _said_again(draft: Draft, item: Stored) -> bool:
+    """Whether a fact was counted for a memory; it is stored if that says it no more by then."""
+    return draft.same_as is not None and item.duplicate

@@ -19,5 +19,5 @@ NAMES = [blob_id(data) for data in DATA]
 
 def store_at(endpoint: str, *, deadline_s: float = 60.0) -> BucketStore:
     """A store whose server is not Swift."""
-    settings = Settings(**(GIVEN | {"s3_endpoint": endpoint}))  # type: ignore[arg-type]
+    settings = Settings(**(GIVEN | {"s3_endpoint": endpoint}))  # type: ignore[arg-type]  # of all kinds
     return BucketStore(bucket=settings.bucket, deadline_s=deadline_s)

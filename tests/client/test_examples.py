@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,11 @@ import pytest
 from memrelay import Settings, SyncMemoryClient
 from memrelay.private import write_private
 from tests.openai_chat import completion
-from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, ToolCall, openai_server
+from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, ToolCall
 from tests.processes import RunningRelayer
+from tests.thinking import server
+
+__all__ = ["server"]  # a fixture
 
 EXAMPLES = Path(__file__).parents[2] / "client" / "examples"
 FACT = "I prefer green tea over coffee in the morning."
@@ -32,12 +35,6 @@ def profile(shared_relayer: RunningRelayer, tmp_path: Path) -> Path:
     path = tmp_path / "profile.json"
     write_private(path, settings.profile())
     return path
-
-
-@pytest.fixture
-def server() -> Iterator[OpenAIServer]:
-    with openai_server() as running:
-        yield running
 
 
 @pytest.fixture

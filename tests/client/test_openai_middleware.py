@@ -23,8 +23,11 @@ from memrelay import ConfigError, Settings, SyncMemoryClient
 from memrelay.gateway import GatewaySettings
 from memrelay.openai import memory_session, with_memory, without_memory
 from memrelay.private import write_private
-from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, ToolCall, openai_server
+from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, ToolCall
 from tests.processes import RunningRelayer
+from tests.thinking import server
+
+__all__ = ["server"]  # a fixture
 
 FACT = "I prefer green tea over coffee in the morning."
 QUESTION = "What do I prefer to drink in the morning?"
@@ -52,12 +55,6 @@ def away(tmp_path: Path) -> Path:
     values = {"url": "http://127.0.0.1:9", "account_id": "0x" + "ab" * 32, "private_key": "07" * 32}
     write_private(path, values)
     return path
-
-
-@pytest.fixture
-def server() -> Iterator[OpenAIServer]:
-    with openai_server() as running:
-        yield running
 
 
 @pytest.fixture

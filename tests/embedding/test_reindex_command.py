@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from memrelay import SyncMemoryClient
 from relayer.clock import utc_now
 from relayer.database.pool import Database
 from relayer.errors import NotFound, Unavailable
@@ -25,7 +24,7 @@ from relayer.storage import NotInstalled, at
 from relayer.upkeep import doctor, reindex
 from tests.conftest import BenchMaker, TestDatabase
 from tests.embeddings_server import KEY, EmbeddingsServer
-from tests.processes import RunningRelayer, running_relayer
+from tests.processes import RunningRelayer, client, running_relayer
 from tests.reindex_scene import (
     BY_MODEL,
     MODELS,
@@ -129,18 +128,8 @@ async def remembered(relayer: RunningRelayer, custody: str, texts: Sequence[str]
     return account
 
 
-def _client(account: dict[str, Any]) -> SyncMemoryClient:
-    return SyncMemoryClient(
-        url=account["server_url"],
-        account_id=account["account_id"],
-        private_key=account["private_key"],
-        relayer_key=account["relayer_key"],
-        custody=account["custody"],
-    )
-
-
 def _remember(account: dict[str, Any], texts: Sequence[str]) -> None:
-    with _client(account) as memory:
+    with client(account, account["server_url"]) as memory:
         for text in texts:
             memory.remember(text)
 

@@ -29,7 +29,7 @@ from relayer.settings import Limits, Settings
 from relayer.storage import Storage
 from relayer.upkeep.provision import NewKey
 from tests.conftest import BenchMaker
-from tests.processes import RunningRelayer, lasting_port, running_relayer
+from tests.processes import RunningRelayer, client, lasting_port, running_relayer
 from tests.services import OTHER, TEAM, Bench, random_text
 from tests.signing import client_of as client_of_app
 from tests.signing import signed_headers, signer_of
@@ -290,17 +290,6 @@ async def test_a_stream_outlives_what_a_request_may_take(
 # From outside
 
 
-def client_of(relayer: RunningRelayer, account: dict[str, Any], **options: Any) -> SyncMemoryClient:
-    return SyncMemoryClient(
-        url=relayer.url,
-        account_id=account["account_id"],
-        private_key=account["private_key"],
-        relayer_key=account["relayer_key"],
-        custody=account["custody"],
-        **options,
-    )
-
-
 @contextlib.contextmanager
 def following(client: SyncMemoryClient, **options: Any) -> Iterator[list[Event]]:
     """The events that a client in a thread of its own has heard so far."""
@@ -334,7 +323,7 @@ def test_a_client_follows_past_a_restart(
     relayer.kill()
     port = str(lasting_port())
     relayer.url = f"http://127.0.0.1:{port}"
-    with client_of(relayer, account) as listener, client_of(relayer, account) as writer:
+    with client(account, relayer.url) as listener, client(account, relayer.url) as writer:
         with running_relayer(
             tmp_path / "data", model_dir, "--port", port, database_url=database_url
         ) as server, following(listener, after=0) as heard:  # fmt: skip

@@ -4,7 +4,7 @@ Not here: by rules (`test_extract.py`), the model over HTTP (`test_llm.py`).
 """
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import datetime
 
 import pytest
@@ -21,13 +21,10 @@ from relayer.extraction.facts import (
 from relayer.extraction.model import LlmExtractor
 from relayer.llm import LanguageModel
 from tests.extraction.ruled import SUNDAY, day_ms, texts
-from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, openai_server
+from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step
+from tests.thinking import server
 
-
-@pytest.fixture
-def server() -> Iterator[OpenAIServer]:
-    with openai_server() as running:
-        yield running
+__all__ = ["server"]  # a fixture
 
 
 @pytest.fixture

@@ -7,19 +7,16 @@ import httpx
 import pytest
 from openai import APIConnectionError, OpenAI
 
-from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, ToolCall, openai_server
+from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, ToolCall
+from tests.thinking import server
+
+__all__ = ["server"]  # a fixture
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 CALL = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 USER = {"role": "user", "content": "hi"}
 CALLING = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 ANSWERED = {"role": "tool", "tool_call_id": "a", "content": "seen"}
-
-
-@pytest.fixture
-def server() -> Iterator[OpenAIServer]:
-    with openai_server() as running:
-        yield running
 
 
 @pytest.fixture

@@ -266,16 +266,7 @@ class TestPending:
         """capability 2.17: a model that keeps answering nonsense is not asked for ever."""
         caller = await thinking.caller(await thinking.account())
         server.script(*[Step(content="no facts, just chatter")] * (1 + ATTEMPTS_MAX))
-        kept = await analyze(thinking, caller, TALK)
-        assert kept.episode is not None
-        extract = thinking.services.analysis.extract_episode
-        for _ in range(ATTEMPTS_MAX - 1):
-            with pytest.raises(Unavailable):
-                await extract(caller.access.account, caller.keys, kept.episode)
-        await extract(caller.access.account, caller.keys, kept.episode)
-        assert server.scripted_left == 0
-        texts = await thinking.texts(caller, "window seats")
-        assert texts == ["I prefer window seats on trains."]
+        await self.assert_ends_with_the_rules(thinking, caller, server)
 
     async def test_a_turn_that_the_model_s_server_refuses_ends_with_the_rules(
         self, thinking: Bench, server: OpenAIServer
@@ -284,15 +275,21 @@ class TestPending:
         caller = await thinking.caller(await thinking.account())
         refused = [Step(status=400), Step(status=400), facts()]
         server.script(*refused * (1 + ATTEMPTS_MAX))
-        kept = await analyze(thinking, caller, TALK)
+        await self.assert_ends_with_the_rules(thinking, caller, server)
+
+    async def assert_ends_with_the_rules(
+        self, bench: Bench, caller: Caller, server: OpenAIServer
+    ) -> None:
+        """A turn waits for as many useless answers as are allowed, and no longer."""
+        kept = await analyze(bench, caller, TALK)
         assert kept.episode is not None
-        extract = thinking.services.analysis.extract_episode
+        extract = bench.services.analysis.extract_episode
         for _ in range(ATTEMPTS_MAX - 1):
             with pytest.raises(Unavailable):
                 await extract(caller.access.account, caller.keys, kept.episode)
         await extract(caller.access.account, caller.keys, kept.episode)
         assert server.scripted_left == 0
-        texts = await thinking.texts(caller, "window seats")
+        texts = await bench.texts(caller, "window seats")
         assert texts == ["I prefer window seats on trains."]
 
     async def test_the_same_turn_said_again_ends_the_wait(

@@ -43,6 +43,15 @@ async def pinned(bench: Bench, caller: Caller, stored: Stored, is_so: bool) -> N
     await bench.services.reviser.set_state(caller.access, stored.id, Change(pinned=is_so))
 
 
+async def kept_for_an_hour(bench: Bench) -> tuple[Caller, Stored]:
+    """An owner, and what is stored in a namespace that keeps it for an hour."""
+    caller = await owner_of(bench)
+    await bench.remember(caller, "Ben sells cups.")
+    await bench.services.expiry.keep(caller.access, TEAM, HOUR)
+    [stored] = await bench.remember(caller, "Anna prefers tea.")
+    return caller, stored
+
+
 class TestErasing:
     @pytest.mark.parametrize("custody", ["managed", "sealed"])
     async def test_needs_no_key_and_leaves_a_receipt(self, bench: Bench, custody: str) -> None:
@@ -206,10 +215,7 @@ class TestNamespaceLife:
     async def test_what_is_pinned_stays_with_what_it_said_before(
         self, bench: Bench, edited_after: bool
     ) -> None:
-        caller = await owner_of(bench)
-        await bench.remember(caller, "Ben sells cups.")
-        await bench.services.expiry.keep(caller.access, TEAM, HOUR)
-        [stored] = await bench.remember(caller, "Anna prefers tea.")
+        caller, stored = await kept_for_an_hour(bench)
         then = bench.clock()
         bench.clock.advance(60)
         await edited(bench, caller, stored, "Anna prefers coffee.")
@@ -224,10 +230,7 @@ class TestNamespaceLife:
     async def test_what_is_no_longer_pinned_goes_with_what_it_said_before(
         self, bench: Bench, edited_after: bool
     ) -> None:
-        caller = await owner_of(bench)
-        await bench.remember(caller, "Ben sells cups.")
-        await bench.services.expiry.keep(caller.access, TEAM, HOUR)
-        [stored] = await bench.remember(caller, "Anna prefers tea.")
+        caller, stored = await kept_for_an_hour(bench)
         await pinned(bench, caller, stored, True)
         then = bench.clock()
         bench.clock.advance(60)

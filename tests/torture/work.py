@@ -26,6 +26,7 @@ from memrelay.errors import (
     TransportError,
     Unavailable,
 )
+from tests.processes import holder
 from tests.torture.ground import REQUEST_S, Ground
 from tests.torture.ledger import SLACK_S, Entry, Fate, Ledger, Record, Watched
 
@@ -223,10 +224,7 @@ def client_of(account: dict[str, Any], url: str, record: Record) -> MemoryClient
     """A client that gives up early, so that every answer is seen."""
     return MemoryClient(
         url=url,
-        account_id=account["account_id"],
-        private_key=account["private_key"],
-        relayer_key=account["relayer_key"],
-        custody=account["custody"],
+        **holder(account),
         transport=Watched(record),
         timeout_s=REQUEST_S + 2 * SLACK_S,
         deadline_s=3.0 * REQUEST_S,

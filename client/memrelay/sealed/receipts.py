@@ -169,7 +169,9 @@ class Heads:
         self._taken[receipt.digest] = None
         said = {receipt.seq - 1: receipt.prev, receipt.seq: receipt.digest}
         agrees = all(self._heads.get(seq, head) == head for seq, head in said.items())
-        self._heads = self._heads | said if agrees else said
+        if not agrees:
+            self._heads.clear()
+        self._heads.update(said)
         _forget_oldest(self._heads)
         _forget_oldest(self._taken)
         return agrees
