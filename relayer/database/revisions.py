@@ -116,9 +116,10 @@ WHERE m.account_id = $1 AND (m.memory_id = $2 OR m.revision_of = $2)
   AND whole.account_id = $1 AND whole.memory_id = $2
   AND n.account_id = $1 AND n.namespace_id = m.namespace_id
 """
-# That of the memory for those of its earlier revisions that came back beside it.
-_SHARE_LIFE: Final = """
-UPDATE memories r SET expires_at = m.expires_at, given_expires_at = m.given_expires_at
+# What holds of a memory as a whole, for those of its earlier revisions that came back beside it.
+_SHARE: Final = """
+UPDATE memories r
+SET expires_at = m.expires_at, given_expires_at = m.given_expires_at, review = m.review
 FROM memories m
 WHERE r.account_id = $1 AND r.revision_of = $2 AND m.account_id = $1 AND m.memory_id = $2
 """
@@ -230,10 +231,10 @@ async def set_life(
     await connection.execute(_SET_LIFE, account, memory_id, expires_at)
 
 
-async def share_life(connection: Connection, *, account: AccountId, memory_id: uuid.UUID) -> None:
-    """Give a memory's earlier revisions its expiry, if it is there."""
+async def share(connection: Connection, *, account: AccountId, memory_id: uuid.UUID) -> None:
+    """Give a memory's earlier revisions its expiry and its review, if it is there."""
     await note_change(connection, account)
-    await connection.execute(_SHARE_LIFE, account, memory_id)
+    await connection.execute(_SHARE, account, memory_id)
 
 
 async def step_back(

@@ -49,6 +49,11 @@ WITH changed AS (
         superseded_by = s.superseded_by, state_blob = s.object_id
     FROM changed s
     WHERE m.account_id = $1 AND m.memory_id = s.memory_id
+), before AS (
+    -- A review is of the memory: what it said before is no more to be recalled than what it says.
+    UPDATE memories m SET review = s.review
+    FROM changed s
+    WHERE m.account_id = $1 AND m.revision_of = s.memory_id AND m.review IS DISTINCT FROM s.review
 ), staged AS (
     DELETE FROM blobs b USING earlier e WHERE b.account_id = $1 AND b.blob_id = e.state_blob
 ), outbox AS (

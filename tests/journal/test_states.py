@@ -164,6 +164,17 @@ class TestStates:
         await change(bench, caller, stored.id, review=None)
         assert BERLIN in await bench.texts(caller, "Berlin")
 
+    async def test_a_review_is_of_what_it_said_before_too(self, bench: Bench) -> None:
+        """A recall of an earlier time shows nothing of what somebody rejected since."""
+        caller = await writer(bench)
+        [stored] = await bench.remember(caller, BERLIN)
+        then = bench.clock()
+        bench.clock.advance(60)
+        await edit(bench, caller, stored.id, text=MUNICH)
+        for review, found in (("rejected", []), ("pending", []), (None, [BERLIN])):
+            await change(bench, caller, stored.id, review=review)
+            assert await bench.texts(caller, "Anna lives", as_of=then) == found
+
     async def test_saying_it_outright_approves_it(self, bench: Bench) -> None:
         caller = await writer(bench)
         [stored] = await bench.remember(caller, BERLIN)

@@ -45,8 +45,13 @@ class TestStates:
         founder = await bench.account(custody)
         caller = await bench.unlocked(founder, TEAM, OTHER)
         names = ("pinned", "rejected", "flagged", "pending", "replaced", "stale", "freed", "edited")
+        then = bench.clock()
         stored = await bench.remember(caller, *(f"Note {name}." for name in names))
         of = dict(zip(names, (one.id for one in stored), strict=True))
+        bench.clock.advance(1)
+        for name in ("rejected", "pending"):
+            reworded = Edit(changes={"text": f"Note {name} anew."})
+            await bench.services.reviser.edit(caller, of[name], reworded)
         say = bench.services.reviser.set_state
         for name, change in (
             ("pinned", Change(pinned=True)),
@@ -68,6 +73,8 @@ class TestStates:
         lost, again = await come_back(bench, lose, founder)
         assert await lost.sql(ROWS) == rows
         assert {*await lost.texts(again, "note", mode="keyword")} == {*found}
+        past = await lost.texts(again, "note", mode="keyword", as_of=then)
+        assert {*past} == {f"Note {n}." for n in names} - {"Note rejected.", "Note pending."}
         # Whoever decides goes on where it stood, and a second loss finds that, too.
         await lost.services.reviser.set_state(again.access, of["pending"], Change(review=None))
         await lost.services.reviser.set_state(again.access, of["pinned"], Change(pinned=False))
@@ -77,7 +84,7 @@ class TestStates:
         rows = await lost.sql(ROWS)
         lost, again = await come_back(lost, lose, founder)
         assert await lost.sql(ROWS) == rows
-        assert "Note pending." in await lost.texts(again, "note", mode="keyword")
+        assert "Note pending anew." in await lost.texts(again, "note", mode="keyword")
 
     async def test_what_has_expired_does_not_come_back(
         self, bench: Bench, lose: Lose, custody: str
