@@ -133,3 +133,7 @@ class Unavailable(RelayerError):
 
     def __init__(self, message: str, *, code: str | None = None, retry_after_s: int = 2) -> None:
         super().__init__(message, code=code, retry_after_s=retry_after_s)
+
+
+class TooSlow(Unavailable):
+    """What is behind the relayer worked until its time was over: asking again costs it as much."""

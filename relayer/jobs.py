@@ -34,7 +34,15 @@ from relayer.database import rebuild as rebuild_rows
 from relayer.database import reseal as reseal_rows
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import STATEMENT_TIMEOUT_S, Database
-from relayer.errors import Corrupted, NotAllowed, NotFound, QuotaExceeded, RelayerError, Unavailable
+from relayer.errors import (
+    Corrupted,
+    NotAllowed,
+    NotFound,
+    QuotaExceeded,
+    RelayerError,
+    TooSlow,
+    Unavailable,
+)
 from relayer.journal.outbox import Outbox
 from relayer.memories.analysis import Analysis
 from relayer.memories.consolidation import Consolidator
@@ -72,6 +80,7 @@ POLL_S: Final = 1  # how late a job that was put back is noticed; new ones annou
 PUT_BACK_S: Final = 0.5
 PUT_BACK_S_MAX: Final = 3.0  # or the process that holds the keys hardly ever is the one that asks
 BACKOFF_S_MAX: Final = 60.0
+SLOW_S_MAX: Final = 900.0  # between calls of a model that works until its time is over
 T = TypeVar("T")
 Work = Callable[[AccountId, Keys, Sequence[Any]], Awaitable[None]]
 Chore = Callable[[], Awaitable[None]]
@@ -331,6 +340,8 @@ class Worker:
                 raise RetryRequested(wait, "no key here") from None
         except QuotaExceeded as error:
             raise RetryRequested(timedelta(hours=1), error.code) from None
+        except TooSlow as error:
+            raise RetryRequested(_backoff(job, 1.0, SLOW_S_MAX), error.code) from None
         except Unavailable as error:
             raise RetryRequested(_backoff(job, 1.0), error.code) from None
         except Corrupted as error:

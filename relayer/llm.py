@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from relayer.errors import Unavailable
+from relayer.errors import TooSlow, Unavailable
 from relayer.shares import outside
 from relayer.telemetry.instruments import LLM_SECONDS, llm_failed
 from relayer.telemetry.stages import Timed
@@ -35,6 +35,7 @@ _FORMAT_REFUSED: Final = frozenset({400, 422})
 # What they answer to a prompt that is too long for them or that a filter of theirs stops.
 _PROMPT_REFUSED: Final = frozenset({400, 413, 422})
 _ANOTHER: Final = "(nothing)"
+_DEADLINE: Final = "deadline"
 
 _JSON_OBJECT: Final[dict[str, object]] = {"type": "json_object"}
 _IN_WORDS: Final = "\nAnswer with one JSON object that satisfies this JSON Schema:\n"
@@ -159,7 +160,7 @@ async def _retried(
             with Timed(LLM_SECONDS, "llm"):
                 return await _attempts(attempt, until)
     except TimeoutError:
-        return _Failure("deadline")
+        return _Failure(_DEADLINE)
 
 
 async def _attempts(
@@ -187,7 +188,8 @@ def _content(outcome: str | _Failure) -> str:
     if outcome.invalid:
         raise Unavailable("The language model gave no usable answer.", code="llm.invalid_output")
     retry_after_s = min(max(math.ceil(outcome.retry_after_s or 2), 1), _RETRY_AFTER_S_MAX)
-    raise Unavailable(
+    failed = TooSlow if outcome.cause == _DEADLINE else Unavailable
+    raise failed(
         "The language model is not available.", code="llm.unavailable", retry_after_s=retry_after_s
     )
 

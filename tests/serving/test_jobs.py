@@ -14,7 +14,7 @@ from relayer import jobs
 from relayer.database import queue
 from relayer.embedding.embedders import Embedder
 from relayer.errors import NotAllowed
-from relayer.jobs import HELD, PUT_BACK_S_MAX, Worker
+from relayer.jobs import BACKOFF_S_MAX, HELD, PUT_BACK_S_MAX, Worker
 from relayer.llm import LanguageModel
 from relayer.parking import TAKEN_MAX
 from relayer.record import Draft
@@ -22,7 +22,7 @@ from relayer.sealed.unlock import HOLD_S_MAX
 from tests.conftest import BenchMaker
 from tests.embeddings_server import EmbeddingsServer, embedder_of
 from tests.life import WAIT_S_MAX
-from tests.openai_server import API_KEY, CHAT_MODEL, openai_server
+from tests.openai_server import API_KEY, CHAT_MODEL, Step, openai_server
 from tests.services import OTHER, TEAM, Bench, random_text
 from tests.talking import AWAY, analyze
 
@@ -124,6 +124,26 @@ async def test_who_has_no_key_puts_back_for_seconds_only(hybrid: Bench) -> None:
         await hybrid.until("SELECT count(*) FROM pgqueuer WHERE attempts > 9", 1)
     late = "SELECT count(*) FROM pgqueuer WHERE execute_after > now() + $1::interval"
     assert await hybrid.value(late, timedelta(seconds=PUT_BACK_S_MAX)) == 0
+
+
+@pytest.mark.parametrize(("step", "for_long"), [(Step(hang=True), True), (AWAY, False)])
+async def test_a_model_that_never_ends_is_asked_less_and_less(
+    make_bench: BenchMaker, step: Step, for_long: bool
+) -> None:
+    """It works, and may be paid, all that time; one that is away costs nothing to ask."""
+    with openai_server() as server:
+        model = LanguageModel(
+            base_url=server.base_url, api_key=API_KEY, model=CHAT_MODEL, timeout_s=0.3
+        )
+        bench = make_bench(language_model=model)
+        server.script(AWAY, step)
+        await analyze(bench, await bench.caller(await bench.account()), "FACT: The roof leaks.")
+        await bench.sql("UPDATE pgqueuer SET attempts = 9")
+        async with bench.working():
+            await bench.until("SELECT count(*) FROM pgqueuer WHERE attempts > 9", 1)
+        late = "SELECT count(*) FROM pgqueuer WHERE execute_after > now() + $1::interval"
+        assert await bench.value(late, timedelta(seconds=2 * BACKOFF_S_MAX)) == for_long
+        await model.close()
 
 
 async def test_what_nobody_unlocked_in_time_is_left_and_resumed(hybrid: Bench) -> None:
