@@ -3,8 +3,8 @@
 Not here: opening and sealing them (`relayer.memories.reseal`).
 
 - What was read is moved only if it is still what was read: same blob, same vectors.
-- A memory whose words are of another version than today's waits for those, one that is altered or
-  foreign ciphertext is passed over: neither can be sealed anew.
+- A memory whose words are of another version than today's waits for those, one that is altered is
+  passed over: it cannot be sealed anew. Of foreign ciphertext only the vector is moved.
 """
 
 import uuid
@@ -29,25 +29,22 @@ UPDATE namespaces SET reseal_below = greatest(reseal_below, $3)
 WHERE account_id = $1 AND ($2::text IS NULL OR name = $2)
 RETURNING name
 """
-_IS_SEALED: Final = """
-    m.format = 'sealed' AND m.embedding_model IS DISTINCT FROM 'lost'
-"""
+_FOLLOWS: Final = "m.embedding_model IS DISTINCT FROM 'lost'"
 _MEMORIES_DUE: Final = f"""
 SELECT m.memory_id, coalesce(m.revision_of, m.memory_id) AS id, m.namespace_id,
-       n.name AS namespace, m.epoch, m.seq, m.revision, m.type, m.blob_id, m.size_bytes,
+       n.name AS namespace, m.epoch, m.seq, m.revision, m.type, m.format, m.blob_id, m.size_bytes,
        m.index_version, m.embedding_version, m.embedding_model,
        m.fingerprint IS NOT NULL AS is_fact, m.superseded_at IS NULL AS is_living
 FROM memories m
 JOIN namespaces n ON n.account_id = m.account_id AND n.namespace_id = m.namespace_id
 WHERE m.account_id = $1 AND (m.epoch, m.seq) > ($2, $3) AND m.epoch < $4
   AND m.epoch < n.reseal_below AND ($5::text[] IS NULL OR n.name = ANY ($5))
-  AND m.index_version = $6
-  AND {_IS_SEALED}
+  AND (m.index_version = $6 OR m.format = 'opaque') AND {_FOLLOWS}
 ORDER BY m.epoch, m.seq LIMIT $7
 """
 _TURNS_DUE: Final = """
 SELECT e.episode_id AS memory_id, e.episode_id AS id, e.namespace_id, n.name AS namespace, e.epoch,
-       1 AS revision, 2 AS type, e.blob_id, true AS is_fact, true AS is_living
+       1 AS revision, 2 AS type, 'sealed' AS format, e.blob_id, true AS is_fact, true AS is_living
 FROM episodes e
 JOIN namespaces n ON n.account_id = e.account_id AND n.namespace_id = e.namespace_id
 WHERE e.account_id = $1 AND e.epoch < n.reseal_below AND ($2::text[] IS NULL OR n.name = ANY ($2))
@@ -166,14 +163,14 @@ WHERE e.account_id = $1 AND e.episode_id = r.episode_id AND e.blob_id = r.blob_i
 # The first of what is due, whatever keeps it from being sealed anew.
 _FIRST_DUE: Final = f"""
 (SELECT coalesce(m.revision_of, m.memory_id) AS id, n.name AS namespace, m.epoch, m.revision,
-        m.type, m.blob_id
+        m.type, m.format, m.blob_id
  FROM memories m
  JOIN namespaces n ON n.account_id = m.account_id AND n.namespace_id = m.namespace_id
  WHERE m.account_id = $1 AND m.epoch < n.reseal_below
-   AND ($2::text[] IS NULL OR n.name = ANY ($2)) AND {_IS_SEALED}
+   AND ($2::text[] IS NULL OR n.name = ANY ($2)) AND {_FOLLOWS}
  ORDER BY m.epoch, m.seq LIMIT $3)
 UNION ALL
-(SELECT e.episode_id, n.name, e.epoch, 1, 2, e.blob_id
+(SELECT e.episode_id, n.name, e.epoch, 1, 2, 'sealed', e.blob_id
  FROM episodes e
  JOIN namespaces n ON n.account_id = e.account_id AND n.namespace_id = e.namespace_id
  WHERE e.account_id = $1 AND e.epoch < n.reseal_below
@@ -187,7 +184,7 @@ _STANDING: Final = f"""
 SELECT n.name, n.reseal_below, k.epoch, k.things
 FROM namespaces n
 JOIN (SELECT m.account_id, m.namespace_id, m.epoch, count(*) AS things FROM memories m
-      WHERE m.account_id = $1 AND {_IS_SEALED} GROUP BY m.account_id, m.namespace_id, m.epoch
+      WHERE m.account_id = $1 AND {_FOLLOWS} GROUP BY m.account_id, m.namespace_id, m.epoch
       UNION ALL
       SELECT e.account_id, e.namespace_id, e.epoch, count(*) FROM episodes e
       WHERE e.account_id = $1 AND e.state IN ('pending', 'kept')
@@ -201,7 +198,7 @@ SELECT n.account_id FROM namespaces n
 WHERE n.reseal_below > 0 AND ($1::bytea IS NULL OR n.account_id = $1)
   AND (EXISTS (SELECT FROM memories m
                WHERE m.account_id = n.account_id AND m.namespace_id = n.namespace_id
-                 AND m.epoch < n.reseal_below AND {_IS_SEALED})
+                 AND m.epoch < n.reseal_below AND {_FOLLOWS})
        OR EXISTS (SELECT FROM episodes e
                   WHERE e.account_id = n.account_id AND e.namespace_id = n.namespace_id
                     AND e.epoch < n.reseal_below AND e.state IN ('pending', 'kept')))
@@ -209,7 +206,7 @@ GROUP BY n.account_id
 """
 _BELOW: Final = f"""
 SELECT EXISTS (SELECT FROM memories m
-               WHERE m.account_id = $1 AND m.epoch < $2 AND {_IS_SEALED})
+               WHERE m.account_id = $1 AND m.epoch < $2 AND {_FOLLOWS})
     OR EXISTS (SELECT FROM episodes e
                WHERE e.account_id = $1 AND e.epoch < $2 AND e.state IN ('pending', 'kept'))
 """
@@ -221,13 +218,14 @@ class Resealed:
 
     Attributes:
         row: as it was read.
+        blob: None where the bytes stay as they are.
         vectors: (model, part) → turned by the new key.
     """
 
     row: Row
     epoch: int
     blob_id: bytes
-    blob: bytes = field(repr=False)
+    blob: bytes | None = field(repr=False)
     word_count: int = 0
     source: int | None = None
     postings: Mapping[int, int] = field(default_factory=dict, repr=False)
@@ -296,7 +294,7 @@ async def turns_due(
 async def first_due(
     database: Database, *, account: AccountId, names: Sequence[Namespace] | None, limit: int
 ) -> list[Row]:
-    """(id, namespace, epoch, revision, type, blob_id) of what a pass looks at first."""
+    """(id, namespace, epoch, revision, type, format, blob_id) of what a pass looks at first."""
     return await database.fetch(_FIRST_DUE, account, names, limit)
 
 
@@ -367,12 +365,13 @@ async def exchange(
     connection: Connection, *, account: AccountId, resealed: Sequence[Resealed], done: Exchange
 ) -> None:
     """Store the new bytes, let the old ones go after a while, and chain the receipts."""
+    exchanged = [r for r in resealed if r.blob is not None]
     await connection.execute(
         _EXCHANGE,
         account,
-        [r.blob_id for r in resealed],
-        [r.blob for r in resealed],
-        [r.row["blob_id"] for r in resealed],
+        [r.blob_id for r in exchanged],
+        [r.blob for r in exchanged],
+        [r.row["blob_id"] for r in exchanged],
         done.now,
         done.old_due_at,
         [seq for seq, _ in done.receipts],

@@ -105,11 +105,12 @@ class Manual:
         """
         caller.access.require(namespace, "reader")
         unit = _unit(vector)
-        key = caller.keys.of(namespace)[0]
+        keys = caller.keys.of(namespace)
         entry = await self._namespaces.find(caller.access.account, namespace)
         if entry is None:
             return []
-        model, shown = f"{vector_rows.MANUAL_MODEL}/{len(vector)}", self._shown(caller, key, unit)
+        model = f"{vector_rows.MANUAL_MODEL}/{len(vector)}"
+        shown = {key.epoch: self._shown(caller, key, unit) for key in keys}
         if held := await self._resident.find(caller.access, [entry.namespace_id]):
             found = await nearest_uploads(held[0], model, shown, self._clock(), limit)
             return [(to_base64url(blob_hash), distance) for blob_hash, distance in found]
@@ -118,7 +119,7 @@ class Manual:
             account=caller.access.account,
             namespace_id=entry.namespace_id,
             model=model,
-            embedding=shown,
+            embeddings=shown,
             now=self._clock(),
             limit=limit,
         )

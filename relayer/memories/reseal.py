@@ -7,6 +7,7 @@ statements (`database.reseal`).
   vectors become those of the new keys. Nothing is embedded, no model is asked.
 - Whoever runs it may run it again, and may be stopped anywhere: what is done is no longer due.
 - What was edited, erased or embedded between reading and moving is left for the next pass.
+- Foreign ciphertext stays as it is: only its vector is turned, and that where clients do not do it.
 - The old bytes go a little later, so that whoever has just read their names still finds them.
 """
 
@@ -26,7 +27,9 @@ from relayer.clock import Clock
 from relayer.database import accounts as account_rows
 from relayer.database import queue
 from relayer.database import reseal as rows
+from relayer.database.memories import OPAQUE
 from relayer.database.pool import Connection, Database, Row
+from relayer.database.vectors import MANUAL_MODEL
 from relayer.errors import Corrupted, NotFound
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, Subject, chained
@@ -113,8 +116,9 @@ class Resealer:
         self, account: AccountId, keys: Keys, page: Sequence[Row], *, turns: bool
     ) -> None:
         page = [row for row in page if has_key(keys, row)]
-        opened = await self._open(account, keys, page, turns=turns)
-        found = [row for row in page if row["memory_id"] in opened]
+        ours = [row for row in page if row["format"] != OPAQUE]
+        opened = await self._open(account, keys, ours, turns=turns)
+        found = [row for row in page if row["format"] == OPAQUE or row["memory_id"] in opened]
         if not found:
             return
         for name in {row["namespace"] for row in found}:
@@ -161,7 +165,7 @@ class Resealer:
     ) -> None:
         """Move in one transaction what is still what was read, with its receipts."""
         act = Act(account, self._identity.public_key, OP, self._clock())
-        blobs = [(r.blob_id, r.blob) for r in resealed]
+        blobs = [(r.blob_id, r.blob) for r in resealed if r.blob is not None]
         async with self._outbox.putting(account, blobs) as connection:
             heads = await account_rows.lock_account(connection, account)
             if heads is None:
@@ -240,7 +244,16 @@ def _resealed(
     resealed: list[rows.Resealed] = []
     facts: set[tuple[int, bytes]] = set()
     for row in page:
-        key, was = keys.of(Namespace(row["namespace"]))[0], opened[row["memory_id"]]
+        key, its_vectors = (
+            keys.of(Namespace(row["namespace"]))[0],
+            vectors.get(row["memory_id"], {}),
+        )
+        if row["format"] == OPAQUE:
+            resealed.append(
+                rows.Resealed(row, key.epoch, row["blob_id"], None, vectors=its_vectors)
+            )
+            continue
+        was = opened[row["memory_id"]]
         address = envelope.Address(row["type"], account, row["id"], row["revision"])
         # The record as it is, so that members of a later release stay in it.
         blob = envelope.seal(key, address, was.record, created_ms=was.created_ms)
@@ -266,7 +279,7 @@ def _resealed(
                 source=source,
                 postings=postings,
                 fingerprint=kept,
-                vectors=vectors.get(row["memory_id"], {}),
+                vectors=its_vectors,
             )
         )
     return resealed
@@ -283,10 +296,25 @@ def _turned_anew(keys: Keys, page: Sequence[Row], found: Sequence[Row]) -> dict[
     for (old, model), vectors in groups.items():
         new = keys.of(old.namespace)[0]
         stored = np.stack([v["embedding"].to_numpy() for v in vectors]).astype(np.float32)
-        dim = stored.shape[1]
-        straight = derive_turn(old, model, dim).undo(stored)
-        again = derive_turn(new, model, dim).apply(straight).astype(np.float16)
-        for vector, embedding in zip(vectors, again, strict=True):
+        again = _turned_from(old, new, model, stored, is_managed=isinstance(keys, RootKeys))
+        for vector, embedding in zip(vectors, again.astype(np.float16), strict=True):
             place = (vector["model"], vector["part"])
             turned.setdefault(vector["memory_id"], {})[place] = embedding
     return turned
+
+
+def _turned_from(
+    old: NamespaceKey,
+    new: NamespaceKey,
+    model: str,
+    vectors: npt.NDArray[np.float32],
+    *,
+    is_managed: bool,
+) -> npt.NDArray[np.float32]:
+    """(n, dim) vectors as the new key turns them."""
+    if model.startswith(f"{MANUAL_MODEL}/"):
+        if not is_managed:
+            return vectors
+        model = MANUAL_MODEL
+    dim = vectors.shape[1]
+    return derive_turn(new, model, dim).apply(derive_turn(old, model, dim).undo(vectors))

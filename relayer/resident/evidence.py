@@ -6,7 +6,7 @@ the last digits of distances and for questions about another time, which only th
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -125,10 +125,15 @@ async def gather_aside(
 
 
 async def nearest_uploads(
-    resident: Resident, model: str, embedding: npt.NDArray[np.float16], now: datetime, limit: int
+    resident: Resident,
+    model: str,
+    embeddings: Mapping[int, npt.NDArray[np.float16]],
+    now: datetime,
+    limit: int,
 ) -> list[tuple[bytes, float]]:
-    """(blob id, cosine distance) of the nearest manual uploads, nearest first."""
-    return await _aside([resident], partial(_uploads, resident, model, embedding, now, limit))
+    """(blob id, cosine distance) of the nearest manual uploads, nearest first; a vector for each
+    epoch."""
+    return await _aside([resident], partial(_uploads, resident, model, embeddings, now, limit))
 
 
 async def _aside(residents: Sequence[Resident], work: Callable[[], T]) -> T:
@@ -139,14 +144,18 @@ async def _aside(residents: Sequence[Resident], work: Callable[[], T]) -> T:
 
 
 def _uploads(
-    resident: Resident, model: str, embedding: npt.NDArray[np.float16], now: datetime, limit: int
+    resident: Resident,
+    model: str,
+    embeddings: Mapping[int, npt.NDArray[np.float16]],
+    now: datetime,
+    limit: int,
 ) -> list[tuple[bytes, float]]:
-    memories, query = resident.memories, _unit(embedding)
+    memories = resident.memories
     wanted = ~memories.sealed & memories.current & (memories.expires > now.timestamp())
     found: list[tuple[float, int, bytes]] = []
-    for (_, its_model), passages in resident.passages.items():
-        if its_model == model:
-            farness, seqs = -passages.cosines(query), memories.seq[passages.at]
+    for epoch, embedding in embeddings.items():
+        if (passages := resident.passages.get((epoch, model))) is not None:
+            farness, seqs = -passages.cosines(_unit(embedding)), memories.seq[passages.at]
             best = _first(farness, wanted[passages.at], seqs, limit)
             names = memories.blob_id[passages.at[best]]
             its = (farness[best].clip(-1.0, 1.0), -seqs[best], names)

@@ -19,6 +19,7 @@ from relayer.blobs.store import BlobStore
 from relayer.clock import Clock, to_ms
 from relayer.database import queue
 from relayer.database import reseal as rows
+from relayer.database.memories import OPAQUE
 from relayer.database.pool import Connection, Database, Row
 from relayer.errors import BadRequest, Conflict, Corrupted, NotAllowed, NotFound, Unavailable
 from relayer.record import UnknownVersion, decode
@@ -344,9 +345,11 @@ def _judged(
 def _outlook(
     account: AccountId, row: Row, blob: bytes | Corrupted | None, keys: Keys | None
 ) -> Outlook | None:
+    key = _epochs(keys, Namespace(row["namespace"])).get(row["epoch"])
+    if row["format"] == OPAQUE:
+        return None if key is None else "moves"
     if blob is None:
         return "missing"
-    key = _epochs(keys, Namespace(row["namespace"])).get(row["epoch"])
     if key is None or not isinstance(blob, bytes):
         return None
     address = envelope.Address(row["type"], account, row["id"], row["revision"])

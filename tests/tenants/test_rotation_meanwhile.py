@@ -180,7 +180,7 @@ class TestMeanwhile:
         await owner.reseal()
         assert await epochs(bench) == {2: 2}
 
-    async def test_foreign_ciphertext_stays_as_it_is(self, bench: Bench) -> None:
+    async def test_foreign_ciphertext_of_the_newest_epoch_is_left_alone(self, bench: Bench) -> None:
         owner, _ = await self.begun(bench)
         await bench.sql("UPDATE namespaces SET reseal_below = 9")
         caller = await owner.caller()

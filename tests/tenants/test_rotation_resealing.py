@@ -1,10 +1,13 @@
 """Sealing anew what an account has: all of it moves, is found as before, and old keys open none."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from relayer.errors import Conflict
 from relayer.memories.opening import Caller
 from relayer.memories.recall import Query
 from relayer.memories.recognition import Stored
@@ -14,7 +17,16 @@ from relayer.sealed.receipts import open_receipt
 from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds, chain_of
 from tests.conftest import BenchMaker
-from tests.rotator import CUSTODIES, NOT_NOW, admitted, epochs, keep_turn, opened_by, rotator
+from tests.rotator import (
+    CUSTODIES,
+    NOT_NOW,
+    admitted,
+    all_bytes,
+    epochs,
+    keep_turn,
+    opened_by,
+    rotator,
+)
 from tests.services import OTHER, TEAM, Bench
 
 ROWS = """
@@ -88,6 +100,42 @@ class TestReseal:
         assert await recalled(bench, await owner.caller()) == found
         await owner.drop_old_bytes()
         assert await recalled(bench, await owner.caller()) == found
+        assert (await check(bench.storage)).problems == []
+        await assert_chain_holds(bench, owner.owner.account)
+
+    async def test_uploads_are_found_from_every_epoch(self, bench: Bench, custody: str) -> None:
+        """Foreign bytes stay as they are; what turns their vectors is replaced like other keys."""
+        owner = await rotator(bench, custody)
+
+        async def keep(data: bytes, vector: Any) -> str:
+            caller = await owner.caller()
+            return (await bench.services.manual.remember(caller, TEAM, data, vector))[1]
+
+        async def look() -> None:
+            """By statement first, and then in memory."""
+            for _ in range(3):
+                for place, asked in enumerate(vectors):
+                    caller = await owner.caller()
+                    found = await bench.services.manual.recall(caller, TEAM, asked, 2)
+                    assert [name for name, _ in found] == [names[place], names[1 - place]]
+                    assert abs(found[0][1]) < 1e-3
+                await asyncio.gather(*bench.services.resident.reading)
+
+        vectors = np.random.default_rng(1).normal(size=(2, 8)).astype(np.float32)
+        names = [await keep(b"{first bytes}" * 9, vectors[0])]
+        await owner.rotate(reseal="none")
+        names.append(await keep(b"{later bytes}" * 9, vectors[1]))
+        await look()
+        with pytest.raises(Conflict, match="older epoch"):
+            await owner.send(*await owner.objects(owner.roots[1:]))
+        await owner.send([], [], "all")
+        assert await owner.reseal()
+        assert await epochs(bench) == {2: 2}
+        await owner.drop_old_bytes()
+        await owner.send(*await owner.objects(owner.roots[1:]))
+        owner.roots = owner.roots[1:]
+        await look()
+        assert len(await all_bytes(bench, owner.owner.account)) >= len(names)
         assert (await check(bench.storage)).problems == []
         await assert_chain_holds(bench, owner.owner.account)
 
