@@ -15,9 +15,10 @@ from memrelay.cli import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, main
 from memrelay.commands import rotation as commands
 from memrelay.errors import NotAuthenticated, NotGranted
 from memrelay.sealed.grants import read_grant
-from memrelay.sealed.keys import Root
+from memrelay.sealed.keys import Identity, Root
 from memrelay.sealed.ledger import Ledger, read_revocation
 from memrelay.sealed.reissue import SCOPE_ENTRIES_MAX, Reissue, reissue
+from memrelay.signing import RequestSigner
 from tests.client.agents_scene import Machine
 from tests.client.conftest import Example
 from tests.client.signed import grant, ledger
@@ -207,6 +208,27 @@ def test_an_answer_that_got_lost_is_no_second_rotation(sealed: Machine) -> None:
         assert (rotated.epoch, rotated.receipts) == (2, ())
         assert other.rotation().epoch == 2
         assert other.remember("Anna prefers tea.").id
+
+
+def test_what_a_memwal_client_uploaded_is_found_and_verified_afterwards(
+    shared_relayer: RunningRelayer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = Machine(tmp_path, shared_relayer.url, capsys)
+    machine.run("init", shared_relayer.url, "--custody", "managed")
+    with machine.client() as owner:
+        settings = owner.settings
+    own = Identity.from_hex(settings.private_key)
+    asked = {"vector": [1.0, 2.0, 3.0], "namespace": settings.namespace, "limit": 1}
+    with httpx.Client(
+        base_url=settings.url, auth=RequestSigner(own, account_id=settings.account_id)
+    ) as line:
+        body = {"encrypted_data": "AAAA", "vector": [1.0, 2.0, 3.0]}
+        kept = line.post("/api/remember/manual", json=body | {"namespace": settings.namespace})
+        machine.run("rotate", "--reseal", "all")
+        [found] = line.post("/api/recall/manual", json=asked).raise_for_status().json()["results"]
+    assert found["blob_id"] == kept.json()["blob_id"]
+    assert found["distance"] == pytest.approx(0, abs=1e-3)
+    assert machine.json("verify")["findings"] == []
 
 
 def test_who_may_not_rotate(sealed: Machine) -> None:
