@@ -143,7 +143,12 @@ def build_services(
         embeds=embedder is not None,
         clock=clock,
     )
-    turns = Turns(database=storage.database, opener=opener, namespaces=storage.namespaces)
+    turns = Turns(
+        database=storage.database,
+        opener=opener,
+        namespaces=storage.namespaces,
+        clock=clock,
+    )
     resident = ResidentIndex(database=storage.database, bytes_max=settings.index_memory_bytes)
     recaller = RecallService(
         database=storage.database,

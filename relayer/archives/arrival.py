@@ -167,7 +167,7 @@ class ArrivingRows:
             connection,
             access.account,
             memories=arriving,
-            episodes=await _turns_placed(connection, access.account, fresh, entries),
+            episodes=await _turns_placed(connection, act, fresh, entries),
             vouched=rows.Vouched(receipts, heads.receipt_seq, heads.receipt_head),
             now=now,
             blobs_here=not self._outbox.outside,
@@ -217,7 +217,7 @@ class ArrivingRows:
 
 async def _turns_placed(
     connection: Connection,
-    account: AccountId,
+    act: Act,
     fresh: Sequence[Row],
     entries: Mapping[str, NamespaceEntry],
 ) -> list[rows.ArrivingTurn]:
@@ -228,7 +228,9 @@ async def _turns_placed(
         for row in fresh
         if isinstance(row, MovedEpisode)
     ]
-    found = await episode_rows.said(connection, account=account, places=[t.place for t in turns])
+    account, now, places = act.account, act.time, [turn.place for turn in turns]
+    await episode_rows.make_room(connection, account=account, places=places, now=now)
+    found = await episode_rows.said(connection, account=account, places=places, now=now)
     said = {(r["namespace_id"], r["epoch"], r["fingerprint"]) for r in found}
     placed = []
     for arriving in turns:

@@ -13,6 +13,13 @@ from relayer.sealed.keys import AccountId
 
 Place = tuple[int, int, bytes]  # namespace, epoch, fingerprint
 
+
+def is_over(now: str) -> str:
+    """Whether a turn `e` is older than its namespace `ns` keeps things by then, in SQL."""
+    ended = "e.created_at + ns.ttl_s * interval '1 second'"
+    return f"(ns.ttl_s IS NOT NULL AND {ended} <= {now}::timestamptz)"
+
+
 _LOCK_EPISODES: Final = """
 SELECT e.episode_id AS memory_id, e.namespace_id, ns.name AS namespace, e.epoch, 1 AS revision,
        e.blob_id, e.size_bytes
@@ -25,12 +32,12 @@ _PENDING_EPISODES: Final = """
 SELECT episode_id FROM episodes
 WHERE account_id = $1 AND namespace_id = ANY ($2) AND state = 'pending' ORDER BY created_at LIMIT $3
 """
-_EPISODE: Final = """
+_EPISODE: Final = f"""
 SELECT e.episode_id, e.namespace_id, ns.name AS namespace, e.epoch, e.writer, e.blob_id, e.state,
        e.created_at
 FROM episodes e
 JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
-WHERE e.account_id = $1 AND e.episode_id = $2
+WHERE e.account_id = $1 AND e.episode_id = $2 AND NOT {is_over("$3")}
 """
 _COUNT_ATTEMPT: Final = """
 UPDATE episodes SET attempts = attempts + 1 WHERE account_id = $1 AND episode_id = $2
@@ -45,13 +52,21 @@ UPDATE episodes SET state = 'kept'
 WHERE account_id = $1 AND episode_id = $2 AND state = 'pending'
 """
 # The turns that wait or are kept and say one of these things, by epoch and fingerprint.
-_SAID: Final = """
+_SAID: Final = f"""
 SELECT e.episode_id, e.namespace_id, e.epoch, e.fingerprint, e.state
-FROM episodes e
-JOIN unnest($2::int[], $3::int[], $4::bytea[]) AS s (namespace_id, epoch, fingerprint)
-  USING (namespace_id, epoch, fingerprint)
-WHERE e.account_id = $1
+FROM unnest($2::int[], $3::int[], $4::bytea[]) AS s (namespace_id, epoch, fingerprint)
+JOIN episodes e ON e.account_id = $1 AND e.namespace_id = s.namespace_id AND e.epoch = s.epoch
+               AND e.fingerprint = s.fingerprint
+JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = e.namespace_id
+WHERE NOT {is_over("$5")}
 ORDER BY e.epoch DESC
+"""
+# What is over is no longer known by what it says, though it is not erased yet.
+_GIVE_UP_WORDS: Final = f"""
+UPDATE episodes e SET fingerprint = NULL
+FROM namespaces ns
+WHERE e.account_id = $1 AND e.namespace_id = ANY ($2) AND e.fingerprint IS NOT NULL
+  AND ns.account_id = $1 AND ns.namespace_id = e.namespace_id AND {is_over("$3")}
 """
 _IS_KEPT: Final = """
 SELECT EXISTS (SELECT FROM episodes
@@ -108,10 +123,10 @@ async def pending_episodes(
 
 
 async def find_episode(
-    database: Database, *, account: AccountId, episode_id: uuid.UUID
+    database: Database, *, account: AccountId, episode_id: uuid.UUID, now: datetime
 ) -> Row | None:
-    """One episode's row."""
-    return await database.fetchrow(_EPISODE, account, episode_id)
+    """One episode's row, unless its time is over."""
+    return await database.fetchrow(_EPISODE, account, episode_id, now)
 
 
 async def finish_episode(
@@ -143,12 +158,20 @@ async def fail_episode(database: Database, *, account: AccountId, episode_id: uu
 
 
 async def said(
-    database: Database | Connection, *, account: AccountId, places: Sequence[Place]
+    database: Database | Connection, *, account: AccountId, places: Sequence[Place], now: datetime
 ) -> list[Row]:
     """(episode_id, namespace_id, epoch, fingerprint, state) of the turns that wait or are kept and
     say one of these things; of the newest epoch first."""
     columns = [list(column) for column in zip(*places, strict=True)] or [[], [], []]
-    return list(await database.fetch(_SAID, account, *columns))
+    return list(await database.fetch(_SAID, account, *columns, now))
+
+
+async def make_room(
+    connection: Connection, *, account: AccountId, places: Sequence[Place], now: datetime
+) -> None:
+    """Let turns of these namespaces whose time is over not stand in the way of equal ones."""
+    numbers = sorted({namespace_id for namespace_id, _, _ in places})
+    await connection.execute(_GIVE_UP_WORDS, account, numbers, now)
 
 
 async def is_kept(connection: Connection, *, account: AccountId, episode_id: uuid.UUID) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from relayer.database.episodes import is_over
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId
 
@@ -134,9 +135,13 @@ ORDER BY e.episode_id FOR UPDATE OF e
 _TURNS_OF_BLOBS: Final = """
 SELECT episode_id FROM episodes WHERE account_id = $1 AND blob_id = ANY ($2)
 """
-_STILL_EXPIRED: Final = """
+_STILL_EXPIRED: Final = f"""
 SELECT memory_id FROM memories
 WHERE account_id = $1 AND memory_id = ANY ($2) AND expires_at <= $3
+UNION ALL
+SELECT e.episode_id FROM episodes e
+JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = e.namespace_id
+WHERE e.account_id = $1 AND e.episode_id = ANY ($2) AND {is_over("$3")}
 """
 _REVISION_COUNTS: Final = """
 SELECT revision_of AS memory_id, count(*) AS earlier FROM memories
@@ -215,7 +220,7 @@ async def turns_of_blobs(
 async def still_expired(
     connection: Connection, *, account: AccountId, ids: Sequence[uuid.UUID], now: datetime
 ) -> list[uuid.UUID]:
-    """Those of these memories whose time is over."""
+    """Those of these memories and turns whose time is over."""
     return [r["memory_id"] for r in await connection.fetch(_STILL_EXPIRED, account, ids, now)]
 
 

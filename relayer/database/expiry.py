@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from relayer.database.accounts import lock_account
+from relayer.database.episodes import is_over
 from relayer.database.index_steps import note_change
 from relayer.database.pool import Database
 from relayer.sealed.keys import AccountId
@@ -48,16 +49,25 @@ WITH wrong AS (
 SELECT count(*) FROM changed
 """
 
-# Accounts with a memory whose time is over, and the first of these memories.
-_ACCOUNTS_EXPIRED: Final = """
+# Accounts with a memory or a turn whose time is over, and the first of these.
+_ACCOUNTS_EXPIRED: Final = f"""
 SELECT a.account_id FROM accounts a
 WHERE a.closed_at IS NULL
-  AND EXISTS (SELECT FROM memories m WHERE m.account_id = a.account_id AND m.expires_at <= $1
-                                       AND m.revision_of IS NULL)
+  AND (EXISTS (SELECT FROM memories m WHERE m.account_id = a.account_id AND m.expires_at <= $1
+                                        AND m.revision_of IS NULL)
+       OR EXISTS (SELECT FROM namespaces ns
+                  JOIN episodes e ON e.account_id = ns.account_id
+                                 AND e.namespace_id = ns.namespace_id
+                  WHERE ns.account_id = a.account_id AND e.state <> 'done' AND {is_over("$1")}))
 """
-_EXPIRED: Final = """
-SELECT memory_id FROM memories
-WHERE account_id = $1 AND expires_at <= $2 AND revision_of IS NULL ORDER BY expires_at LIMIT $3
+_EXPIRED: Final = f"""
+(SELECT memory_id FROM memories
+ WHERE account_id = $1 AND expires_at <= $2 AND revision_of IS NULL ORDER BY expires_at LIMIT $3)
+UNION ALL
+(SELECT e.episode_id FROM episodes e
+ JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = e.namespace_id
+ WHERE e.account_id = $1 AND e.state <> 'done' AND {is_over("$2")} ORDER BY e.created_at LIMIT $3)
+LIMIT $3
 """
 
 
@@ -107,7 +117,7 @@ async def apply_ttl(
 
 
 async def accounts_expired(database: Database, *, now: datetime) -> list[AccountId]:
-    """Accounts with memories whose time is over."""
+    """Accounts with memories or turns whose time is over."""
     return [
         AccountId(r["account_id"]) for r in await database.fetch_planned(_ACCOUNTS_EXPIRED, now)
     ]
@@ -116,5 +126,5 @@ async def accounts_expired(database: Database, *, now: datetime) -> list[Account
 async def expired(
     database: Database, *, account: AccountId, now: datetime, limit: int
 ) -> list[uuid.UUID]:
-    """Memories whose time is over, the longest over first."""
+    """Memories whose time is over, the longest over first, and then turns."""
     return [r["memory_id"] for r in await database.fetch(_EXPIRED, account, now, limit)]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from relayer.database.episodes import is_over
 from relayer.database.memories import MEMORY_COLUMNS
 from relayer.database.pool import Database, Row
 from relayer.sealed.keys import AccountId
@@ -71,13 +72,14 @@ SELECT namespace_id, 0, 0, count(*) FILTER (WHERE review = 'pending'),
 FROM memories
 WHERE account_id = $1 AND review IS NOT NULL AND superseded_at IS NULL GROUP BY namespace_id
 """
-_TURNS: Final = """
+_TURNS: Final = f"""
 SELECT e.episode_id, e.namespace_id, ns.name AS namespace, e.epoch, e.writer, e.blob_id, e.state,
        e.created_at
 FROM episodes e
 JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
 WHERE e.account_id = $1 AND e.namespace_id = ANY ($2) AND e.state IN ('kept', 'pending')
   AND ($3::timestamptz IS NULL OR (e.created_at, e.episode_id) < ($3, $4))
+  AND NOT {is_over("$6")}
 ORDER BY e.created_at DESC, e.episode_id DESC LIMIT $5
 """
 
@@ -180,7 +182,8 @@ async def turns(
     namespace_ids: Sequence[int],
     before: tuple[datetime, uuid.UUID] | None,
     limit: int,
+    now: datetime,
 ) -> list[Row]:
     """A page of kept and waiting turns, newest first, after that place."""
     moment, episode = before or (None, None)
-    return await database.fetch(_TURNS, account, namespace_ids, moment, episode, limit)
+    return await database.fetch(_TURNS, account, namespace_ids, moment, episode, limit, now)

@@ -136,7 +136,7 @@ class Analysis:
         """
         account = caller.access.account
         row = await episode_rows.find_episode(
-            self._database, account=account, episode_id=episode_id
+            self._database, account=account, episode_id=episode_id, now=self._clock()
         )
         if row is None or row["state"] != rows.KEPT:
             raise NotFound("No such turn.")
@@ -196,7 +196,9 @@ class Analysis:
             (entry.namespace_id, key.epoch, fingerprint_of(key, turn))
             for key in caller.keys.of(turn.namespace)
         ]
-        found = await episode_rows.said(self._database, account=account, places=places)
+        found = await episode_rows.said(
+            self._database, account=account, places=places, now=self._clock()
+        )
         return found[0] if found else None
 
     async def _answered(
@@ -228,7 +230,10 @@ class Analysis:
         if not ids:
             return None
         turn = await episode_rows.find_episode(
-            self._database, account=caller.access.account, episode_id=ids[0]
+            self._database,
+            account=caller.access.account,
+            episode_id=ids[0],
+            now=self._clock(),
         )
         if turn is not None:
             return Analyzed((), ids[0], (), redacted)
@@ -438,7 +443,7 @@ class Analysis:
 
     async def _pending(self, account: AccountId, episode_id: uuid.UUID) -> Row | None:
         row = await episode_rows.find_episode(
-            self._database, account=account, episode_id=episode_id
+            self._database, account=account, episode_id=episode_id, now=self._clock()
         )
         return row if row is not None and row["state"] == "pending" else None
 

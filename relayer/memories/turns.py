@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from relayer.clock import Clock
 from relayer.database import episodes as rows
 from relayer.database import listing
 from relayer.database import states as state_rows
@@ -44,10 +45,13 @@ class Turn:
 class Turns:
     """Shows the turns of one account at a time."""
 
-    def __init__(self, *, database: Database, opener: Opener, namespaces: Namespaces) -> None:
+    def __init__(
+        self, *, database: Database, opener: Opener, namespaces: Namespaces, clock: Clock
+    ) -> None:
         self._database = database
         self._opener = opener
         self._namespaces = namespaces
+        self._clock = clock
 
     async def newest(
         self,
@@ -71,6 +75,7 @@ class Turns:
             namespace_ids=await self._namespaces.numbers(account, namespaces),
             before=before,
             limit=limit,
+            now=self._clock(),
         )
         return await self._opened(caller, found)
 
@@ -82,7 +87,7 @@ class Turns:
             Corrupted: its blob is lost or altered.
         """
         row = await rows.find_episode(
-            self._database, account=caller.access.account, episode_id=turn_id
+            self._database, account=caller.access.account, episode_id=turn_id, now=self._clock()
         )
         if (
             row is None

@@ -218,7 +218,7 @@ class Writer:
             connection, account=access.account, ids=effects.replaced, now=act.time
         )
         erased, heads = await self._eraser.erase_within(connection, act, heads, over)
-        batch, subjects, freed = await self._vouched(connection, access.account, batch)
+        batch, subjects, freed = await self._vouched(connection, act, batch)
         self.check_room(heads, sum(len(blob) for _, blob in batch.blobs) - freed)
         act = replace(act, op=batch.op)
         receipts, after = chained(self._identity, act, heads, subjects, batch.names)
@@ -283,11 +283,11 @@ class Writer:
         return heads
 
     async def _vouched(
-        self, connection: Connection, account: AccountId, batch: _Batch
+        self, connection: Connection, act: Act, batch: _Batch
     ) -> tuple[_Batch, list[Subject], int]:
         """What of a batch is not there yet, what its receipts have to name, and how many bytes the
         turn frees that its facts come from."""
-        names, origin, freed = batch.names, batch.origin, 0
+        account, names, origin, freed = act.account, batch.names, batch.origin, 0
         subjects = [*map(_memory_subject, batch.memories)]
         if origin is not None and origin.waiting:
             row = await self._waiting(connection, account, origin.id)
@@ -297,7 +297,7 @@ class Writer:
                 freed = row["size_bytes"]
         elif origin is not None and origin.new is None:
             await self._check_kept(connection, account, origin.id)
-        episodes = await self._unsaid(connection, account, batch)
+        episodes = await self._unsaid(connection, act, batch)
         subjects += map(_episode_subject, episodes)
         return replace(batch, episodes=episodes, names=names), subjects, freed
 
@@ -343,14 +343,16 @@ class Writer:
             raise Overtaken("That turn was erased meanwhile.")
 
     async def _unsaid(
-        self, connection: Connection, account: AccountId, batch: _Batch
+        self, connection: Connection, act: Act, batch: _Batch
     ) -> Sequence[rows.NewEpisode]:
         """The turns to store. One that is restored may have been said again since: it comes back,
         but the other one is known by what they say."""
         if not batch.episodes:
             return []
         places = [(e.namespace_id, e.epoch, e.fingerprint) for e in batch.episodes if e.fingerprint]
-        found = await episode_rows.said(connection, account=account, places=places)
+        account, now = act.account, act.time
+        await episode_rows.make_room(connection, account=account, places=places, now=now)
+        found = await episode_rows.said(connection, account=account, places=places, now=now)
         said = {row["fingerprint"] for row in found}
         if said and batch.op != "restore":
             raise Overtaken("The same turn was stored meanwhile.")

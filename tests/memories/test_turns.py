@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from relayer.errors import Corrupted, NotFound
+from relayer.journal.states import Change
 from relayer.llm import LanguageModel
 from relayer.memories.opening import Caller
 from relayer.memories.sealing import fingerprint_of
+from relayer.memories.turns import Turn
 from relayer.record import Draft
 from relayer.sealed.receipts import open_receipt
 from relayer.upkeep import check
@@ -30,6 +32,7 @@ from tests.thinking import model, server
 
 __all__ = ["model", "server"]  # fixtures
 
+HOUR = 3600
 TALK = "1. user: I prefer window seats on trains."
 FACT = "The user prefers window seats."
 TURNS = "SELECT episode_id FROM episodes WHERE state IN ('pending', 'kept') ORDER BY created_at"
@@ -286,6 +289,74 @@ async def places(bench: Bench, fingerprints: list[bytes]) -> set[tuple[str, str]
                 if any(needle in part for part in parts(value) for needle in needles):
                     found.add((table["table_name"], column))
     return found
+
+
+class TestOver:
+    """A namespace's time to live is that of the conversations in it, too."""
+
+    async def test_a_kept_turn_ends_also_where_its_facts_stay(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        caller = await keeper(thinking)
+        server.script(facts(FACT), facts())
+        told = await analyze(thinking, caller, TALK)
+        silent = await analyze(thinking, caller, "1. user: Hello!")
+        await self.keep_an_hour(thinking, caller)
+        fact = told.facts[0].id
+        await thinking.services.reviser.set_state(caller.access, fact, Change(pinned=True))
+        thinking.clock.advance(HOUR - 1)
+        assert {told.kept, silent.kept} == {turn.id for turn in await self.shown(thinking, caller)}
+        thinking.clock.advance(1)
+        assert await self.shown(thinking, caller) == []
+        for use in (thinking.services.turns.get, thinking.services.analysis.again):
+            with pytest.raises(NotFound):
+                await use(caller, told.kept)
+        await thinking.services.expiry.expire()
+        assert await turns(thinking) == []
+        assert await thinking.texts(caller, "window seats", mode="keyword") == [FACT]
+        [receipt] = (await chain_of(thinking, caller.access.account))[-1:]
+        last = open_receipt(receipt, thinking.storage.identity.public_key)
+        assert (last.op, {item.memory for item in last.items}) == (
+            "expire",
+            {told.kept, silent.kept},
+        )
+        await holds(thinking, caller)
+
+    async def test_one_that_waited_too_long_gives_no_facts(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        caller = await thinking.caller(await thinking.account())
+        server.script(AWAY)
+        waits = (await analyze(thinking, caller, TALK)).episode
+        assert waits is not None
+        await self.keep_an_hour(thinking, caller)
+        thinking.clock.advance(HOUR)
+        server.script(facts(FACT))
+        extract = thinking.services.analysis.extract_episode
+        await extract(caller.access.account, caller.keys, waits)
+        assert server.scripted_left == 1
+        assert await thinking.texts(caller, "window seats", mode="keyword") == []
+
+    async def test_said_again_before_it_is_erased_it_is_another(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        """Else what was just acknowledged would end with what it repeats."""
+        caller = await thinking.caller(await thinking.account())
+        server.script(AWAY, AWAY)
+        over = (await analyze(thinking, caller, TALK)).episode
+        await self.keep_an_hour(thinking, caller)
+        thinking.clock.advance(HOUR)
+        again = (await analyze(thinking, caller, TALK)).episode
+        assert again != over
+        await thinking.services.expiry.expire()
+        assert await turns(thinking) == [again]
+        await holds(thinking, caller)
+
+    async def keep_an_hour(self, bench: Bench, caller: Caller) -> None:
+        await bench.services.expiry.keep(caller.access, TEAM, HOUR)
+
+    async def shown(self, bench: Bench, caller: Caller) -> list[Turn]:
+        return await bench.services.turns.newest(caller, [TEAM], before=None, limit=5)
 
 
 class TestNowhereElse:
