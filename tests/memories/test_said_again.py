@@ -3,24 +3,27 @@
 - Nothing that is known is erased or stored a second time because it is said once more.
 """
 
+import json
 import uuid
 from datetime import timedelta
 
 import pytest
 
 from memrelay.sealed.objects import read_object
+from relayer.extraction.facts import say_the_same
 from relayer.memories.opening import Caller
 from relayer.sealed.keys import AccountId
 from relayer.sealed.states import SignedState, open_state, sign_state
 from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds
-from tests.editing import TEA, edit, writer
-from tests.openai_server import OpenAIServer
+from tests.editing import CUSTODIES, TEA, edit, writer
+from tests.openai_server import OpenAIServer, Step
 from tests.services import TEAM, Bench, new_identity
-from tests.talking import analyze, change, choose, facts
+from tests.talking import BERLIN, analyze, change, choose, facts
 from tests.thinking import model, server, thinking
 
-__all__ = ["model", "server", "thinking"]
+__all__ = ["model", "server", "thinking"]  # fixtures
+
 SEATS = "1. I prefer window seats on trains."
 
 
@@ -182,3 +185,123 @@ def test_both_sides_read_when_a_state_object_ends(expires_ms: int | None) -> Non
     assert open_state(signed, relayer.public_key) == said
     read = read_object("state", signed, signer=relayer.public_key)
     assert read["expires_at"] == expires_ms
+
+
+class TestSaidAgain:
+    async def seen(self, bench: Bench, caller: Caller, memory: uuid.UUID) -> int:
+        return (await bench.services.memory.get(caller, memory)).seen_count
+
+    @CUSTODIES
+    async def test_the_same_words_are_counted(self, bench: Bench, custody: str) -> None:
+        caller = await writer(bench, custody)
+        [stored] = await bench.remember(caller, BERLIN)
+        assert (await bench.services.memory.get(caller, stored.id)).last_seen_at is None
+        bench.clock.advance(60)
+        await bench.remember(caller, BERLIN)
+        memory = await bench.services.memory.get(caller, stored.id)
+        assert (memory.seen_count, memory.last_seen_at) == (2, bench.clock())
+        assert await bench.value("SELECT count(*) FROM memories") == 1
+
+    async def test_a_retry_is_not(self, bench: Bench) -> None:
+        caller = await writer(bench)
+        [stored] = await bench.remember(caller, BERLIN, idempotency_key="k")
+        await bench.remember(caller, BERLIN, idempotency_key="k")
+        assert await self.seen(bench, caller, stored.id) == 1
+
+    async def test_nearly_the_same_words_are_not_stored_once_more(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        caller = await writer(thinking)
+        [stored] = await thinking.remember(caller, "The user prefers window seats on trains.")
+        server.script(facts("User really prefers window seats on the train"))
+        analyzed = await analyze(thinking, caller, "1. user: window seats, please.")
+        assert (list(analyzed.facts), list(analyzed.reinforced)) == ([], [stored.id])
+        assert await self.seen(thinking, caller, stored.id) == 2
+        assert await thinking.value("SELECT count(*) FROM memories") == 1
+
+    async def test_without_a_model(self, bench: Bench) -> None:
+        caller = await writer(bench)
+        talk = "1. I prefer window seats on trains."
+        [fact] = (await analyze(bench, caller, talk)).facts
+        again = await analyze(bench, caller, talk)
+        assert (list(again.facts), list(again.reinforced)) == ([], [fact.id])
+        assert await self.seen(bench, caller, fact.id) == 2
+
+    async def test_windows_of_one_conversation_say_it_once(self, bench: Bench) -> None:
+        caller = await writer(bench)
+        talk = "1. I prefer window seats on trains."
+        [fact] = (await analyze(bench, caller, talk, source="chat/9")).facts
+        await analyze(bench, caller, talk + "\n\n2. ok thanks", source="chat/9")
+        assert await self.seen(bench, caller, fact.id) == 1
+        await analyze(bench, caller, talk, source="chat/10")
+        assert await self.seen(bench, caller, fact.id) == 2
+
+    async def test_a_retried_conversation_is_not_counted(self, bench: Bench) -> None:
+        caller = await writer(bench)
+        talk = "1. I prefer window seats on trains."
+        [fact] = (await analyze(bench, caller, talk)).facts
+        for _ in range(2):
+            await analyze(bench, caller, talk, idempotency_key="k")
+        assert await self.seen(bench, caller, fact.id) == 2
+
+    async def test_in_one_conversation_it_is_stored_once_for_each_time(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        caller = await writer(thinking)
+        said = [
+            {"text": text, "kind": "event", "said_by": "user", "event_time": day}
+            for text, day in (
+                ("Anna has an appointment with Dr Weiss.", "2031-05-09"),
+                ("Anna really has an appointment with Dr Weiss", "2031-05-09"),
+                ("Anna has an appointment with Dr Weiss.", "2031-05-16"),
+            )
+        ]
+        server.script(Step(content=json.dumps({"facts": said})))
+        analyzed = await analyze(thinking, caller, "1. user: Dr Weiss on 2031-05-09 and a week on.")
+        memories = [await thinking.services.memory.get(caller, f.id) for f in analyzed.facts]
+        assert [m.event_time.day for m in memories if m.event_time] == [9, 16]
+
+    async def test_another_time_is_another_fact(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        caller = await writer(thinking)
+        when = thinking.clock()
+        [stored] = await thinking.remember(caller, "The user met Anna.", event_time=when)
+        later = (when + timedelta(days=1)).isoformat()
+        server.script(facts("The user met Anna.", event_time=later))
+        text = f"1. user: I met Anna, on {later[:10]}."
+        analyzed = await analyze(thinking, caller, text, occurred_at=when)
+        assert len(analyzed.facts) + len(analyzed.reinforced) <= 1
+        assert stored.id not in analyzed.reinforced
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The user prefers tea.", "User prefers tea"),
+        ("Anna takes the train.", "Anna takes an train!"),
+        ("Anna likes dogs", "Anna really likes dogs."),
+        ("Der Kunde zahlt per Rechnung.", "Kunde zahlt per Rechnung"),
+    ],
+)
+def test_the_same_in_nearly_the_same_words(one: str, other: str) -> None:
+    assert say_the_same(one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The room has 4 seats.", "The room has 5 seats."),
+        ("The room is free.", "The room is not free."),
+        ("Anna called Ben.", "Ben called Anna."),
+        ("Anna lives in Berlin.", "Anna lived in Berlin."),
+        ("Anna prefers green tea.", "Anna prefers black tea."),
+        ("My blood type is A+.", "My blood type is A-."),
+        ("The lift is left of the door.", "The lift is right of the door."),
+        ("Anna always pays.", "Anna never pays."),
+        ("Kein Kunde zahlt.", "Ein Kunde zahlt."),
+        ("It costs -5 euros.", "It costs 5 euros."),
+    ],
+)
+def test_what_one_word_tells_apart(one: str, other: str) -> None:
+    assert not say_the_same(one, other)
