@@ -6,7 +6,7 @@ Not here: storing and erasing them, which go with memories (`memories.write`, `m
 import uuid
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId
@@ -64,9 +64,11 @@ ORDER BY e.epoch DESC
 # What is over is no longer known by what it says, though it is not erased yet.
 _GIVE_UP_WORDS: Final = f"""
 UPDATE episodes e SET fingerprint = NULL
-FROM namespaces ns
-WHERE e.account_id = $1 AND e.namespace_id = ANY ($2) AND e.fingerprint IS NOT NULL
-  AND ns.account_id = $1 AND ns.namespace_id = e.namespace_id AND {is_over("$3")}
+FROM unnest($2::int[], $3::int[], $4::bytea[]) AS s (namespace_id, epoch, fingerprint),
+     namespaces ns
+WHERE e.account_id = $1 AND e.namespace_id = s.namespace_id AND e.epoch = s.epoch
+  AND e.fingerprint = s.fingerprint
+  AND ns.account_id = $1 AND ns.namespace_id = e.namespace_id AND {is_over("$5")}
 """
 _IS_KEPT: Final = """
 SELECT EXISTS (SELECT FROM episodes
@@ -162,18 +164,20 @@ async def said(
 ) -> list[Row]:
     """(episode_id, namespace_id, epoch, fingerprint, state) of the turns that wait or are kept and
     say one of these things; of the newest epoch first."""
-    columns = [list(column) for column in zip(*places, strict=True)] or [[], [], []]
-    return list(await database.fetch(_SAID, account, *columns, now))
+    return list(await database.fetch(_SAID, account, *_columns(places), now))
 
 
 async def make_room(
     connection: Connection, *, account: AccountId, places: Sequence[Place], now: datetime
 ) -> None:
-    """Let turns of these namespaces whose time is over not stand in the way of equal ones."""
-    numbers = sorted({namespace_id for namespace_id, _, _ in places})
-    await connection.execute(_GIVE_UP_WORDS, account, numbers, now)
+    """Let turns that say one of these things, and whose time is over, not stand in the way."""
+    await connection.execute(_GIVE_UP_WORDS, account, *_columns(places), now)
 
 
 async def is_kept(connection: Connection, *, account: AccountId, episode_id: uuid.UUID) -> bool:
     """Whether a turn is there and kept."""
     return bool(await connection.fetchval(_IS_KEPT, account, episode_id))
+
+
+def _columns(places: Sequence[Place]) -> list[list[Any]]:
+    return [list(column) for column in zip(*places, strict=True)] or [[], [], []]
