@@ -177,6 +177,8 @@ class ArrivingRows:
         signed, _ = await self._states.change_within(
             connection, replace(act, op=STATE), heads, changes
         )
+        # What a memory said before may have been here, and held otherwise.
+        await revision_rows.share(connection, account=act.account, memory_ids=list(changes))
         return [*(receipt for _, receipt in receipts), *signed]
 
     async def _placed(

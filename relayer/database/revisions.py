@@ -121,7 +121,8 @@ _SHARE: Final = """
 UPDATE memories r
 SET expires_at = m.expires_at, given_expires_at = m.given_expires_at, review = m.review
 FROM memories m
-WHERE r.account_id = $1 AND r.revision_of = $2 AND m.account_id = $1 AND m.memory_id = $2
+WHERE r.account_id = $1 AND r.revision_of = ANY ($2)
+  AND m.account_id = $1 AND m.memory_id = r.revision_of
 """
 _MARK: Final = """
 INSERT INTO idempotency (account_id, mark, text_mark, memory_id, expires_at)
@@ -231,10 +232,12 @@ async def set_life(
     await connection.execute(_SET_LIFE, account, memory_id, expires_at)
 
 
-async def share(connection: Connection, *, account: AccountId, memory_id: uuid.UUID) -> None:
-    """Give a memory's earlier revisions its expiry and its review, if it is there."""
+async def share(
+    connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
+) -> None:
+    """Give earlier revisions of these memories the expiry and the review of their memory."""
     await note_change(connection, account)
-    await connection.execute(_SHARE, account, memory_id)
+    await connection.execute(_SHARE, account, memory_ids)
 
 
 async def step_back(

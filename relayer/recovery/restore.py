@@ -287,7 +287,7 @@ class Restore:
                     op=RESTORE,
                     names=names,
                     effects=Effects(links=links),
-                    beside=partial(revisions.share, account=access.account, memory_id=whole),
+                    beside=partial(revisions.share, account=access.account, memory_ids=[whole]),
                 )
         except (UniqueViolation, NotFound):
             return False

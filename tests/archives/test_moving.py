@@ -289,6 +289,28 @@ class TestLater:
         again = await there.services.arriving.take_in(access, later)
         assert {status for _, status in again.results} == {"unchanged"}
 
+    @pytest.mark.parametrize("rejected_here", [True, False])
+    async def test_what_holds_of_it_holds_of_what_it_said_here(
+        self, here: Bench, there: Bench, rejected_here: bool
+    ) -> None:
+        """The life and the review that come with a later revision are the whole memory's."""
+        founder = await here.account()
+        caller = await here.caller(founder)
+        [stored] = await here.remember(caller, "One apple.")
+        await moved(here, there, founder)
+        reader, early = await there.unlocked(founder, TEAM), there.clock()
+        there.clock.advance(60)
+        at = here if rejected_here else there
+        await at.services.reviser.set_state(reader.access, stored.id, Change(review="rejected"))
+        end = here.clock() + timedelta(days=1)
+        changes = Edit(changes={"text": "Two pears.", "expires_at": end})
+        await here.services.reviser.edit(caller, stored.id, changes)
+        await there.services.arriving.take_in(reader.access, await packed(here, caller))
+        found = await there.texts(reader, "apple", mode="keyword", as_of=early)
+        assert found == ([] if rejected_here else ["One apple."])
+        ends = await there.sql("SELECT expires_at FROM memories")
+        assert [row["expires_at"] for row in ends] == [end, end]
+
     async def test_what_was_edited_here_too_stays(self, here: Bench, there: Bench) -> None:
         founder = await here.account()
         caller = await here.caller(founder)
