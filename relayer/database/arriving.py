@@ -54,10 +54,12 @@ WITH stored AS (
         given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
         last_seen_at, blob_id, size_bytes, word_count, tokens, source, fingerprint, index_version,
         embedding_model, embedding_version)
-    SELECT $1, memory_id, namespace_id, epoch, seq, revision, revision_of, type, format, kind,
-           importance, confidence, writer, event_time, created_at, stored_at, expires_at,
+    SELECT $1, memory_id, r.namespace_id, epoch, seq, revision, revision_of, type, format, kind,
+           importance, confidence, writer, event_time, created_at, stored_at,
+           CASE WHEN pinned THEN expires_at
+                ELSE least(expires_at, created_at + n.ttl_s * interval '1 second') END,
            given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
-           last_seen_at, blob_id, size_bytes, word_count, coalesce(t.tokens, '{}'), source,
+           last_seen_at, blob_id, size_bytes, r.word_count, coalesce(t.tokens, '{}'), source,
            fingerprint, index_version, embedding_model, embedding_version
     FROM unnest($8::uuid[], $9::int[], $10::int[], $11::bigint[], $12::int[], $13::uuid[],
                 $14::smallint[], $15::text[], $16::text[], $17::text[], $18::text[], $19::bytea[],
@@ -71,6 +73,7 @@ WITH stored AS (
               given_expires_at, superseded_at, superseded_by, pinned, review, stale, seen_count,
               last_seen_at, blob_id, size_bytes, word_count, source, fingerprint, index_version,
               embedding_model, embedding_version)
+    JOIN namespaces n ON n.account_id = $1 AND n.namespace_id = r.namespace_id
     LEFT JOIN (SELECT w.memory_id AS worded_id, array_agg(w.token) AS tokens
                FROM word w GROUP BY w.memory_id) t ON t.worded_id = r.memory_id
 ), posting AS (

@@ -311,6 +311,28 @@ class TestLater:
         ends = await there.sql("SELECT expires_at FROM memories")
         assert [row["expires_at"] for row in ends] == [end, end]
 
+    async def test_a_namespaces_life_span_there_is_that_of_what_comes(
+        self, here: Bench, there: Bench
+    ) -> None:
+        founder = await here.account()
+        caller = await here.caller(founder)
+        await here.remember(caller, "One apple.")
+        await moved(here, there, founder)
+        access = (await there.unlocked(founder, TEAM)).access
+        await there.services.expiry.keep(access, TEAM, 3600)
+        soon = here.clock() + timedelta(minutes=5)
+        one, ending, pinned = (
+            *await here.remember(caller, "Two pears."),
+            *await here.remember(caller, "Three plums.", expires_at=soon),
+            *await here.remember(caller, "Four figs."),
+        )
+        await here.services.reviser.set_state(caller.access, pinned.id, Change(pinned=True))
+        await there.services.arriving.take_in(access, await packed(here, caller))
+        rows = await there.sql("SELECT memory_id, expires_at FROM memories")
+        ends = {row["memory_id"]: row["expires_at"] for row in rows}
+        assert ends[one.id] == here.clock() + timedelta(hours=1)
+        assert (ends[ending.id], ends[pinned.id]) == (soon, None)
+
     async def test_what_was_edited_here_too_stays(self, here: Bench, there: Bench) -> None:
         founder = await here.account()
         caller = await here.caller(founder)
