@@ -31,7 +31,7 @@ ORDER BY m.memory_id FOR UPDATE OF m
 _STEP: Final = step(
     receipt_seq="$13",
     namespace_ids="ARRAY(SELECT DISTINCT namespace_id FROM earlier)",
-    seqs="ARRAY(SELECT seq FROM earlier)",
+    seqs="ARRAY(SELECT seq FROM earlier UNION ALL SELECT seq FROM before)",
 )
 # Put states, the objects that prove them and their receipts in place; the object before has had its
 # time. How long a memory lives that is pinned now, or is no longer, is for `revisions.set_life`.
@@ -54,6 +54,7 @@ WITH changed AS (
     UPDATE memories m SET review = s.review
     FROM changed s
     WHERE m.account_id = $1 AND m.revision_of = s.memory_id AND m.review IS DISTINCT FROM s.review
+    RETURNING m.seq
 ), staged AS (
     DELETE FROM blobs b USING earlier e WHERE b.account_id = $1 AND b.blob_id = e.state_blob
 ), outbox AS (
