@@ -79,7 +79,7 @@ WITH stored AS (
 ), counted AS (
     UPDATE namespaces n
     SET word_count = n.word_count + $7 - m.word_count, storage_bytes = n.storage_bytes + $18,
-        updated_at = $3
+        updated_at = $29
     FROM memories m
     WHERE n.account_id = $1 AND n.namespace_id = $6 AND m.account_id = $1 AND m.memory_id = $2
 ), memory AS (
@@ -152,6 +152,7 @@ class Revision:
     Attributes:
         archive_id: the row id of the revision before.
         keeps_vectors: it says the same under the same key, so that it is found by what there is.
+        changed_at: when the namespace came to have it.
     """
 
     memory: NewMemory
@@ -161,6 +162,7 @@ class Revision:
     memory_seq: int
     marks: Sequence[Mark]
     marks_expire_at: datetime
+    changed_at: datetime
     receipt: tuple[int, bytes]
     receipt_head: bytes
     blob_here: bool
@@ -216,6 +218,7 @@ async def revise(connection: Connection, account: AccountId, new: Revision) -> N
         [mark.text_mark for mark in new.marks],
         *new.receipt,
         new.receipt_head,
+        new.changed_at,
     )
     await set_life(connection, account=account, memory_id=m.memory_id, expires_at=m.expires_at)
 

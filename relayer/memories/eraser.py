@@ -77,10 +77,10 @@ class Eraser:
             NotFound: the account is gone.
         """
         erasure = Erasure()
-        act = Act(account, actor, op, self._clock())
         for batch in await self._batches(account, ids):
             async with self._database.transaction() as connection:
                 heads = await self._heads(connection, account)
+                act = Act(account, actor, op, self._clock())
                 doomed = batch
                 if op == EXPIRE:
                     doomed = await rows.still_expired(
@@ -118,11 +118,11 @@ class Eraser:
         Raises:
             NotFound: the account is gone.
         """
-        act = Act(receipt.account, self._identity.public_key, receipt.op, self._clock())
         # By their blobs, too, for a turn may have lived under another name (`name_when_gone`).
         items = [(i.memory, envelope.blob_hash(i.blob_id)) for i in receipt.items]
         async with self._database.transaction() as connection:
             heads = await self._heads(connection, receipt.account)
+            act = Act(receipt.account, self._identity.public_key, receipt.op, self._clock())
             done, _ = await self._erase_locked(
                 connection, act, heads, [i for i, _ in items], blob_ids=[b for _, b in items]
             )

@@ -302,11 +302,11 @@ class Reviser:
         marks: Sequence[memory_rows.Mark],
     ) -> bytes:
         """The revision in one transaction; its receipt."""
-        account, now = access.account, memory.stored_at
+        account = access.account
         archive_id = revision_row_id(memory.memory_id, row["revision"])
         blobs = [(memory.blob_id, memory.blob)]
         async with self._outbox.putting(account, blobs) as connection:
-            heads = await self._writer.heads(connection, account)
+            heads, now = await self._writer.heads(connection, account), self._clock()
             check_newest(heads, [memory.epoch])
             current = await rows.lock_current(
                 connection, account=account, memory_id=memory.memory_id
@@ -340,6 +340,7 @@ class Reviser:
                     memory_seq=heads.memory_seq,
                     marks=marks,
                     marks_expire_at=now + timedelta(seconds=Limits.idempotency_life_s),
+                    changed_at=now,
                     receipt=receipt,
                     receipt_head=after.receipt_head,
                     blob_here=not self._outbox.outside,
@@ -417,14 +418,13 @@ class Reviser:
         """
         row = await self._row(access, memory_id)
         access.require(Namespace(row["namespace"]), "writer")
-        now = self._clock()
         if row["superseded_at"] is not None:
             over = await expiry.expired_equals(
-                self._database, account=access.account, memory_id=memory_id, now=now
+                self._database, account=access.account, memory_id=memory_id, now=self._clock()
             )
             await self._expire(access, over)
         async with self._database.transaction() as connection:
-            heads = await self._writer.heads(connection, access.account)
+            heads, now = await self._writer.heads(connection, access.account), self._clock()
             by = change.get("superseded_by")
             living = await self._locked(connection, access, memory_id, by)
             if memory_id not in living:

@@ -210,8 +210,9 @@ class Writer:
         self, connection: Connection, access: Access, batch: _Batch, effects: Effects
     ) -> Committed:
         """Erase what is replaced, store what is new, then change what a write changes of others."""
-        act = Act(access.account, access.key, FORGET, self._clock())
         heads = await self._admitted(connection, access.account, batch)
+        # Under the lock, so that changes of an account have their times in the order they are made.
+        act = Act(access.account, access.key, FORGET, self._clock())
         await self._check_same(connection, access.account, effects.same)
         # One that was edited, pinned or said for longer since has a life of its own again.
         over = await erasure_rows.still_expired(
@@ -238,9 +239,9 @@ class Writer:
             NotFound: the account or the memory is gone, or has come as far meanwhile.
             QuotaExceeded: the account is full.
         """
-        account, now = access.account, self._clock()
+        account = access.account
         async with self._database.transaction() as connection:
-            heads = await self.heads(connection, account)
+            heads, now = await self.heads(connection, account), self._clock()
             current = await revision_rows.lock_current(
                 connection, account=account, memory_id=memory.memory_id
             )
@@ -261,6 +262,7 @@ class Writer:
                     memory_seq=heads.memory_seq,
                     marks=(),
                     marks_expire_at=now,
+                    changed_at=now,
                     receipt=receipt,
                     receipt_head=after.receipt_head,
                     blob_here=not self._outbox.outside,
