@@ -177,7 +177,7 @@ class TestStatements:
         "arriving._ARRIVE", "consolidation._COUNT_MERGED", "erasure._ERASE", "expiry._APPLY_TTL",
         "rebuild._DROP", "reseal._MARK_LOST", "revisions._ARCHIVE", "revisions._COPY_VECTORS",
         "revisions._DELETE_VECTORS", "revisions._MOVE_POSTINGS", "revisions._REVISE",
-        "revisions._SET_LIFE", "revisions._SHARE_LIFE", "revisions._VACATE", "states._PART",
+        "revisions._SET_LIFE", "revisions._SHARE", "revisions._VACATE", "states._PART",
     }  # fmt: skip
     # Beside one that leaves a gap, in the same transaction.
     BESIDE: Final = {
