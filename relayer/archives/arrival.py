@@ -230,9 +230,9 @@ async def _turns_placed(
         for row in fresh
         if isinstance(row, MovedEpisode)
     ]
-    account, now, places = act.account, act.time, [turn.place for turn in turns]
-    await episode_rows.make_room(connection, account=account, places=places, now=now)
-    found = await episode_rows.said(connection, account=account, places=places, now=now)
+    found = await episode_rows.claim(
+        connection, account=act.account, places=[t.place for t in turns], now=act.time
+    )
     said = {(r["namespace_id"], r["epoch"], r["fingerprint"]) for r in found}
     placed = []
     for arriving in turns:

@@ -160,18 +160,22 @@ async def fail_episode(database: Database, *, account: AccountId, episode_id: uu
 
 
 async def said(
-    database: Database | Connection, *, account: AccountId, places: Sequence[Place], now: datetime
+    database: Database, *, account: AccountId, places: Sequence[Place], now: datetime
 ) -> list[Row]:
     """(episode_id, namespace_id, epoch, fingerprint, state) of the turns that wait or are kept and
     say one of these things; of the newest epoch first."""
-    return list(await database.fetch(_SAID, account, *_columns(places), now))
+    return await database.fetch(_SAID, account, *_columns(places), now)
 
 
-async def make_room(
+async def claim(
     connection: Connection, *, account: AccountId, places: Sequence[Place], now: datetime
-) -> None:
-    """Let turns that say one of these things, and whose time is over, not stand in the way."""
-    await connection.execute(_GIVE_UP_WORDS, account, *_columns(places), now)
+) -> list[Row]:
+    """As `said`, under the account's lock; turns whose time is over stand in nobody's way then."""
+    if not places:
+        return []
+    wanted = (account, *_columns(places), now)
+    await connection.execute(_GIVE_UP_WORDS, *wanted)
+    return list(await connection.fetch(_SAID, *wanted))
 
 
 async def is_kept(connection: Connection, *, account: AccountId, episode_id: uuid.UUID) -> bool:

@@ -352,6 +352,11 @@ async def _insert(
     )
 
 
+def is_manual(model: str) -> bool:
+    """Whether vectors of that model came with manual uploads."""
+    return model.startswith(f"{MANUAL_MODEL}/")
+
+
 async def insert_manual_vector(
     connection: Connection,
     *,
@@ -381,6 +386,6 @@ async def models(
     """Namespace → the models that its memories' vectors are of, manual uploads left out."""
     found: dict[int, set[str]] = {n: set() for n in namespace_ids}
     for row in await database.fetch(_MODELS, account, namespace_ids):
-        if not row["model"].startswith(f"{MANUAL_MODEL}/"):
+        if not is_manual(row["model"]):
             found[row["namespace_id"]].add(row["model"])
     return {n: frozenset(used) for n, used in found.items()}

@@ -29,7 +29,7 @@ from relayer.database import queue
 from relayer.database import reseal as rows
 from relayer.database.memories import OPAQUE
 from relayer.database.pool import Connection, Database, Row
-from relayer.database.vectors import MANUAL_MODEL
+from relayer.database.vectors import MANUAL_MODEL, is_manual
 from relayer.errors import Corrupted, NotFound
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, Subject, chained
@@ -244,10 +244,8 @@ def _resealed(
     resealed: list[rows.Resealed] = []
     facts: set[tuple[int, bytes]] = set()
     for row in page:
-        key, its_vectors = (
-            keys.of(Namespace(row["namespace"]))[0],
-            vectors.get(row["memory_id"], {}),
-        )
+        key = keys.of(Namespace(row["namespace"]))[0]
+        its_vectors = vectors.get(row["memory_id"], {})
         if row["format"] == OPAQUE:
             resealed.append(
                 rows.Resealed(row, key.epoch, row["blob_id"], None, vectors=its_vectors)
@@ -312,7 +310,7 @@ def _turned_from(
     is_managed: bool,
 ) -> npt.NDArray[np.float32]:
     """(n, dim) vectors as the new key turns them."""
-    if model.startswith(f"{MANUAL_MODEL}/"):
+    if is_manual(model):
         if not is_managed:
             return vectors
         model = MANUAL_MODEL

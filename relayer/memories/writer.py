@@ -352,9 +352,9 @@ class Writer:
         if not batch.episodes:
             return []
         places = [(e.namespace_id, e.epoch, e.fingerprint) for e in batch.episodes if e.fingerprint]
-        account, now = act.account, act.time
-        await episode_rows.make_room(connection, account=account, places=places, now=now)
-        found = await episode_rows.said(connection, account=account, places=places, now=now)
+        found = await episode_rows.claim(
+            connection, account=act.account, places=places, now=act.time
+        )
         said = {row["fingerprint"] for row in found}
         if said and batch.op != "restore":
             raise Overtaken("The same turn was stored meanwhile.")
