@@ -168,8 +168,9 @@ WHERE m.account_id = $1 AND m.seq = ANY ($2)
 # Nearest manual uploads: foreign ciphertext has no words, only the vector its client sent.
 _SEARCH_MANUAL: Final = """
 SELECT m.memory_id, m.blob_id, v.embedding <=> q.embedding AS distance
-FROM unnest($4::int[], $5::halfvec[]) AS q (epoch, embedding)
-JOIN vectors v ON v.account_id = $1 AND v.namespace_id = $2 AND v.epoch = q.epoch AND v.model = $3
+FROM unnest($3::int[], $4::text[], $5::halfvec[]) AS q (epoch, model, embedding)
+JOIN vectors v ON v.account_id = $1 AND v.namespace_id = $2 AND v.epoch = q.epoch
+              AND v.model = q.model
 JOIN memories m ON m.account_id = $1 AND m.memory_id = v.memory_id
 WHERE m.format = 'opaque' AND (m.expires_at IS NULL OR m.expires_at > $6)
   AND m.superseded_at IS NULL AND (m.review IS NULL OR m.review = 'contradiction')
@@ -322,18 +323,17 @@ async def search_manual(
     *,
     account: AccountId,
     namespace_id: int,
-    model: str,
-    embeddings: Mapping[int, npt.NDArray[np.float16]],
+    embeddings: Mapping[tuple[int, str], npt.NDArray[np.float16]],
     now: datetime,
     limit: int,
 ) -> list[Row]:
-    """The nearest manual uploads of a namespace, nearest first; a vector for each epoch."""
+    """The nearest manual uploads of a namespace, nearest first; a vector per epoch and model."""
     return await database.fetch(
         _SEARCH_MANUAL,
         account,
         namespace_id,
-        model,
-        list(embeddings),
+        [epoch for epoch, _ in embeddings],
+        [model for _, model in embeddings],
         [halfvec(vector) for vector in embeddings.values()],
         now,
         limit,

@@ -23,7 +23,8 @@ from relayer.database.memories import NewMemory
 from relayer.database.pool import Connection, Database, Row, halfvec
 from relayer.sealed.keys import AccountId
 
-MANUAL_MODEL: Final = "manual"
+TURNED: Final = "manual"  # models of manual uploads' vectors: turned by the relayer,
+SENT: Final = "sent"  # or as their client sent them
 NO_VECTOR: Final = "none"  # no endpoint takes the text: it is found by keyword alone
 LOST: Final = "lost"  # the blob is altered
 MISSING: Final = "missing"  # in place of a version: the blob is not there, which may pass
@@ -352,9 +353,22 @@ async def _insert(
     )
 
 
+@dataclass(frozen=True)
+class UploadVector:
+    """The vector of a manual upload, (dim,) float16 of length 1; `form` is `TURNED` or `SENT`."""
+
+    form: str
+    embedding: npt.NDArray[np.float16] = field(repr=False)
+
+    @property
+    def model(self) -> str:
+        """What its row is of."""
+        return f"{self.form}/{len(self.embedding)}"
+
+
 def is_manual(model: str) -> bool:
     """Whether vectors of that model came with manual uploads."""
-    return model.startswith(f"{MANUAL_MODEL}/")
+    return model.startswith((f"{TURNED}/", f"{SENT}/"))
 
 
 async def insert_manual_vector(
@@ -362,21 +376,20 @@ async def insert_manual_vector(
     *,
     account: AccountId,
     memory: NewMemory,
-    embedding: npt.NDArray[np.float16],
+    vector: UploadVector,
 ) -> None:
     """The vector that came with a manual upload, in the upload's own transaction."""
-    model = f"{MANUAL_MODEL}/{len(embedding)}"
     await connection.execute(
         _INSERT_VECTORS,
         account,
-        model,
+        vector.model,
         [memory.memory_id],
         [memory.memory_id],
         [0],
         [memory.namespace_id],
         [memory.epoch],
-        [halfvec(embedding)],
-        model,
+        [halfvec(vector.embedding)],
+        vector.model,
     )
 
 

@@ -6,6 +6,7 @@ for an envelope; they have no words, so only their vectors are searched.
 - An upload has the name of its bytes, as the journal's objects have: bytes that could be one of
   these, or a sealed blob of the account, are refused.
 - Vectors are turned on managed accounts and stored as sent on sealed ones, whose client turns them.
+  An account's custody may change, so each vector says which it is, and a query looks for both.
 - Only the direction of a vector counts.
 """
 
@@ -22,6 +23,7 @@ from relayer.database import memories as rows
 from relayer.database import recall as search
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database
+from relayer.database.vectors import UploadVector
 from relayer.errors import BadRequest
 from relayer.memories.opening import Caller
 from relayer.memories.writer import Writer
@@ -86,7 +88,7 @@ class Manual:
             [memory],
             op="remember",
             names={entry.namespace_id: namespace},
-            manual_vector=self._shown(caller, key, unit),
+            manual_vector=_kept(caller, key, unit),
         )
         return memory.memory_id, blob_id(ciphertext)
 
@@ -109,30 +111,34 @@ class Manual:
         entry = await self._namespaces.find(caller.access.account, namespace)
         if entry is None:
             return []
-        model = f"{vector_rows.MANUAL_MODEL}/{len(vector)}"
-        shown = {key.epoch: self._shown(caller, key, unit) for key in keys}
+        forms = [(key, form(key, unit)) for key in keys for form in (_turned, _sent)]
+        shown = {(key.epoch, query.model): query.embedding for key, query in forms}
         if held := await self._resident.find(caller.access, [entry.namespace_id]):
-            found = await nearest_uploads(held[0], model, shown, self._clock(), limit)
+            found = await nearest_uploads(held[0], shown, self._clock(), limit)
             return [(to_base64url(blob_hash), distance) for blob_hash, distance in found]
         hits = await search.search_manual(
             self._database,
             account=caller.access.account,
             namespace_id=entry.namespace_id,
-            model=model,
             embeddings=shown,
             now=self._clock(),
             limit=limit,
         )
         return [(to_base64url(r["blob_id"]), float(r["distance"])) for r in hits]
 
-    def _shown(
-        self, caller: Caller, key: NamespaceKey, unit: npt.NDArray[np.float32]
-    ) -> npt.NDArray[np.float16]:
-        """The vector, of length 1, as the database sees it."""
-        if caller.access.custody == "managed":
-            turn = derive_turn(key, vector_rows.MANUAL_MODEL, len(unit))
-            unit = turn.apply(unit[None])[0]
-        return unit.astype(np.float16)
+
+def _kept(caller: Caller, key: NamespaceKey, unit: npt.NDArray[np.float32]) -> UploadVector:
+    """The vector as the database sees it."""
+    return (_turned if caller.access.custody == "managed" else _sent)(key, unit)
+
+
+def _turned(key: NamespaceKey, unit: npt.NDArray[np.float32]) -> UploadVector:
+    turn = derive_turn(key, vector_rows.TURNED, len(unit))
+    return UploadVector(vector_rows.TURNED, turn.apply(unit[None])[0].astype(np.float16))
+
+
+def _sent(_: NamespaceKey, unit: npt.NDArray[np.float32]) -> UploadVector:
+    return UploadVector(vector_rows.SENT, unit.astype(np.float16))
 
 
 def _unit(vector: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:

@@ -29,7 +29,7 @@ from relayer.database import queue
 from relayer.database import reseal as rows
 from relayer.database.memories import OPAQUE
 from relayer.database.pool import Connection, Database, Row
-from relayer.database.vectors import MANUAL_MODEL, is_manual
+from relayer.database.vectors import SENT, is_manual
 from relayer.errors import Corrupted, NotFound
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, Subject, chained
@@ -294,7 +294,7 @@ def _turned_anew(keys: Keys, page: Sequence[Row], found: Sequence[Row]) -> dict[
     for (old, model), vectors in groups.items():
         new = keys.of(old.namespace)[0]
         stored = np.stack([v["embedding"].to_numpy() for v in vectors]).astype(np.float32)
-        again = _turned_from(old, new, model, stored, is_managed=isinstance(keys, RootKeys))
+        again = _turned_from(old, new, model, stored)
         for vector, embedding in zip(vectors, again.astype(np.float16), strict=True):
             place = (vector["model"], vector["part"])
             turned.setdefault(vector["memory_id"], {})[place] = embedding
@@ -302,17 +302,12 @@ def _turned_anew(keys: Keys, page: Sequence[Row], found: Sequence[Row]) -> dict[
 
 
 def _turned_from(
-    old: NamespaceKey,
-    new: NamespaceKey,
-    model: str,
-    vectors: npt.NDArray[np.float32],
-    *,
-    is_managed: bool,
+    old: NamespaceKey, new: NamespaceKey, model: str, vectors: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
     """(n, dim) vectors as the new key turns them."""
     if is_manual(model):
-        if not is_managed:
-            return vectors
-        model = MANUAL_MODEL
+        model = model.partition("/")[0]
+    if model == SENT:
+        return vectors
     dim = vectors.shape[1]
     return derive_turn(new, model, dim).apply(derive_turn(old, model, dim).undo(vectors))

@@ -14,9 +14,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
 from relayer.clock import Clock
 from relayer.database import accounts as account_rows
 from relayer.database import episodes as episode_rows
@@ -124,7 +121,7 @@ class _Batch:
     names: Mapping[int, Namespace]
     marks: Sequence[rows.Mark]
     origin: Origin | None
-    manual_vector: npt.NDArray[np.float16] | None
+    manual_vector: vector_rows.UploadVector | None
 
     @property
     def blobs(self) -> list[tuple[bytes, bytes]]:
@@ -170,7 +167,7 @@ class Writer:
         marks: Sequence[rows.Mark] = (),
         episodes: Sequence[rows.NewEpisode] = (),
         origin: Origin | None = None,
-        manual_vector: npt.NDArray[np.float16] | None = None,
+        manual_vector: vector_rows.UploadVector | None = None,
         effects: Effects = Effects(),
         beside: Callable[[Connection], Awaitable[None]] | None = None,
     ) -> Committed:
@@ -415,7 +412,7 @@ class Writer:
         """What has to happen after this write, promised in the same transaction."""
         if batch.manual_vector is not None:
             await vector_rows.insert_manual_vector(
-                connection, account=account, memory=batch.memories[0], embedding=batch.manual_vector
+                connection, account=account, memory=batch.memories[0], vector=batch.manual_vector
             )
         elif batch.memories and self._embeds:
             place = await queue.behind_memories(connection, account, index_version=INDEX_VERSION)

@@ -126,14 +126,13 @@ async def gather_aside(
 
 async def nearest_uploads(
     resident: Resident,
-    model: str,
-    embeddings: Mapping[int, npt.NDArray[np.float16]],
+    embeddings: Mapping[tuple[int, str], npt.NDArray[np.float16]],
     now: datetime,
     limit: int,
 ) -> list[tuple[bytes, float]]:
     """(blob id, cosine distance) of the nearest manual uploads, nearest first; a vector for each
-    epoch."""
-    return await _aside([resident], partial(_uploads, resident, model, embeddings, now, limit))
+    epoch and model."""
+    return await _aside([resident], partial(_uploads, resident, embeddings, now, limit))
 
 
 async def _aside(residents: Sequence[Resident], work: Callable[[], T]) -> T:
@@ -145,16 +144,15 @@ async def _aside(residents: Sequence[Resident], work: Callable[[], T]) -> T:
 
 def _uploads(
     resident: Resident,
-    model: str,
-    embeddings: Mapping[int, npt.NDArray[np.float16]],
+    embeddings: Mapping[tuple[int, str], npt.NDArray[np.float16]],
     now: datetime,
     limit: int,
 ) -> list[tuple[bytes, float]]:
     memories = resident.memories
     wanted = ~memories.sealed & memories.current & (memories.expires > now.timestamp())
     found: list[tuple[float, int, bytes]] = []
-    for epoch, embedding in embeddings.items():
-        if (passages := resident.passages.get((epoch, model))) is not None:
+    for place, embedding in embeddings.items():
+        if (passages := resident.passages.get(place)) is not None:
             farness, seqs = -passages.cosines(_unit(embedding)), memories.seq[passages.at]
             best = _first(farness, wanted[passages.at], seqs, limit)
             names = memories.blob_id[passages.at[best]]

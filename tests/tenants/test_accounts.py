@@ -3,7 +3,6 @@
 import asyncio
 import json
 import uuid
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,12 +11,11 @@ import pytest
 from relayer.clock import MOMENT_MS_MAX
 from relayer.commands.options import table
 from relayer.errors import BadRequest, Conflict, Corrupted, NotAllowed, NotFound, QuotaExceeded
-from relayer.sealed.grants import issue_grant, issue_revocation, parse_grant, sign_join
+from relayer.sealed.grants import issue_grant, issue_revocation, parse_grant
 from relayer.sealed.keys import (
     AccountId,
     Identity,
     Namespace,
-    NamespaceKey,
     PublicKey,
     Root,
     account_id,
@@ -28,61 +26,13 @@ from relayer.sealed.receipts import open_receipt
 from relayer.settings import Limits
 from relayer.upkeep import provision
 from tests.conftest import BenchMaker
+from tests.granting import issue, post
 from tests.services import OTHER, TEAM, Bench, access_of, new_identity
 
 
 async def strength(bench: Bench, key: provision.NewKey, namespace: Namespace | None) -> int:
     held = await access_of(bench, key)
     return 0 if held is None else held.strength(namespace)
-
-
-async def issue(
-    bench: Bench,
-    issuer: provision.NewKey,
-    recipient: Identity,
-    keys: Sequence[Root] | Sequence[NamespaceKey],
-    **members: Any,
-) -> bytes:
-    """A grant at the account's next serial, right unless `members` say otherwise."""
-    chain = await bench.storage.accounts.chain(issuer.account)
-    return issue_grant(
-        issuer.identity,
-        **{
-            "account": issuer.account,
-            "serial": chain.serial + 1,
-            "recipient": recipient.public_key,
-            "role": "writer",
-            "keys": keys,
-            "created_ms": round(bench.clock().timestamp() * 1000),
-            **members,
-        },
-    )
-
-
-async def post(
-    bench: Bench,
-    issuer: provision.NewKey,
-    recipient: Identity,
-    signed: bytes,
-    joined: dict[str, Any] | None = None,
-) -> Any:
-    """The relayer's answer to a grant with the recipient's agreement."""
-    join = sign_join(
-        recipient,
-        **{
-            "account": issuer.account,
-            "issuer": issuer.identity.public_key,
-            "relayer": bench.storage.identity.public_key,
-            **(joined or {}),
-        },
-    )
-    return await bench.storage.accounts.grant(
-        account=issuer.account,
-        actor=issuer.identity.public_key,
-        signed=signed,
-        join=join,
-        label="",
-    )
 
 
 class TestCreate:
