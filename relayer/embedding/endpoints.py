@@ -18,6 +18,8 @@ from typing import Final, Generic, TypeVar
 _Client = TypeVar("_Client")
 _Answer = TypeVar("_Answer")
 
+TIMEOUT: Final = "timeout"  # the cause of a failure by the deadline
+
 _ATTEMPTS_MAX: Final = 3  # per endpoint and call
 _BACKOFF_S: Final = 0.25  # doubled with every failure in a row
 _BACKOFF_S_MAX: Final = 30.0
@@ -136,7 +138,7 @@ async def _attempted(
         async with asyncio.timeout(timeout_s):
             outcome = await attempt(state.client)
     except TimeoutError:
-        outcome = Failure("timeout", rest_s=_HANG_REST_S)
+        outcome = Failure(TIMEOUT, rest_s=_HANG_REST_S)
     if not isinstance(outcome, Failure):
         state.failures, state.not_before = 0, -math.inf
     elif not outcome.refused:

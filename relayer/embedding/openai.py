@@ -3,11 +3,14 @@
 Not here: which endpoint is asked when (`endpoints.py`).
 
 - An answer that is anything else than the vectors asked for counts as that endpoint's failure.
+- A model on a slow machine may not finish a full request in its time, ever: after one that it did
+  not, the next have half as many texts, until it ends them quickly again.
 """
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +20,7 @@ import numpy as np
 import openai
 
 from relayer.embedding.embedders import TextRefused, Vectors
-from relayer.embedding.endpoints import Endpoint, Failure, Fallback, retry_after_s
+from relayer.embedding.endpoints import TIMEOUT, Endpoint, Failure, Fallback, retry_after_s
 from relayer.embedding.model import TOKENIZER_FILE
 from relayer.embedding.passages import Splitter, load_tokenizer
 from relayer.errors import Unavailable
@@ -29,6 +32,7 @@ _log = logging.getLogger(__name__)
 
 _OVERLAP_TOKENS: Final = 32
 _TEXTS_PER_REQUEST_MAX: Final = 64
+_QUICK_SHARE: Final = 8  # of the deadline: a request done in that part of it could be larger
 # At one token a byte still below the 300,000 tokens that the largest provider takes at once.
 _REQUEST_BYTES_MAX: Final = 256 * 1024
 _CHARS_PER_NUMBER_MAX: Final = 40  # in an answer, with room for spaces
@@ -67,6 +71,7 @@ class OpenAIEmbedder:
         self._fallback = Fallback(clients=self._clients)
         self._splitter = _splitter_of(tokenizer_folder, tokens_max)
         self.version = f"{self.model_id} {self._splitter.name}"
+        self._texts_max = _TEXTS_PER_REQUEST_MAX
 
     async def close(self) -> None:
         """Close the connections."""
@@ -81,7 +86,11 @@ class OpenAIEmbedder:
         Raises:
             Unavailable: `embedder.unavailable`, no endpoint gave vectors that can be believed.
         """
-        parts = [await self._requested(part) for part in _request_parts(texts)]
+        parts: list[Vectors] = []
+        done = 0
+        while part := _first_part(texts[done : done + self._texts_max]):
+            parts.append(await self._requested(part))
+            done += len(part)
         return np.concatenate(parts) if parts else np.empty((0, self.dim), np.float32)
 
     def split(self, text: str) -> list[str]:
@@ -112,10 +121,21 @@ class OpenAIEmbedder:
 
     async def _asked(self, texts: list[str]) -> Vectors | Failure:
         async with outside():
+            began = time.monotonic()
             with embedding(len(texts)):
-                return await self._fallback.ask(
+                outcome = await self._fallback.ask(
                     lambda client: self._attempt(client, texts), timeout_s=self._timeout_s
                 )
+            self._resize(len(texts), outcome, time.monotonic() - began)
+        return outcome
+
+    def _resize(self, count: int, outcome: Vectors | Failure, took_s: float) -> None:
+        """Let further requests have fewer or more texts, as this one, of `count`, went."""
+        if isinstance(outcome, Failure):
+            if outcome.cause == TIMEOUT and count > 1:
+                self._texts_max = min(self._texts_max, count // 2)
+        elif count >= self._texts_max and took_s < self._timeout_s / _QUICK_SHARE:
+            self._texts_max = min(2 * self._texts_max, _TEXTS_PER_REQUEST_MAX)
 
     async def _attempt(self, client: openai.AsyncOpenAI, texts: list[str]) -> Vectors | Failure:
         body_bytes_max = len(texts) * self.dim * _CHARS_PER_NUMBER_MAX + _ANSWER_BYTES_LEAST
@@ -165,19 +185,14 @@ def _splitter_of(folder: Path | None, tokens_max: int) -> Splitter:
     return Splitter(tokenizer=tokenizer, tokens_max=content_max, overlap_tokens=overlap)
 
 
-def _request_parts(texts: Sequence[str]) -> Iterator[list[str]]:
-    part: list[str] = []
+def _first_part(texts: Sequence[str]) -> list[str]:
+    """The first of these, one at least, that together are not too large for one request."""
     size = 0
-    for text in texts:
-        text_bytes = len(text.encode("utf-8", "replace"))
-        full = len(part) == _TEXTS_PER_REQUEST_MAX or size + text_bytes > _REQUEST_BYTES_MAX
-        if part and full:
-            yield part
-            part, size = [], 0
-        part.append(text)
-        size += text_bytes
-    if part:
-        yield part
+    for n, text in enumerate(texts):
+        size += len(text.encode("utf-8", "replace"))
+        if n and size > _REQUEST_BYTES_MAX:
+            return list(texts[:n])
+    return list(texts)
 
 
 def _status_failure(error: openai.APIStatusError) -> Failure:

@@ -165,6 +165,21 @@ async def test_a_deadline_ends_a_hanging_call(server: EmbeddingsServer, fault: s
     await embedder.close()
 
 
+async def test_a_slow_model_is_asked_for_fewer_texts_at_a_time(server: EmbeddingsServer) -> None:
+    """Else one that cannot do a full request in its time would be asked for the same for ever."""
+    embedder = embedder_of(server, timeout_s=2)
+    texts = [f"text {n}" for n in range(20)]
+    server.script.append("hang")
+    with pytest.raises(Unavailable) as caught:
+        await embedder.embed(texts)
+    await asyncio.sleep(int(caught.value.headers["retry-after"]))
+    assert_vectors_of(await embedder.embed(texts), texts)
+    assert [len(request) for request in server.requests[:2]] == [20, 10]
+    while len(server.requests[-1]) < len(texts):  # until it was quick with half of them
+        assert_vectors_of(await embedder.embed(texts), texts)
+    await embedder.close()
+
+
 async def test_nobody_listening_is_unavailable(server: EmbeddingsServer) -> None:
     # Port 9 is below what a listening test server could get, and nothing here serves it.
     endpoints = [Endpoint("http://127.0.0.1:9/v1", KEY), Endpoint(server.url, KEY)]
