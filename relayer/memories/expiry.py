@@ -69,6 +69,8 @@ class Expiry:
         if entry is None:
             raise NotFound("No such namespace.")
         account, number = access.account, entry.namespace_id
+        # A turn's end is not stored: by a longer time, those that have expired would be back.
+        await self._expire(account)
         if not await rows.set_ttl(
             self._database, account=account, namespace_id=number, ttl_s=ttl_s
         ):

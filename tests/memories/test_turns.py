@@ -352,6 +352,21 @@ class TestOver:
         assert await turns(thinking) == [again]
         await holds(thinking, caller)
 
+    async def test_a_longer_life_span_brings_none_back(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        """Memories whose time is over stay so, whether or not they are erased yet."""
+        caller = await thinking.caller(await thinking.account())
+        server.script(AWAY)
+        await analyze(thinking, caller, TALK)
+        await self.keep_an_hour(thinking, caller)
+        thinking.clock.advance(HOUR)
+        await thinking.remember(caller, "Ben sells cups.")
+        await thinking.services.expiry.keep(caller.access, TEAM, None)
+        assert await self.shown(thinking, caller) == []
+        assert await thinking.texts(caller, "cups", mode="keyword") == ["Ben sells cups."]
+        await holds(thinking, caller)
+
     async def keep_an_hour(self, bench: Bench, caller: Caller) -> None:
         await bench.services.expiry.keep(caller.access, TEAM, HOUR)
 
