@@ -1,5 +1,6 @@
 """A relayer that lost its database, and what comes back of it from its blobs."""
 
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -50,6 +51,29 @@ async def lose(postgres: EmbeddedPostgres, template: str) -> AsyncIterator[Lose]
             )
 
         yield on_another
+
+
+@pytest_asyncio.fixture
+async def elsewhere(
+    postgres: EmbeddedPostgres, template: str, tmp_path: Path
+) -> AsyncIterator[Lose]:
+    """Makes another relayer, with a key, a database and blobs of its own."""
+    async with AsyncExitStack() as stack:
+
+        async def another(bench: Bench) -> Bench:
+            copy = await stack.enter_async_context(database_copy(postgres, template))
+            database = await Database.connect(copy.connect_args, connections=5)
+            stack.push_async_callback(database.close)
+            return bench_on(
+                bench.settings,
+                copy.connect_args,
+                database,
+                embedder=bench.services.embedder,
+                clock=bench.clock,
+                blob_store=f"file:{tmp_path / uuid.uuid4().hex}",
+            )
+
+        yield another
 
 
 async def rebuilt(lost: Bench, bench: Bench) -> list[str]:

@@ -60,6 +60,9 @@ class Rotator:
             )
         held = [(k, g) for k in chain.grants for g in chain.live(k, now_ms)]
         held = [(k, g) for k, g in held if k not in (*revoke, *without)]
+        # As clients do: a relayer that the account left gets nothing.
+        here = self.bench.storage.identity.public_key
+        held = [(k, g) for k, g in held if g.role != "custodian" or k == here]
         for key, grant in [*held, *((k, held[0][1]) for k in more)]:
             serial += 1
             grants.append(

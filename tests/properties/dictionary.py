@@ -16,11 +16,14 @@ def canonical(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
+Fact = tuple[Namespace, str, str]  # where, its kind, what it says: no two memories have the same
+
+
 @dataclass(frozen=True)
 class Revision:
     """What a memory said from a time on."""
 
-    text: str
+    text: str | None  # None of a manual upload
     tags: tuple[str, ...]
     since: datetime
 
@@ -32,9 +35,12 @@ class Kept:
     namespace: Namespace
     revisions: list[Revision]
     given_end: datetime | None
+    kind: str = "fact"
     pinned: bool = False
     superseded_at: datetime | None = None
     superseded_by: uuid.UUID | None = None
+    rejected: bool = False
+    upload: str | None = None  # the name of its bytes
     seen: int = 1
     over: bool = False
 
@@ -43,18 +49,39 @@ class Kept:
         return self.revisions[-1]
 
     @property
+    def fact(self) -> Fact | None:
+        """What no other memory is to say; nothing of an upload."""
+        if self.now.text is None:
+            return None
+        return self.namespace, self.kind, canonical(self.now.text)
+
+    @property
     def in_force(self) -> bool:
-        return not self.over and self.superseded_at is None
+        return not self.over and self.superseded_at is None and not self.rejected
 
     @property
     def state(self) -> str:
-        return "active" if self.superseded_at is None else "superseded"
+        if self.superseded_at is not None:
+            return "superseded"
+        return "rejected" if self.rejected else "active"
 
     def at(self, moment: datetime) -> Revision | None:
         """What could have been recalled of it then."""
-        if self.superseded_at is not None and self.superseded_at <= moment:
+        if self.rejected or (self.superseded_at is not None and self.superseded_at <= moment):
             return None
         return next((r for r in reversed(self.revisions) if r.since <= moment), None)
+
+
+@dataclass
+class Turn:
+    """A conversation that is kept; `facts` are what it said and lives, whoever said it first."""
+
+    namespace: Namespace
+    text: str
+    since: datetime
+    facts: set[uuid.UUID]
+    own: set[uuid.UUID]  # those that it was the first to say
+    over: bool = False
 
 
 @dataclass
@@ -62,7 +89,9 @@ class Dictionary:
     """What must be so."""
 
     memories: dict[uuid.UUID, Kept] = field(default_factory=dict)
+    turns: dict[uuid.UUID, Turn] = field(default_factory=dict)
     erased: set[uuid.UUID] = field(default_factory=set)
+    strays: set[str] = field(default_factory=set)  # names of bytes that nothing refers to
     ttl_s: dict[Namespace, int] = field(default_factory=dict)
 
     def end(self, kept: Kept) -> datetime | None:
@@ -78,24 +107,32 @@ class Dictionary:
         for kept in self.memories.values():
             end = self.end(kept)
             kept.over = kept.over or (end is not None and end <= now)
+        for turn in self.turns.values():
+            ttl_s = self.ttl_s.get(turn.namespace)
+            turn.over = turn.over or (
+                ttl_s is not None and turn.since + timedelta(seconds=ttl_s) <= now
+            )
+
+    def with_turns(self, ids: set[uuid.UUID]) -> set[uuid.UUID]:
+        """These, and what goes along: a turn goes with anything that it said."""
+        return ids | {i for i, turn in self.turns.items() if turn.facts & ids}
 
     def erase(self, *ids: uuid.UUID) -> None:
-        """Take memories away for good."""
-        for memory_id in ids:
-            del self.memories[memory_id]
-            self.erased.add(memory_id)
+        """Take memories and turns away for good."""
+        for each in self.with_turns({*ids}):
+            self.memories.pop(each, None)
+            self.turns.pop(each, None)
+            self.erased.add(each)
 
-    def equals(self, text: str, namespace: Namespace) -> list[uuid.UUID]:
+    def equals(self, fact: Fact) -> list[uuid.UUID]:
         """Memories that say this and were not superseded, over or not."""
         return [
-            i
-            for i, kept in self.memories.items()
-            if (kept.namespace, kept.superseded_at) == (namespace, None)
-            and canonical(kept.now.text) == canonical(text)
-        ]
+            i for i, kept in self.memories.items()
+            if kept.superseded_at is None and kept.fact == fact
+        ]  # fmt: skip
 
-    def make_room(self, text: str, namespace: Namespace, *, but: uuid.UUID | None = None) -> bool:
+    def make_room(self, fact: Fact | None, *, but: uuid.UUID | None = None) -> bool:
         """Whether nobody else says this; what is over and said it is erased."""
-        others = [i for i in self.equals(text, namespace) if i != but]
+        others = [] if fact is None else [i for i in self.equals(fact) if i != but]
         self.erase(*(i for i in others if self.memories[i].over))
         return not any(i in self.memories for i in others)

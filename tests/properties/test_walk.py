@@ -12,24 +12,25 @@ import pytest
 
 from tests.conftest import BenchMaker
 from tests.properties.walk import Walk
-from tests.rebuilding import Lose, lose
+from tests.rebuilding import Lose, elsewhere, lose
 from tests.rotator import Rotator
 
-__all__ = ["lose"]  # a fixture
+__all__ = ["elsewhere", "lose"]  # fixtures
 WALKS = int(os.environ.get("MEMRELAY_WALKS", "4"))
 STEPS = int(os.environ.get("MEMRELAY_WALK_STEPS", "60"))
 
 
 @pytest.mark.parametrize("seed", range(WALKS))
 async def test_a_life_is_as_a_dictionary_says(
-    make_bench: BenchMaker, lose: Lose, tmp_path: Path, seed: int
+    make_bench: BenchMaker, lose: Lose, elsewhere: Lose, tmp_path: Path, seed: int
 ) -> None:
     bench = make_bench(blob_store=f"file:{tmp_path / 'blobs'}")
     founder = await bench.account("sealed" if seed % 2 else "managed")
-    walk = Walk(bench, Rotator(bench, founder), lose, random.Random(seed))
+    walk = Walk(bench, Rotator(bench, founder), lose, elsewhere, random.Random(seed))
     try:
         for _ in range(STEPS):
             await walk.step()
+        await walk.house(await walk.caller())
         await walk.holds()
     except BaseException:
         print(f"seed {seed}", *walk.done, sep="\n")

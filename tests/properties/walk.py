@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+import numpy as np
 import pytest
 
 from relayer.database import accounts as account_rows
@@ -28,9 +29,12 @@ from relayer.record import new_id
 from relayer.sealed.keys import Namespace
 from relayer.upkeep.check import check
 from relayer.upkeep.rebuild import REBUILT, rebuild_lost
-from tests.properties.dictionary import Dictionary, Kept, Revision, canonical
+from tests.granting import issue, post
+from tests.moving import moved
+from tests.properties.dictionary import Dictionary, Kept, Revision, Turn, canonical
 from tests.rotator import Rotator
 from tests.services import OTHER, TEAM, Bench
+from tests.talking import analyze, choose
 
 WHO = ("otter", "heron", "badger", "Zoë")
 WHAT = ("granite", "velvet", "cinnamon")
@@ -47,6 +51,7 @@ class Walk:
     bench: Bench
     rotator: Rotator
     lose: Callable[[Bench], Awaitable[Bench]]
+    elsewhere: Callable[[Bench], Awaitable[Bench]]
     chance: random.Random
     must: Dictionary = field(default_factory=Dictionary)
     moments: list[datetime] = field(default_factory=list)
@@ -96,24 +101,74 @@ class Walk:
         [stored] = await self.bench.remember(
             caller, text, namespace=namespace, tags=tags, expires_at=end
         )
-        known = [i for i in self.must.equals(text, namespace) if not self.must.memories[i].over]
+        fact = (namespace, "fact", canonical(text))
+        known = [i for i in self.must.equals(fact) if not self.must.memories[i].over]
         assert [stored.id] * stored.duplicate == known
         if not known:
-            self.must.make_room(text, namespace)
+            self.must.make_room(fact)
             said = Revision(text, tags, self.bench.clock())
             self.must.memories[stored.id] = Kept(namespace, [said], end)
             return f"{text!r} as {stored.id}"
         kept = self.must.memories[stored.id]
         kept.seen += 1
+        kept.rejected = False
         if kept.given_end is not None and (end is None or end > kept.given_end):
             kept.given_end = end
         return f"{text!r} again, {stored.id}"
+
+    async def upload(self, caller: Caller) -> str:
+        """Bytes that a client sealed itself, under a vector of its own."""
+        namespace = self.chance.choice([TEAM, OTHER])
+        data, vector = self.chance.randbytes(40), np.array([self.chance.gauss() for _ in range(4)])
+        memory_id, name = await self.bench.services.manual.remember(caller, namespace, data, vector)
+        said = Revision(None, (), self.bench.clock())
+        self.must.memories[memory_id] = Kept(namespace, [said], None, upload=name)
+        return f"{memory_id}"
+
+    async def talk(self, caller: Caller) -> str:
+        """A conversation that one fact is taken from, and that is kept beside it."""
+        namespace, what = self.chance.choice([TEAM, OTHER]), self.chance.choice(WHAT)
+        text = f"1. user: I prefer {what} chairs."
+        text += self.chance.choice(["", "\n\n2. assistant: Noted."])
+        caller = await choose(self.bench, caller, keep_turns=True)
+        analyzed = await analyze(self.bench, caller, text, namespace=namespace)
+        [fact_id] = [*(fact.id for fact in analyzed.facts), *analyzed.reinforced]
+        fact = (namespace, "preference", f"I prefer {what} chairs.")
+        known = [i for i in self.must.equals(fact) if not self.must.memories[i].over]
+        if known:
+            assert known == [fact_id]
+            self.must.memories[fact_id].seen += 1
+            self.must.memories[fact_id].given_end = None  # it was said without an end
+        else:
+            self.must.make_room(fact)
+            assert [(f.kind, f.text, f.duplicate) for f in analyzed.facts] == [(*fact[1:], False)]
+            said = Revision(fact[2], (), self.bench.clock())
+            self.must.memories[fact_id] = Kept(namespace, [said], None, kind="preference")
+        same = [
+            i
+            for i, turn in self.must.turns.items()
+            if (turn.namespace, turn.text, turn.over) == (namespace, text, False)
+        ]
+        assert analyzed.kept is not None
+        assert same == [analyzed.kept] * len(same)
+        if not same:
+            turn = Turn(namespace, text, self.bench.clock(), set(), set())
+            self.must.turns[analyzed.kept] = turn
+        self.must.turns[analyzed.kept].facts.add(fact_id)
+        if not known:
+            self.must.turns[analyzed.kept].own.add(fact_id)
+        return f"{text!r} as {analyzed.kept}, which says {fact_id}"
 
     async def edit(self, caller: Caller) -> str:
         memory_id = self.one()
         if memory_id is None:
             return "nothing"
         kept = self.must.memories[memory_id]
+        if kept.upload is not None:
+            with pytest.raises(Conflict) as refused:
+                await self.bench.services.reviser.edit(caller, memory_id, Edit(changes={}))
+            assert refused.value.code == "memory.opaque"
+            return f"{memory_id} refused: memory.opaque"
         members = {"text": self.text(), "tags": self.tags(), "expires_at": self.later()}
         changes = {k: v for k, v in members.items() if self.chance.random() < 0.6}
         edit = Edit(changes=changes)
@@ -122,8 +177,8 @@ class Walk:
         changed = after | changes != after
         after |= changes
         if code is None and changed:
-            text = str(after["text"])
-            alone = self.must.make_room(text, kept.namespace, but=memory_id)
+            fact = (kept.namespace, kept.kind, canonical(str(after["text"])))
+            alone = self.must.make_room(fact, but=memory_id)
             code = None if alone else "memory.duplicate"
         if code is not None:
             with pytest.raises(Conflict) as refused:
@@ -146,12 +201,23 @@ class Walk:
             return "nothing"
         kept = self.must.memories[memory_id]
         if kept.superseded_at is not None:
-            self.must.make_room(kept.now.text, kept.namespace)
+            self.must.make_room(kept.fact)
         kept.pinned = not kept.pinned
         await self._set(caller, memory_id, Change(pinned=kept.pinned))
         # Without its pin it may be older than its namespace keeps anything.
         self.must.tick(self.bench.clock())
         return f"{memory_id} {kept.pinned}"
+
+    async def review(self, caller: Caller) -> str:
+        memory_id = self.one()
+        if memory_id is None or not self.comparable(memory_id):
+            return "nothing"
+        kept = self.must.memories[memory_id]
+        if kept.superseded_at is not None:
+            self.must.make_room(kept.fact)
+        kept.rejected = self.chance.random() < 0.5
+        await self._set(caller, memory_id, Change(review="rejected" if kept.rejected else None))
+        return f"{memory_id} {kept.rejected}"
 
     def comparable(self, memory_id: uuid.UUID) -> bool:
         """Whether nothing that says the same can be under another epoch: there, both stay."""
@@ -163,8 +229,11 @@ class Walk:
             return "nothing"
         kept, other = self.must.memories[memory_id], self.must.memories[by]
         if kept.superseded_at is not None:
-            self.must.make_room(kept.now.text, kept.namespace)
-        taken = kept.superseded_by != by and kept.superseded_by in self.must.memories
+            self.must.make_room(kept.fact)
+        successor = self.must.memories.get(kept.superseded_by or by)
+        taken = (
+            kept.superseded_by not in (None, by) and successor is not None and not successor.over
+        )
         refusal = None
         if other.namespace != kept.namespace:
             refusal = "not_found"
@@ -188,7 +257,7 @@ class Walk:
             return "nothing"
         memory_id = self.chance.choice(ids)
         kept = self.must.memories[memory_id]
-        if not self.must.make_room(kept.now.text, kept.namespace):
+        if not self.must.make_room(kept.fact):
             with pytest.raises(Conflict) as refused:
                 await self._set(caller, memory_id, Change(superseded_by=None))
             assert refused.value.code == "memory.duplicate"
@@ -201,20 +270,21 @@ class Walk:
         await self.bench.services.reviser.set_state(caller.access, memory_id, change)
 
     async def forget(self, caller: Caller) -> str:
-        ids = [i for i in (self.one(living=False), self.one()) if i is not None]
+        turns = sorted(self.must.turns)[: self.chance.randrange(2)]
+        ids = [i for i in (self.one(living=False), self.one(), *turns) if i is not None]
         ids = list(dict.fromkeys([*ids, *sorted(self.must.erased)[:1], new_id()]))
         done = await self.bench.services.forgetting.forget_ids(caller.access, ids)
         assert done.fates == [
-            "matched" if i is None else "erased" if i in self.must.memories
+            "erased" if i in self.must.memories or i in self.must.turns
             else "already_erased" if i in self.must.erased else "not_found" for i in ids
         ]  # fmt: skip
-        self.must.erase(*(i for i in ids if i in self.must.memories))
+        self.must.erase(*(i for i in ids if i in self.must.memories or i in self.must.turns))
         return f"{ids}"
 
     async def forget_matching(self, caller: Caller) -> str:
         tag = self.chance.choice([None, *TAGS])
         pinned = self.chance.choice([None, False, True])
-        state = self.chance.choice(["active", "superseded", "all"])
+        state = self.chance.choice(["active", "superseded", "rejected", "all"])
         before = self.chance.choice([None, *self.moments[-6:]])
         chosen = Filter(
             namespace=self.chance.choice([TEAM, OTHER]),
@@ -237,14 +307,15 @@ class Walk:
         if len(wanted) > 4:
             return f"{len(wanted)} would be, and stay"  # so that something is left to walk on
         done = await self.bench.services.forgetting.forget_matching(caller, chosen)
-        assert set(done.ids) == wanted
+        assert set(done.ids) == self.must.with_turns(wanted)
         self.must.erase(*wanted)
         return f"{len(wanted)} of {chosen}"
 
     async def forget_namespace(self, caller: Caller) -> str:
         namespace = OTHER if self.chance.random() < 0.8 else TEAM
         done = await self.bench.services.forgetting.forget_namespace(caller.access, namespace)
-        ids = {i for i, kept in self.must.memories.items() if kept.namespace == namespace}
+        everything = {**self.must.memories, **self.must.turns}
+        ids = {i for i, kept in everything.items() if kept.namespace == namespace}
         assert set(done.ids) == ids
         self.must.erase(*ids)
         self.must.ttl_s.pop(namespace, None)
@@ -254,9 +325,11 @@ class Walk:
         """The namespace keeps what is in it for so long from now on."""
         namespace = self.chance.choice([TEAM, OTHER])
         ttl_s = self.chance.choice([None, HOUR, 2 * DAY, 30 * DAY, 30 * DAY])
-        if not any(kept.namespace == namespace for kept in self.must.memories.values()):
+        living = [kept for kept in self.must.memories.values() if not kept.over]
+        if not any(kept.namespace == namespace for kept in living):
             return "nothing"
         await self.bench.services.expiry.keep(caller.access, namespace, ttl_s)
+        self._erase_what_is_over()
         self.must.ttl_s.pop(namespace, None)
         if ttl_s is not None:
             self.must.ttl_s[namespace] = ttl_s
@@ -269,9 +342,12 @@ class Walk:
         await self.bench.storage.outbox.publish()
         await self.bench.services.collector.collect()
         await self.bench.storage.outbox.empty()
-        over = [i for i, kept in self.must.memories.items() if kept.over]
+        return f"{self._erase_what_is_over()} were over"
+
+    def _erase_what_is_over(self) -> int:
+        over = [i for i, kept in {**self.must.memories, **self.must.turns}.items() if kept.over]
         self.must.erase(*over)
-        return f"{len(over)} were over"
+        return len(over)
 
     async def rotate(self, caller: Caller) -> str:
         if self.between_epochs or len(self.rotator.roots) > ROTATIONS_MAX:
@@ -310,9 +386,28 @@ class Walk:
         await lost.services.restore.complete(account, keys)
         self.asked = False
         self.must.ttl_s.clear()
-        for kept in self.must.memories.values():
+        for turn in self.must.turns.values():
+            turn.facts = set(turn.own)  # no record says what it merely repeated
+        for memory_id, kept in list(self.must.memories.items()):
             kept.seen = 1
+            if kept.upload is not None:  # nothing in the store says where it was
+                del self.must.memories[memory_id]
+                self.must.strays.add(kept.upload)
         return ""
+
+    async def move(self, caller: Caller) -> str:
+        """The account goes on at another relayer, which gets all that there is of it."""
+        await self.house(caller)
+        there = await self.elsewhere(self.bench)
+        arrival = await moved(self.bench, there, self.rotator.owner)
+        self._go_on(there)
+        self.asked = False
+        is_entrusted = self.chance.random() < 0.5
+        if is_entrusted:
+            owner, relayer = self.rotator.owner, there.storage.identity
+            signed = await issue(there, owner, relayer, self.rotator.roots, role="custodian")
+            await post(there, owner, relayer, signed)
+        return f"{len(arrival.memories)}, {is_entrusted}"
 
     def _go_on(self, bench: Bench) -> None:
         self.bench = self.rotator.bench = bench
@@ -324,6 +419,8 @@ class Walk:
         caller = await self.caller()
         for namespace in (TEAM, OTHER):
             await self._look_at_list(caller, namespace)
+            await self._look_at_uploads(caller, namespace)
+            await self._look_at_turns(caller, namespace)
             for as_of in (None, self.chance.choice(self.moments)):
                 await self._look_at_recall(caller, namespace, as_of)
         await self._look_at_counts(caller)
@@ -371,9 +468,27 @@ class Walk:
             (i, said.text)
             for i, kept in self.must.memories.items()
             if kept.namespace == namespace and not kept.over
-            and (said := kept.at(moment)) is not None and word in canonical(said.text)
+            and (said := kept.at(moment)) is not None
+            and said.text is not None and word in canonical(said.text)
         }  # fmt: skip
         assert (set(found), len(found), recalled.dropped) == (then, len(then), 0)
+
+    async def _look_at_uploads(self, caller: Caller, namespace: Namespace) -> None:
+        asked = np.array([self.chance.gauss() for _ in range(4)])
+        found = await self.bench.services.manual.recall(caller, namespace, asked, 100)
+        assert sorted(name for name, _ in found) == sorted(
+            kept.upload
+            for kept in self.must.memories.values()
+            if kept.namespace == namespace and kept.in_force and kept.upload is not None
+        )
+
+    async def _look_at_turns(self, caller: Caller, namespace: Namespace) -> None:
+        found = await self.bench.services.turns.newest(caller, [namespace], before=None, limit=100)
+        assert {t.id: (t.text, t.state, t.created_at, {*t.fact_ids}) for t in found} == {
+            i: (turn.text, "kept", turn.since, turn.facts)
+            for i, turn in self.must.turns.items()
+            if turn.namespace == namespace and not turn.over
+        }
 
     async def _look_at_counts(self, caller: Caller) -> None:
         """Counts are of rows: what is over counts until it is erased."""
@@ -401,14 +516,18 @@ class Walk:
         ]
 
     async def holds(self) -> None:
-        """`relayer check` finds nothing."""
-        assert (await check(self.bench.storage)).problems == []
+        """`relayer check` finds nothing but bytes that are collected in time."""
+        found = (await check(self.bench.storage)).problems
+        assert [one for one in found if one["id"] not in self.must.strays] == []
 
 
 MOVES: dict[str, Move] = {
     "remember": Walk.remember,
+    "upload": Walk.upload,
+    "talk": Walk.talk,
     "edit": Walk.edit,
     "pin": Walk.pin,
+    "review": Walk.review,
     "supersede": Walk.supersede,
     "bring back": Walk.bring_back,
     "forget": Walk.forget,
@@ -420,5 +539,6 @@ MOVES: dict[str, Move] = {
     "reseal": Walk.reseal,
     "restart": Walk.restart,
     "rebuild": Walk.rebuild,
+    "move": Walk.move,
 }
-WEIGHTS = dict(zip(MOVES, [30, 15, 10, 9, 6, 5, 3, 1, 6, 4, 2, 3, 3, 2], strict=True))
+WEIGHTS = dict(zip(MOVES, [30, 8, 10, 15, 10, 8, 9, 6, 5, 3, 1, 6, 4, 2, 3, 3, 2, 2], strict=True))
