@@ -3,7 +3,8 @@
 Not here: what jobs do, and how they fail in words (`jobs.py`).
 
 - A job was taken in vain when nobody said what became of it: its worker was killed, or cut off.
-- It is put off, not given up: what it is about stays as found as it is, and is tried again.
+- It is put off, not given up: what it is about stays as found as it is, and is tried again. Workers
+  that were ended by something else leave the same trace, so at first that is soon.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import logging
 import secrets
 import uuid
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pgqueuer import Job
@@ -22,7 +23,8 @@ from relayer.database.pool import Database
 from relayer.sealed.keys import AccountId
 
 TAKEN_MAX: Final = 5  # in vain; processes also end for reasons that are not a job's
-PARKED: Final = timedelta(days=1)  # another release may cope with it
+PARKED_MIN: Final = timedelta(minutes=10)
+PARKED_MAX: Final = timedelta(days=1)  # another release may cope with it
 SPREAD_S: Final = 2.0  # over which jobs are begun that a worker ended over
 LONG: Final = timedelta(minutes=5)  # beyond what a job is put back for otherwise
 log = logging.getLogger("relayer.parking")
@@ -45,11 +47,16 @@ async def set_aside(
         return False
     if len(ids) <= 1:
         log.error("a job is parked", extra={"event": "jobs.parked", "job": job.entrypoint})
-        raise RetryRequested(PARKED, "parked")
+        raise RetryRequested(parked_for(datetime.now(UTC) - job.created), "parked")
     async with database.connection() as connection:
         for one in ids:
             await queue.enqueue(connection, job.entrypoint, account, [one], priority=job.priority)
     return True
+
+
+def parked_for(age: timedelta) -> timedelta:
+    """How long a job of that age is put off: each time about three times as long as before."""
+    return min(max(2 * age, PARKED_MIN), PARKED_MAX)
 
 
 async def parked(database: Database, entrypoint: str, account: AccountId) -> set[uuid.UUID]:

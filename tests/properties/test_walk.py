@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from relayer.embedding.embedders import Embedder
 from tests.conftest import BenchMaker
 from tests.properties.walk import Walk
 from tests.rebuilding import Lose, elsewhere, lose
@@ -22,9 +23,14 @@ STEPS = int(os.environ.get("MEMRELAY_WALK_STEPS", "60"))
 
 @pytest.mark.parametrize("seed", range(WALKS))
 async def test_a_life_is_as_a_dictionary_says(
-    make_bench: BenchMaker, lose: Lose, elsewhere: Lose, tmp_path: Path, seed: int
+    make_bench: BenchMaker,
+    embedder: Embedder,
+    lose: Lose,
+    elsewhere: Lose,
+    tmp_path: Path,
+    seed: int,
 ) -> None:
-    bench = make_bench(blob_store=f"file:{tmp_path / 'blobs'}")
+    bench = make_bench(embedder=embedder, blob_store=f"file:{tmp_path / 'blobs'}")
     founder = await bench.account("sealed" if seed % 2 else "managed")
     walk = Walk(bench, Rotator(bench, founder), lose, elsewhere, random.Random(seed))
     try:

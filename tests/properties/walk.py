@@ -417,12 +417,14 @@ class Walk:
     async def look(self) -> None:
         """Everything is as the dictionary says."""
         caller = await self.caller()
+        await self._embed_all(caller)
         for namespace in (TEAM, OTHER):
             await self._look_at_list(caller, namespace)
             await self._look_at_uploads(caller, namespace)
             await self._look_at_turns(caller, namespace)
             for as_of in (None, self.chance.choice(self.moments)):
-                await self._look_at_recall(caller, namespace, as_of)
+                for mode in ("keyword", "vector"):
+                    await self._look_at_recall(caller, namespace, as_of, mode)
         await self._look_at_counts(caller)
         for memory_id in self.must.memories:
             await self._look_at_history(caller, memory_id)
@@ -431,6 +433,12 @@ class Walk:
         ):
             with pytest.raises(NotFound):
                 await self.bench.services.memory.get(caller, memory_id)
+
+    async def _embed_all(self, caller: Caller) -> None:
+        """What the background does, at once."""
+        due = "SELECT memory_id FROM memories WHERE format = 'sealed' AND embedding_version = ''"
+        ids = [row["memory_id"] for row in await self.bench.sql(due)]
+        await self.bench.services.indexer.embed(caller.access.account, caller.keys, ids)
 
     async def _look_at_list(self, caller: Caller, namespace: Namespace) -> None:
         found = await self.bench.services.memory.newest(
@@ -457,10 +465,11 @@ class Walk:
         }
 
     async def _look_at_recall(
-        self, caller: Caller, namespace: Namespace, as_of: datetime | None
+        self, caller: Caller, namespace: Namespace, as_of: datetime | None, mode: str
     ) -> None:
+        """By a word, those that have it; by meaning, everything that has one."""
         word = self.chance.choice(WHO + WHAT)
-        query = Query(text=word, namespaces=[namespace], limit=50, mode="keyword", as_of=as_of)
+        query = Query(text=word, namespaces=[namespace], limit=50, mode=mode, as_of=as_of)
         recalled = await self.bench.services.recaller.recall(caller, query)
         found = [(f.memory.id, f.memory.text) for f in recalled.found]
         moment = as_of or self.bench.clock()
@@ -469,7 +478,7 @@ class Walk:
             for i, kept in self.must.memories.items()
             if kept.namespace == namespace and not kept.over
             and (said := kept.at(moment)) is not None
-            and said.text is not None and word in canonical(said.text)
+            and said.text is not None and (mode == "vector" or word in canonical(said.text))
         }  # fmt: skip
         assert (set(found), len(found), recalled.dropped) == (then, len(then), 0)
 

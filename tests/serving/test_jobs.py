@@ -16,7 +16,7 @@ from relayer.embedding.embedders import Embedder
 from relayer.errors import NotAllowed
 from relayer.jobs import BACKOFF_S_MAX, HELD, PUT_BACK_S_MAX, Worker
 from relayer.llm import LanguageModel
-from relayer.parking import TAKEN_MAX
+from relayer.parking import PARKED_MAX, PARKED_MIN, TAKEN_MAX, parked_for
 from relayer.record import Draft
 from relayer.sealed.unlock import HOLD_S_MAX
 from tests.conftest import BenchMaker
@@ -452,7 +452,7 @@ SELECT id, 'picked', entrypoint, priority FROM pgqueuer, generate_series(1, $1)
 """
 PARKED_JOBS = """
 SELECT count(*) FROM pgqueuer
-WHERE status = 'queued' AND execute_after > now() + interval '23 hours'
+WHERE status = 'queued' AND execute_after > now() + interval '9 minutes'
 """
 
 
@@ -470,6 +470,20 @@ async def test_a_job_that_ends_its_workers_is_parked_and_others_go_on(hybrid: Be
         assert await hybrid.value(VECTORS) == 1
         await hybrid.sql("UPDATE pgqueuer SET execute_after = now()")
         await hybrid.until(VECTORS, 2)
+
+
+async def test_a_job_that_ends_workers_again_is_parked_for_longer(hybrid: Bench) -> None:
+    """At first it may be another's fault that they ended; in the end it is its own."""
+    caller = await hybrid.caller(await hybrid.account())
+    await hybrid.remember(caller, "Anna prefers tea.")
+    await hybrid.sql("UPDATE pgqueuer SET created = created - interval '40 minutes'")
+    await hybrid.sql(TAKEN, TAKEN_MAX)
+    async with hybrid.working():
+        await hybrid.until(PARKED_JOBS.replace("9 minutes", "75 minutes"), 1)
+    ages = [timedelta(), timedelta(minutes=10), timedelta(hours=3), timedelta(days=9)]
+    assert [parked_for(age) for age in ages] == [
+        PARKED_MIN, timedelta(minutes=20), timedelta(hours=6), PARKED_MAX,
+    ]  # fmt: skip
 
 
 async def test_a_job_is_not_parked_before_its_time(hybrid: Bench) -> None:

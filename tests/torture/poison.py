@@ -16,11 +16,15 @@ from tests.torture.ground import Ground
 
 WORD = "bitterroot"
 ENDED_S_MAX = 240.0
+TAKE_UP_S = 5.0
 _PARKED = """
 SELECT count(*) FROM pgqueuer
-WHERE entrypoint = 'embed' AND status = 'queued' AND execute_after > now() + interval '1 hour'
+WHERE entrypoint = 'embed' AND status = 'queued' AND execute_after > now() + interval '5 minutes'
 """
-_TRY_AGAIN = "UPDATE pgqueuer SET execute_after = now() WHERE status = 'queued'"
+_TRY_AGAIN = """
+UPDATE pgqueuer SET execute_after = now()
+WHERE status = 'queued' AND execute_after > now() + interval '5 minutes'
+"""
 
 
 async def poisoned(ground: Ground, client: MemoryClient) -> list[str]:
@@ -44,6 +48,13 @@ async def poisoned(ground: Ground, client: MemoryClient) -> list[str]:
     await ground.start_relayers()
     await _value(ground, _TRY_AGAIN)
     return problems
+
+
+async def take_up_parked(ground: Ground) -> None:
+    """Let nobody wait for jobs over which killed relayers ended, again and again."""
+    while True:
+        await _value(ground, _TRY_AGAIN)
+        await asyncio.sleep(TAKE_UP_S)
 
 
 async def _others_go_on(ground: Ground, client: MemoryClient, poisonous: str) -> list[str]:
