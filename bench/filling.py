@@ -25,7 +25,7 @@ from relayer.clock import to_ms, utc_now
 from relayer.database import memories as rows
 from relayer.database.accounts import lock_account
 from relayer.database.pool import Connection, halfvec
-from relayer.database.vectors import SENT
+from relayer.database.vectors import SENT, upload_model
 from relayer.memories.manual import new_upload
 from relayer.memories.sealing import new_memory
 from relayer.record import Draft, encode, new_id
@@ -101,7 +101,7 @@ class Filler:
         await self._embed_own(min(count, EMBEDDED))
         vectors = np.stack([self._vector(n) for n in range(count)]).astype(np.float16)
         made = [_upload(account, key, entry, number) for number in range(count)]
-        model = f"{SENT}/{vectors.shape[1]}"
+        model = upload_model(SENT, vectors.shape[1])
         async with self._site.connection() as connection:
             await _store(connection, account.id, made, vectors, model, model)
 

@@ -355,15 +355,15 @@ async def _insert(
 
 @dataclass(frozen=True)
 class UploadVector:
-    """The vector of a manual upload, (dim,) float16 of length 1; `form` is `TURNED` or `SENT`."""
+    """The vector of a manual upload, (dim,) float16 of length 1, and what it is of."""
 
-    form: str
+    model: str
     embedding: npt.NDArray[np.float16] = field(repr=False)
 
-    @property
-    def model(self) -> str:
-        """What its row is of."""
-        return f"{self.form}/{len(self.embedding)}"
+
+def upload_model(form: str, dim: int) -> str:
+    """What manual uploads' vectors of that form, `TURNED` or `SENT`, are of."""
+    return f"{form}/{dim}"
 
 
 def is_manual(model: str) -> bool:

@@ -12,6 +12,7 @@ for an envelope; they have no words, so only their vectors are searched.
 
 import math
 import uuid
+from collections.abc import Container, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -23,7 +24,7 @@ from relayer.database import memories as rows
 from relayer.database import recall as search
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database
-from relayer.database.vectors import UploadVector
+from relayer.database.vectors import UploadVector, upload_model
 from relayer.errors import BadRequest
 from relayer.memories.opening import Caller
 from relayer.memories.writer import Writer
@@ -79,6 +80,7 @@ class Manual:
             raise BadRequest(
                 "An upload cannot be a signed object or a sealed memory.", code="upload.reserved"
             )
+        form = vector_rows.TURNED if caller.access.custody == "managed" else vector_rows.SENT
         entry = await self._namespaces.ensure(caller.access.account, key)
         memory = new_upload(
             key, entry, ciphertext, writer=caller.access.key, created_at=self._clock()
@@ -88,7 +90,7 @@ class Manual:
             [memory],
             op="remember",
             names={entry.namespace_id: namespace},
-            manual_vector=_kept(caller, key, unit),
+            manual_vector=UploadVector(upload_model(form, len(unit)), _shown(key, unit, form)),
         )
         return memory.memory_id, blob_id(ciphertext)
 
@@ -111,34 +113,45 @@ class Manual:
         entry = await self._namespaces.find(caller.access.account, namespace)
         if entry is None:
             return []
-        forms = [(key, form(key, unit)) for key in keys for form in (_turned, _sent)]
-        shown = {(key.epoch, query.model): query.embedding for key, query in forms}
         if held := await self._resident.find(caller.access, [entry.namespace_id]):
-            found = await nearest_uploads(held[0], shown, self._clock(), limit)
+            # Turning is a good part of such a request: only where there are vectors to compare.
+            asked = _asked(keys, unit, held[0].passages)
+            found = await nearest_uploads(held[0], asked, self._clock(), limit)
             return [(to_base64url(blob_hash), distance) for blob_hash, distance in found]
         hits = await search.search_manual(
             self._database,
             account=caller.access.account,
             namespace_id=entry.namespace_id,
-            embeddings=shown,
+            embeddings=_asked(keys, unit),
             now=self._clock(),
             limit=limit,
         )
         return [(to_base64url(r["blob_id"]), float(r["distance"])) for r in hits]
 
 
-def _kept(caller: Caller, key: NamespaceKey, unit: npt.NDArray[np.float32]) -> UploadVector:
-    """The vector as the database sees it."""
-    return (_turned if caller.access.custody == "managed" else _sent)(key, unit)
+def _asked(
+    keys: Sequence[NamespaceKey],
+    unit: npt.NDArray[np.float32],
+    there: Container[tuple[int, str]] | None = None,
+) -> dict[tuple[int, str], npt.NDArray[np.float16]]:
+    """(epoch, model) → the query as vectors of it are, for all of them or those that are there."""
+    places = {
+        (key.epoch, upload_model(form, len(unit))): (key, form)
+        for key in keys
+        for form in (vector_rows.TURNED, vector_rows.SENT)
+    }
+    return {
+        place: _shown(key, unit, form)
+        for place, (key, form) in places.items()
+        if there is None or place in there
+    }
 
 
-def _turned(key: NamespaceKey, unit: npt.NDArray[np.float32]) -> UploadVector:
-    turn = derive_turn(key, vector_rows.TURNED, len(unit))
-    return UploadVector(vector_rows.TURNED, turn.apply(unit[None])[0].astype(np.float16))
-
-
-def _sent(_: NamespaceKey, unit: npt.NDArray[np.float32]) -> UploadVector:
-    return UploadVector(vector_rows.SENT, unit.astype(np.float16))
+def _shown(key: NamespaceKey, unit: npt.NDArray[np.float32], form: str) -> npt.NDArray[np.float16]:
+    """The vector, of length 1, as the database sees it."""
+    if form == vector_rows.TURNED:
+        unit = derive_turn(key, form, len(unit)).apply(unit[None])[0]
+    return unit.astype(np.float16)
 
 
 def _unit(vector: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
