@@ -5,6 +5,7 @@ Not here: the rules (`dictionary.py`), how many walks there are, and on what (`t
 - Each move is made in the product and in the dictionary; then everything shown is compared.
 - Every choice comes from one seeded source: the same seed is the same walk, step by step.
 - The clock stands still within a step, and no two steps are at the same second.
+- Two processes of the relayer take turns as it happens: neither may miss what the other changed.
 """
 
 import random
@@ -53,14 +54,19 @@ class Walk:
     lose: Callable[[Bench], Awaitable[Bench]]
     elsewhere: Callable[[Bench], Awaitable[Bench]]
     chance: random.Random
+    replicas: list[Bench] = field(default_factory=list)
     must: Dictionary = field(default_factory=Dictionary)
     moments: list[datetime] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
     between_epochs: bool = False
     asked: bool = False  # to seal everything anew
 
+    def __post_init__(self) -> None:
+        self._go_on(self.bench)
+
     async def step(self) -> None:
         """One more thing happens, and everything is looked at."""
+        self._by_any()
         seconds = self.chance.choice([1, 5, MINUTE, MINUTE, HOUR, HOUR, DAY])
         self.moments.append(self.bench.clock() + timedelta(milliseconds=500))
         self.bench.clock.advance(seconds)
@@ -367,8 +373,8 @@ class Walk:
         return f"under epoch {newest}"
 
     async def restart(self, _: Caller) -> str:
-        """Nothing is in memory any more."""
-        self._go_on(self.bench.another())
+        """Of one process, nothing is in memory any more."""
+        self.replicas[self.chance.randrange(2)] = self.bench.another()
         return ""
 
     async def rebuild(self, caller: Caller) -> str:
@@ -410,7 +416,12 @@ class Walk:
         return f"{len(arrival.memories)}, {is_entrusted}"
 
     def _go_on(self, bench: Bench) -> None:
+        self.replicas = [bench, bench.another()]
         self.bench = self.rotator.bench = bench
+
+    def _by_any(self) -> None:
+        """Let either process answer what comes."""
+        self.bench = self.rotator.bench = self.chance.choice(self.replicas)
 
     # What is seen
 
@@ -419,6 +430,8 @@ class Walk:
         caller = await self.caller()
         await self._embed_all(caller)
         for namespace in (TEAM, OTHER):
+            self._by_any()
+            caller = await self.caller()
             await self._look_at_list(caller, namespace)
             await self._look_at_uploads(caller, namespace)
             await self._look_at_turns(caller, namespace)
