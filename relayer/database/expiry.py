@@ -69,7 +69,12 @@ UNION ALL
  WHERE e.account_id = $1 AND e.state <> 'done' AND {is_over("$2")} ORDER BY e.created_at LIMIT $3)
 LIMIT $3
 """
-
+_EXPIRED_TURNS: Final = f"""
+SELECT e.episode_id FROM episodes e
+JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = e.namespace_id
+WHERE e.account_id = $1 AND e.namespace_id = $2 AND e.state <> 'done' AND {is_over("$3")}
+ORDER BY e.created_at LIMIT $4
+"""
 
 # What has expired and says the very same as this memory does.
 _EXPIRED_EQUALS: Final = """
@@ -128,3 +133,11 @@ async def expired(
 ) -> list[uuid.UUID]:
     """Memories whose time is over, the longest over first, and then turns."""
     return [r["memory_id"] for r in await database.fetch(_EXPIRED, account, now, limit)]
+
+
+async def expired_turns(
+    database: Database, *, account: AccountId, namespace_id: int, now: datetime, limit: int
+) -> list[uuid.UUID]:
+    """Turns of one namespace whose time is over, the oldest first."""
+    found = await database.fetch(_EXPIRED_TURNS, account, namespace_id, now, limit)
+    return [r["episode_id"] for r in found]

@@ -69,8 +69,7 @@ class Expiry:
         if entry is None:
             raise NotFound("No such namespace.")
         account, number = access.account, entry.namespace_id
-        # A turn's end is not stored: by a longer time, those that have expired would be back.
-        await self._expire(account)
+        await self._expire_turns(account, number)
         if not await rows.set_ttl(
             self._database, account=account, namespace_id=number, ttl_s=ttl_s
         ):
@@ -89,6 +88,14 @@ class Expiry:
             if changed < APPLIED_AT_ONCE:
                 return Kept(ttl_s, total, more=False)
         return Kept(ttl_s, total, more=True)
+
+    async def _expire_turns(self, account: AccountId, number: int) -> None:
+        """Erase a namespace's turns whose time is over: as their end is stored nowhere, a longer
+        time would bring them back."""
+        while ids := await rows.expired_turns(
+            self._database, account=account, namespace_id=number, now=self._clock(), limit=PAGE
+        ):
+            await self._eraser.erase(account, self._identity.public_key, ids, op=EXPIRE)
 
     async def expire(self) -> None:
         """Erase what has expired, of every account, bounded; the rest is for the next round."""

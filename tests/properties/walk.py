@@ -335,7 +335,10 @@ class Walk:
         if not any(kept.namespace == namespace for kept in living):
             return "nothing"
         await self.bench.services.expiry.keep(caller.access, namespace, ttl_s)
-        self._erase_what_is_over()
+        over = [
+            i for i, turn in self.must.turns.items() if turn.over and turn.namespace == namespace
+        ]
+        self.must.erase(*over)
         self.must.ttl_s.pop(namespace, None)
         if ttl_s is not None:
             self.must.ttl_s[namespace] = ttl_s
