@@ -14,10 +14,22 @@ from relayer.sealed.keys import AccountId
 Place = tuple[int, int, bytes]  # namespace, epoch, fingerprint
 
 
-def is_over(now: str) -> str:
+def is_too_old(now: str) -> str:
     """Whether a turn `e` is older than its namespace `ns` keeps things by then, in SQL."""
     ended = "e.created_at + ns.ttl_s * interval '1 second'"
     return f"(ns.ttl_s IS NOT NULL AND {ended} <= {now}::timestamptz)"
+
+
+def is_over(now: str) -> str:
+    """Whether a turn `e` of the namespace `ns`, of account $1, is in no answer by then, in SQL.
+
+    It ends with what came from it, since it says the same.
+    """
+    return f"""({is_too_old(now)} OR EXISTS (
+        SELECT FROM links l
+        JOIN memories m ON m.account_id = $1 AND m.memory_id = l.memory_id
+        WHERE l.account_id = $1 AND l.other_id = e.episode_id AND l.relation = 'turn'
+          AND m.expires_at <= {now}::timestamptz))"""
 
 
 _LOCK_EPISODES: Final = """

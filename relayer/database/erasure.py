@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from relayer.database.episodes import is_over
+from relayer.database.episodes import is_too_old
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId
 
@@ -141,7 +141,7 @@ WHERE account_id = $1 AND memory_id = ANY ($2) AND expires_at <= $3
 UNION ALL
 SELECT e.episode_id FROM episodes e
 JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = e.namespace_id
-WHERE e.account_id = $1 AND e.episode_id = ANY ($2) AND {is_over("$3")}
+WHERE e.account_id = $1 AND e.episode_id = ANY ($2) AND {is_too_old("$3")}
 """
 _REVISION_COUNTS: Final = """
 SELECT revision_of AS memory_id, count(*) AS earlier FROM memories

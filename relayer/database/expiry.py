@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from relayer.database.accounts import lock_account
-from relayer.database.episodes import is_over
+from relayer.database.episodes import is_too_old
 from relayer.database.index_steps import note_change
 from relayer.database.pool import Database
 from relayer.sealed.keys import AccountId
@@ -58,7 +58,7 @@ WHERE a.closed_at IS NULL
        OR EXISTS (SELECT FROM namespaces ns
                   JOIN episodes e ON e.account_id = ns.account_id
                                  AND e.namespace_id = ns.namespace_id
-                  WHERE ns.account_id = a.account_id AND e.state <> 'done' AND {is_over("$1")}))
+                  WHERE ns.account_id = a.account_id AND e.state <> 'done' AND {is_too_old("$1")}))
 """
 _EXPIRED: Final = f"""
 (SELECT memory_id FROM memories
@@ -66,13 +66,14 @@ _EXPIRED: Final = f"""
 UNION ALL
 (SELECT e.episode_id FROM episodes e
  JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = e.namespace_id
- WHERE e.account_id = $1 AND e.state <> 'done' AND {is_over("$2")} ORDER BY e.created_at LIMIT $3)
+ WHERE e.account_id = $1 AND e.state <> 'done' AND {is_too_old("$2")}
+ ORDER BY e.created_at LIMIT $3)
 LIMIT $3
 """
 _EXPIRED_TURNS: Final = f"""
 SELECT e.episode_id FROM episodes e
 JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = e.namespace_id
-WHERE e.account_id = $1 AND e.namespace_id = $2 AND e.state <> 'done' AND {is_over("$3")}
+WHERE e.account_id = $1 AND e.namespace_id = $2 AND e.state <> 'done' AND {is_too_old("$3")}
 ORDER BY e.created_at LIMIT $4
 """
 

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from relayer.errors import Corrupted, RelayerError, Unavailable
+from relayer.errors import Corrupted, NotFound, RelayerError, Unavailable
+from relayer.memories.revising import Edit
 from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds
 from tests.editing import CUSTODIES, refused, writer
@@ -51,6 +52,27 @@ class TestKeptTurns:
         first, *more = await asyncio.gather(*(analyze(bench, caller, self.TALK) for _ in range(3)))
         assert {m.kept for m in more} == {first.kept}
         assert await bench.value("SELECT count(*) FROM episodes") == 1
+        assert (await check(bench.storage)).problems == []
+
+    async def test_a_turn_is_over_with_what_came_from_it(self, bench: Bench) -> None:
+        """It says the same. Said again before it is erased, it is another, with a new fact."""
+        caller = await choose(bench, await writer(bench), keep_turns=True)
+        first = await analyze(bench, caller, self.TALK)
+        [fact] = first.facts
+        assert first.kept is not None
+        soon = Edit(changes={"expires_at": bench.clock() + timedelta(seconds=9)})
+        await bench.services.reviser.edit(caller, fact.id, soon)
+        bench.clock.advance(9)
+        assert await bench.services.turns.newest(caller, [TEAM], before=None, limit=9) == []
+        with pytest.raises(NotFound):
+            await bench.services.turns.get(caller, first.kept)
+        again = await analyze(bench, caller, self.TALK)
+        assert [f.duplicate for f in again.facts] == [False]
+        await bench.services.expiry.expire()
+        [turn] = await bench.services.turns.newest(caller, [TEAM], before=None, limit=9)
+        assert (turn.id, list(turn.fact_ids)) == (again.kept, [again.facts[0].id])
+        assert turn.id != first.kept
+        await assert_chain_holds(bench, caller.access.account)
         assert (await check(bench.storage)).problems == []
 
     async def test_a_turn_without_facts_is_kept_as_well(self, bench: Bench) -> None:

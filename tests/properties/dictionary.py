@@ -81,7 +81,8 @@ class Turn:
     since: datetime
     facts: set[uuid.UUID]
     own: set[uuid.UUID]  # those that it was the first to say
-    over: bool = False
+    too_old: bool = False
+    over: bool = False  # too old, or anything that it said is over
 
 
 @dataclass
@@ -109,9 +110,9 @@ class Dictionary:
             kept.over = kept.over or (end is not None and end <= now)
         for turn in self.turns.values():
             ttl_s = self.ttl_s.get(turn.namespace)
-            turn.over = turn.over or (
-                ttl_s is not None and turn.since + timedelta(seconds=ttl_s) <= now
-            )
+            aged = ttl_s is not None and turn.since + timedelta(seconds=ttl_s) <= now
+            turn.too_old = turn.too_old or aged
+            turn.over = turn.too_old or any(self.memories[i].over for i in turn.facts)
 
     def with_turns(self, ids: set[uuid.UUID]) -> set[uuid.UUID]:
         """These, and what goes along: a turn goes with anything that it said."""

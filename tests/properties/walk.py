@@ -336,7 +336,7 @@ class Walk:
             return "nothing"
         await self.bench.services.expiry.keep(caller.access, namespace, ttl_s)
         over = [
-            i for i, turn in self.must.turns.items() if turn.over and turn.namespace == namespace
+            i for i, turn in self.must.turns.items() if turn.too_old and turn.namespace == namespace
         ]
         self.must.erase(*over)
         self.must.ttl_s.pop(namespace, None)
