@@ -60,21 +60,20 @@ WHERE a.closed_at IS NULL
                                  AND e.namespace_id = ns.namespace_id
                   WHERE ns.account_id = a.account_id AND e.state <> 'done' AND {is_too_old("$1")}))
 """
+_TOO_OLD: Final = f"""
+FROM episodes e
+JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = e.namespace_id
+WHERE e.account_id = $1 AND e.state <> 'done' AND {is_too_old("$2")}
+"""
 _EXPIRED: Final = f"""
 (SELECT memory_id FROM memories
  WHERE account_id = $1 AND expires_at <= $2 AND revision_of IS NULL ORDER BY expires_at LIMIT $3)
 UNION ALL
-(SELECT e.episode_id FROM episodes e
- JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = e.namespace_id
- WHERE e.account_id = $1 AND e.state <> 'done' AND {is_too_old("$2")}
- ORDER BY e.created_at LIMIT $3)
+(SELECT e.episode_id {_TOO_OLD} ORDER BY e.created_at LIMIT $3)
 LIMIT $3
 """
 _EXPIRED_TURNS: Final = f"""
-SELECT e.episode_id FROM episodes e
-JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = e.namespace_id
-WHERE e.account_id = $1 AND e.namespace_id = $2 AND e.state <> 'done' AND {is_too_old("$3")}
-ORDER BY e.created_at LIMIT $4
+SELECT e.episode_id {_TOO_OLD} AND e.namespace_id = $4 ORDER BY e.created_at LIMIT $3
 """
 
 # What has expired and says the very same as this memory does.
@@ -140,5 +139,5 @@ async def expired_turns(
     database: Database, *, account: AccountId, namespace_id: int, now: datetime, limit: int
 ) -> list[uuid.UUID]:
     """Turns of one namespace whose time is over, the oldest first."""
-    found = await database.fetch(_EXPIRED_TURNS, account, namespace_id, now, limit)
+    found = await database.fetch(_EXPIRED_TURNS, account, now, limit, namespace_id)
     return [r["episode_id"] for r in found]

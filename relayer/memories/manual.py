@@ -22,9 +22,8 @@ import numpy.typing as npt
 from relayer.clock import Clock
 from relayer.database import memories as rows
 from relayer.database import recall as search
-from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database
-from relayer.database.vectors import UploadVector, upload_model
+from relayer.database.vectors import SENT, TURNED, UploadVector, upload_model
 from relayer.errors import BadRequest
 from relayer.memories.opening import Caller
 from relayer.memories.writer import Writer
@@ -80,7 +79,7 @@ class Manual:
             raise BadRequest(
                 "An upload cannot be a signed object or a sealed memory.", code="upload.reserved"
             )
-        form = vector_rows.TURNED if caller.access.custody == "managed" else vector_rows.SENT
+        form = TURNED if caller.access.custody == "managed" else SENT
         entry = await self._namespaces.ensure(caller.access.account, key)
         memory = new_upload(
             key, entry, ciphertext, writer=caller.access.key, created_at=self._clock()
@@ -138,7 +137,7 @@ def _asked(
     places = {
         (key.epoch, upload_model(form, len(unit))): (key, form)
         for key in keys
-        for form in (vector_rows.TURNED, vector_rows.SENT)
+        for form in (TURNED, SENT)
     }
     return {
         place: _shown(key, unit, form)
@@ -149,7 +148,7 @@ def _asked(
 
 def _shown(key: NamespaceKey, unit: npt.NDArray[np.float32], form: str) -> npt.NDArray[np.float16]:
     """The vector, of length 1, as the database sees it."""
-    if form == vector_rows.TURNED:
+    if form == TURNED:
         unit = derive_turn(key, form, len(unit)).apply(unit[None])[0]
     return unit.astype(np.float16)
 
