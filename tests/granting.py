@@ -56,3 +56,9 @@ async def post(
         join=join,
         label="",
     )
+
+
+async def entrust(bench: Bench, owner: provision.NewKey, roots: Sequence[Root]) -> None:
+    """Make the relayer a custodian of the account."""
+    relayer = bench.storage.identity
+    await post(bench, owner, relayer, await issue(bench, owner, relayer, roots, role="custodian"))

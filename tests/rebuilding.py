@@ -2,8 +2,9 @@
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -23,7 +24,7 @@ SELECT memory_id, revision, revision_of, kind, writer, created_at, stored_at, su
        (SELECT array_agg(t ORDER BY t) FROM unnest(tokens) t) AS tokens
 FROM memories ORDER BY memory_id
 """
-Lose = Callable[[Bench], Awaitable[Bench]]
+Lose = Leave = Callable[[Bench], Awaitable[Bench]]
 
 
 @pytest.fixture
@@ -32,12 +33,14 @@ def bench(make_bench: BenchMaker, embedder: Embedder, tmp_path: Path) -> Bench:
     return make_bench(embedder=embedder, blob_store=f"file:{tmp_path / 'blobs'}")
 
 
-@pytest_asyncio.fixture
-async def lose(postgres: EmbeddedPostgres, template: str) -> AsyncIterator[Lose]:
-    """Makes the same relayer with its key and its blobs on an empty database."""
+@asynccontextmanager
+async def _successors(
+    postgres: EmbeddedPostgres, template: str
+) -> AsyncIterator[Callable[..., Awaitable[Bench]]]:
+    """Makes relayers on databases of their own, like one that is there but for what is told."""
     async with AsyncExitStack() as stack:
 
-        async def on_another(bench: Bench) -> Bench:
+        async def successor(bench: Bench, **how: Any) -> Bench:
             copy = await stack.enter_async_context(database_copy(postgres, template))
             database = await Database.connect(copy.connect_args, connections=5)
             stack.push_async_callback(database.close)
@@ -46,34 +49,27 @@ async def lose(postgres: EmbeddedPostgres, template: str) -> AsyncIterator[Lose]
                 copy.connect_args,
                 database,
                 embedder=bench.services.embedder,
-                identity=bench.storage.identity,
                 clock=bench.clock,
+                **how,
             )
 
-        yield on_another
+        yield successor
+
+
+@pytest_asyncio.fixture
+async def lose(postgres: EmbeddedPostgres, template: str) -> AsyncIterator[Lose]:
+    """Makes the same relayer with its key and its blobs on an empty database."""
+    async with _successors(postgres, template) as successor:
+        yield lambda bench: successor(bench, identity=bench.storage.identity)
 
 
 @pytest_asyncio.fixture
 async def elsewhere(
     postgres: EmbeddedPostgres, template: str, tmp_path: Path
-) -> AsyncIterator[Lose]:
+) -> AsyncIterator[Leave]:
     """Makes another relayer, with a key, a database and blobs of its own."""
-    async with AsyncExitStack() as stack:
-
-        async def another(bench: Bench) -> Bench:
-            copy = await stack.enter_async_context(database_copy(postgres, template))
-            database = await Database.connect(copy.connect_args, connections=5)
-            stack.push_async_callback(database.close)
-            return bench_on(
-                bench.settings,
-                copy.connect_args,
-                database,
-                embedder=bench.services.embedder,
-                clock=bench.clock,
-                blob_store=f"file:{tmp_path / uuid.uuid4().hex}",
-            )
-
-        yield another
+    async with _successors(postgres, template) as successor:
+        yield lambda bench: successor(bench, blob_store=f"file:{tmp_path / uuid.uuid4().hex}")
 
 
 async def rebuilt(lost: Bench, bench: Bench) -> list[str]:

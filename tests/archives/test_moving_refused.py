@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from relayer.archives.arriving import Arrival
+from relayer.archives.leaving import Part
 from relayer.clock import MOMENT_MS_MAX, rfc3339_ms
 from relayer.errors import BadRequest, Conflict, NotAllowed, QuotaExceeded
 from relayer.memories.opening import Caller
@@ -22,6 +23,7 @@ from relayer.settings import Settings
 from relayer.tenants.accounts import STORED_EPOCH_MAX
 from relayer.upkeep import provision
 from relayer.upkeep.check import check
+from tests.granting import issue
 from tests.moving import (
     EMPTY,
     ROWS,
@@ -182,15 +184,8 @@ class TestRefused:
         arrival, caller = scene
         first = parse_any(arrival.grants[0].object)
         founder = next(f for f in self.founders if f.account == first.account)
-        signed = issue_grant(
-            founder.identity,
-            account=founder.account,
-            serial=2,
-            recipient=founder.identity.public_key,
-            role="owner",
-            keys=[here.root[founder.account]],
-            created_ms=1,
-        )
+        roots = [here.root[founder.account]]
+        signed = await issue(here, founder, founder.identity, roots, serial=2, role="owner")
         forked = [msgspec.structs.replace(arrival.grants[1], object=signed)]
         with pytest.raises(Conflict):
             await there.services.arriving.take_in(caller.access, replace(EMPTY, grants=forked))
@@ -231,9 +226,10 @@ class TestRefused:
     @pytest.mark.parametrize("cursor", ["x", "-1", "9" * 19, "٣"])
     async def test_cursors(self, here: Bench, cursor: str) -> None:
         caller = await here.caller(await here.account())
-        for part in ("memories", "episodes", "tombstones", "receipts"):
+        parts: tuple[Part, ...] = ("memories", "episodes", "tombstones", "receipts")
+        for part in parts:
             with pytest.raises(BadRequest):
-                await leaving(here).page(caller.access, part, cursor)  # type: ignore[arg-type]
+                await leaving(here).page(caller.access, part, cursor)
 
     @pytest.mark.parametrize("role", ["owner", "writer", "reader"])
     async def test_a_grant_that_makes_the_relayer_more_than_a_custodian(

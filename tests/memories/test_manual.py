@@ -4,7 +4,7 @@ import asyncio
 
 import numpy as np
 
-from tests.granting import issue, post
+from tests.granting import entrust
 from tests.rotator import Rotator, rotator
 from tests.services import TEAM, Bench
 
@@ -36,9 +36,7 @@ class Uploads:
 
     async def entrust(self) -> None:
         """Let the relayer hold the keys."""
-        founder, relayer = self.owner.owner, self.bench.storage.identity
-        signed = await issue(self.bench, founder, relayer, self.owner.roots, role="custodian")
-        await post(self.bench, founder, relayer, signed)
+        await entrust(self.bench, self.owner.owner, self.owner.roots)
 
     async def withdraw(self) -> None:
         """Let it hold them no longer."""

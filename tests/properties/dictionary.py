@@ -114,6 +114,10 @@ class Dictionary:
             turn.too_old = turn.too_old or aged
             turn.over = turn.too_old or any(self.memories[i].over for i in turn.facts)
 
+    def everything(self) -> dict[uuid.UUID, Kept | Turn]:
+        """Memories and turns."""
+        return {**self.memories, **self.turns}
+
     def with_turns(self, ids: set[uuid.UUID]) -> set[uuid.UUID]:
         """These, and what goes along: a turn goes with anything that it said."""
         return ids | {i for i, turn in self.turns.items() if turn.facts & ids}
@@ -131,6 +135,10 @@ class Dictionary:
             i for i, kept in self.memories.items()
             if kept.superseded_at is None and kept.fact == fact
         ]  # fmt: skip
+
+    def known(self, fact: Fact) -> list[uuid.UUID]:
+        """The one that lives and says this already, if there is one."""
+        return [i for i in self.equals(fact) if not self.memories[i].over]
 
     def make_room(self, fact: Fact | None, *, but: uuid.UUID | None = None) -> bool:
         """Whether nobody else says this; what is over and said it is erased."""

@@ -13,7 +13,7 @@ import pytest
 from relayer.embedding.embedders import Embedder
 from tests.conftest import BenchMaker
 from tests.properties.walk import Walk
-from tests.rebuilding import Lose, elsewhere, lose
+from tests.rebuilding import Leave, Lose, elsewhere, lose
 from tests.rotator import Rotator
 
 __all__ = ["elsewhere", "lose"]  # fixtures
@@ -26,7 +26,7 @@ async def test_a_life_is_as_a_dictionary_says(
     make_bench: BenchMaker,
     embedder: Embedder,
     lose: Lose,
-    elsewhere: Lose,
+    elsewhere: Leave,
     tmp_path: Path,
     seed: int,
 ) -> None:

@@ -30,7 +30,7 @@ from relayer.record import new_id
 from relayer.sealed.keys import Namespace
 from relayer.upkeep.check import check
 from relayer.upkeep.rebuild import REBUILT, rebuild_lost
-from tests.granting import issue, post
+from tests.granting import entrust
 from tests.moving import moved
 from tests.properties.dictionary import Dictionary, Kept, Revision, Turn, canonical
 from tests.rotator import Rotator
@@ -108,7 +108,7 @@ class Walk:
             caller, text, namespace=namespace, tags=tags, expires_at=end
         )
         fact = (namespace, "fact", canonical(text))
-        known = [i for i in self.must.equals(fact) if not self.must.memories[i].over]
+        known = self.must.known(fact)
         assert [stored.id] * stored.duplicate == known
         if not known:
             self.must.make_room(fact)
@@ -140,7 +140,7 @@ class Walk:
         analyzed = await analyze(self.bench, caller, text, namespace=namespace)
         [fact_id] = [*(fact.id for fact in analyzed.facts), *analyzed.reinforced]
         fact = (namespace, "preference", f"I prefer {what} chairs.")
-        known = [i for i in self.must.equals(fact) if not self.must.memories[i].over]
+        known = self.must.known(fact)
         if known:
             assert known == [fact_id]
             self.must.memories[fact_id].seen += 1
@@ -206,8 +206,6 @@ class Walk:
         if memory_id is None or not self.comparable(memory_id):
             return "nothing"
         kept = self.must.memories[memory_id]
-        if kept.superseded_at is not None:
-            self.must.make_room(kept.fact)
         kept.pinned = not kept.pinned
         await self._set(caller, memory_id, Change(pinned=kept.pinned))
         # Without its pin it may be older than its namespace keeps anything.
@@ -219,8 +217,6 @@ class Walk:
         if memory_id is None or not self.comparable(memory_id):
             return "nothing"
         kept = self.must.memories[memory_id]
-        if kept.superseded_at is not None:
-            self.must.make_room(kept.fact)
         kept.rejected = self.chance.random() < 0.5
         await self._set(caller, memory_id, Change(review="rejected" if kept.rejected else None))
         return f"{memory_id} {kept.rejected}"
@@ -234,8 +230,6 @@ class Walk:
         if memory_id is None or by is None or not self.comparable(memory_id):
             return "nothing"
         kept, other = self.must.memories[memory_id], self.must.memories[by]
-        if kept.superseded_at is not None:
-            self.must.make_room(kept.fact)
         successor = self.must.memories.get(kept.superseded_by or by)
         taken = (
             kept.superseded_by not in (None, by) and successor is not None and not successor.over
@@ -273,18 +267,21 @@ class Walk:
         return str(memory_id)
 
     async def _set(self, caller: Caller, memory_id: uuid.UUID, change: Change) -> None:
+        kept = self.must.memories[memory_id]
+        if kept.superseded_at is not None:  # it might come back
+            self.must.make_room(kept.fact)
         await self.bench.services.reviser.set_state(caller.access, memory_id, change)
 
     async def forget(self, caller: Caller) -> str:
-        turns = sorted(self.must.turns)[: self.chance.randrange(2)]
+        there, turns = self.must.everything(), sorted(self.must.turns)[: self.chance.randrange(2)]
         ids = [i for i in (self.one(living=False), self.one(), *turns) if i is not None]
         ids = list(dict.fromkeys([*ids, *sorted(self.must.erased)[:1], new_id()]))
         done = await self.bench.services.forgetting.forget_ids(caller.access, ids)
         assert done.fates == [
-            "erased" if i in self.must.memories or i in self.must.turns
+            "erased" if i in there
             else "already_erased" if i in self.must.erased else "not_found" for i in ids
         ]  # fmt: skip
-        self.must.erase(*(i for i in ids if i in self.must.memories or i in self.must.turns))
+        self.must.erase(*(i for i in ids if i in there))
         return f"{ids}"
 
     async def forget_matching(self, caller: Caller) -> str:
@@ -320,8 +317,7 @@ class Walk:
     async def forget_namespace(self, caller: Caller) -> str:
         namespace = OTHER if self.chance.random() < 0.8 else TEAM
         done = await self.bench.services.forgetting.forget_namespace(caller.access, namespace)
-        everything = {**self.must.memories, **self.must.turns}
-        ids = {i for i, kept in everything.items() if kept.namespace == namespace}
+        ids = {i for i, kept in self.must.everything().items() if kept.namespace == namespace}
         assert set(done.ids) == ids
         self.must.erase(*ids)
         self.must.ttl_s.pop(namespace, None)
@@ -351,12 +347,9 @@ class Walk:
         await self.bench.storage.outbox.publish()
         await self.bench.services.collector.collect()
         await self.bench.storage.outbox.empty()
-        return f"{self._erase_what_is_over()} were over"
-
-    def _erase_what_is_over(self) -> int:
-        over = [i for i, kept in {**self.must.memories, **self.must.turns}.items() if kept.over]
+        over = [i for i, kept in self.must.everything().items() if kept.over]
         self.must.erase(*over)
-        return len(over)
+        return f"{len(over)} were over"
 
     async def rotate(self, caller: Caller) -> str:
         if self.between_epochs or len(self.rotator.roots) > ROTATIONS_MAX:
@@ -413,9 +406,7 @@ class Walk:
         self.asked = False
         is_entrusted = self.chance.random() < 0.5
         if is_entrusted:
-            owner, relayer = self.rotator.owner, there.storage.identity
-            signed = await issue(there, owner, relayer, self.rotator.roots, role="custodian")
-            await post(there, owner, relayer, signed)
+            await entrust(there, self.rotator.owner, self.rotator.roots)
         return f"{len(arrival.memories)}, {is_entrusted}"
 
     def _go_on(self, bench: Bench) -> None:

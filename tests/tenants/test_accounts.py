@@ -26,7 +26,7 @@ from relayer.sealed.receipts import open_receipt
 from relayer.settings import Limits
 from relayer.upkeep import provision
 from tests.conftest import BenchMaker
-from tests.granting import issue, post
+from tests.granting import entrust, issue, post
 from tests.services import OTHER, TEAM, Bench, access_of, new_identity
 
 
@@ -50,9 +50,7 @@ class TestCreate:
 
     async def test_custodian_can_come_later(self, bench: Bench) -> None:
         founder = await bench.account("sealed")
-        relayer, root = bench.storage.identity, bench.root[founder.account]
-        signed = await issue(bench, founder, relayer, [root], role="custodian")
-        await post(bench, founder, relayer, signed)
+        await entrust(bench, founder, [bench.root[founder.account]])
         caller = await bench.caller(founder)
         assert caller.access.custody == "managed"
         await bench.remember(caller, "Anna prefers tea.")

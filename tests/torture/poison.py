@@ -7,6 +7,8 @@ ten seconds, and stands apart for that.
 import asyncio
 import signal
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import asyncpg
 
@@ -17,14 +19,9 @@ from tests.torture.ground import Ground
 WORD = "bitterroot"
 ENDED_S_MAX = 240.0
 TAKE_UP_S = 5.0
-_PARKED = """
-SELECT count(*) FROM pgqueuer
-WHERE entrypoint = 'embed' AND status = 'queued' AND execute_after > now() + interval '5 minutes'
-"""
-_TRY_AGAIN = """
-UPDATE pgqueuer SET execute_after = now()
-WHERE status = 'queued' AND execute_after > now() + interval '5 minutes'
-"""
+_IS_PARKED = "status = 'queued' AND execute_after > now() + interval '5 minutes'"
+_PARKED = f"SELECT count(*) FROM pgqueuer WHERE entrypoint = 'embed' AND {_IS_PARKED}"
+_TRY_AGAIN = f"UPDATE pgqueuer SET execute_after = now() WHERE {_IS_PARKED}"
 
 
 async def poisoned(ground: Ground, client: MemoryClient) -> list[str]:
@@ -50,8 +47,17 @@ async def poisoned(ground: Ground, client: MemoryClient) -> list[str]:
     return problems
 
 
-async def take_up_parked(ground: Ground) -> None:
-    """Let nobody wait for jobs over which killed relayers ended, again and again."""
+@asynccontextmanager
+async def parked_taken_up(ground: Ground) -> AsyncIterator[None]:
+    """Nobody waits for jobs over which killed relayers ended, again and again."""
+    task = asyncio.create_task(_take_up_parked(ground))
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _take_up_parked(ground: Ground) -> None:
     while True:
         await _value(ground, _TRY_AGAIN)
         await asyncio.sleep(TAKE_UP_S)

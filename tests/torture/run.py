@@ -22,7 +22,7 @@ from tests.torture.faults import companions
 from tests.torture.ground import START_S_MAX, Ground, ground_on
 from tests.torture.ledger import Ledger, Record
 from tests.torture.plan import Round, planned
-from tests.torture.poison import poisoned, take_up_parked
+from tests.torture.poison import parked_taken_up, poisoned
 from tests.torture.work import Worker, client_of, probe
 
 CUSTODIES = ("managed", "sealed")
@@ -108,11 +108,10 @@ async def run(
                     say("a job that ends every worker")
                     record.violations += await poisoned(ground, probes[0])
                     outcome.faults += 1
-            parked = asyncio.create_task(take_up_parked(ground))
-            for worker in workers:
-                await worker.settle()
-            await _proven(ground, record, accounts, [w.ledger for w in workers])
-            parked.cancel()
+            async with parked_taken_up(ground):
+                for worker in workers:
+                    await worker.settle()
+                await _proven(ground, record, accounts, [w.ledger for w in workers])
         outcome.kills = ground.kills
     outcome.seconds = time.monotonic() - started
     outcome.count(record)
