@@ -16,7 +16,8 @@ def canonical(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
-Fact = tuple[Namespace, str, str]  # where, its kind, what it says: no two memories have the same
+# Where, its kind, what it says and of when: no two memories have the same.
+Fact = tuple[Namespace, str, str, datetime | None]
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,16 @@ class Kept:
     revisions: list[Revision]
     given_end: datetime | None
     kind: str = "fact"
+    happened: datetime | None = None
     pinned: bool = False
+    stale: bool = False
     superseded_at: datetime | None = None
     superseded_by: uuid.UUID | None = None
     rejected: bool = False
     upload: str | None = None  # the name of its bytes
     seen: int = 1
     over: bool = False
+    made_of: frozenset[uuid.UUID] = frozenset()  # a summary's episodes
 
     @property
     def now(self) -> Revision:
@@ -53,7 +57,7 @@ class Kept:
         """What no other memory is to say; nothing of an upload."""
         if self.now.text is None:
             return None
-        return self.namespace, self.kind, canonical(self.now.text)
+        return self.namespace, self.kind, canonical(self.now.text), self.happened
 
     @property
     def in_force(self) -> bool:
@@ -86,14 +90,25 @@ class Turn:
 
 
 @dataclass
+class Run:
+    """A consolidation that ended, and what it did, in order."""
+
+    id: uuid.UUID
+    at: datetime
+    done: list[tuple[str, uuid.UUID, list[uuid.UUID]]]
+
+
+@dataclass
 class Dictionary:
-    """What must be so."""
+    """What must be so; `merged` are pairs of a memory that was kept and one that said the same."""
 
     memories: dict[uuid.UUID, Kept] = field(default_factory=dict)
     turns: dict[uuid.UUID, Turn] = field(default_factory=dict)
     erased: set[uuid.UUID] = field(default_factory=set)
     strays: set[str] = field(default_factory=set)  # names of bytes that nothing refers to
     ttl_s: dict[Namespace, int] = field(default_factory=dict)
+    merged: set[tuple[uuid.UUID, uuid.UUID]] = field(default_factory=set)
+    runs: list[Run] = field(default_factory=list)
 
     def end(self, kept: Kept) -> datetime | None:
         """When a memory's time is over."""
@@ -118,16 +133,35 @@ class Dictionary:
         """Memories and turns."""
         return {**self.memories, **self.turns}
 
-    def with_turns(self, ids: set[uuid.UUID]) -> set[uuid.UUID]:
-        """These, and what goes along: a turn goes with anything that it said."""
-        return ids | {i for i, turn in self.turns.items() if turn.facts & ids}
+    def entailed(self, ids: set[uuid.UUID]) -> set[uuid.UUID]:
+        """These, and whatever still says what they said: turns, summaries, what was merged."""
+        turns = {i for i, turn in self.turns.items() if turn.facts & ids}
+        made = {i for i, kept in self.memories.items() if kept.made_of & ids}
+        merged = {o for k, o in self.merged if k in ids and self.memories[o].superseded_by == k}
+        more = turns | made | merged
+        return ids if more <= ids else self.entailed(ids | more)
+
+    def linked(self) -> set[tuple[uuid.UUID, uuid.UUID]]:
+        """Memories and what they were made of, or say beside themselves."""
+        made = {(i, source) for i, kept in self.memories.items() for source in kept.made_of}
+        return self.merged | made
 
     def erase(self, *ids: uuid.UUID) -> None:
         """Take memories and turns away for good."""
-        for each in self.with_turns({*ids}):
+        gone = self.entailed({*ids})
+        self.merged = {pair for pair in self.merged if not gone & {*pair}}
+        for each in gone:
             self.memories.pop(each, None)
             self.turns.pop(each, None)
             self.erased.add(each)
+
+    def come_back(self, memory_id: uuid.UUID) -> None:
+        """Let a memory be in force again, whatever it was superseded for."""
+        kept = self.memories[memory_id]
+        kept.superseded_at = kept.superseded_by = None
+        for pair in [pair for pair in self.merged if pair[1] == memory_id]:
+            self.merged.remove(pair)
+            self.memories[pair[0]].seen = max(1, self.memories[pair[0]].seen - kept.seen)
 
     def equals(self, fact: Fact) -> list[uuid.UUID]:
         """Memories that say this and were not superseded, over or not."""

@@ -20,6 +20,7 @@ import pytest
 
 from relayer.database import accounts as account_rows
 from relayer.database import listing
+from relayer.database.states import MERGED, SOURCE
 from relayer.errors import Conflict, NotFound
 from relayer.journal.states import Change
 from relayer.memories.forgetting import Filter
@@ -32,6 +33,7 @@ from relayer.upkeep.check import check
 from relayer.upkeep.rebuild import REBUILT, rebuild_lost
 from tests.granting import entrust
 from tests.moving import moved
+from tests.properties.consolidating import FILLER, consolidate, undo
 from tests.properties.dictionary import Dictionary, Kept, Revision, Turn, canonical
 from tests.rotator import Rotator
 from tests.services import OTHER, TEAM, Bench
@@ -41,6 +43,7 @@ WHO = ("otter", "heron", "badger", "Zoë")
 WHAT = ("granite", "velvet", "cinnamon")
 TAGS = ("river", "attic")
 MINUTE, HOUR, DAY = 60, 3600, 86_400
+LINKED = (SOURCE, MERGED)
 ROTATIONS_MAX = 3  # each gives everybody all grants again
 Move = Callable[["Walk", Caller], Awaitable[str]]
 
@@ -63,6 +66,8 @@ class Walk:
 
     def __post_init__(self) -> None:
         self._go_on(self.bench)
+        monday = self.bench.clock() - timedelta(days=40 + self.bench.clock().weekday())
+        self.past = [monday + timedelta(days=n) for n in range(3)]
 
     async def step(self) -> None:
         """One more thing happens, and everything is looked at."""
@@ -87,7 +92,8 @@ class Walk:
 
     def text(self) -> str:
         """One of few things to say, in one of several spellings."""
-        said = f"The {self.chance.choice(WHO)} guards the {self.chance.choice(WHAT)}."
+        word = self.chance.choice(["", "", f"{FILLER} "])
+        said = f"The {self.chance.choice(WHO)} {word}guards the {self.chance.choice(WHAT)}."
         spelt = [said, said.replace(" ", "  "), unicodedata.normalize("NFD", said), f" {said}\n"]
         return self.chance.choice([said, *spelt])
 
@@ -104,16 +110,18 @@ class Walk:
     async def remember(self, caller: Caller) -> str:
         namespace = self.chance.choice([TEAM, TEAM, OTHER])
         text, tags, end = self.text(), self.tags(), self.later()
+        kind = self.chance.choice(["fact", "fact", "working", "event"])
+        when = self.chance.choice(self.past) if kind == "event" else None
         [stored] = await self.bench.remember(
-            caller, text, namespace=namespace, tags=tags, expires_at=end
+            caller, text, namespace=namespace, kind=kind, event_time=when, tags=tags, expires_at=end
         )
-        fact = (namespace, "fact", canonical(text))
+        fact = (namespace, kind, canonical(text), when)
         known = self.must.known(fact)
         assert [stored.id] * stored.duplicate == known
         if not known:
             self.must.make_room(fact)
             said = Revision(text, tags, self.bench.clock())
-            self.must.memories[stored.id] = Kept(namespace, [said], end)
+            self.must.memories[stored.id] = Kept(namespace, [said], end, kind, when)
             return f"{text!r} as {stored.id}"
         kept = self.must.memories[stored.id]
         kept.seen += 1
@@ -139,7 +147,7 @@ class Walk:
         caller = await choose(self.bench, caller, keep_turns=True)
         analyzed = await analyze(self.bench, caller, text, namespace=namespace)
         [fact_id] = [*(fact.id for fact in analyzed.facts), *analyzed.reinforced]
-        fact = (namespace, "preference", f"I prefer {what} chairs.")
+        fact = (namespace, "preference", f"I prefer {what} chairs.", None)
         known = self.must.known(fact)
         if known:
             assert known == [fact_id]
@@ -147,7 +155,7 @@ class Walk:
             self.must.memories[fact_id].given_end = None  # it was said without an end
         else:
             self.must.make_room(fact)
-            assert [(f.kind, f.text, f.duplicate) for f in analyzed.facts] == [(*fact[1:], False)]
+            assert [(f.kind, f.text, f.duplicate) for f in analyzed.facts] == [(*fact[1:3], False)]
             said = Revision(fact[2], (), self.bench.clock())
             self.must.memories[fact_id] = Kept(namespace, [said], None, kind="preference")
         same = [
@@ -183,7 +191,7 @@ class Walk:
         changed = after | changes != after
         after |= changes
         if code is None and changed:
-            fact = (kept.namespace, kept.kind, canonical(str(after["text"])))
+            fact = (kept.namespace, kept.kind, canonical(str(after["text"])), kept.happened)
             alone = self.must.make_room(fact, but=memory_id)
             code = None if alone else "memory.duplicate"
         if code is not None:
@@ -198,6 +206,7 @@ class Walk:
             assert isinstance(tags, tuple)
             now = self.bench.clock()
             kept.revisions.append(Revision(str(after["text"]), tags, now))
+            kept.stale = False
             kept.given_end = changes.get("expires_at", kept.given_end)  # type: ignore[assignment]
         return f"{memory_id} {changes}"
 
@@ -263,7 +272,7 @@ class Walk:
             assert refused.value.code == "memory.duplicate"
             return f"{memory_id} refused"
         await self._set(caller, memory_id, Change(superseded_by=None))
-        kept.superseded_at = kept.superseded_by = None
+        self.must.come_back(memory_id)
         return str(memory_id)
 
     async def _set(self, caller: Caller, memory_id: uuid.UUID, change: Change) -> None:
@@ -303,14 +312,14 @@ class Walk:
             and (tag is None or tag in k.now.tags)
             and (pinned is None or k.pinned == pinned)
             and state in (k.state, "all")
-            and (before is None or k.revisions[0].since < before)
+            and (before is None or (k.happened or k.revisions[0].since) < before)
         }
         dry = await self.bench.services.forgetting.forget_matching(caller, chosen, dry_run=True)
         assert (set(dry.ids), dry.erased) == (wanted, 0)
         if len(wanted) > 4:
             return f"{len(wanted)} would be, and stay"  # so that something is left to walk on
         done = await self.bench.services.forgetting.forget_matching(caller, chosen)
-        assert set(done.ids) == self.must.with_turns(wanted)
+        assert set(done.ids) == self.must.entailed(wanted)
         self.must.erase(*wanted)
         return f"{len(wanted)} of {chosen}"
 
@@ -388,6 +397,8 @@ class Walk:
         await lost.services.restore.complete(account, keys)
         self.asked = False
         self.must.ttl_s.clear()
+        self.must.merged.clear()
+        self.must.runs.clear()
         for turn in self.must.turns.values():
             turn.facts = set(turn.own)  # no record says what it merely repeated
         for memory_id, kept in list(self.must.memories.items()):
@@ -403,6 +414,7 @@ class Walk:
         there = await self.elsewhere(self.bench)
         arrival = await moved(self.bench, there, self.rotator.owner)
         self._go_on(there)
+        self.must.runs.clear()
         self.asked = False
         is_entrusted = self.chance.random() < 0.5
         if is_entrusted:
@@ -453,11 +465,11 @@ class Walk:
         )
         assert {
             m.id: (m.text, tuple(m.tags), m.revision, m.state.name, m.state.pinned,
-                   m.state.superseded_by, m.expires_at, m.seen_count)
+                   m.state.stale, m.state.superseded_by, m.expires_at, m.seen_count)
             for m in found
         } == {
             i: (k.now.text, k.now.tags, len(k.revisions), k.state, k.pinned,
-                k.superseded_by, self.must.end(k), k.seen)
+                k.stale, k.superseded_by, self.must.end(k), k.seen)
             for i, k in self.must.memories.items() if k.namespace == namespace and not k.over
         }  # fmt: skip
         assert len({m.id for m in found}) == len(found)
@@ -530,6 +542,8 @@ class Walk:
         assert [(r.text, tuple(r.tags), r.stored_at) for r in history.revisions] == [
             (said.text, said.tags, said.since) for said in reversed(kept.revisions)
         ]
+        linked = {(one.memory_id, one.other_id) for one in history.links if one.relation in LINKED}
+        assert linked == {pair for pair in self.must.linked() if memory_id in pair}
 
     async def holds(self) -> None:
         """`relayer check` finds nothing but bytes that are collected in time."""
@@ -556,5 +570,9 @@ MOVES: dict[str, Move] = {
     "restart": Walk.restart,
     "rebuild": Walk.rebuild,
     "move": Walk.move,
+    "consolidate": consolidate,
+    "undo": undo,
 }
-WEIGHTS = dict(zip(MOVES, [30, 8, 10, 15, 10, 8, 9, 6, 5, 3, 1, 6, 4, 2, 3, 3, 2, 2], strict=True))
+WEIGHTS = dict(
+    zip(MOVES, [30, 8, 10, 15, 10, 8, 9, 6, 5, 3, 1, 6, 4, 2, 3, 3, 2, 2, 8, 5], strict=True)
+)
