@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 REGISTRATION_TOKEN_CHARACTERS_MIN: Final = 16  # what request limits keep from being guessed
+UPLOAD_MODELS: Final = ("manual", "sent")  # in place of a model: vectors that came with uploads
 
 
 class SettingsError(Exception):
@@ -140,6 +141,11 @@ class Settings:
             raise SettingsError("RELAYER_METRICS_TOKEN is too short: 16 characters at least")
         if self.embedder == "openai" and not self.embedding_model:
             raise SettingsError("RELAYER_EMBEDDER=openai needs RELAYER_EMBEDDING_MODEL")
+        if self.embedding_model in UPLOAD_MODELS:
+            raise SettingsError(
+                f"RELAYER_EMBEDDING_MODEL must not be {self.embedding_model!r}: in the database"
+                " this names vectors that clients sent; give the model another name at its endpoint"
+            )
         if self.embedding_dim > Limits.embedding_dim_max:
             raise SettingsError(f"RELAYER_EMBEDDING_DIM must be at most {Limits.embedding_dim_max}")
 

@@ -22,9 +22,9 @@ from relayer.database.index_steps import note_change, note_step
 from relayer.database.memories import NewMemory
 from relayer.database.pool import Connection, Database, Row, halfvec
 from relayer.sealed.keys import AccountId
+from relayer.settings import UPLOAD_MODELS
 
-TURNED: Final = "manual"  # models of manual uploads' vectors: turned by the relayer,
-SENT: Final = "sent"  # or as their client sent them
+TURNED, SENT = UPLOAD_MODELS  # turned by the relayer, or as their client sent them
 NO_VECTOR: Final = "none"  # no endpoint takes the text: it is found by keyword alone
 LOST: Final = "lost"  # the blob is altered
 MISSING: Final = "missing"  # in place of a version: the blob is not there, which may pass

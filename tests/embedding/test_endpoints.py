@@ -6,10 +6,12 @@ import logging
 import numpy as np
 import pytest
 
+from relayer.database.vectors import SENT, TURNED
 from relayer.embedding.embedders import TextRefused
 from relayer.embedding.endpoints import Endpoint, retry_after_s
 from relayer.embedding.openai import OpenAIEmbedder
 from relayer.errors import Unavailable
+from relayer.settings import Settings, SettingsError
 from tests.embeddings_server import (
     ALTERED,
     DIM,
@@ -278,3 +280,9 @@ def test_retry_after_is_read_as_number_or_date() -> None:
     assert retry_after_s("Fri, 31 Dec 9998 23:59:59 GMT") == 3600
     for value in (None, "", "soon", "nan", "inf", "Wed, 99 Oct 2015"):
         assert retry_after_s(value) is None
+
+
+@pytest.mark.parametrize("name", [TURNED, SENT])
+def test_no_model_is_called_what_uploads_vectors_are_of(name: str) -> None:
+    with pytest.raises(SettingsError, match="RELAYER_EMBEDDING_MODEL"):
+        Settings(embedding_model=name)
