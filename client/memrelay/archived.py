@@ -92,6 +92,8 @@ class Archive:
 
 def is_archive(path: Path) -> bool:
     """Return whether a file begins like an archive."""
+    if not path.is_file():  # whoever opens a named pipe waits for another end of it
+        return False
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC

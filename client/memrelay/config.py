@@ -130,7 +130,7 @@ class Settings:
                 raise ConfigError(f"In the profile {path}, {name} is a text.")
         values["allow_insecure"] = _truth(values.get("allow_insecure", False))
         settings = cls(**values)
-        seen = path.with_name(f"{path.stem}.{settings.account_id[2:18]}.seen.json")
+        seen = seen_path(path, settings.account_id)
         kept = found or _is_writable(seen.parent)
         return replace(settings, seen_path=seen) if kept else settings
 
@@ -213,7 +213,8 @@ def check_url(url: str, *, allow_insecure: bool = False) -> httpx.URL:
     """
     try:
         parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
+        parsed.host.encode("idna")  # as whoever connects does
+    except (httpx.InvalidURL, UnicodeError) as error:
         raise ConfigError("The relayer's URL is malformed.") from error
     if parsed.scheme not in {"http", "https"} or not parsed.host:
         raise ConfigError("The relayer's URL begins with https:// or http://.")
@@ -237,12 +238,36 @@ def is_loopback(host: str) -> bool:
 
 
 def profile_path(profile: str | Path | None, environ: Mapping[str, str]) -> Path:
-    """Return the profile's path: the argument, MEMRELAY_PROFILE, or the user's own folder."""
+    """Return the profile's path: the argument, MEMRELAY_PROFILE, or the user's own folder.
+
+    Raises:
+        ConfigError: it is a folder's, or in a home that is not known.
+    """
     chosen = profile or environ.get("MEMRELAY_PROFILE")
     if chosen:
-        return Path(chosen).expanduser()
+        path = expanded(chosen)
+        if not path.name:
+            raise ConfigError(f"{chosen} is no file of a profile.")
+        return path
     base = environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(base).expanduser() / "memrelay" / "profile.json"
+    return expanded(base) / "memrelay" / "profile.json"
+
+
+def expanded(path: str | Path) -> Path:
+    """Return a path with the home folder for its `~`.
+
+    Raises:
+        ConfigError: nobody knows whose home that is, or where.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"{path}: this home folder is not known; give the whole path.") from None
+
+
+def seen_path(profile: Path, account_id: str) -> Path:
+    """Return the path of what a profile's clients have verified of an account."""
+    return profile.with_name(f"{profile.stem}.{account_id[2:18]}.seen.json")
 
 
 def agent_name(text: str) -> str:

@@ -2,15 +2,19 @@
 
 It does not own the use of it (`session.py`).
 
-- It only ever rises, also when two processes share a file.
+- It only ever rises, also when two processes share a file; but where the profile comes to name
+  another relayer, receipts are followed from their beginning.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
-from memrelay.errors import ConfigError
+from memrelay.errors import ConfigError, Invalid
 from memrelay.private import locked, read_private, write_private
+from memrelay.sealed.keys import KEY_BYTES, hex_bytes
 from memrelay.sealed.objects import from_base64
 from memrelay.sealed.statement import read_named
 
@@ -50,6 +54,26 @@ class Seen:
         )
 
 
+def _read_seen(values: Mapping[str, Any]) -> Seen:
+    known = {item.name: values[item.name] for item in fields(Seen)[:-1]}
+    for item in fields(Seen)[:-1]:
+        if type(known[item.name]) is not type(item.default) and item.name != "relayer_key":
+            raise TypeError(item.name)
+    if known["relayer_key"] is not None:
+        hex_bytes(known["relayer_key"], KEY_BYTES, "relayer key")
+    for name in ("receipt_head", "checked_head"):
+        bytes.fromhex(known[name])
+    succession = tuple(values.get("succession", ()))
+    for text in succession:
+        read_named(from_base64(text, "successor"))
+    return Seen(**known, succession=succession)
+
+
+def _keys(succession: tuple[str, ...]) -> set[str]:
+    named = [read_named(from_base64(text, "successor")) for text in succession]
+    return {key.hex() for pair in named for key in pair}
+
+
 def _joined(before: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
     """A succession, with what goes on in another one from where it ends."""
     if not before or not other or before == other:
@@ -71,16 +95,31 @@ class SeenFile:
         if data is None:
             return Seen()
         try:
-            values = json.loads(data)
-            succession = tuple(values.get("succession", ()))
-            known = {item.name: values[item.name] for item in fields(Seen)[:-1]}
-            for name in ("receipt_head", "checked_head"):
-                bytes.fromhex(known[name])
-            return Seen(**known, succession=succession)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return _read_seen(json.loads(data))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Invalid) as error:
             raise ConfigError(f"{self._path} is damaged; compare receipts, then remove it.") from (
                 error
             )
+
+    def pin(self, relayer_key: str, *, before: str | None) -> None:
+        """Take note of the key that the profile pins from now on; `before` is what it pinned.
+
+        Of another relayer's account only that is kept which holds wherever it is.
+
+        Raises:
+            ConfigError: the file cannot be read or written.
+        """
+        if self._path is None or not self._path.exists():
+            return
+        with locked(self._lock_path(self._path)):
+            known = self._read()
+            pinned = before or known.relayer_key
+            if pinned is None or relayer_key in {pinned, *_keys(known.succession)}:
+                return
+            self.value = Seen(
+                sealed=known.sealed, grant_serial=known.grant_serial, epoch=known.epoch
+            )
+            self._write(self._path)
 
     def refresh(self) -> None:
         """Take in what other processes have verified since.
@@ -98,9 +137,14 @@ class SeenFile:
         """
         if self._path is None or self.value == self._saved:
             return
-        with locked(self._path.with_name(f".{self._path.name}.lock")):
+        with locked(self._lock_path(self._path)):
             self.value = self.value.merged(self._read())
-            write_private(
-                self._path, {item.name: getattr(self.value, item.name) for item in fields(Seen)}
-            )
+            self._write(self._path)
+
+    def _write(self, path: Path) -> None:
+        write_private(path, {item.name: getattr(self.value, item.name) for item in fields(Seen)})
         self._saved = self.value
+
+    @staticmethod
+    def _lock_path(path: Path) -> Path:
+        return path.with_name(f".{path.name}.lock")

@@ -13,6 +13,7 @@ from memrelay.gateway import Context, GatewaySettings
 from tests.processes import lasting_port
 
 TEA = "I prefer green tea over coffee in the morning."
+NOWHERE = Settings(url="http://127.0.0.1:9", account_id=f"0x{'1' * 64}", private_key="1" * 64)
 PATIENT = GatewaySettings(recall_deadline_s=15, capture_retry_s=0.05)
 ANNA = Context(session_key="agent:main:main", session_id="first")
 

@@ -631,6 +631,25 @@ def test_the_commands(found: Callable[[str], Scene], capsys: pytest.CaptureFixtu
     assert scene.run("import", str(scene.archive)) in (EXIT_FAILED, EXIT_USAGE)
 
 
+def test_a_profile_that_moves_along_follows_the_history_there(
+    found: Callable[[str], Scene], caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = found("sealed")
+    profile = scene.profile()
+    archive = str(scene.archive)
+    for argv in (
+        ("remember", TEXTS[0]),
+        ("receipts",),
+        ("export", archive),
+        ("import", archive, "--url", scene.there.url, "--save", profile),
+        ("remember", TEXTS[1]),
+        ("receipts",),
+        ("verify",),
+    ):
+        assert main([*argv, "--profile", profile], {}) == EXIT_OK, argv
+    assert caplog.messages == []
+
+
 def test_agents_stay_until_their_keys_are_replaced(
     found: Callable[[str], Scene], capsys: pytest.CaptureFixture[str]
 ) -> None:

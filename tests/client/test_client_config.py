@@ -11,7 +11,7 @@ import pytest
 
 from memrelay import MemoryClient, SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_USAGE, main
-from memrelay.config import Settings, is_loopback, profile_path, read_profile
+from memrelay.config import Settings, check_url, is_loopback, profile_path, read_profile
 from memrelay.errors import ConfigError
 from memrelay.private import locked, write_private
 from memrelay.seen import Seen, SeenFile
@@ -75,6 +75,19 @@ def test_what_was_seen_is_kept_beside_the_profile(tmp_path):
 def test_where_a_profile_is_looked_for(environ, path):
     assert str(profile_path(None, environ)) == path
     assert str(profile_path("/c.json", environ)) == "/c.json"
+
+
+@pytest.mark.parametrize("path", ["~nobody-of-that-name/p.json", "/"])
+def test_a_profile_that_can_be_nowhere_is_refused(path):
+    with pytest.raises(ConfigError):
+        profile_path(path, {})
+    assert main(["recall", "x", "--profile", path], {}) == EXIT_USAGE
+
+
+@pytest.mark.parametrize("host", ["..", "a" * 64, "a..b"])
+def test_a_host_that_no_name_is_for_is_refused(host):
+    with pytest.raises(ConfigError, match="malformed"):
+        check_url(f"https://{host}")
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620, 0o601, 0o777])
@@ -219,6 +232,40 @@ def test_what_was_seen_only_rises(tmp_path):
     assert (seen.relayer_key, seen.grant_serial, seen.epoch, seen.sealed) == ("ab" * 32, 5, 2, True)
     assert (seen.receipt_seq, seen.receipt_head) == (4, "bb")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"grant_serial": "5"},
+        {"epoch": None},
+        {"sealed": 1},
+        {"receipt_head": 7},
+        {"checked_head": "zz"},
+        {"relayer_key": [1]},
+        {"relayer_key": "ab"},
+        {"succession": ["no base64"]},
+        {"succession": [5]},
+        {"succession": 5},
+    ],
+)
+def test_a_damaged_file_of_what_was_seen_is_named(tmp_path, wrong):
+    path = tmp_path / "seen.json"
+    write_private(path, asdict(Seen()) | wrong)
+    with pytest.raises(ConfigError, match=r"seen\.json is damaged"):
+        SeenFile(path)
+
+
+def test_what_was_seen_of_another_relayer_is_not_asked_of_this_one(tmp_path):
+    path = tmp_path / "seen.json"
+    known = Seen(relayer_key="ab" * 32, grant_serial=5, epoch=2, receipt_seq=3, checked_seq=3)
+    for key, seq in (("ab" * 32, 3), ("cd" * 32, 0)):
+        file = SeenFile(path)
+        file.value = known
+        file.save()
+        file.pin(key, before=None)
+        assert SeenFile(path).value.checked_seq == file.value.receipt_seq == seq
+        assert (SeenFile(path).value.grant_serial, file.value.epoch) == (5, 2)
 
 
 COUNTING = """

@@ -265,6 +265,18 @@ def test_a_new_memory_needs_its_receipt(scene, receipt):
     fails(UntrustedRelayer, "receipt", scene, scene.client.remember("x"), *before, reply)
 
 
+@pytest.mark.parametrize("duplicate", [True, False])
+def test_a_new_fact_needs_its_receipt(scene, duplicate):
+    fact = {"id": IDS[1], "text": "x", "duplicate": duplicate}
+    other = scene.receipt(op="analyze", ids=IDS[:1])
+    reply = {"facts": [fact], "fact_count": 1, "status": "done", "receipts": [other]}
+    replies = (*listed(scene, scene.grants()), ("/v1/analyze", 200, reply))
+    if duplicate:
+        assert scene.play(scene.client.analyze("x"), *replies).facts[0].duplicate
+    else:
+        fails(UntrustedRelayer, "receipt", scene, scene.client.analyze("x"), *replies)
+
+
 def chain(scene, length, start=1, prev=NO_HEAD, **changes):
     texts = []
     for seq in range(start, start + length):
@@ -273,17 +285,20 @@ def chain(scene, length, start=1, prev=NO_HEAD, **changes):
     return texts
 
 
-def history(texts, seq):
-    return ("/v1/receipts", {"receipts": texts, "seq": seq, "head": ""})
+def history(texts, seq, ends=None):
+    head = NO_HEAD if ends is None else hash_256(from_base64(ends, "receipt"))
+    return ("/v1/receipts", {"receipts": texts, "seq": seq, "head": head.hex()})
 
 
 def test_history_is_followed_from_where_it_was_left(scene):
     texts = chain(scene, 3)
     relayer = ("/v1/relayer", scene.statement())
-    first = scene.play(scene.client.receipts(), relayer, history(texts[:2], 2), history([], 2))
+    pages = (history(texts[:2], 2), history([], 2, texts[1]))
+    first = scene.play(scene.client.receipts(), relayer, *pages)
     assert [receipt.seq for receipt in first] == [1, 2]
     scene.restart()
-    later = scene.play(scene.client.receipts(), relayer, history(texts[2:], 3), history([], 3))
+    pages = (history(texts[2:], 3), history([], 3, texts[2]))
+    later = scene.play(scene.client.receipts(), relayer, *pages)
     assert [receipt.seq for receipt in later] == [3]
     assert parse_qs(urlsplit(scene.sends[-2].target).query)["after"] == ["2"]
 
@@ -317,7 +332,10 @@ def test_rewritten_withheld_and_forked_history_is_noticed(scene):
         history(texts[:2], 3),
         history([], 3),
     )
-    assert len(scene.play(scene.client.receipts(), history(texts, 3), history([], 3))) == 3
+    ends = history([], 3, texts[2])
+    assert len(scene.play(scene.client.receipts(), history(texts, 3), ends)) == 3
+    # One that was set back and written to since has as many, of which the last is another.
+    fails(UntrustedRelayer, "fork", scene, scene.client.receipts(), history([], 3, other[2]))
     # A relayer that was set back has nothing behind what was followed, and says so itself.
     fails(UntrustedRelayer, "rollback", scene, scene.client.receipts(), history([], 2))
 
@@ -475,7 +493,7 @@ def test_receipts_of_a_forerunner_count_if_the_pinned_key_stands_for_them(owner)
     a word that makes the pinned key their heir."""
     receipts = by_impostor(owner, 2)
     head = hash_256(from_base64(receipts[-1], "receipt"))
-    pages = (history(receipts, 2), history([], 2))
+    pages = (history(receipts, 2), history([], 2, receipts[-1]))
     for signer, ends in ((NEXT, head), (owner.example.relayer, NO_HEAD)):
         owner.restart()
         stands = checkpoint(owner, signer, 2, ends)
@@ -492,7 +510,7 @@ def test_receipts_of_a_forerunner_count_if_the_pinned_key_stands_for_them(owner)
 def test_receipts_of_a_forerunner_that_the_pinned_key_went_on_from_count(owner):
     receipts = by_impostor(owner, 1)
     receipts += chain(owner, 1, 2, hash_256(from_base64(receipts[0], "receipt")))
-    pages = (history(receipts, 2), history([], 2))
+    pages = (history(receipts, 2), history([], 2, receipts[-1]))
     assert len(owner.play(owner.client.receipts(), posing(owner), *pages)) == 2
 
 

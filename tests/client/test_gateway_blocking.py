@@ -1,17 +1,19 @@
 """The blocking gateway: the same hooks from threads that know no event loop."""
 
 import logging
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from memrelay import Settings
 from memrelay.errors import ConfigError
 from memrelay.gateway import BlockingGateway, Injection, Message, Roster
 from tests.client.gateway_scene import (
     ANNA,
+    NOWHERE,
     PATIENT,
     TEA,
     founded_blocking,
@@ -20,7 +22,6 @@ from tests.client.gateway_scene import (
 from tests.processes import RunningRelayer
 
 ASKED = "Do I prefer green tea or coffee in the morning?"
-NOWHERE = Settings(url="http://127.0.0.1:9", account_id=f"0x{'1' * 64}", private_key="1" * 64)
 
 
 def test_a_turn_from_one_thread_is_recalled_in_another(
@@ -83,3 +84,31 @@ def test_what_could_not_be_delivered_stays_on_disk(tmp_path: Path) -> None:
         gateway.capture([Message("user", TEA)], ANNA)
         assert not gateway.flush(5)
     assert len(list(spool.glob("*.turn"))) == 1
+
+
+HANDED_OVER = """
+import sys
+from pathlib import Path
+from tests.client.gateway_scene import ANNA, NOWHERE, PATIENT, TEA
+from memrelay.gateway import BlockingGateway, Message, Roster
+
+gateway = BlockingGateway.start(Roster.single(NOWHERE), PATIENT, spool_path=Path(sys.argv[1]))
+for number in range(3):
+    gateway.capture([Message("user", f"{TEA} {number}")], ANNA)
+"""
+
+
+def handed_over(spool: Path, more: str = "") -> bytes:
+    """What a process says on its standard error that hands turns over and ends."""
+    command = [sys.executable, "-c", HANDED_OVER + more, str(spool)]
+    return subprocess.run(command, check=True, capture_output=True, timeout=60).stderr
+
+
+def test_what_was_handed_over_is_on_disk_when_its_process_ends(tmp_path: Path) -> None:
+    handed_over(tmp_path / "spool")
+    assert len(list((tmp_path / "spool").glob("*.turn"))) == 3
+
+
+def test_a_forked_process_ends_without_its_parents_gateway(tmp_path: Path) -> None:
+    said = handed_over(tmp_path / "spool", "import os\nos.fork()\n")
+    assert b"gave no answer" not in said

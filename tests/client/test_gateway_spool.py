@@ -13,18 +13,11 @@ import pytest
 from memrelay.errors import ConfigError
 from memrelay.gateway.spool import Spool, SpoolKey
 from memrelay.sealed.keys import Identity
+from tests.client.spool_scene import spool_in, turns
 
 KEY = SpoolKey.of(Identity(bytes(range(32))))
 OTHER = SpoolKey.of(Identity(bytes(range(1, 33))))
 MARKED = b"the marked words of a turn"
-
-
-def spool_in(folder: Path | None, *, bytes_max: int = 1 << 20, turns_max: int = 100) -> Spool:
-    return Spool(folder, bytes_max=bytes_max, turns_max=turns_max)
-
-
-def turns(spool: Spool, key: SpoolKey = KEY) -> list[bytes | None]:
-    return [spool.get(key, name) for name in spool.names(key)]
 
 
 @pytest.mark.parametrize("on_disk", [True, False])
@@ -32,7 +25,7 @@ def test_a_turn_waits_until_it_is_removed(tmp_path: Path, on_disk: bool) -> None
     spool = spool_in(tmp_path / "spool" if on_disk else None)
     for number in range(3):
         spool.put(KEY, b"turn %d" % number)
-    assert turns(spool) == [b"turn 0", b"turn 1", b"turn 2"]
+    assert turns(spool, KEY) == [b"turn 0", b"turn 1", b"turn 2"]
     assert (spool_in(tmp_path / "spool").names(KEY) == spool.names(KEY)) is on_disk
     first = spool.names(KEY)[0]
     spool.remove(first)
@@ -73,7 +66,7 @@ def test_a_folder_that_cannot_be_made_is_no_reason_to_fail(
     spool = spool_in(Path("/proc/memrelay/spool"))  # where nobody makes folders
     for _ in range(3):
         spool.put(KEY, MARKED)
-    assert turns(spool) == [MARKED] * 3
+    assert turns(spool, KEY) == [MARKED] * 3
     [record] = caplog.records
     assert "cannot be written" in record.getMessage()
 
@@ -92,7 +85,7 @@ def test_the_oldest_turns_give_way(tmp_path: Path, caplog: pytest.LogCaptureFixt
     spool = spool_in(tmp_path, turns_max=3)
     for number in range(6):
         spool.put(KEY, b"turn %d" % number)
-    assert turns(spool) == [b"turn 3", b"turn 4", b"turn 5"]
+    assert turns(spool, KEY) == [b"turn 3", b"turn 4", b"turn 5"]
     assert len(caplog.records) == 1
     assert "full" in caplog.text
     spool.close()
@@ -111,7 +104,7 @@ def test_a_full_spool_warns_once_and_counts_at_its_end(
 ) -> None:
     spool = spool_in(tmp_path, turns_max=3)
     in_threads(spool, 60)
-    assert len(turns(spool)) == 3
+    assert len(turns(spool, KEY)) == 3
     assert len(caplog.records) == 1
     for name in spool.names(KEY):
         spool.remove(name)
@@ -131,10 +124,26 @@ def test_a_disk_that_fails_warns_once_until_it_works_again(
         in_threads(spool, 30)
         folder.mkdir(mode=0o700)
         spool.put(KEY, MARKED)
-    assert len(turns(spool)) == 61
+        assert len(list(folder.iterdir())) == len(turns(spool, KEY)) == 31
     assert [record.getMessage() for record in caplog.records] == [
         "the spool cannot be written (FileNotFoundError)"
     ] * 2
+
+
+@pytest.mark.parametrize("there_is_room", [True, False])
+def test_what_waits_in_memory_goes_to_disk_at_the_end_or_is_told_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, there_is_room: bool
+) -> None:
+    folder = tmp_path / "spool"
+    spool = spool_in(folder)
+    folder.rmdir()
+    in_threads(spool, 3)
+    if there_is_room:
+        folder.mkdir(mode=0o700)
+    spool.close()
+    assert len(list(tmp_path.rglob("*.turn"))) == (3 if there_is_room else 0)
+    lost = [record for record in caplog.records if "lost (3)" in record.getMessage()]
+    assert len(lost) == (not there_is_room)
 
 
 @pytest.mark.parametrize("turns_max", [3, 1])
@@ -143,7 +152,7 @@ def test_after_the_clock_was_set_back_the_newest_turn_stays(tmp_path: Path, turn
         (tmp_path / f"{9999999999999990 + number}-{OTHER.name}-{'0' * 16}.turn").write_bytes(b"x")
     spool = spool_in(tmp_path, turns_max=turns_max)
     spool.put(KEY, MARKED)
-    assert turns(spool) == [MARKED]
+    assert turns(spool, KEY) == [MARKED]
     assert len(list(tmp_path.iterdir())) == turns_max
 
 
@@ -209,7 +218,7 @@ def test_bytes_are_bounded_over_all_keys(tmp_path: Path, on_disk: bool) -> None:
 def test_the_newest_turn_always_stays() -> None:
     spool = spool_in(None, bytes_max=0, turns_max=0)
     spool.put(KEY, MARKED)
-    assert turns(spool) == [MARKED]
+    assert turns(spool, KEY) == [MARKED]
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "version", "renamed", "other key"])
@@ -248,7 +257,7 @@ def test_damaged_and_half_written_files_count(tmp_path: Path) -> None:
         (tmp_path / f"000000000000000{number}-{KEY.name}-{'1' * 16}.damaged").write_bytes(b"x")
     spool = spool_in(tmp_path, turns_max=2)
     spool.put(KEY, MARKED)
-    assert turns(spool) == [MARKED]
+    assert turns(spool, KEY) == [MARKED]
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -259,7 +268,7 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
     spool = spool_in(tmp_path, turns_max=1)
     for _ in range(3):
         spool.put(KEY, MARKED)
-    assert turns(spool) == [MARKED]
+    assert turns(spool, KEY) == [MARKED]
     assert all((tmp_path / name).read_text() == "mine" for name in foreign)
 
 
@@ -269,7 +278,7 @@ def test_a_link_is_not_followed_out_of_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     spool = spool_in(folder)
     os.symlink(outside, folder / f"{'0' * 16}-{KEY.name}-{'0' * 16}.turn")
-    assert [turn for turn in turns(spool) if turn is not None] == []
+    assert [turn for turn in turns(spool, KEY) if turn is not None] == []
     assert outside.read_bytes() == b"somebody else's"
 
 
@@ -278,7 +287,7 @@ def test_a_disk_that_fails_costs_no_turn(tmp_path: Path, caplog: pytest.LogCaptu
     spool = spool_in(folder)
     shutil.rmtree(folder)
     spool.put(KEY, MARKED)
-    assert turns(spool) == [MARKED]
+    assert turns(spool, KEY) == [MARKED]
     [record] = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "FileNotFoundError" in record.getMessage()
 
@@ -293,4 +302,4 @@ def test_many_threads_may_put(tmp_path: Path) -> None:
     spool = spool_in(tmp_path)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: spool.put(KEY, json.dumps(n).encode()), range(40)))
-    assert sorted(json.loads(turn or b"-1") for turn in turns(spool)) == list(range(40))
+    assert sorted(json.loads(turn or b"-1") for turn in turns(spool, KEY)) == list(range(40))

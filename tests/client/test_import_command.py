@@ -34,6 +34,14 @@ def numbers(result: dict) -> tuple[int, int, int]:
     return result["stored"], result["known"], result["failed"]
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_what_is_no_file_is_not_waited_for(profile, tmp_path, capsys, more):
+    os.mkfifo(tmp_path / "pipe.md")
+    argv = ["import", str(tmp_path / "pipe.md"), "--profile", profile, *more]
+    assert main(argv, {}) == EXIT_USAGE
+    assert "There is no file or folder" in capsys.readouterr().err
+
+
 def test_a_workspace_is_imported_once(profile, tmp_path, capsys):
     """capability 2.10: import indexes folders, recall searches them, status counts them."""
     folder = tmp_path / "workspace"

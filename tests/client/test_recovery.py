@@ -21,11 +21,14 @@ import pytest
 
 from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_USAGE
+from memrelay.config import Settings
 from memrelay.errors import ConfigError
+from memrelay.gateway.spool import SpoolKey
 from memrelay.sealed.keys import Identity
 from memrelay.sealed.recovery import recovered_identity, recovery_lines
 from tests.client.agents_scene import Machine
 from tests.client.conftest import Example
+from tests.client.spool_scene import spool_in, turns
 from tests.processes import RunningRelayer
 
 ACCOUNT = bytes(range(32))
@@ -157,8 +160,21 @@ def test_a_mistyped_key_sends_nothing(
     before = sealed.json("keys", "list")
     typed(monkeypatch, "\n".join(sheet["recovery_key"]))
     other.run("keys", "recover", nobody, "--account-id", sheet["account_id"], code=EXIT_FAILED)
-    assert not list(other.profile.parent.glob("*profile*"))
+    assert not list(other.profile.parent.glob("profile*"))
     assert sealed.json("keys", "list") == before
+
+
+def test_what_waited_for_the_old_key_waits_for_the_new_one(
+    sealed: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sheet = sealed.json("keys", "recovery")
+    spool = spool_in(sealed.profile.parent / "spool")
+    spool.put(SpoolKey.of(Settings.load(sealed.profile, environ={}).identity), b"a turn")
+    typed(monkeypatch, "\n".join(sheet["recovery_key"]))
+    sealed.run("keys", "recover", "--force")
+    assert "sealed for the new key: 1 captured turn" in sealed.err
+    new = Settings.load(sealed.profile, environ={}).identity
+    assert turns(spool, SpoolKey.of(new)) == [b"a turn"]
 
 
 def test_a_revoked_recovery_key_is_no_way_back(

@@ -10,7 +10,7 @@ It does not own what is in a profile (`config.py`) or carrying plans out (`provi
 import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,16 @@ from memrelay.private import locked, read_private, write_private
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to be done for one agent: grants to a new key, its profile, an old key's end."""
+    """What is to be done for one agent: grants to a new key, its profile, an old key's end.
+
+    `replaced` is the old one's private key, where that is here: what waits sealed for it is then
+    sealed for the new one.
+    """
 
     settings: Settings
     grants: tuple[Share, ...]
     replaces: str | None = None
+    replaced: str | None = field(default=None, repr=False)
 
     @property
     def state(self) -> str:
@@ -95,7 +100,12 @@ class AgentFiles:
             values = json.loads(data)
             settings = self._own(values["profile"], path)
             grants = tuple(Share.from_json(entry) for entry in values["grants"])
-            return Plan(settings=settings, grants=grants, replaces=values["replaces"])
+            return Plan(
+                settings=settings,
+                grants=grants,
+                replaces=values["replaces"],
+                replaced=values.get("replaced"),
+            )
         except (ValueError, KeyError, TypeError, ServerError):
             # The parser's own message could quote the private key.
             raise ConfigError(f"{path} is damaged; remove it and try again.") from None
@@ -106,6 +116,7 @@ class AgentFiles:
             "profile": plan.settings.profile(),
             "grants": [share.to_json() for share in plan.grants],
             "replaces": plan.replaces,
+            "replaced": plan.replaced,
         }
         write_private(self._pending(name), values)
 

@@ -40,6 +40,8 @@ from memrelay.models import KeyInfo
 from memrelay.sealed.keys import Identity, normalise_namespace
 from memrelay.sealed.ledger import Ledger
 
+HandOver = Callable[[Identity, Identity], None]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Agent(Answer):
@@ -61,12 +63,21 @@ class Agents:
     """The agents of one account, administered with an owner's key; profiles lie in `folder`.
 
     `options` are those of a command line that gets there, for the commands that messages name.
+    `hand_over` is given an agent's replaced key and its new one once that works alone, and again
+    after a crash.
     """
 
-    def __init__(self, client: SyncMemoryClient, folder: Path, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        client: SyncMemoryClient,
+        folder: Path,
+        options: Sequence[str] = (),
+        hand_over: HandOver = lambda old, new: None,
+    ) -> None:
         self._client = client
         self._files = AgentFiles(folder, client.settings.account_id)
         self._options = options
+        self._hand_over = hand_over
         self._known: Ledger | None = None
 
     def provision(self, names: Sequence[str], wish: Wish) -> list[Agent]:
@@ -148,15 +159,6 @@ class Agents:
             self._withdraw(name, key)
         self._files.revoke(name, keys[-1])
         return Agent(name=name, state="revoked", public_key=keys[-1])
-
-    def identity(self, name: str) -> Identity | None:
-        """Return the key in an agent's profile, None without one.
-
-        Raises:
-            ConfigError: the profile is malformed, readable by others or of another account.
-        """
-        settings = self._files.settings(name)
-        return settings.identity if settings else None
 
     def listed(self, *, warn: Callable[[str], None], count: bool = False) -> list[Agent]:
         """Return all agents, also those whose key has ended; one warning tells what is left out.
@@ -278,7 +280,9 @@ class Agents:
             relayer_key=self._client.statement().relayer.hex(),
             seen_path=None,
         )
-        return Plan(settings=settings, grants=shares_of(want), replaces=replaces)
+        replaced = before.private_key if before else None
+        grants = shares_of(want)
+        return Plan(settings=settings, grants=grants, replaces=replaces, replaced=replaced)
 
     def _carry_out(self, name: str, plan: Plan) -> Agent:
         self._files.begin(name, plan)
@@ -303,6 +307,8 @@ class Agents:
         self._files.keep(name, plan.settings)
         if plan.replaces:
             self._withdraw(name, plan.replaces)
+        if plan.replaced:
+            self._hand_over(Identity.from_hex(plan.replaced), plan.settings.identity)
         self._files.finish(name)
         held = _held(name, self._ledger(), plan.settings.public_key)
         return self._agent(name, plan.state, plan.settings, held)

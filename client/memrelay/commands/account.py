@@ -4,24 +4,23 @@ It does not own its keys (`keys.py`) or exit codes (`cli.py`). Keys for people a
 key is printed once, by the command that makes it.
 """
 
-import os
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from memrelay.answers import Answer
 from memrelay.client import SyncMemoryClient
 from memrelay.commands.gateway import settings_table
+from memrelay.commands.new_keys import kept_in, new_profile, put_in_place
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
-from memrelay.config import profile_path, read_profile
+from memrelay.config import profile_path, read_profile, seen_path
 from memrelay.counting import counted
 from memrelay.errors import ConfigError
 from memrelay.gateway.settings import GatewaySettings
 from memrelay.private import write_private
 from memrelay.sealed.keys import Identity, account_id_of, account_text, masked, public_key_bytes
+from memrelay.seen import SeenFile
 
 ADVICE = (
     "advice    `memrelay keys recovery` prints a key to keep on paper; without any key that owns"
@@ -59,10 +58,6 @@ def init(shell: Shell) -> None:
     if not url:
         raise ConfigError("Name the relayer: `memrelay init URL`, or set MEMRELAY_URL.")
     path = profile_path(args.profile, environ)
-    if path.suffix == ".toml":
-        raise ConfigError("A new profile is written as JSON; choose another name.")
-    if path.exists() and not args.force:
-        raise ConfigError(f"{path} exists; --force replaces it and keeps the old one beside it.")
     founder = Identity.generate()
     values: dict[str, Any] = {
         "url": url,
@@ -72,26 +67,22 @@ def init(shell: Shell) -> None:
         "custody": args.custody,
         "allow_insecure": args.allow_insecure,
     }
-    pending = path.with_name(f"{path.name}.new")
-    # Written before the account is founded: a key that cannot be kept must not found anything.
-    write_private(pending, values)
-    try:
-        account = SyncMemoryClient.create_account(
-            url,
-            custody=args.custody,
-            label=args.label,
-            token=args.token or environ.get("MEMRELAY_TOKEN"),
-            identity=founder,
-            relayer_key=args.relayer_key,
-            allow_insecure=args.allow_insecure,
-            repeating=shell.repeating(),
-        )
+    with new_profile(path, replaces=args.force) as pending:
+        # Written before the account is founded: a key that cannot be kept must not found anything.
+        write_private(pending, values)
+        with kept_in(pending):
+            account = SyncMemoryClient.create_account(
+                url,
+                custody=args.custody,
+                label=args.label,
+                token=args.token or environ.get("MEMRELAY_TOKEN"),
+                identity=founder,
+                relayer_key=args.relayer_key,
+                allow_insecure=args.allow_insecure,
+                repeating=shell.repeating(),
+            )
         write_private(pending, {**values, "relayer_key": account.relayer_key})
-        keep_old(path)
-        os.replace(pending, path)
-    finally:
-        with suppress(FileNotFoundError):
-            pending.unlink()
+        put_in_place(pending, path)
     shown = account.to_json() | {"private_key": founder.seed_hex(), "url": url}
     shown["profile"] = str(path)
     shell.show(
@@ -105,17 +96,6 @@ def init(shell: Shell) -> None:
             ADVICE,
         ],
     )
-
-
-def keep_old(path: Path) -> None:
-    """Move a profile that is to be replaced out of the way, if there is one."""
-    if path.exists():
-        old = path.with_name(f"{path.name}.old")
-        number = 1
-        while old.exists():
-            number += 1
-            old = path.with_name(f"{path.name}.old{number}")
-        os.replace(path, old)
 
 
 def status(shell: Shell) -> None:
@@ -178,6 +158,8 @@ def trust(shell: Shell) -> None:
         raise ConfigError(f"Set relayer_key in {path} yourself.")
     values = read_profile(path, missing_ok=False)
     write_private(path, {**values, "relayer_key": key})
+    seen = SeenFile(seen_path(path, values["account_id"]))
+    seen.pin(key, before=values.get("relayer_key"))
     shell.show({"relayer_key": key}, [f"{masked(key)} is trusted now"])
 
 

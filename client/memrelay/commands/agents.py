@@ -8,6 +8,7 @@ import json
 import shlex
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from memrelay.agents.provision import Agent, Agents
 from memrelay.agents.shares import ROLES, Wish
 from memrelay.answers import rfc3339
 from memrelay.client import SyncMemoryClient
+from memrelay.commands.new_keys import hand_over
 from memrelay.commands.parsers import Adder, later
 from memrelay.commands.shell import Shell, warn
 from memrelay.config import (
@@ -22,13 +24,12 @@ from memrelay.config import (
     Settings,
     agent_name,
     agents_folder,
+    expanded,
     profile_path,
     spool_folder,
 )
 from memrelay.counting import counted
 from memrelay.errors import ConfigError
-from memrelay.gateway.settings import GatewaySettings
-from memrelay.gateway.spool import Spool
 from memrelay.sealed.keys import Identity, masked
 
 TARGETS = ("openclaw", "hermes", "mcp", "env", "json")
@@ -116,12 +117,7 @@ def list_agents(shell: Shell) -> None:
 def rotate(shell: Shell) -> None:
     """Give an agent a new key that holds the same, or what is asked; the old one is revoked."""
     with shell.client() as client:
-        agents = _agents(shell, client)
-        old = agents.identity(shell.args.name)
-        agent = agents.rotate(shell.args.name, _wish(shell))
-        new = agents.identity(shell.args.name)
-    if old and new and old.public_key != new.public_key:
-        _hand_over(shell, old, new)
+        agent = _agents(shell, client).rotate(shell.args.name, _wish(shell))
     shell.show(agent.to_json(), [_line(agent)])
 
 
@@ -135,25 +131,20 @@ def revoke(shell: Shell) -> None:
 
 
 def _hand_over(shell: Shell, old: Identity, new: Identity) -> None:
-    """Seal for the new key what a gateway captured and could not deliver with the old one."""
-    folder = spool_folder(shell.args.profile, shell.environ)
-    if folder.is_dir():
-        bounds = GatewaySettings()
-        spool = Spool(folder, bytes_max=bounds.spool_bytes_max, turns_max=bounds.spool_turns_max)
-        if count := spool.reseal(old, new):
-            turns = counted(count, "captured turn")
-            warn(f"sealed for the new key: {turns} that waited for the old one")
+    # A gateway of all agents has one beside the owner's profile, an agent's own beside that one's.
+    beside = spool_folder(shell.args.profile, shell.environ)
+    hand_over({beside, _folder(shell) / beside.name}, old, new)
 
 
 def _agents(shell: Shell, client: SyncMemoryClient) -> Agents:
     given = (("--out", shell.args.out), ("--profile", shell.args.profile))
     options = [word for name, value in given if value for word in (name, value)]
-    return Agents(client, _folder(shell), options)
+    return Agents(client, _folder(shell), options, partial(_hand_over, shell))
 
 
 def _folder(shell: Shell) -> Path:
     if shell.args.out:
-        return Path(shell.args.out).expanduser()
+        return expanded(shell.args.out)
     return agents_folder(shell.args.profile, shell.environ)
 
 

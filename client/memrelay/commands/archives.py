@@ -12,12 +12,13 @@ from memrelay.archived import Archive, import_archive, open_archive, opened_memo
 from memrelay.archiving import export_archive
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell, warn
-from memrelay.config import Settings, agent_paths, agents_folder, read_profile
+from memrelay.config import Settings, agent_paths, agents_folder, expanded, read_profile, seen_path
 from memrelay.counting import counted
 from memrelay.errors import ConfigError, Invalid, MemrelayError, NotGranted
 from memrelay.exporting import Collected, Record, in_order, record
 from memrelay.private import write_private
 from memrelay.sealed.keys import account_bytes
+from memrelay.seen import SeenFile
 
 _DEADLINE_S = 300.0  # rate limits count minutes, and a long move sits some of them out
 _OUTCOMES = {
@@ -32,7 +33,7 @@ _OUTCOMES = {
 
 def write_archive(shell: Shell) -> None:
     """Write the whole account into an archive that only its owners can open."""
-    path = Path(shell.args.file).expanduser()
+    path = expanded(shell.args.file)
     if path.exists() and not path.is_file():
         raise ConfigError(f"{path} is no file; choose another name.")
     if path.exists() and not shell.args.force:
@@ -78,18 +79,22 @@ def bring_archive(shell: Shell, path: Path) -> None:
         held = ", ".join(counted(number, kind) for kind, number in sorted(counts.items()))
         return shell.show({"dry_run": True, "counts": counts}, [f"the archive holds: {held}"])
     settings = _settings_there(shell)
-    saved = Path(args.save).expanduser() if args.save else None
+    token = args.token or shell.environ.get("MEMRELAY_TOKEN")
+    saved = expanded(args.save) if args.save else None
     if saved is not None:
         _check_same_key(saved, settings)
     with shell.client(settings, deadline_s=_DEADLINE_S) as client:
         relayer = client.statement().relayer
         with ProgressLine(sys.stderr, "brought", "record") as progress:
-            tally = import_archive(client, archive, progress, token=args.token)
+            tally = import_archive(client, archive, progress, token=token)
         if args.managed:
             client.give_custody()
         custody = client.account().custody
     if saved is not None:
+        before = read_profile(saved, missing_ok=True)
         write_private(saved, replace(settings, relayer_key=relayer.hex()).profile())
+        seen = SeenFile(seen_path(saved, settings.account_id))
+        seen.pin(relayer.hex(), before=before.get("relayer_key"))
     value = {
         "url": settings.url,
         "relayer_key": relayer.hex(),

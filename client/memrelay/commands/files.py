@@ -10,7 +10,6 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, timedelta, timezone, tzinfo
-from pathlib import Path
 from typing import Any
 
 from memrelay.answers import rfc3339
@@ -20,6 +19,7 @@ from memrelay.commands import archives
 from memrelay.commands.parsers import Adder, seconds, stated
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell, ascii_only, warn
+from memrelay.config import expanded
 from memrelay.counting import counted
 from memrelay.errors import (
     ConfigError,
@@ -79,7 +79,7 @@ def _add_import(parser: ArgumentParser) -> None:
     archive = parser.add_argument_group("archives, which move an account to another relayer")
     archive.add_argument("--url", help="that relayer (the profile's)")
     archive.add_argument("--relayer-key", metavar="HEX", help="insist on its key")
-    archive.add_argument("--token", help="what it asks of newcomers")
+    archive.add_argument("--token", help="what it asks of newcomers (or MEMRELAY_TOKEN)")
     archive.add_argument("--managed", action="store_true", help="let it read the account, too")
     archive.add_argument(
         "--save", type=stated, metavar="PATH", help="write the profile for it there"
@@ -135,7 +135,7 @@ def _offset(text: str) -> tzinfo:
 def import_files(shell: Shell) -> None:
     """Store the memories in files of memrelay, OpenClaw, memsearch, MemoryClaw, mem0, MemWal …"""
     args = shell.args
-    paths = [Path(path).expanduser() for path in args.path]
+    paths = [expanded(path) for path in args.path]
     if any(map(is_archive, paths)):
         if len(paths) != 1:
             raise ConfigError("An archive is imported alone.")
@@ -264,11 +264,11 @@ def export(shell: Shell) -> None:
         raise ConfigError("Name the folder of the pages: --out FOLDER.")
     if out == "-" and args.json:
         raise ConfigError("Lines on standard output leave no room for --json; use --out FILE.")
-    if args.format == "jsonl" and Path(out).expanduser().is_file() and not args.force:
+    if args.format == "jsonl" and expanded(out).is_file() and not args.force:
         raise ConfigError(f"{out} exists; --force replaces it.")
     if args.from_archive:
         named = None if args.all_namespaces else [shell.settings().namespace]
-        clear = archives.clear_of(shell, Path(args.from_archive).expanduser(), named)
+        clear = archives.clear_of(shell, expanded(args.from_archive), named)
         return _write(shell, out, shell.settings().account_id, clear, whole=args.all_namespaces)
     with shell.client() as client:
         names, whole = [client.settings.namespace], False
@@ -313,7 +313,7 @@ def _write(
     if out == "-":
         sys.stdout.write(json_lines(records, ascii_only=ascii_only()))
         return
-    path = Path(out).expanduser()
+    path = expanded(out)
     value: dict[str, Any] = {"out": str(path), "memories": len(records), "namespaces": list(found)}
     if shell.args.format == "jsonl":
         write_lines(path, records)

@@ -15,7 +15,7 @@ from typing import Any
 
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
-from memrelay.config import profile_path, spool_folder
+from memrelay.config import expanded, profile_path, spool_folder
 from memrelay.errors import ConfigError, TransportError
 from memrelay.gateway.endpoint import Endpoint, checked_socket, default_socket, endpoint_path
 from memrelay.gateway.hooks import Gateway
@@ -69,7 +69,7 @@ def settings_table(
     Raises:
         ConfigError: it is missing or malformed, or a setting is wrong; the message names it.
     """
-    path = Path(file).expanduser() if file else settings_path(profile, environ)
+    path = expanded(file) if file else settings_path(profile, environ)
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         GatewaySettings.of(table)

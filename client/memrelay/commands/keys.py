@@ -8,12 +8,13 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from memrelay.answers import rfc3339
+from memrelay.commands.new_keys import granted
 from memrelay.commands.parsers import Adder, number, stated
-from memrelay.commands.recovery import granted, register_recovery
+from memrelay.commands.recovery import register_recovery
 from memrelay.commands.shell import Shell
+from memrelay.config import expanded
 from memrelay.errors import ConfigError, MemrelayError, NotFound
 from memrelay.models import KeyInfo
 from memrelay.private import write_private
@@ -66,7 +67,7 @@ def keys_add(shell: Shell) -> None:
     args = shell.args
     if bool(args.namespace) == args.whole_account:
         raise ConfigError("Choose either --namespace (repeatable) or --whole-account.")
-    out = Path(args.out).expanduser() if args.out else None
+    out = expanded(args.out) if args.out else None
     if out is not None and out.exists():
         raise ConfigError(f"{out} exists.")
     names = None if args.whole_account else sorted(map(normalise_namespace, args.namespace))

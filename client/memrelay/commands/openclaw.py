@@ -13,7 +13,7 @@ from pathlib import Path
 
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell, warn
-from memrelay.config import profile_path
+from memrelay.config import expanded, profile_path
 from memrelay.errors import ConfigError
 from memrelay.gateway.endpoint import Endpoint, endpoint_path
 from memrelay.gateway.roster import Roster
@@ -152,7 +152,7 @@ def plugin_path(shell: Shell) -> Path:
 
 def _config(shell: Shell) -> Path:
     chosen = shell.args.config
-    return Path(chosen).expanduser() if chosen else config_path(shell.environ)
+    return expanded(chosen) if chosen else config_path(shell.environ)
 
 
 def _record(shell: Shell) -> Record:

@@ -4,25 +4,20 @@ It does not own the form of that key (`sealed/recovery.py`). It is shown once, o
 the answer to a program, and written nowhere; nor is it taken from an argument.
 """
 
-import os
 import sys
 from getpass import getpass
 from pathlib import Path
 from typing import Any
 
-from memrelay.client import SyncMemoryClient
-from memrelay.commands.account import keep_old
+from memrelay.commands.new_keys import granted, hand_over, new_profile, put_in_place
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell, warn
-from memrelay.config import VARIABLES, Settings, profile_path, read_profile
+from memrelay.config import VARIABLES, Settings, profile_path, read_profile, spool_folder
 from memrelay.errors import (
     ConfigError,
     MemrelayError,
-    NotGranted,
-    ServerError,
-    TransportError,
 )
-from memrelay.models import KeyInfo, NewKey
+from memrelay.models import KeyInfo
 from memrelay.private import write_private
 from memrelay.sealed.keys import Identity, account_bytes, masked
 from memrelay.sealed.recovery import LINES, recovered_identity, recovery_lines
@@ -87,50 +82,26 @@ def _sheet(shown: dict[str, Any]) -> list[str]:
 def keys_recover(shell: Shell) -> None:
     """Get back into an account with its recovery key: give this machine a new owner's key."""
     path = profile_path(shell.args.profile, shell.environ)
-    if path.suffix == ".toml":
-        raise ConfigError("A new profile is written as JSON; choose another name.")
-    values = _known(shell, path)
-    if path.exists() and not shell.args.force:
-        raise ConfigError(f"{path} exists; --force replaces it and keeps the old one beside it.")
-    recovery = recovered_identity(_typed(), account_bytes(values["account_id"]))
-    mine = Identity.generate()
-    pending = path.with_name(f"{path.name}.new")
-    keep_old(pending)
-    # Written before it is granted anything: a key that cannot be kept must not own anything.
-    write_private(pending, {**values, "private_key": mine.seed_hex()})
-    settings = Settings(**{**values, "private_key": recovery.seed_hex()})
-    with shell.client(settings) as client:
-        key = granted(client, pending, mine, namespaces=None, role="owner", label=shell.args.label)
-        values |= {"private_key": mine.seed_hex(), "relayer_key": key.relayer_key}
-        write_private(pending, values)
-        keep_old(path)
-        os.replace(pending, path)
-        others = client.keys()
+    with new_profile(path, replaces=shell.args.force) as pending:
+        values = _known(shell, path)
+        recovery = recovered_identity(_typed(), account_bytes(values["account_id"]))
+        mine = Identity.generate()
+        # Written before it is granted anything: a key that cannot be kept must not own anything.
+        write_private(pending, {**values, "private_key": mine.seed_hex()})
+        settings = Settings(**{**values, "private_key": recovery.seed_hex()})
+        with shell.client(settings) as client:
+            wish = {"namespaces": None, "role": "owner", "label": shell.args.label}
+            key = granted(client, pending, mine, **wish)
+            values |= {"private_key": mine.seed_hex(), "relayer_key": key.relayer_key}
+            write_private(pending, values)
+            before = read_profile(path, missing_ok=True)
+            put_in_place(pending, path)
+            others = client.keys()
+        if before.get("account_id") == values["account_id"] and "private_key" in before:
+            folder = spool_folder(shell.args.profile, shell.environ)
+            hand_over([folder], Identity.from_hex(before["private_key"]), mine)
     shown = key.to_json() | {"url": values["url"], "profile": str(path)}
     shell.show(shown, _welcome(path, others, {key.public_key, recovery.public_key.hex()}))
-
-
-def granted(client: SyncMemoryClient, kept: Path, identity: Identity, **wish: Any) -> NewKey:
-    """Have a key granted what is wished; the file with it goes only if it certainly was not.
-
-    Raises:
-        MemrelayError: it was refused, or nobody knows; the message says so.
-    """
-    try:
-        return client.add_key(identity=identity, **wish)
-    except MemrelayError as error:
-        if _never_granted(error):
-            kept.unlink()
-            raise
-        raise MemrelayError(
-            f"{error} The new key may be granted by now; it is kept in {kept}."
-        ) from error
-
-
-def _never_granted(error: MemrelayError) -> bool:
-    refused = isinstance(error, ServerError) and 400 <= error.status < 500
-    unsent = isinstance(error, TransportError) and not error.sent
-    return refused or unsent or isinstance(error, ConfigError | NotGranted)
 
 
 def _welcome(path: Path, keys: tuple[KeyInfo, ...], known: set[str]) -> list[str]:

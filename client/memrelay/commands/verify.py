@@ -8,12 +8,12 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
+from memrelay.config import expanded
 from memrelay.counting import counted
 from memrelay.errors import ConfigError, Invalid, UntrustedRelayer
 from memrelay.private import write_private_text
@@ -110,7 +110,7 @@ def _line(finding: Finding) -> str:
 
 def checkpoint(shell: Shell) -> None:
     """Write a signed checkpoint of the account's history, to compare with later or elsewhere."""
-    path = Path(shell.args.file).expanduser()
+    path = expanded(shell.args.file)
     to_output = shell.args.file == "-"
     if not to_output and path.exists() and not shell.args.force:
         raise ConfigError(f"{path} exists; --force replaces it.")
@@ -144,7 +144,7 @@ def _read(name: str) -> bytes:
         ConfigError: it is no such file.
     """
     try:
-        with Path(name).expanduser().open("rb") as file:
+        with expanded(name).open("rb") as file:
             value = json.loads(file.read(_FILE_BYTES_MAX))
         return from_base64(value["checkpoint"], "checkpoint")
     except OSError as error:

@@ -3,9 +3,11 @@
 It does not own what they do (`hooks.py`). One event loop in a daemon thread carries them out.
 
 - A hook waits a little longer than its own deadline and then goes on without an answer.
+- What was handed over is on disk before the interpreter ends, also where nobody calls `close`.
 """
 
 import asyncio
+import atexit
 import logging
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
@@ -13,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from weakref import WeakSet
 
 from memrelay.gateway.events import Context, Injection, Message
 from memrelay.gateway.hooks import Gateway
@@ -41,6 +44,7 @@ class BlockingGateway:
         )
         self._thread.start()
         self._wait(gateway.__aenter__(), None)
+        _open.add(self)
 
     @classmethod
     def start(
@@ -139,3 +143,17 @@ class BlockingGateway:
         except TimeoutError:
             future.cancel()
             raise
+
+    def _has_thread(self) -> bool:
+        """Whether anybody carries out what is asked for: after a fork, nobody does."""
+        return self._thread.is_alive()
+
+
+_open: "WeakSet[BlockingGateway]" = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for gateway in list(_open):
+        if gateway._has_thread():
+            gateway.close(0.0)

@@ -35,6 +35,7 @@ _KNOWN_MAX = 5  # nearest memories that are compared with a wish
 PAUSE_S, PAUSE_S_MAX = 30.0, 900.0
 # Only the relayer's own word about a turn is final: a proxy's, a full account's, a key's is not.
 _FINAL = frozenset({"request.invalid", "request.too_large", "namespace.invalid"})
+_OTHER_TEXT = "idempotency.conflict"  # than the one that was taken before under the same key
 _OF_ONE_TURN = frozenset({400, 403, 413, 422, 500})
 
 
@@ -244,15 +245,21 @@ async def sent(client: MemoryClient, turn: CapturedTurn) -> Analysis | Remembere
     if turn.borrowed and await client.held_by_others(turn.namespace):
         raise NotGranted("What other keys hold by name is not borrowed.")
     try:
-        analysis = await client.analyze(
-            turn.text,
-            namespace=turn.namespace,
-            occurred_at=turn.occurred_at,
-            source=turn.source,
-            idempotency_key=turn.idempotency_key,
-        )
-    except Conflict:
+        return await _taken(client, turn)
+    except Conflict as error:
+        if error.code != _OTHER_TEXT:
+            raise
         return None  # it was captured before the relayer's rules of redaction changed
+
+
+async def _taken(client: MemoryClient, turn: CapturedTurn) -> Analysis | Remembered | None:
+    analysis = await client.analyze(
+        turn.text,
+        namespace=turn.namespace,
+        occurred_at=turn.occurred_at,
+        source=turn.source,
+        idempotency_key=turn.idempotency_key,
+    )
     if not turn.wish or analysis.fact_count or analysis.episode_id is not None:
         return analysis
     if await _knows(client, turn):

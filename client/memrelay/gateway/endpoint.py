@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from memrelay.config import profile_path
+from memrelay.config import expanded, profile_path
 from memrelay.errors import ConfigError, TransportError
 from memrelay.private import make_private_folder, read_private, write_private
 
@@ -123,7 +123,7 @@ def checked_socket(path: Path) -> Path:
     Raises:
         ConfigError: others may enter the folder, or the path is too long for a socket.
     """
-    path = path.expanduser().absolute()
+    path = expanded(path).absolute()
     if len(os.fsencode(path)) > _SOCKET_PATH_BYTES_MAX:
         raise ConfigError(f"{path} is too long for a socket: name another --socket, or use --port.")
     try:

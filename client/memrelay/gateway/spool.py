@@ -12,7 +12,8 @@ private key, so that a spool opens with that key only, and names tell nothing of
 - A turn is on disk, whole and flushed, when `put` returns; a crash loses nothing after that.
 - Beyond its bounds the oldest turns are dropped: one warning begins that, one with their number
   ends it.
-- Where the disk cannot be written, and without a folder, turns wait in memory, in the same bounds.
+- Where the disk cannot be written, and without a folder, turns wait in memory, in the same bounds;
+  they go to disk with the next one for which there is room.
 - A folder that others may read is refused.
 - A damaged file is set aside as `.damaged`; files of other names are left alone.
 """
@@ -109,10 +110,13 @@ class Spool:
         with self._lock:
             try:
                 self._keep(name, sealed)
-                self._unwritable = False
             except OSError as error:
                 self._tell_unwritable(error)
                 self._memory[name] = sealed
+            else:
+                self._unwritable = False
+                with contextlib.suppress(OSError):
+                    self._write_back()
             self._trim(name)
 
     def reseal(self, old: Identity, new: Identity) -> int:
@@ -146,9 +150,22 @@ class Spool:
         else:
             _write(self._folder, name, sealed)
 
+    def _write_back(self) -> None:
+        """Put on disk what waited in memory for that."""
+        if self._folder is None:
+            return
+        for name, sealed in sorted(self._memory.items()):
+            _write(self._folder, name, sealed)
+            if self._memory.pop(name, None) is None:  # delivered meanwhile
+                self.remove(name)
+
     def close(self) -> None:
-        """Say how many turns were dropped, if that was not said yet."""
+        """Put on disk what is not; say what is lost, and how many were dropped if nobody did."""
         with self._lock:
+            try:
+                self._write_back()
+            except OSError:
+                log.warning("captured turns that waited in memory are lost (%d)", len(self._memory))
             self._tell_dropped()
 
     def names(self, key: SpoolKey) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from memrelay import __version__
-from memrelay.config import agent_name, agent_path, profile_path
+from memrelay.config import agent_name, agent_path, expanded, profile_path
 from memrelay.errors import ConfigError
 from memrelay.gateway.settings import GatewaySettings
 from memrelay.hermes.choice import Choice, NotEditable
@@ -127,7 +127,7 @@ def home_path(chosen: str | None, environ: Mapping[str, str]) -> Path:
         ConfigError: there is none.
     """
     default = Path(environ.get("HOME") or Path.home()) / ".hermes"
-    home = Path(chosen or environ.get("HERMES_HOME") or default).expanduser().absolute()
+    home = expanded(chosen or environ.get("HERMES_HOME") or default).absolute()
     active = home / "active_profile"  # of `hermes profile use`
     if not chosen and active.is_file():
         name = active.read_text(encoding="utf-8").strip()

@@ -3,8 +3,8 @@
 It does not own what is recalled or kept (`gateway/`), what lies in a Hermes home (`home.py`)
 or the mirror of Hermes' own memory (`mirror.py`). It runs inside Hermes, 0.19 or later.
 
-- No method waits for the relayer beyond a deadline. A captured turn is on disk at once, so that
-  Hermes may end, or forget a provider, without a word.
+- No method waits for the relayer beyond a deadline. A captured turn is on disk moments later, and
+  before Hermes ends, which may forget a provider without a word.
 - Only a run that serves the user writes; sub-agents, scheduled and internal runs do not.
 - A message is captured once, with those before it in the same window.
 """

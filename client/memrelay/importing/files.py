@@ -17,6 +17,7 @@ from datetime import UTC, tzinfo
 from pathlib import Path, PurePosixPath
 from typing import Any, TextIO
 
+from memrelay.config import expanded
 from memrelay.errors import ConfigError
 from memrelay.importing import markdown, memoryclaw, records
 from memrelay.importing.found import NESTED, Fault, Found, checked, source_of
@@ -73,7 +74,7 @@ def find(paths: Iterable[str]) -> tuple[list[File], int]:
     found: dict[Path, File] = {}
     left_out = 0
     for text in paths:
-        path = Path(text).expanduser()
+        path = expanded(text)
         if path.is_dir():
             inside, others = _inside(path)
             left_out += others

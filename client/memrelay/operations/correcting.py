@@ -154,11 +154,7 @@ class Correcting(Writing):
         names = yield from self.likely_names(namespace)
         path = f"/v1/episodes/{segment(episode_id)}/analyze"
         answer = yield from self._change("POST", path, {}, unlock=names)
-        result = Analysis.from_json(answer)
-        for receipt in result.receipts:
-            yield from self.session.note_receipt(receipt, op="analyze")
-        yield from self.note_others(answer)
-        return result
+        return (yield from self.note_analysis(answer))
 
     def account_settings(self) -> Operation[AccountSettings]:
         """Return what the account has chosen."""

@@ -268,6 +268,8 @@ class Reading:
             seq, head = found[-1].seq, found[-1].digest
         if seq < newest[0] or seq != page.seq:
             raise UntrustedRelayer("rollback", "The relayer withholds receipts.")
+        if page.head != head.hex():
+            raise UntrustedRelayer("fork", "The relayer's history is not the one it gave before.")
         if followed:
             yield from self.check_newest(followed[-1])
         self.session.note_checked(seq, head)

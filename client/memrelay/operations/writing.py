@@ -223,9 +223,20 @@ class Writing(Listing):
             "idempotency_key": idempotency_key or str(uuid4()),
         }
         answer = yield from self.post("/v1/analyze", namespace, body, names_relayer=True)
-        result = Analysis.from_json(answer)
-        for receipt in result.receipts:
-            yield from self.session.note_receipt(receipt, op="analyze")
+        return (yield from self.note_analysis(answer))
+
+    def note_analysis(self, answer: Mapping[str, Any]) -> Operation[Analysis]:
+        """Return what a conversation became; every new fact stands in a receipt.
+
+        Raises:
+            UntrustedRelayer: one does not, or a receipt is false.
+        """
+        result, recorded = Analysis.from_json(answer), set[str]()
+        for text in result.receipts:
+            receipt = yield from self.session.note_receipt(text, op="analyze")
+            recorded |= {item[0] for item in receipt.items}
+        if not recorded.issuperset(fact.id for fact in result.facts if not fact.duplicate):
+            raise UntrustedRelayer("receipt", "A new fact stands in no receipt.")
         yield from self.note_others(answer)
         return result
 
