@@ -171,6 +171,9 @@ def test_trust_pins_another_relayer(profile, example, capsys):
     values = read_profile(Path(profile), missing_ok=False)
     assert values["relayer_key"] == other
     assert values["private_key"] == KEY
+    del values["account_id"]  # it may be the environment's
+    write_private(Path(profile), values)
+    assert main(["trust", other, "--profile", profile], {}) == 0
 
 
 def test_text_comes_from_arguments_or_standard_input(monkeypatch):

@@ -158,8 +158,8 @@ def trust(shell: Shell) -> None:
         raise ConfigError(f"Set relayer_key in {path} yourself.")
     values = read_profile(path, missing_ok=False)
     write_private(path, {**values, "relayer_key": key})
-    seen = SeenFile(seen_path(path, values["account_id"]))
-    seen.pin(key, before=values.get("relayer_key"))
+    if isinstance(account_id := values.get("account_id"), str):  # else the environment names it
+        SeenFile(seen_path(path, account_id)).pin(key, before=values.get("relayer_key"))
     shell.show({"relayer_key": key}, [f"{masked(key)} is trusted now"])
 
 

@@ -13,10 +13,7 @@ from memrelay.commands.new_keys import granted, hand_over, new_profile, put_in_p
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell, warn
 from memrelay.config import VARIABLES, Settings, profile_path, read_profile, spool_folder
-from memrelay.errors import (
-    ConfigError,
-    MemrelayError,
-)
+from memrelay.errors import ConfigError, MemrelayError
 from memrelay.models import KeyInfo
 from memrelay.private import write_private
 from memrelay.sealed.keys import Identity, account_bytes, masked
