@@ -141,9 +141,10 @@ vectors: .venv/.dev
 capabilities: .venv/.dev
 	$(BIN)/python -m tests.generate_capabilities
 
-# Pins without an index address, hashes for every platform of a version.
+# Pins without an index address, hashes for every platform of a version. Extras are written out:
+# where `name` alone is pinned, an older pip takes the newest version for somebody's `name[extra]`.
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
-	--no-emit-find-links --strip-extras --allow-unsafe
+	--no-emit-find-links --no-strip-extras --allow-unsafe
 
 requirements: .venv/.dev
 	$(COMPILE) -o $(REQUIREMENTS)/runtime.txt $(REQUIREMENTS)/runtime.in pyproject.toml client/pyproject.toml

@@ -43,15 +43,22 @@ SPELT = {
     "mit license": "MIT",
     "mozilla public license 2.0 (mpl 2.0)": "MPL-2.0",
 }
-_PINNED = re.compile(r"([a-z0-9][a-z0-9-]*)==([0-9][0-9a-z.]*)((?: --hash=sha256:[0-9a-f]{64})+)")
+_PINNED = re.compile(
+    r"([a-z0-9][a-z0-9-]*)(?:\[([a-z0-9,-]+)\])?"
+    r"==([0-9][0-9a-z.]*)((?: --hash=sha256:[0-9a-f]{64})+)"
+)
 
 
 class Pin(NamedTuple):
     """One line of a requirements file."""
 
     name: str
+    extras: frozenset[str]
     version: str
     hashes: frozenset[str]
+
+
+OWN = [Pin("memrelay-relayer", frozenset(), "", frozenset())]
 
 
 def pins(text: str) -> list[Pin]:
@@ -61,9 +68,10 @@ def pins(text: str) -> list[Pin]:
     for line in filter(None, map(str.strip, joined.splitlines())):
         match = _PINNED.fullmatch(line)
         assert match is not None, line
-        hashes = re.findall(r"sha256:(\w+)", match[3])
+        hashes = re.findall(r"sha256:(\w+)", match[4])
         assert len(set(hashes)) == len(hashes), line
-        found.append(Pin(match[1], match[2], frozenset(hashes)))
+        extras = frozenset(filter(None, (match[2] or "").split(",")))
+        found.append(Pin(match[1], extras, match[3], frozenset(hashes)))
     assert len({pin.name for pin in found}) == len(found)
     return found
 
@@ -103,6 +111,25 @@ def refused(package: Message, allowed: frozenset[str]) -> list[str]:
     """What a package says that is not allowed; that it says nothing, if so."""
     said = claims(package)
     return [claim for claim in said if not permitted(claim, allowed)] if said else ["nothing"]
+
+
+@pytest.mark.parametrize(("file", "asked_min"), [("runtime", 1), ("dev", 3), ("otel", 1)])
+def test_what_is_asked_for_with_extras_is_pinned_with_them(file: str, asked_min: int) -> None:
+    """Pip 23, which comes with Python 3.11, else takes the newest version, for which is no hash."""
+    found = pinned(file)
+    packages = [*found.values(), *OWN] if file == "runtime" else [*found.values()]
+    asked = [wanted for package in packages for wanted in required(package) if wanted.extras]
+    assert len(asked) >= asked_min
+    for wanted in asked:
+        name = wanted.name.lower().replace("_", "-")
+        assert wanted.extras <= found[name].extras, str(wanted)
+
+
+def required(package: Pin) -> list[Requirement]:
+    """What an installed package needs here."""
+    chosen = [{"extra": extra} for extra in ("", *package.extras)]
+    every = map(Requirement, metadata.requires(package.name) or ())
+    return [w for w in every if w.marker is None or any(map(w.marker.evaluate, chosen))]
 
 
 def distribution(*said: tuple[str, str]) -> Message:
