@@ -92,9 +92,9 @@ class Archive:
 
 def is_archive(path: Path) -> bool:
     """Return whether a file begins like an archive."""
-    if not path.is_file():  # whoever opens a named pipe waits for another end of it
-        return False
     try:
+        if not path.is_file():  # whoever opens a named pipe waits for another end of it
+            return False
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:

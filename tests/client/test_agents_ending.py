@@ -12,9 +12,10 @@ from memrelay.cli import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_USAGE
 from memrelay.errors import NotAuthenticated
 from memrelay.gateway.events import Context
 from memrelay.gateway.roster import Roster
-from memrelay.gateway.spool import Spool, SpoolKey
+from memrelay.gateway.spool import SpoolKey
 from memrelay.private import write_private
 from tests.client.agents_scene import Machine, machine
+from tests.client.spool_scene import spool_in
 
 __all__ = ["machine"]  # fixtures
 
@@ -165,7 +166,7 @@ def test_a_rotation_revokes_an_old_key_that_this_clock_calls_expired(machine):
 def test_turns_that_wait_for_an_old_key_wait_for_the_new_one(machine):
     machine.run("agents", "provision", "coder", "researcher")
     folder = machine.profile.with_name("spool")
-    spool = Spool(folder, bytes_max=1 << 20, turns_max=9)
+    spool = spool_in(folder, turns_max=9)
     for _ in range(3):
         spool.put(SpoolKey.of(machine.settings("coder").identity), b"a secret plan")
     machine.run("agents", "rotate", "researcher")

@@ -14,10 +14,11 @@ from memrelay import __version__
 from memrelay.cli import EXIT_OK
 from memrelay.config import Settings
 from memrelay.doctor import OK, PROBLEM, SKIPPED, WARNING, Finding
-from memrelay.gateway.spool import Spool, SpoolKey
+from memrelay.gateway.spool import SpoolKey
 from memrelay.private import write_private
 from memrelay.sealed.keys import Identity
 from tests.client.doctor_scene import HOUR_S, Machine, listening, machine, states, the_problem, user
+from tests.client.spool_scene import spool_in
 
 __all__ = ["machine", "user"]  # fixtures
 
@@ -120,7 +121,7 @@ def spooled(machine: Machine, age_s: int) -> Path:
     before = set(folder.glob("*"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time_ns", lambda: then_ns)
-        spool = Spool(folder, bytes_max=1 << 20, turns_max=100)
+        spool = spool_in(folder)
         spool.put(SpoolKey.of(Identity.generate()), b"a turn")
     [path] = set(folder.iterdir()) - before
     return path

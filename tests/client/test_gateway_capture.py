@@ -35,6 +35,7 @@ from tests.client.gateway_scene import (
     until,
     write_profile,
 )
+from tests.client.spool_scene import spool_in
 from tests.processes import RunningRelayer
 
 MOVED = "The staging server moved to Frankfurt."
@@ -78,15 +79,11 @@ def turn(
     return replace(made, **changes)
 
 
-def spool_in(folder: Path | None = None) -> Spool:
-    return Spool(folder, bytes_max=1 << 20, turns_max=100)
-
-
 async def delivered(
     settings: Settings, *turns: CapturedTurn, spool: Spool | None = None, retry_s: float = 0
 ) -> tuple[bool, Spool]:
     """Whether turns were all delivered (or given up), and the spool with what is left."""
-    spool = spool or spool_in()
+    spool = spool or spool_in(None)
     captures = Captures(spool, Outages(), retry_s=retry_s)
     async with MemoryClient.from_settings(settings, attempts_max=1) as client:
         for one in turns:  # all of them are kept before the first is sent
@@ -197,7 +194,7 @@ class TestAway:
         async with Network(shared_relayer.url) as network:
             network.breaks = 1
             away = replace(owner, url=network.url)
-            captures = Captures(spool_in(), Outages(), retry_s=3600)
+            captures = Captures(spool_in(None), Outages(), retry_s=3600)
             async with MemoryClient.from_settings(away, attempts_max=1) as client:
                 await captures.add(client, turn(away))
                 await until(lambda: network.breaks == 0)
@@ -261,7 +258,7 @@ class TestAway:
 
     async def test_a_timer_delivers_without_any_turn(self, shared_relayer: RunningRelayer) -> None:
         owner = await founded(shared_relayer.url)
-        spool = spool_in()
+        spool = spool_in(None)
         captures = Captures(spool, Outages(), retry_s=0, pause_s=0.2)
         async with Network(shared_relayer.url) as network:
             network.breaks = 2
@@ -501,7 +498,7 @@ async def test_a_turn_of_another_version_stops_no_other(
 
 async def test_an_unforeseen_fault_is_told_by_its_kind(caplog: pytest.LogCaptureFixture) -> None:
     nobody = Settings(url="http://127.0.0.1:9", account_id=f"0x{'1' * 64}", private_key="1" * 64)
-    spool = spool_in()
+    spool = spool_in(None)
     spool.put(SpoolKey.of(nobody.identity), b"[" * 100_000)
     complete, _ = await delivered(nobody, spool=spool)
     assert not complete

@@ -16,7 +16,6 @@ from memrelay.gateway import Context, Gateway, Roster
 from memrelay.gateway.capture import Captures
 from memrelay.gateway.outage import Outages
 from memrelay.gateway.roster import Seat
-from memrelay.gateway.spool import Spool
 from memrelay.gateway.tool_answers import ToolAnswer
 from memrelay.gateway.tools import DEADLINE_S, FOUND_CHARS_MAX, SHOWN_CHARS_MAX, Tools
 from tests.client.gateway_scene import (
@@ -30,6 +29,7 @@ from tests.client.gateway_scene import (
     refusal,
     texts_of,
 )
+from tests.client.spool_scene import spool_in
 from tests.processes import RunningRelayer
 
 MAIN = Context.from_json(CTX)
@@ -46,7 +46,7 @@ def gateway_of(settings: Settings, **options: Path) -> Gateway:
 @asynccontextmanager
 async def scene(settings: Settings) -> AsyncIterator[tuple[Tools, Captures, Seat]]:
     """Tools in a hurry, what they leave to be delivered, and the seat of their caller."""
-    spool = Spool(None, bytes_max=1 << 20, turns_max=100)
+    spool = spool_in(None)
     captures = Captures(spool, Outages(), retry_s=0.1)
     roster = Roster.single(settings)
     seat = roster.seat(MAIN)

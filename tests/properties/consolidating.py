@@ -31,8 +31,7 @@ async def consolidate(walk: "Walk", caller: Caller) -> str:
     for action in done:
         match action["action"]:
             case rows.MERGE:
-                _merge(walk.must, namespace, action["memory_id"], *action["other_ids"])
-                walk.must.memories[action["other_ids"][0]].superseded_at = walk.bench.clock()
+                _merge(walk, namespace, action["memory_id"], *action["other_ids"])
             case rows.STALE:
                 _make_stale(walk.must.memories[action["memory_id"]], namespace)
             case rows.SUMMARY:
@@ -47,7 +46,8 @@ async def consolidate(walk: "Walk", caller: Caller) -> str:
     return f"{namespace}: {[action['action'] for action in done]}"
 
 
-def _merge(must: Dictionary, namespace: Namespace, kept_id: uuid.UUID, other_id: uuid.UUID) -> None:
+def _merge(walk: "Walk", namespace: Namespace, kept_id: uuid.UUID, other_id: uuid.UUID) -> None:
+    must = walk.must
     kept, other = must.memories[kept_id], must.memories[other_id]
     assert (kept.in_force, other.in_force) == (True, True)
     assert kept.namespace == other.namespace == namespace
@@ -56,7 +56,7 @@ def _merge(must: Dictionary, namespace: Namespace, kept_id: uuid.UUID, other_id:
     assert not other.pinned
     kept_end, other_end = must.end(kept), must.end(other)
     assert kept_end is None or (other_end is not None and kept_end >= other_end)
-    other.superseded_by = kept_id
+    other.superseded_at, other.superseded_by = walk.bench.clock(), kept_id
     kept.seen += other.seen
     must.merged.add((kept_id, other_id))
 
@@ -97,19 +97,14 @@ async def undo(walk: "Walk", caller: Caller) -> str:
     run = walk.chance.choice(runs)
     undone = await walk.bench.services.runs.undo(caller.access, run.id)
     _, done = await listed(walk.bench, caller, run.id)
-    outcomes = {action["memory_id"]: [] for action in done}  # type: ignore[var-annotated]
-    for action in done:
-        outcomes[action["memory_id"]].append(action["undone"])
-    expected = {memory_id: [] for _, memory_id, _ in run.done}  # type: ignore[var-annotated]
-    count = 0
-    for action, memory_id, others in reversed(run.done):
-        taken_back = _take_back(walk.must, run, action, memory_id, others)
-        count += taken_back
-        expected[memory_id].insert(0, rows.UNDONE if taken_back else rows.SKIPPED)
-    assert outcomes == expected
-    assert (undone.undone, undone.skipped) == (count, len(run.done) - count)
+    back = [_take_back(walk.must, run, *act) for act in reversed(run.done)]
+    assert [(action["memory_id"], action["undone"]) for action in reversed(done)] == [
+        (memory_id, rows.UNDONE if taken else rows.SKIPPED)
+        for (_, memory_id, _), taken in zip(reversed(run.done), back, strict=True)
+    ]
+    assert (undone.undone, undone.skipped) == (sum(back), len(back) - sum(back))
     runs.remove(run)
-    return f"{run.id}: {expected}"
+    return f"{run.id}: {back}"
 
 
 def _take_back(

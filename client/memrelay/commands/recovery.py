@@ -93,10 +93,10 @@ def keys_recover(shell: Shell) -> None:
             write_private(pending, values)
             before = read_profile(path, missing_ok=True)
             put_in_place(pending, path)
+            if before.get("account_id") == values["account_id"] and "private_key" in before:
+                folder = spool_folder(shell.args.profile, shell.environ)
+                hand_over([folder], Identity.from_hex(before["private_key"]), mine)
             others = client.keys()
-        if before.get("account_id") == values["account_id"] and "private_key" in before:
-            folder = spool_folder(shell.args.profile, shell.environ)
-            hand_over([folder], Identity.from_hex(before["private_key"]), mine)
     shown = key.to_json() | {"url": values["url"], "profile": str(path)}
     shell.show(shown, _welcome(path, others, {key.public_key, recovery.public_key.hex()}))
 

@@ -106,7 +106,8 @@ class BlockingGateway:
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Deliver what waits, for so long at most, close the connections and end the thread."""
-        if self._loop.is_closed():
+        # After a fork the thread stays with the parent: here nobody carries anything out.
+        if self._loop.is_closed() or not self._thread.is_alive():
             return
         self._hook(self._gateway.close(timeout_s), None, timeout_s + _GRACE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -144,10 +145,6 @@ class BlockingGateway:
             future.cancel()
             raise
 
-    def _has_thread(self) -> bool:
-        """Whether anybody carries out what is asked for: after a fork, nobody does."""
-        return self._thread.is_alive()
-
 
 _open: "WeakSet[BlockingGateway]" = WeakSet()
 
@@ -155,5 +152,4 @@ _open: "WeakSet[BlockingGateway]" = WeakSet()
 @atexit.register
 def _close_all() -> None:
     for gateway in list(_open):
-        if gateway._has_thread():
-            gateway.close(0.0)
+        gateway.close(0.0)
