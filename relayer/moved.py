@@ -85,6 +85,7 @@ class MovedMemory(Moved):
     """A row: a memory as it is now, or an earlier revision of one (`revision_of`).
 
     Attributes:
+        merged: whether `superseded_by` names what it was merged into.
         postings: `i64 token ‖ u8 frequency` each; None when they are to be made again.
         vectors: float16, big-endian, one for each part of the text; empty when they are to be.
     """
@@ -124,6 +125,7 @@ class MovedMemory(Moved):
     links: Annotated[list[MovedLink], Meta(max_length=1000)]
     blob_id: BlobName
     blob: Annotated[bytes, Meta(min_length=1, max_length=2**21)] | None
+    merged: bool = False
 
     @property
     def memory_id(self) -> uuid.UUID:

@@ -282,6 +282,7 @@ def judge_state(
 ) -> Iterator[Finding]:
     """What a row says otherwise than the newest signed state of its memory, or of a new one."""
     said, due = item.state, dict(NEW_STATE if state is None else state)
+    due.pop("merged", None)  # of a link, which is in no inventory
     if stated is not None and stated.refreshed:
         due["stale"] = False
     if said != due:

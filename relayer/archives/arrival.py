@@ -209,7 +209,10 @@ class ArrivingRows:
             if memory.fingerprint is not None and memory.superseded_at is None:
                 if fact in facts:
                     row = msgspec.structs.replace(
-                        row, superseded_at=self._clock(), superseded_by=facts[fact]
+                        row,
+                        superseded_at=self._clock(),
+                        superseded_by=facts[fact],
+                        merged=False,
                     )
                 facts.setdefault(fact, memory.id)
             state = _state_on_arrival(row)
@@ -467,7 +470,8 @@ def _state_on_arrival(row: MovedMemory) -> State:
 def _change(row: MovedMemory) -> Change:
     change = Change(pinned=row.pinned, review=row.review, stale=row.stale)
     if row.superseded_at is not None:
-        change |= Change(superseded_at=row.superseded_at, superseded_by=row.superseded_by)
+        at, by = row.superseded_at, row.superseded_by
+        change |= Change(superseded_at=at, superseded_by=by, merged=row.merged)
     return change
 
 

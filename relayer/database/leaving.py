@@ -20,6 +20,11 @@ _COLUMNS: Final = """
     m.seen_count, m.last_seen_at, m.word_count, m.source, m.fingerprint, m.index_version,
     m.embedding_model, m.embedding_version, m.blob_id, m.size_bytes
 """
+_MERGED: Final = """
+EXISTS (SELECT FROM links l
+        WHERE l.account_id = $1 AND l.memory_id = m.superseded_by AND l.relation = 'merged'
+          AND l.other_id = m.id)
+"""
 
 _ACCOUNT: Final = """
 SELECT label, settings, created_at, grant_serial, receipt_seq, memory_seq
@@ -33,7 +38,7 @@ SELECT seq, object FROM receipts WHERE account_id = $1 AND seq > $2 ORDER BY seq
 def _page_of(narrowed: str = "") -> str:
     """Rows in order of acceptance, as many as make a page, of what `narrowed` leaves."""
     return f"""
-SELECT m.*, ns.name AS namespace
+SELECT m.*, ns.name AS namespace, {_MERGED} AS merged
 FROM (SELECT m.account_id, {_COLUMNS},
              sum(m.size_bytes + 9 * cardinality(m.tokens)) OVER (ORDER BY m.seq)
              - m.size_bytes - 9 * cardinality(m.tokens) AS before

@@ -10,7 +10,7 @@ Not here: who may change what (`memories/revising.py`), what a write changes of 
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Final, TypedDict
@@ -31,18 +31,45 @@ from relayer.sealed.states import SignedState, sign_state
 
 STATE: Final = "state"
 Receipts = list[tuple[int, bytes]]
-Wanted = tuple[Row, State, datetime | None]
 
 
 class Change(TypedDict, total=False):
-    """What is to hold from now on; what is not named stays. `expires_at` is as given."""
+    """What is to hold from now on; what is not named stays. `expires_at` is as given; `merged`,
+    said with `superseded_by`, whether it is what the memory is merged into."""
 
     pinned: bool
     review: str | None
     stale: bool
     superseded_at: datetime | None
     superseded_by: uuid.UUID | None
+    merged: bool
     expires_at: datetime | None
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A memory's row, and what is to hold of it."""
+
+    row: Row
+    state: State
+    merged: bool
+    expires_at: datetime | None
+
+    @property
+    def is_standing(self) -> bool:
+        return self.state == state_of(self.row) and not self.lives_otherwise
+
+    @property
+    def lives_otherwise(self) -> bool:
+        return bool(self.expires_at != self.row["given_expires_at"])
+
+    @property
+    def comes_back(self) -> bool:
+        return self.row["superseded_by"] is not None and self.state.superseded_at is None
+
+    @property
+    def place(self) -> tuple[int, int, uuid.UUID]:
+        return self.row["namespace_id"], self.row["epoch"], self.row["memory_id"]
 
 
 class States:
@@ -71,7 +98,7 @@ class States:
             return [], heads
         found = await rows.lock_states(connection, account=act.account, memory_ids=sorted(changes))
         wanted = [_wanted(row, changes[i]) for i, row in found.items()]
-        wanted = [new for new in wanted if new[1:] != _standing(new[0])]
+        wanted = [new for new in wanted if not new.is_standing]
         if not wanted:
             return [], heads
         changed, receipts, heads = self._signed(act, heads, wanted)
@@ -89,32 +116,33 @@ class States:
             raise Conflict(
                 "Another memory says the same by now.", code="memory.duplicate"
             ) from None
-        if back := [row["memory_id"] for row, state, _ in wanted if _comes_back(row, state)]:
+        if back := [new.row["memory_id"] for new in wanted if new.comes_back]:
             await rows.part(connection, account=act.account, memory_ids=back)
-        for row, state, expires_at in wanted:
-            if state.pinned != row["pinned"] or expires_at != row["given_expires_at"]:
+        for new in wanted:
+            if new.state.pinned != new.row["pinned"] or new.lives_otherwise:
                 await set_life(
                     connection,
                     account=act.account,
-                    memory_id=row["memory_id"],
-                    expires_at=expires_at,
+                    memory_id=new.row["memory_id"],
+                    expires_at=new.expires_at,
                 )
         return [signed for _, signed in receipts], heads
 
     def _signed(
-        self, act: Act, heads: Heads, wanted: Iterable[Wanted]
+        self, act: Act, heads: Heads, wanted: Iterable[_Wanted]
     ) -> tuple[list[rows.NewState], Receipts, Heads]:
         """One object each, and one receipt per namespace and epoch, which its objects name."""
         changed: list[rows.NewState] = []
         receipts: Receipts = []
-        for _, group in groupby(sorted(wanted, key=_place), key=lambda w: _place(w)[:2]):
+        ordered = sorted(wanted, key=lambda new: new.place)
+        for _, group in groupby(ordered, key=lambda new: new.place[:2]):
             members = list(group)
-            own = [self._object(act, heads.receipt_seq + 1, *member) for member in members]
+            own = [self._object(act, heads.receipt_seq + 1, new) for new in members]
             items = tuple(
-                Item(row["memory_id"], row["revision"], blob_id(new.signed))
-                for (row, *_), new in zip(members, own, strict=True)
+                Item(new.row["memory_id"], new.row["revision"], blob_id(stated.signed))
+                for new, stated in zip(members, own, strict=True)
             )
-            first = members[0][0]
+            first = members[0].row
             signed, heads = next_receipt(
                 self._identity, act, heads, items, Namespace(first["namespace"]), first["epoch"]
             )
@@ -122,9 +150,8 @@ class States:
             receipts.append((heads.receipt_seq, signed))
         return changed, receipts, heads
 
-    def _object(
-        self, act: Act, seq: int, row: Row, state: State, expires_at: datetime | None
-    ) -> rows.NewState:
+    def _object(self, act: Act, seq: int, wanted: _Wanted) -> rows.NewState:
+        row, state = wanted.row, wanted.state
         said = SignedState(
             account=act.account,
             memory=row["memory_id"],
@@ -136,7 +163,8 @@ class States:
             stale=state.stale,
             superseded_ms=to_ms(state.superseded_at),
             superseded_by=state.superseded_by,
-            expires_ms=to_ms(expires_at),
+            merged=wanted.merged,
+            expires_ms=to_ms(wanted.expires_at),
         )
         signed = sign_state(self._identity, said)
         object_id = blob_hash(blob_id(signed))
@@ -145,22 +173,12 @@ class States:
 
 def changed(row: Row, change: Change) -> State:
     """The state that a memory's row says, with what is to hold from now on."""
-    said = {name: value for name, value in change.items() if name != "expires_at"}
+    said = {n: value for n, value in change.items() if n not in ("expires_at", "merged")}
     return replace(state_of(row), **said)  # type: ignore[arg-type]  # a Change names members of State
 
 
-def _wanted(row: Row, change: Change) -> Wanted:
-    return row, changed(row, change), change.get("expires_at", row["given_expires_at"])
-
-
-def _comes_back(row: Row, state: State) -> bool:
-    return row["superseded_by"] is not None and state.superseded_at is None
-
-
-def _standing(row: Row) -> tuple[State, datetime | None]:
-    return state_of(row), row["given_expires_at"]
-
-
-def _place(wanted: Wanted) -> tuple[int, int, uuid.UUID]:
-    row = wanted[0]
-    return row["namespace_id"], row["epoch"], row["memory_id"]
+def _wanted(row: Row, change: Change) -> _Wanted:
+    state = changed(row, change)
+    stays = state.superseded_by == row["superseded_by"]
+    merged = change.get("merged", stays and row["merged"])
+    return _Wanted(row, state, merged, change.get("expires_at", row["given_expires_at"]))

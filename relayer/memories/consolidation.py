@@ -317,7 +317,8 @@ class Consolidator:
                 and not living[m.merged.id]["pinned"]
             ]
             changes = {
-                m.merged.id: Change(superseded_at=now, superseded_by=m.kept.id) for m in merges
+                m.merged.id: Change(superseded_at=now, superseded_by=m.kept.id, merged=True)
+                for m in merges
             }
             act = Act(scope.account, work.access.key, STATE, now)
             receipts, _ = await self._states.change_within(connection, act, heads, changes)

@@ -5,11 +5,12 @@ Pure.
 """
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from relayer.clock import from_claimed_ms, from_ms
 from relayer.database import memories as rows
-from relayer.database.states import CONTRADICTS, SOURCE, TURN, Link
+from relayer.database.states import CONTRADICTS, MERGED, SOURCE, TURN, Link
 from relayer.memories.sealing import fingerprint_of, new_memory
 from relayer.record import (
     AGAINST,
@@ -98,6 +99,16 @@ def links_of(address: envelope.Address, draft: Draft) -> list[Link]:
         if relation != SOURCE or address.type == envelope.SUMMARY or draft.kind == "procedural"
         for other in _ids(draft.metadata.get(name, ""))
     ]
+    return links
+
+
+def merged_with(
+    memory: uuid.UUID, said: SignedState | None, others: Sequence[uuid.UUID]
+) -> list[Link]:
+    """Between a memory and those that were merged into it, or the one that it was merged into."""
+    links = [Link(memory, MERGED, other) for other in others]
+    if said is not None and said.merged and said.superseded_by is not None:
+        links.append(Link(said.superseded_by, MERGED, memory))
     return links
 
 

@@ -6,6 +6,7 @@ Not here: giving it rows (`restore.py`), what becomes of the rest (`collection.p
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from relayer.blobs.store import BlobStore
@@ -43,6 +44,15 @@ class Lost:
     altered: int = 0
     others: int = 0
     states: dict[uuid.UUID, tuple[SignedState, bytes]] = field(default_factory=dict)
+
+    @cached_property
+    def merged(self) -> dict[uuid.UUID, list[uuid.UUID]]:
+        """Memory → those that were merged into it; to be asked for when all states are noted."""
+        found: dict[uuid.UUID, list[uuid.UUID]] = {}
+        for memory, (said, _) in self.states.items():
+            if said.merged and said.superseded_by is not None:
+                found.setdefault(said.superseded_by, []).append(memory)
+        return found
 
 
 class Finder:

@@ -34,6 +34,7 @@ from relayer.logs import describe
 from relayer.memories.eraser import RECEIPT_ITEMS_MAX, Eraser
 from relayer.recovery.continuation import continued
 from relayer.recovery.examiner import Examiner
+from relayer.recovery.found import merged_with
 from relayer.sealed.envelope import blob_hash
 from relayer.sealed.grants import Chain
 from relayer.sealed.keys import AccountId, Identity, PublicKey
@@ -218,6 +219,8 @@ class Replay:
                 await state_rows.give_up_words(connection, account=account, memory_id=memory_id)
                 one = {memory_id: changes[memory_id]}
                 _, heads = await self._states.change_within(connection, act, heads, one)
+            links = [link for i in found for link in merged_with(i, newest[i], ())]
+            await state_rows.link(connection, account=account, links=links, now=now)
             old = [blob_hash(name) for name, state in said if state.memory in found]
             await outbox_rows.intend(connection, account=account, blob_ids=old, due_at=now)
         await self._outbox.publish_soon()
@@ -254,6 +257,7 @@ def _change(said: SignedState, revision: int) -> Change:
         stale=said.stale and said.revision == revision,
         superseded_at=from_ms(said.superseded_ms),
         superseded_by=said.superseded_by,
+        merged=said.merged,
     )
     if said.revision != revision:
         return change

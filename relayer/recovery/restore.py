@@ -33,7 +33,7 @@ from relayer.errors import NotFound
 from relayer.memories.opening import Caller
 from relayer.memories.writer import Effects, Writer
 from relayer.record import UnknownVersion, decode
-from relayer.recovery.found import Found, links_of, memory_of, turn_of
+from relayer.recovery.found import Found, links_of, memory_of, merged_with, turn_of
 from relayer.recovery.lost import PAGE, Blob, Finder, Lost
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, PublicKey
@@ -256,6 +256,9 @@ class Restore:
         said, said_by = lost.states.get(address.memory, (None, b""))
         memory = memory_of(found, said, replaced_ms)
         links = links_of(address, found.draft)
+        if replaced_ms is None:
+            # Whichever of two comes back later finds the other one there.
+            links += merged_with(address.memory, said, lost.merged.get(address.memory, ()))
         newer = replaced_ms is None and await self._is_here(account, address.memory)
         stored = await self._store(access, memory, found.names, links, newer=newer)
         if not stored and equals:

@@ -25,7 +25,7 @@ from relayer.sealed.objects import (
 from relayer.sealed.primitives import CryptoError
 
 _MEMBERS: Final = frozenset("relayer account memory revision seq time expires_at state".split())
-_STATE: Final = frozenset("pinned review stale superseded_at superseded_by".split())
+_STATE: Final = frozenset("pinned review stale superseded_at superseded_by merged".split())
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class SignedState:
     """What a `state` object says; `seq` is that of its receipt, times are Unix milliseconds.
 
     Attributes:
+        merged: whether what supersedes it is what it was merged into.
         expires_ms: when its revision is to expire, as given.
     """
 
@@ -46,6 +47,7 @@ class SignedState:
     stale: bool
     superseded_ms: int | None
     superseded_by: uuid.UUID | None
+    merged: bool
     expires_ms: int | None
 
 
@@ -58,6 +60,7 @@ def sign_state(relayer: Identity, said: SignedState) -> bytes:
         "stale": said.stale,
         "superseded_at": said.superseded_ms,
         "superseded_by": None if by is None else str(by),
+        "merged": said.merged,
     }
     members = {
         "relayer": relayer.public_key.hex(),
@@ -80,9 +83,10 @@ def open_state(signed: bytes, *relayers: PublicKey) -> SignedState:
     """
     m = open_object(signed, "state", signer_among(signed, relayers), _MEMBERS)
     state: Any = m["state"]
-    if not isinstance(state, dict) or state.keys() != _STATE:
+    if not isinstance(state, dict) or state.keys() | {"merged"} != _STATE:
         raise CryptoError("a malformed state")
-    if not isinstance(state["pinned"], bool) or not isinstance(state["stale"], bool):
+    merged = state.get("merged", False)
+    if not all(isinstance(said, bool) for said in (state["pinned"], state["stale"], merged)):
         raise CryptoError("a member has the wrong type")
     review, at, by = state["review"], state["superseded_at"], state["superseded_by"]
     expires = m["expires_at"]
@@ -97,5 +101,6 @@ def open_state(signed: bytes, *relayers: PublicKey) -> SignedState:
         stale=state["stale"],
         superseded_ms=None if at is None else integer_member(at, low=0),
         superseded_by=None if by is None else uuid_member(by),
+        merged=merged,
         expires_ms=None if expires is None else integer_member(expires, low=0),
     )

@@ -32,6 +32,7 @@ class TestObject:
         "stale": False,
         "superseded_at": None,
         "superseded_by": None,
+        "merged": False,
     }
 
     def signed(self, state: object, by: Identity = RELAYER) -> bytes:
@@ -56,6 +57,7 @@ class TestObject:
             {**STATE, "kind": "fact"},
             {**STATE, "pinned": 1},
             {**STATE, "stale": None},
+            {**STATE, "merged": 1},
             {**STATE, "review": True},
             {**STATE, "superseded_at": "1"},
             {**STATE, "superseded_at": -1},

@@ -179,7 +179,7 @@ def test_both_sides_read_when_a_state_object_ends(expires_ms: int | None) -> Non
     said = SignedState(
         account=AccountId(bytes(32)), memory=uuid.UUID(int=7), revision=1, seq=2, time_ms=3,
         pinned=True, review=None, stale=False, superseded_ms=None, superseded_by=None,
-        expires_ms=expires_ms,
+        merged=False, expires_ms=expires_ms,
     )  # fmt: skip
     signed = sign_state(relayer, said)
     assert open_state(signed, relayer.public_key) == said

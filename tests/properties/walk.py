@@ -397,7 +397,11 @@ class Walk:
         await lost.services.restore.complete(account, keys)
         self.asked = False
         self.must.ttl_s.clear()
-        self.must.merged.clear()
+        self.must.merged = {
+            (kept, other)
+            for kept, other in self.must.merged
+            if self.must.memories[other].superseded_by == kept
+        }
         self.must.runs.clear()
         for turn in self.must.turns.values():
             turn.facts = set(turn.own)  # no record says what it merely repeated

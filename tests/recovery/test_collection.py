@@ -178,7 +178,7 @@ class TestStates:
         said = SignedState(
             account=caller.access.account, memory=memory, revision=1, seq=seq, time_ms=seq,
             pinned=True, review=None, stale=False, superseded_ms=None, superseded_by=None,
-            expires_ms=None,
+            merged=False, expires_ms=None,
         )  # fmt: skip
         return sign_state(bench.storage.identity, said)
 

@@ -58,7 +58,6 @@ LOST = {
     },
     "`seen_count`, `last_seen_at`": {"memories.seen_count", "memories.last_seen_at"},
     "idempotency marks": {"idempotency"},
-    "links of kind `merged`": {"links merged"},
     "when links were made": {"links.created_at"},
     "every receipt but those of erasures": {
         "receipts", "receipts.object", "accounts.receipt_seq", "accounts.receipt_head",

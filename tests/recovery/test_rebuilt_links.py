@@ -11,11 +11,22 @@ from relayer.memories.opening import Caller
 from relayer.memories.revising import Edit
 from relayer.upkeep import check, provision
 from relayer.upkeep.rebuild import REBUILT
-from tests.consolidating import CUSTODIES, MEETINGS, RELEASE, consolidated, happened, week
-from tests.rebuilding import Lose, bench, completed, lose, rebuilt
+from tests.consolidating import (
+    CUSTODIES,
+    MEETINGS,
+    RELEASE,
+    TEA,
+    TEA_AGAIN,
+    consolidated,
+    happened,
+    said,
+    week,
+)
+from tests.moving import moved
+from tests.rebuilding import Leave, Lose, bench, completed, elsewhere, lose, rebuilt
 from tests.services import TEAM, Bench
 
-__all__ = ["bench", "lose"]  # fixtures
+__all__ = ["bench", "elsewhere", "lose"]  # fixtures
 
 LINKS = "SELECT memory_id, relation, other_id FROM links ORDER BY memory_id, relation, other_id"
 LIVING = "SELECT memory_id FROM memories WHERE revision_of IS NULL"
@@ -97,6 +108,63 @@ async def test_a_procedure_that_became_something_else_still_goes_with_its_episod
     assert await lost.sql(LINKS) == before
     await lost.services.forgetting.forget(again.access, first.id)
     assert await living(lost) == {other.id for other in others}
+
+
+async def merged(bench: Bench, caller: Caller) -> tuple[uuid.UUID, uuid.UUID]:
+    """A memory and the one that says the same, which was merged into it."""
+    [longer], [shorter] = [await said(bench, caller, text) for text in (TEA_AGAIN, TEA)]
+    _, [action] = await consolidated(bench, caller)
+    kept, [other] = action["memory_id"], action["other_ids"]
+    assert {kept, other} == {longer.id, shorter.id}
+    assert await bench.sql(LINKS) == [(kept, "merged", other)]
+    return kept, other
+
+
+async def test_a_forgotten_memory_takes_along_what_was_merged_into_it(
+    bench: Bench, lose: Lose, custody: str
+) -> None:
+    founder, caller = await begun(bench, custody)
+    kept, other = await merged(bench, caller)
+    # Whatever is said of it later, and whichever of two comes back first.
+    await bench.services.reviser.set_state(caller.access, other, Change(pinned=True))
+    await bench.storage.outbox.empty()
+    before = await bench.sql(LINKS)
+    lost, again = await after_the_loss(bench, lose, founder)
+    assert await lost.sql(LINKS) == before
+    await lost.services.forgetting.forget(again.access, kept)
+    assert await living(lost) == set()
+    await lost.storage.outbox.empty()
+    assert (await check.check(lost.storage)).problems == []
+
+
+async def test_what_was_brought_back_since_and_superseded_by_another_goes_with_neither(
+    bench: Bench, lose: Lose, custody: str
+) -> None:
+    founder, caller = await begun(bench, custody)
+    kept, other = await merged(bench, caller)
+    [third] = await bench.remember(caller, "Anna prefers coffee.")
+    for by in (None, third.id):
+        await bench.services.reviser.set_state(caller.access, other, Change(superseded_by=by))
+    lost, again = await after_the_loss(bench, lose, founder)
+    assert await lost.sql(LINKS) == []
+    await lost.services.forgetting.forget(again.access, kept)
+    await lost.services.forgetting.forget(again.access, third.id)
+    assert await living(lost) == {other}
+
+
+async def test_what_was_merged_is_known_also_where_the_account_has_moved_since(
+    bench: Bench, elsewhere: Leave, lose: Lose, custody: str
+) -> None:
+    founder, caller = await begun(bench, custody)
+    kept, other = await merged(bench, caller)
+    there = await elsewhere(bench)
+    await moved(bench, there, founder)
+    before = await there.sql(LINKS)
+    assert before == [(kept, "merged", other)]
+    lost, again = await after_the_loss(there, lose, founder)
+    assert await lost.sql(LINKS) == before
+    await lost.services.forgetting.forget(again.access, kept)
+    assert await living(lost) == set()
 
 
 async def test_ids_that_somebody_wrote_beside_a_fact_mean_nothing(
