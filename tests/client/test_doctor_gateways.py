@@ -37,7 +37,7 @@ def test_commands_on_what_serves_all_name_the_profile_and_no_agent(user: Machine
     told = f"`memrelay openclaw install --profile '{path}'` sets it up"
     assert user.examine(**options)["openclaw"].detail.endswith(told)
     openclaw(user, '{"plugins": {"slots": {"memory": "memrelay"}}}')
-    spooled(user, HOUR_S)
+    spooled(user, HOUR_S, Settings.load(path, environ={}).identity)
     found = user.examine(**options)
     assert states(found, PROBLEM) == ["openclaw", "gateway"]
     assert found["openclaw"].command == f"memrelay openclaw install --profile '{path}'"
@@ -115,14 +115,15 @@ def test_an_endpoint_that_others_may_read(user: Machine) -> None:
     assert "Others may read" in the_problem(user.examine(), "gateway").detail
 
 
-def spooled(machine: Machine, age_s: int) -> Path:
-    """The file of a turn that a gateway kept so long ago."""
+def spooled(machine: Machine, age_s: int, identity: Identity | None = None) -> Path:
+    """The file of a turn that a gateway kept so long ago, with the profile's key or another."""
+    identity = identity or Settings.load(machine.profile, environ={}).identity
     folder, then_ns = machine.folder / "spool", time.time_ns() - age_s * 1_000_000_000
     before = set(folder.glob("*"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time_ns", lambda: then_ns)
         spool = spool_in(folder)
-        spool.put(SpoolKey.of(Identity.generate()), b"a turn")
+        spool.put(SpoolKey.of(identity), b"a turn")
     [path] = set(folder.iterdir()) - before
     return path
 
@@ -137,6 +138,28 @@ def test_turns_that_wait(user: Machine) -> None:
     assert found.detail.startswith(
         "2 captured turns not delivered to the relayer yet, the oldest for 360"
     )
+
+
+def test_turns_that_wait_for_a_key_that_is_gone(user: Machine) -> None:
+    """An agent's that was revoked, say: no gateway can deliver them."""
+    kept, gone = spooled(user, HOUR_S), Identity.generate()
+    orphans = [spooled(user, age_s, gone) for age_s in (5, HOUR_S)]
+    found = user.examine()["spool"]
+    assert found.state == WARNING
+    assert found.detail.startswith("2 captured turns sealed for a key that is not here any more: ")
+    user.typed(found)
+    assert [kept.exists(), *(path.exists() for path in orphans)] == [True, False, False]
+    assert user.examine()["spool"].command == "memrelay gateway"
+
+
+@pytest.mark.parametrize("place", ["agents/coder.json.pending", "profile.json.old", "other.toml"])
+def test_turns_that_wait_for_a_key_in_any_file_here_do_wait(user: Machine, place: str) -> None:
+    seed = bytes(range(32))
+    path = user.folder / place
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    write_private(path, {"replaced": seed.hex()})
+    spooled(user, HOUR_S, Identity(seed))
+    assert user.examine()["spool"].command == "memrelay gateway"
 
 
 def test_turns_that_are_damaged(user: Machine) -> None:

@@ -7,6 +7,7 @@ It does not own the checks.
 - Commands name the profile or agent that was given, so that they mend the one that was examined.
 """
 
+import re
 import shlex
 import sys
 import time
@@ -14,18 +15,21 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 import httpx
 
 from memrelay.client import SyncMemoryClient
-from memrelay.config import VARIABLES, Settings, agent_path, profile_path
+from memrelay.config import VARIABLES, Settings, agent_path, agents_folder, profile_path
 from memrelay.doctor.refusals import Inquiry
 from memrelay.errors import ConfigError, Invalid, MemrelayError
+from memrelay.private import read_private
 from memrelay.sealed.grants import Grant
-from memrelay.sealed.keys import normalise_namespace
+from memrelay.sealed.keys import Identity, normalise_namespace
 from memrelay.seen import Seen, SeenFile
 
+_PRIVATE_KEY = re.compile(rb"""["']([0-9a-fA-F]{64})["']""")  # and whatever looks like one
 _SET_CLOCK = {"darwin": "sudo sntp -sS time.apple.com", "win32": "w32tm /resync"}
 
 
@@ -125,6 +129,21 @@ class Case:
                 if same and main.private_key != self.settings.private_key:
                     return main
         return None
+
+    def identities(self) -> list[Identity]:
+        """The keys that there are here: of the environment, and of profiles, plans and what they
+        replaced, in the folders of the owner's and of the agents'."""
+        keys = [self.environ.get(VARIABLES["private_key"], "")]
+        folders = (self.main_path.parent, agents_folder(self.main_path, self.environ))
+        for path in chain(*(f.glob(ends) for f in folders for ends in ("*.json*", "*.toml*"))):
+            with suppress(ConfigError):
+                found = _PRIVATE_KEY.findall(read_private(path) or b"")
+                keys += [key.decode() for key in found]
+        identities = []
+        for key in keys:
+            with suppress(ConfigError):
+                identities.append(Identity.from_hex(key))
+        return identities
 
     # What to type
 

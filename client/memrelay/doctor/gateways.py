@@ -4,6 +4,7 @@ It does not own what these need (`hermes/`, `openclaw.py`, `gateway/`).
 """
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from memrelay import __version__
@@ -14,7 +15,7 @@ from memrelay.doctor.findings import Verdict, ok, problem, skipped, warning
 from memrelay.errors import ConfigError, TransportError
 from memrelay.gateway.endpoint import Endpoint, endpoint_path
 from memrelay.gateway.settings import GatewaySettings
-from memrelay.gateway.spool import kept_since
+from memrelay.gateway.spool import SpoolKey, kept_since, key_of
 from memrelay.hermes import home as hermes
 from memrelay.hermes.interpreter import interpreter, lacking
 from memrelay.openclaw import ENTRY, PLUGIN_ID, Configuration, config_path
@@ -135,7 +136,7 @@ def check_gateway(case: Case) -> Verdict:
 
 
 def check_spool(case: Case) -> Verdict:
-    """Tell how many captured turns wait for the relayer, and for how long."""
+    """Tell how many captured turns wait for the relayer, since when, and whether with a key."""
     folder = spool_folder(case.main_path, case.environ)
     names = [path.name for path in _files(folder)]
     began = [since for name in names if (since := kept_since(name)) is not None]
@@ -150,7 +151,22 @@ def check_spool(case: Case) -> Verdict:
     detail = f"{waiting} not delivered to the relayer yet, the oldest for {age_s} s"
     if age_s < WAITING_S_WARN:
         return ok(detail)
-    return warning(f"{detail}.", case.local("gateway"))
+    return _orphaned(case, folder, names) or warning(f"{detail}.", case.local("gateway"))
+
+
+def _orphaned(case: Case, folder: Path, names: Sequence[str]) -> Verdict | None:
+    """What waits for no key that is here, as of an agent that was revoked; no gateway opens it."""
+    here = {SpoolKey.of(identity).name for identity in case.identities()}
+    orphans = [name for name in names if kept_since(name) is not None and key_of(name) not in here]
+    if not orphans:
+        return None
+    strangers = sorted({key_of(name) for name in orphans})
+    detail = (
+        f"{counted(len(orphans), 'captured turn')} sealed for a key that is not here any more: "
+        "no gateway can deliver them. Unless a program of yours has that key, they are lost."
+    )
+    files = " ".join(f"{shlex.quote(str(folder))}/*-{key}-*" for key in strangers)
+    return warning(detail, f"rm {files}")
 
 
 def _files(folder: Path) -> list[Path]:

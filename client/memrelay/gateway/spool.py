@@ -173,7 +173,7 @@ class Spool:
         return [
             name
             for name in sorted(self._sizes())
-            if name.endswith(_WAITING) and name.split("-")[1] == key.name
+            if name.endswith(_WAITING) and key_of(name) == key.name
         ]
 
     def get(self, key: SpoolKey, name: str) -> bytes | None:
@@ -248,6 +248,11 @@ def kept_since(name: str) -> float | None:
     """Return when a turn's file was named, in seconds of Unix time; None if it waits no more."""
     match = _NAME.fullmatch(name) if name.endswith(_WAITING) else None
     return int(match[1]) / 1_000_000 if match else None
+
+
+def key_of(name: str) -> str:
+    """Return the name of the key that a turn's file is sealed for."""
+    return name.split("-")[1]
 
 
 def _seal(key: SpoolKey, name: str, turn: bytes) -> bytes:
