@@ -125,7 +125,7 @@ def _take_back(
                 return False
             kept.stale = False
         case _:
-            if kept.rejected or kept.pinned or kept.superseded_at is not None:
+            if kept.review is not None or kept.pinned or kept.superseded_at is not None:
                 return False
             must.erase(memory_id)
     return True

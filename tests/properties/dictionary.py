@@ -8,6 +8,7 @@ import uuid
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from relayer.record import ACTIVE, HELD_BACK, PENDING, PENDING_REVIEW, REJECTED, SUPERSEDED
 from relayer.sealed.keys import Namespace
 
 
@@ -42,7 +43,7 @@ class Kept:
     stale: bool = False
     superseded_at: datetime | None = None
     superseded_by: uuid.UUID | None = None
-    rejected: bool = False
+    review: str | None = None
     upload: str | None = None  # the name of its bytes
     seen: int = 1
     over: bool = False
@@ -61,17 +62,27 @@ class Kept:
 
     @property
     def in_force(self) -> bool:
-        return not self.over and self.superseded_at is None and not self.rejected
+        return not self.over and self.state == ACTIVE
 
     @property
     def state(self) -> str:
         if self.superseded_at is not None:
-            return "superseded"
-        return "rejected" if self.rejected else "active"
+            return SUPERSEDED
+        return {PENDING: PENDING_REVIEW, REJECTED: REJECTED}.get(self.review or "", ACTIVE)
+
+    def said_again(self, until: datetime | None) -> None:
+        """Count that somebody says it outright, to be kept until then: nothing holds it back."""
+        self.seen += 1
+        if self.review in HELD_BACK:
+            self.review = None
+        if self.given_end is not None and (until is None or until > self.given_end):
+            self.given_end = until
 
     def at(self, moment: datetime) -> Revision | None:
         """What could have been recalled of it then."""
-        if self.rejected or (self.superseded_at is not None and self.superseded_at <= moment):
+        if self.review in HELD_BACK:
+            return None
+        if self.superseded_at is not None and self.superseded_at <= moment:
             return None
         return next((r for r in reversed(self.revisions) if r.since <= moment), None)
 
@@ -100,7 +111,8 @@ class Run:
 
 @dataclass
 class Dictionary:
-    """What must be so; `merged` are pairs of a memory that was kept and one that said the same."""
+    """What must be so; `merged` are pairs of a memory that was kept and one that said the same,
+    `against` those of a newer one and one that it speaks against."""
 
     memories: dict[uuid.UUID, Kept] = field(default_factory=dict)
     turns: dict[uuid.UUID, Turn] = field(default_factory=dict)
@@ -108,6 +120,7 @@ class Dictionary:
     strays: set[str] = field(default_factory=set)  # names of bytes that nothing refers to
     ttl_s: dict[Namespace, int] = field(default_factory=dict)
     merged: set[tuple[uuid.UUID, uuid.UUID]] = field(default_factory=set)
+    against: set[tuple[uuid.UUID, uuid.UUID]] = field(default_factory=set)
     runs: list[Run] = field(default_factory=list)
 
     def end(self, kept: Kept) -> datetime | None:
@@ -142,14 +155,15 @@ class Dictionary:
         return ids if more <= ids else self.entailed(ids | more)
 
     def linked(self) -> set[tuple[uuid.UUID, uuid.UUID]]:
-        """Memories and what they were made of, or say beside themselves."""
+        """Memories and what they were made of, say beside themselves, or speak against."""
         made = {(i, source) for i, kept in self.memories.items() for source in kept.made_of}
-        return self.merged | made
+        return self.merged | self.against | made
 
     def erase(self, *ids: uuid.UUID) -> None:
         """Take memories and turns away for good."""
         gone = self.entailed({*ids})
         self.merged = {pair for pair in self.merged if not gone & {*pair}}
+        self.against = {pair for pair in self.against if not gone & {*pair}}
         for each in gone:
             self.memories.pop(each, None)
             self.turns.pop(each, None)

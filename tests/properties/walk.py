@@ -20,20 +20,21 @@ import pytest
 
 from relayer.database import accounts as account_rows
 from relayer.database import listing
-from relayer.database.states import MERGED, SOURCE
+from relayer.database.states import CONTRADICTS, MERGED, SOURCE
 from relayer.errors import Conflict, NotFound
 from relayer.journal.states import Change
 from relayer.memories.forgetting import Filter
 from relayer.memories.opening import Caller
 from relayer.memories.recall import Query
 from relayer.memories.revising import Edit
-from relayer.record import new_id
+from relayer.record import Memory, new_id
 from relayer.sealed.keys import Namespace
 from relayer.upkeep.check import check
 from relayer.upkeep.rebuild import REBUILT, rebuild_lost
 from tests.granting import entrust
 from tests.moving import moved
 from tests.properties.consolidating import FILLER, consolidate, undo
+from tests.properties.contradicting import contradict
 from tests.properties.dictionary import Dictionary, Kept, Revision, Turn, canonical
 from tests.rotator import Rotator
 from tests.services import OTHER, TEAM, Bench
@@ -43,7 +44,7 @@ WHO = ("otter", "heron", "badger", "Zoë")
 WHAT = ("granite", "velvet", "cinnamon")
 TAGS = ("river", "attic")
 MINUTE, HOUR, DAY = 60, 3600, 86_400
-LINKED = (SOURCE, MERGED)
+LINKED = (SOURCE, MERGED, CONTRADICTS)
 ROTATIONS_MAX = 3  # each gives everybody all grants again
 Move = Callable[["Walk", Caller], Awaitable[str]]
 
@@ -60,6 +61,7 @@ class Walk:
     replicas: list[Bench] = field(default_factory=list)
     must: Dictionary = field(default_factory=Dictionary)
     moments: list[datetime] = field(default_factory=list)
+    read: dict[uuid.UUID, Memory] = field(default_factory=dict)  # as it was then
     done: list[str] = field(default_factory=list)
     between_epochs: bool = False
     asked: bool = False  # to seal everything anew
@@ -123,11 +125,7 @@ class Walk:
             said = Revision(text, tags, self.bench.clock())
             self.must.memories[stored.id] = Kept(namespace, [said], end, kind, when)
             return f"{text!r} as {stored.id}"
-        kept = self.must.memories[stored.id]
-        kept.seen += 1
-        kept.rejected = False
-        if kept.given_end is not None and (end is None or end > kept.given_end):
-            kept.given_end = end
+        self.must.memories[stored.id].said_again(end)
         return f"{text!r} again, {stored.id}"
 
     async def upload(self, caller: Caller) -> str:
@@ -226,9 +224,9 @@ class Walk:
         if memory_id is None or not self.comparable(memory_id):
             return "nothing"
         kept = self.must.memories[memory_id]
-        kept.rejected = self.chance.random() < 0.5
-        await self._set(caller, memory_id, Change(review="rejected" if kept.rejected else None))
-        return f"{memory_id} {kept.rejected}"
+        kept.review = self.chance.choice([None, "rejected"])
+        await self._set(caller, memory_id, Change(review=kept.review))
+        return f"{memory_id} {kept.review}"
 
     def comparable(self, memory_id: uuid.UUID) -> bool:
         """Whether nothing that says the same can be under another epoch: there, both stay."""
@@ -296,7 +294,7 @@ class Walk:
     async def forget_matching(self, caller: Caller) -> str:
         tag = self.chance.choice([None, *TAGS])
         pinned = self.chance.choice([None, False, True])
-        state = self.chance.choice(["active", "superseded", "rejected", "all"])
+        state = self.chance.choice(["active", "superseded", "rejected", "pending_review", "all"])
         before = self.chance.choice([None, *self.moments[-6:]])
         chosen = Filter(
             namespace=self.chance.choice([TEAM, OTHER]),
@@ -469,11 +467,11 @@ class Walk:
         )
         assert {
             m.id: (m.text, tuple(m.tags), m.revision, m.state.name, m.state.pinned,
-                   m.state.stale, m.state.superseded_by, m.expires_at, m.seen_count)
+                   m.state.stale, m.state.review, m.state.superseded_by, m.expires_at, m.seen_count)
             for m in found
         } == {
             i: (k.now.text, k.now.tags, len(k.revisions), k.state, k.pinned,
-                k.stale, k.superseded_by, self.must.end(k), k.seen)
+                k.stale, k.review, k.superseded_by, self.must.end(k), k.seen)
             for i, k in self.must.memories.items() if k.namespace == namespace and not k.over
         }  # fmt: skip
         assert len({m.id for m in found}) == len(found)
@@ -576,7 +574,8 @@ MOVES: dict[str, Move] = {
     "move": Walk.move,
     "consolidate": consolidate,
     "undo": undo,
+    "contradict": contradict,
 }
 WEIGHTS = dict(
-    zip(MOVES, [30, 8, 10, 15, 10, 8, 9, 6, 5, 3, 1, 6, 4, 2, 3, 3, 2, 2, 8, 5], strict=True)
+    zip(MOVES, [30, 8, 10, 15, 10, 8, 9, 6, 5, 3, 1, 6, 4, 2, 3, 3, 2, 2, 8, 5, 12], strict=True)
 )
