@@ -231,9 +231,9 @@ class Arriving:
         ids = unique([stone.id for stone in stones])
         blobs = [hash_of(name) for stone in stones for name in stone.blob_ids]
         entries = await self._entries(access, [s.namespace for s in stones if s.namespace])
-        act = Act(access.account, access.key, FORGET, self._clock())
         async with self._database.transaction() as connection:
             heads = await locked_heads(connection, access)
+            act = Act(access.account, access.key, FORGET, self._clock())
             receipts, heads = await self._eraser.erase_within(
                 connection, act, heads, ids, blob_ids=blobs
             )

@@ -164,7 +164,6 @@ class Resealer:
         self, account: AccountId, resealed: Sequence[rows.Resealed], *, turns: bool
     ) -> None:
         """Move in one transaction what is still what was read, with its receipts."""
-        act = Act(account, self._identity.public_key, OP, self._clock())
         blobs = [(r.blob_id, r.blob) for r in resealed if r.blob is not None]
         async with self._outbox.putting(account, blobs) as connection:
             heads = await account_rows.lock_account(connection, account)
@@ -177,6 +176,8 @@ class Resealer:
             if moved:
                 move = rows.move_turns if turns else rows.move_memories
                 await move(connection, account=account, resealed=moved)
+                # Only now: the store may have been slow, and the old bytes are read from here on.
+                act = Act(account, self._identity.public_key, OP, self._clock())
                 await self._exchange(connection, act, heads, moved)
         log.info("sealed anew", extra={"event": "reseal.page", "count": len(moved)})
 

@@ -10,7 +10,7 @@ Source: SPEC §19.
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
@@ -185,10 +185,9 @@ class Runs:
 
     async def _undo(self, access: Access, run_id: uuid.UUID, action: Row) -> list[bytes] | None:
         """The receipts of undoing one action; None when it was skipped."""
-        act = Act(access.account, access.key, STATE, self._clock())
         try:
             async with self._database.transaction() as connection:
-                signed = await self._reversed(connection, act, action)
+                signed = await self._reversed(connection, access, action)
                 await self._settle(connection, access, run_id, action, signed is not None)
             return signed
         except Conflict:  # what was merged is said by another memory now
@@ -207,11 +206,14 @@ class Runs:
             undone=rows.UNDONE if undone else rows.SKIPPED,
         )
 
-    async def _reversed(self, connection: Connection, act: Act, action: Row) -> list[bytes] | None:
+    async def _reversed(
+        self, connection: Connection, access: Access, action: Row
+    ) -> list[bytes] | None:
         """The receipts of reversing an action under the account's lock; None if that is no more."""
-        heads = await account_rows.lock_account(connection, act.account)
+        heads = await account_rows.lock_account(connection, access.account)
         if heads is None:
             raise NotFound("No such account.")
+        act = Act(access.account, access.key, STATE, self._clock())
         memory_id = action["memory_id"]
         merged = action["other_ids"] if action["action"] == rows.MERGE else []
         left = await rows.lock_left(
@@ -220,7 +222,7 @@ class Runs:
         if not _is_as_left(action, left):
             return None
         if action["action"] in (rows.SUMMARY, rows.PROCEDURE):
-            act = Act(act.account, act.actor, FORGET, act.time)
+            act = replace(act, op=FORGET)
             signed, _ = await self._eraser.erase_within(connection, act, heads, [memory_id])
             return signed
         changes = {memory_id: Change(stale=False)}

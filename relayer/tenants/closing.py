@@ -78,12 +78,12 @@ class Closing:
         Raises:
             NotFound: it is gone.
         """
-        act = Act(account, actor, CLOSE, self._clock())
         row = await account_rows.find_account(self._database, account)
         async with self._database.transaction() as connection:
             heads = await account_rows.lock_account(connection, account)
             if heads is None or row is None:
                 raise NotFound("No such account.")
+            act = Act(account, actor, CLOSE, self._clock())
             receipt, after = next_receipt(self._identity, act, heads, ())
             await rows.close(
                 connection,
