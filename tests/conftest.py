@@ -32,6 +32,7 @@ from relayer.settings import Settings
 from relayer.storage import Storage, storage_on
 from relayer.upkeep import provision
 from tests.model_fixture import model_folder
+from tests.one_connection import guarded
 from tests.processes import RunningRelayer, running_relayer
 from tests.services import Bench, bench_on
 from tests.swift import Swift, running_swift
@@ -65,6 +66,13 @@ def _has_attributes(folder: Path) -> bool:
         except OSError:
             return False
     return True
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_connection() -> Iterator[None]:
+    """Whatever is tested."""
+    with guarded():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ Not here: naming and verifying blobs (`relayer.blobs.store`). Blobs of a write g
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from relayer.database.pool import Database
+from relayer.database.pool import Connection, Database
 from relayer.sealed.envelope import blob_hash
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import to_base64url
@@ -56,7 +56,7 @@ async def find(database: Database, account: AccountId, names: Sequence[str]) -> 
     return {to_base64url(r["blob_id"]): r["bytes"] for r in rows}
 
 
-async def delete(database: Database, account: AccountId, name: str) -> None:
+async def delete(database: Database | Connection, account: AccountId, name: str) -> None:
     """Remove one blob."""
     await database.execute(_DELETE, account, blob_hash(name))
 

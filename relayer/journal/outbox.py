@@ -199,5 +199,12 @@ class Outbox:
             ):
                 return
             if not await outbox_rows.referenced(connection, account=account, blob_ids=[blob_id]):
-                await self._blobs.delete(account, to_base64url(blob_id))
+                await self._remove(connection, account, to_base64url(blob_id))
             await outbox_rows.confirm_deletion(connection, account=account, blob_id=blob_id)
+
+    async def _remove(self, connection: Connection, account: AccountId, name: str) -> None:
+        if self.outside:
+            await self._blobs.delete(account, name)
+        else:
+            # All other connections may be held by who waits for the lock that this one has.
+            await staged.delete(connection, account, name)

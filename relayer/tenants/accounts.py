@@ -225,23 +225,35 @@ class Accounts:
                 "An account begins with the founder's own grant and, if managed, the custodian's.",
                 code="grant.invalid",
             )
-        receipts: list[bytes] = []
+        try:
+            receipts = await self._found(account, founder, items, label)
+        except UniqueViolation:  # founded twice at the same time, or erased
+            raise await self._founded(account) from None
+        await self._outbox.publish_soon()
+        self._remember(chain)
+        return chain, receipts
+
+    async def _found(
+        self, account: AccountId, founder: PublicKey, items: Sequence[Grant], label: str
+    ) -> list[bytes]:
+        """The receipts of an account's first grants, which are stored with it.
+
+        Raises:
+            UniqueViolation: there is, or was, such an account.
+            Conflict: it exists, or the key belongs to another one.
+        """
+        receipts = []
         async with self._database.transaction() as connection:
             if await statements.lock_account(connection, account):
                 raise Conflict("That account exists.", code="account.exists")
-            try:
-                await statements.insert_account(
-                    connection, account=account, label=label, now=self._clock()
-                )
-            except UniqueViolation:  # founded twice at the same time, or erased
-                raise await self._founded(account) from None
+            await statements.insert_account(
+                connection, account=account, label=label, now=self._clock()
+            )
             if not await statements.claim_key(connection, key=founder, account=account):
                 raise Conflict("That key belongs to another account.", code="key.taken")
             for item in items:
                 receipts.append(await self._store(connection, item, actor=founder, label=label))
-        await self._outbox.publish_soon()
-        self._remember(chain)
-        return chain, receipts
+        return receipts
 
     async def _founded(self, account: AccountId) -> Conflict:
         """Why an account cannot be founded."""

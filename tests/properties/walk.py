@@ -8,6 +8,7 @@ Not here: the rules (`dictionary.py`), how many walks there are, and on what (`t
 - Two processes of the relayer take turns as it happens: neither may miss what the other changed.
 """
 
+import asyncio
 import random
 import unicodedata
 import uuid
@@ -439,7 +440,7 @@ class Walk:
         await self._embed_all(caller)
         for namespace in (TEAM, OTHER):
             self._by_any()
-            caller = await self.caller()
+            caller = await self._asking()
             await self._look_at_list(caller, namespace)
             await self._look_at_uploads(caller, namespace)
             await self._look_at_turns(caller, namespace)
@@ -454,6 +455,17 @@ class Walk:
         ):
             with pytest.raises(NotFound):
                 await self.bench.services.memory.get(caller, memory_id)
+
+    async def _asking(self) -> Caller:
+        """Who asks now: of two in three, the index may be held in memory."""
+        caller = await self.caller()
+        await asyncio.gather(*self.bench.services.resident.reading)
+        if self.chance.random() < 1 / 3:
+            return caller
+        account, key = caller.access.account, caller.access.key
+        access = await self.bench.storage.accounts.access(account, key)
+        assert access is not None
+        return Caller(access, caller.keys)
 
     async def _embed_all(self, caller: Caller) -> None:
         """What the background does, at once."""
