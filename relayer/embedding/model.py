@@ -38,7 +38,7 @@ GRAPH_FILE: Final = "model.onnx"
 TOKENIZER_FILE: Final = "tokenizer.json"
 _MANIFEST_FILE: Final = "manifest.json"
 _WEIGHTS_FILE: Final = "model.safetensors"
-_GRAPH_VERSION: Final = 1  # raise it whenever `bert.build` changes, so that folders are rebuilt
+_GRAPH_VERSION: Final = 2  # raise it whenever `bert.build` changes, so that folders are rebuilt
 
 _UPSTREAM_SHA256: Final = {
     _WEIGHTS_FILE: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
