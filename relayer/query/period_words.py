@@ -247,6 +247,8 @@ _YEAR: Final = re.compile(r"((?:19|20)\d\d)(?:/\d\d)?", re.ASCII)  # winter 2022
 
 
 def _number(core: str) -> Token | None:
+    if core.isalpha():
+        return None  # most words: nothing to try
     if days := {day for pattern in _DATES if (day := _day(pattern.fullmatch(core)))}:
         # A date with a slash that has two meanings names none.
         return Token("D", days.pop().toordinal()) if len(days) == 1 else Token("x")

@@ -18,6 +18,7 @@ from relayer.query.period_words import DAY, MONTH, QUARTER, WEEK, WEEKEND, YEAR,
 PERIODS_MAX: Final = 4
 _SATURDAY: Final = 5
 _BEGINNING: Final = date(1, 1, 1)
+_NAMING: Final = frozenset("UMmSQyYJDRNWwk")  # kinds of which every form has one, or a period
 _MONTHS: Final = {MONTH: 1, QUARTER: 3, YEAR: 12}
 
 
@@ -43,8 +44,11 @@ def periods(text: str, now: datetime) -> list[tuple[datetime, datetime]]:
     A month, day or quarter without a year is the latest one that has begun. A weekday or a weekend
     without "last" or "next" is both the latest and the coming one.
     """
+    found = tokens(text)
+    if _NAMING.isdisjoint(token.kind for token in found):
+        return []
     today = now.astimezone(UTC).date()
-    row = [_Item(*token) for token in tokens(text)]
+    row = [_Item(*token) for token in found]
     for form, read in _FORMS:
         row = _replaced(row, form, read, today)
     named = [(_midnight(p.start), _midnight(p.end)) for _, _, p in row if p is not None]

@@ -95,7 +95,8 @@ def _words(text: str) -> frozenset[str]:
 
 def _are_copies(one: frozenset[str], other: frozenset[str]) -> bool:
     """Nearly the same words, and none that may tell two facts apart."""
-    if len(one & other) < COPY_SHARE * len(one | other):
+    both = len(one & other)
+    if both < COPY_SHARE * (len(one) + len(other) - both):
         return False
     return not any(
         word in _DENIALS or not word.islower() or not word.isalpha() for word in one ^ other

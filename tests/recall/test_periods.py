@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 import pytest
 
 from relayer.query.period_words import tokens
-from relayer.query.periods import _FORMS, periods
+from relayer.query.periods import _FORMS, _NAMING, _Item, _replaced, periods
 
 WEDNESDAY = datetime(2024, 5, 15, 10, tzinfo=UTC)
 
@@ -378,6 +378,17 @@ def test_no_form_repeats_a_word() -> None:
     """A form without a repetition looks at a bounded number of words from each of them."""
     for form, _ in _FORMS:
         assert not set("*+{") & set(form), form
+
+
+def test_without_a_kind_that_names_a_time_no_form_makes_a_period() -> None:
+    """So a question without such a word, as most are, need not be looked through for them."""
+    others = sorted({kind for form, _ in _FORMS for kind in form} - _NAMING - set("P()[]?:|\\"))
+    chosen = random.Random(7)
+    for _ in range(3000):
+        row = [_Item(chosen.choice(others), chosen.randrange(1, 32)) for _ in range(8)]
+        for form, read in _FORMS:
+            row = _replaced(row, form, read, WEDNESDAY.date())
+        assert not any(item.period for item in row), row
 
 
 def test_a_run_between_blanks_is_one_word() -> None:
