@@ -233,7 +233,7 @@ class Arriving:
         entries = await self._entries(access, [s.namespace for s in stones if s.namespace])
         async with self._database.transaction() as connection:
             heads = await locked_heads(connection, access)
-            act = Act(access.account, access.key, FORGET, self._clock())
+            act = Act(access.account, access.key, FORGET, heads.time(self._clock()))
             receipts, heads = await self._eraser.erase_within(
                 connection, act, heads, ids, blob_ids=blobs
             )

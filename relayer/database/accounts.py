@@ -7,12 +7,13 @@ Not here: what a grant means (`relayer.tenants.accounts`), when a request counts
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Final
 
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId, PublicKey
+from relayer.settings import Limits
 
 NIL: Final = uuid.UUID(int=0)
 
@@ -95,7 +96,7 @@ _GRANT_LABELS: Final = "SELECT serial, label FROM grants WHERE account_id = $1"
 
 # Everything a writer needs to continue the account's sequences; whoever holds this row writes.
 _LOCK_ACCOUNT: Final = """
-SELECT grant_serial, epoch, receipt_seq, receipt_head, memory_seq, storage_bytes
+SELECT grant_serial, epoch, receipt_seq, receipt_head, memory_seq, storage_bytes, changed_at
 FROM accounts WHERE account_id = $1 AND closed_at IS NULL FOR UPDATE
 """
 
@@ -170,6 +171,14 @@ class Heads:
     receipt_head: bytes
     memory_seq: int
     storage_bytes: int
+    changed_at: datetime
+
+    def time(self, now: datetime) -> datetime:
+        """When something is changed under this lock: behind all changes before, also where the
+        clock of another host is ahead. One that no request could have been signed by was wrong."""
+        ahead = self.changed_at - now
+        within = timedelta(0) < ahead <= timedelta(seconds=Limits.clock_skew_s_max)
+        return self.changed_at + timedelta(microseconds=1) if within else now
 
 
 async def record_nonces(database: Database, nonces: Sequence[Nonce]) -> list[NonceAnswer]:

@@ -74,7 +74,7 @@ WITH doomed AS (
     SELECT $1, seq, object FROM unnest($5::bigint[], $6::bytea[]) AS r (seq, object)
 )
 UPDATE accounts SET
-    receipt_seq = $7, receipt_head = $8,
+    receipt_seq = $7, receipt_head = $8, changed_at = $3,
     memory_count = memory_count - (SELECT count(*) FROM doomed WHERE current),
     storage_bytes = storage_bytes - (SELECT coalesce(sum(size_bytes), 0) FROM doomed)
                                   - (SELECT coalesce(sum(size_bytes), 0) FROM turn)

@@ -119,7 +119,8 @@ WITH stored AS (
     SELECT $1, seq, object FROM unnest($30::bigint[], $31::bytea[]) AS r (seq, object)
 ), {_STEP}
 UPDATE accounts
-SET receipt_seq = $32, receipt_head = $33, memory_seq = memory_seq + cardinality($6::uuid[]),
+SET receipt_seq = $32, receipt_head = $33, changed_at = $2,
+    memory_seq = memory_seq + cardinality($6::uuid[]),
     storage_bytes = storage_bytes + $39,
     memory_count = memory_count + (SELECT count(*) FROM unnest($46::uuid[]) AS r (revision_of)
                                    WHERE revision_of IS NULL)

@@ -100,7 +100,7 @@ WITH stored AS (
     INSERT INTO receipts (account_id, seq, object) VALUES ($1, $26, $27)
 )
 UPDATE accounts
-SET receipt_seq = $26, receipt_head = $28, memory_seq = memory_seq + 1,
+SET receipt_seq = $26, receipt_head = $28, changed_at = $29, memory_seq = memory_seq + 1,
     storage_bytes = storage_bytes + $18
 WHERE account_id = $1
 """

@@ -76,7 +76,7 @@ WITH changed AS (
     FROM (SELECT DISTINCT namespace_id FROM earlier) t
     WHERE n.account_id = $1 AND n.namespace_id = t.namespace_id
 ), {_STEP}
-UPDATE accounts SET receipt_seq = $13, receipt_head = $14 WHERE account_id = $1
+UPDATE accounts SET receipt_seq = $13, receipt_head = $14, changed_at = $10 WHERE account_id = $1
 """
 
 # Links of memories that are still there to memories and turns that are.

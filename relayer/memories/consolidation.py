@@ -302,10 +302,11 @@ class Consolidator:
 
     async def _apply(self, work: _Work, merges: Sequence[Merge]) -> int:
         """Merge those that are still what was read; how many that were."""
-        scope, now = work.scope, self._clock()
+        scope = work.scope
         read = {c.id: c.blob_id for m in merges for c in (m.kept, m.merged)}
         async with self._database.transaction() as connection:
             heads = await self._writer.heads(connection, scope.account)
+            now = heads.time(self._clock())
             living = await rows.lock_unchanged(
                 connection, replace(scope, now=now), read=list(read.items())
             )
@@ -360,9 +361,10 @@ class Consolidator:
         )
 
     async def _flagged(self, work: _Work, found: Sequence[Row]) -> int:
-        scope, now = work.scope, self._clock()
+        scope = work.scope
         async with self._database.transaction() as connection:
             heads = await self._writer.heads(connection, scope.account)
+            now = heads.time(self._clock())
             living = await rows.lock_unchanged(
                 connection,
                 replace(scope, now=now),

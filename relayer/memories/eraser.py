@@ -80,7 +80,7 @@ class Eraser:
         for batch in await self._batches(account, ids):
             async with self._database.transaction() as connection:
                 heads = await self._heads(connection, account)
-                act = Act(account, actor, op, self._clock())
+                act = Act(account, actor, op, heads.time(self._clock()))
                 doomed = batch
                 if op == EXPIRE:
                     doomed = await rows.still_expired(
@@ -122,7 +122,8 @@ class Eraser:
         items = [(i.memory, envelope.blob_hash(i.blob_id)) for i in receipt.items]
         async with self._database.transaction() as connection:
             heads = await self._heads(connection, receipt.account)
-            act = Act(receipt.account, self._identity.public_key, receipt.op, self._clock())
+            now = heads.time(self._clock())
+            act = Act(receipt.account, self._identity.public_key, receipt.op, now)
             done, _ = await self._erase_locked(
                 connection, act, heads, [i for i, _ in items], blob_ids=[b for _, b in items]
             )

@@ -306,7 +306,8 @@ class Reviser:
         archive_id = revision_row_id(memory.memory_id, row["revision"])
         blobs = [(memory.blob_id, memory.blob)]
         async with self._outbox.putting(account, blobs) as connection:
-            heads, now = await self._writer.heads(connection, account), self._clock()
+            heads = await self._writer.heads(connection, account)
+            now = heads.time(self._clock())
             check_newest(heads, [memory.epoch])
             current = await rows.lock_current(
                 connection, account=account, memory_id=memory.memory_id
@@ -424,7 +425,8 @@ class Reviser:
             )
             await self._expire(access, over)
         async with self._database.transaction() as connection:
-            heads, now = await self._writer.heads(connection, access.account), self._clock()
+            heads = await self._writer.heads(connection, access.account)
+            now = heads.time(self._clock())
             by = change.get("superseded_by")
             living = await self._locked(connection, access, memory_id, by)
             if memory_id not in living:

@@ -213,7 +213,7 @@ class Runs:
         heads = await account_rows.lock_account(connection, access.account)
         if heads is None:
             raise NotFound("No such account.")
-        act = Act(access.account, access.key, STATE, self._clock())
+        act = Act(access.account, access.key, STATE, heads.time(self._clock()))
         memory_id = action["memory_id"]
         merged = action["other_ids"] if action["action"] == rows.MERGE else []
         left = await rows.lock_left(

@@ -209,7 +209,7 @@ class Writer:
         """Erase what is replaced, store what is new, then change what a write changes of others."""
         heads = await self._admitted(connection, access.account, batch)
         # Under the lock, so that changes of an account have their times in the order they are made.
-        act = Act(access.account, access.key, FORGET, self._clock())
+        act = Act(access.account, access.key, FORGET, heads.time(self._clock()))
         await self._check_same(connection, access.account, effects.same)
         # One that was edited, pinned or said for longer since has a life of its own again.
         over = await erasure_rows.still_expired(
@@ -238,7 +238,8 @@ class Writer:
         """
         account = access.account
         async with self._database.transaction() as connection:
-            heads, now = await self.heads(connection, account), self._clock()
+            heads = await self.heads(connection, account)
+            now = heads.time(self._clock())
             current = await revision_rows.lock_current(
                 connection, account=account, memory_id=memory.memory_id
             )

@@ -7,6 +7,7 @@ time, because it waited for another.
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -75,6 +76,30 @@ async def test_what_waits_for_another_change_has_its_time_behind_it(
     await delayed(bench, caller, await work(bench, caller, stored.id))
     assert await bench.value(CHANGED) == bench.clock()
     await assert_receipt_is_of_now(bench, caller)
+
+
+@pytest.mark.parametrize("work", [remember, reword, pin, forget, undo])
+async def test_a_change_of_a_host_whose_clock_is_behind_has_its_time_behind_the_last(
+    bench: Bench, work: Work
+) -> None:
+    caller = await writer(bench)
+    [stored] = await bench.remember(caller, TEA)
+    change = await work(bench, caller, stored.id)
+    last = await bench.value(CHANGED)
+    bench.clock.advance(-5)
+    await change
+    assert await bench.value(CHANGED) == last + timedelta(microseconds=1)
+
+
+async def test_a_clock_by_which_no_request_could_be_signed_is_followed_by_nobody(
+    bench: Bench,
+) -> None:
+    caller = await writer(bench)
+    bench.clock.advance(3600)
+    await bench.remember(caller, TEA)
+    bench.clock.advance(-3600)
+    await bench.remember(caller, "Ben sells cups.")
+    assert await bench.value(CHANGED) == bench.clock()
 
 
 async def test_what_is_replaced_is_read_as_long_after_however_long_it_waited(

@@ -43,7 +43,10 @@ KEYS = {
 }
 # For a process or a job; the blobs themselves are what an account is rebuilt from.
 PASSING = {"blobs", "blob_outbox", "request_windows", "webhook_events", "index_steps"}
-COUNTED = {"accounts.index_changes"}  # for processes that hold the index in memory
+COUNTED = {
+    "accounts.index_changes",  # for processes that hold the index in memory
+    "accounts.changed_at",  # for hosts whose clocks differ
+}
 # What SPEC §17.3 says → what it means in the database.
 LOST = {
     "labels": {"accounts.label", "grants.label"},
