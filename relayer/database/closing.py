@@ -27,6 +27,9 @@ WHERE account_id = $1
 _FREE_KEYS: Final = "DELETE FROM key_owner WHERE account_id = $1"
 _DROP_WEBHOOKS: Final = "DELETE FROM webhooks WHERE account_id = $1"
 
+# Two that delete at once choose the same rows: the second would find none, and think it the end.
+_LOCK: Final = "SELECT FROM accounts WHERE account_id = $1 FOR UPDATE"
+
 # Some memories with their postings; links and vectors go with them.
 _EMPTY_MEMORIES: Final = """
 WITH doomed AS (
@@ -131,7 +134,8 @@ async def empty(
     database: Database, *, account: AccountId, receipt_blob_id: bytes, limit: int, now: datetime
 ) -> int:
     """Delete at most `limit` rows of one table of a closed account; how many, 0 at the end."""
-    async with database.connection() as connection:
+    async with database.transaction() as connection:
+        await connection.execute(_LOCK, account)
         for statement in _PAGED:
             if deleted := int(await connection.fetchval(statement, account, limit)):
                 return deleted

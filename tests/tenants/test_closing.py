@@ -20,11 +20,17 @@ from relayer.sealed.receipts import open_receipt
 from relayer.tenants.accounts import Accounts
 from relayer.upkeep import check, provision
 from tests.conftest import BenchMaker
+from tests.racing import WAITING
 from tests.services import TEAM, Bench
 from tests.staging import outbox_on, staged
 from tests.statements import tenant_tables
 from tests.tenants.filled import filled, left_of
 
+LOCK_BLOBS = "SELECT FROM blobs WHERE account_id = $1 FOR UPDATE"
+LEFT_BEHIND = """
+INSERT INTO blobs (account_id, blob_id, bytes, created_at)
+SELECT $1, sha256(n::text::bytea), '\\x00', now() FROM generate_series(1, $2::int) AS n
+"""
 CLOSED = "SELECT closed_at IS NOT NULL, purged_at IS NOT NULL FROM accounts WHERE account_id = $1"
 
 
@@ -165,6 +171,28 @@ class TestClosing:
         assert left[:3] == [16, 4, 0]
         assert await left_of(bench, founder.account) == {"accounts": 1, "receipts": 1, "blobs": 1}
         assert [tuple(r) for r in await bench.sql(CLOSED, founder.account)] == [(True, True)]
+
+    async def test_two_that_empty_it_at_once_leave_nothing(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("relayer.tenants.closing.PAGE", 4)
+        monkeypatch.setattr("relayer.tenants.closing.ROUNDS_MAX", 2)
+        founder = await bench.account()
+        await bench.services.closing.close((await bench.caller(founder)).access)
+        await closing.set_unpurged(bench.storage.database, founder.account)
+        await bench.sql(LEFT_BEHIND, founder.account, 30)
+        async with bench.storage.database.transaction() as connection:
+            await connection.execute(LOCK_BLOBS, founder.account)
+            both = [
+                asyncio.create_task(one.services.closing.purge())
+                for one in (bench, bench.another())
+            ]
+            await bench.until(WAITING, 2)
+        await asyncio.gather(*both)
+        assert [tuple(r) for r in await bench.sql(CLOSED, founder.account)] == [(True, False)]
+        for _ in range(10):
+            await bench.services.closing.purge()
+        assert await left_of(bench, founder.account) == {"accounts": 1, "receipts": 1, "blobs": 1}
 
     async def test_empties_an_outside_store(self, make_bench: BenchMaker, tmp_path: Path) -> None:
         bench = make_bench(blob_store=f"file:{tmp_path / 'blobs'}")
