@@ -17,8 +17,8 @@ from relayer.sealed.keys import AccountId
 # Erase rows, postings, vectors and blobs of these revisions, and turns; leave tombstones by id.
 _ERASE: Final = """
 WITH doomed AS (
-    SELECT memory_id, coalesce(revision_of, memory_id) AS whole_id, revision_of IS NULL AS current,
-           namespace_id, blob_id, state_blob, word_count, size_bytes, tokens
+    SELECT memory_id, revision_of IS NULL AS current, namespace_id, blob_id, state_blob, word_count,
+           size_bytes, tokens
     FROM memories WHERE account_id = $1 AND memory_id = ANY ($2)
 ), turn AS (
     DELETE FROM episodes WHERE account_id = $1 AND episode_id = ANY ($10)
@@ -35,11 +35,9 @@ WITH doomed AS (
     WHERE account_id = $1 AND (memory_id = ANY ($2) OR other_id = ANY ($2) OR other_id = ANY ($10))
 ), stone AS (
     INSERT INTO tombstones (account_id, memory_id, namespace_id, blob_ids, erased_at)
-    SELECT $1, whole_id, min(namespace_id), array_agg(blob_id), $3::timestamptz
-    FROM doomed GROUP BY whole_id
-    UNION ALL
-    SELECT $1, stone_id, namespace_id, ARRAY[blob_id], $3::timestamptz
+    SELECT $1, stone_id, min(namespace_id), array_agg(blob_id), $3::timestamptz
     FROM unnest($11::uuid[], $12::int[], $13::bytea[]) AS t (stone_id, namespace_id, blob_id)
+    GROUP BY stone_id
     ON CONFLICT DO NOTHING
 ), unreferenced AS (
     SELECT DISTINCT d.blob_id FROM doomed d
@@ -47,6 +45,7 @@ WITH doomed AS (
                                                AND NOT m.memory_id = ANY ($2))
     UNION SELECT state_blob FROM doomed WHERE state_blob IS NOT NULL
     UNION SELECT blob_id FROM turn
+    UNION SELECT unnest($14::bytea[])
 ), blob AS (
     DELETE FROM blobs b USING unreferenced d WHERE b.account_id = $1 AND b.blob_id = d.blob_id
 ), outbox AS (
@@ -54,6 +53,8 @@ WITH doomed AS (
     SELECT $1, blob_id, $3 FROM unreferenced WHERE $4
     ON CONFLICT (account_id, blob_id)
     DO UPDATE SET due_at = excluded.due_at, stray = excluded.stray
+), noted AS (
+    DELETE FROM blob_outbox WHERE account_id = $1 AND blob_id = ANY ($14) AND NOT $4
 ), memory AS (
     DELETE FROM memories WHERE account_id = $1 AND memory_id = ANY ($2)
 ), counted AS (
@@ -79,6 +80,10 @@ UPDATE accounts SET
     storage_bytes = storage_bytes - (SELECT coalesce(sum(size_bytes), 0) FROM doomed)
                                   - (SELECT coalesce(sum(size_bytes), 0) FROM turn)
 WHERE account_id = $1
+"""
+
+_EARLIER_BLOBS: Final = """
+SELECT memory_id, blob_id FROM blob_outbox WHERE account_id = $1 AND memory_id = ANY ($2)
 """
 
 # These memories and turns, and everything that still says what they said: the turns that memories
@@ -176,13 +181,15 @@ class Erased:
 
     Attributes:
         rows: revisions, by the ids of their rows.
-        turn_stones: (id to remember it under, namespace, blob) of each turn that was there.
+        stones: (id to remember it under, namespace, blob) of each blob that there was of them.
+        earlier: blobs that they had before they were sealed anew, and that are still to go.
         receipts: (seq, signed), which are also the journal's tombstones.
     """
 
     rows: Sequence[uuid.UUID]
     turns: Sequence[uuid.UUID]
-    turn_stones: Sequence[tuple[uuid.UUID, int, bytes]]
+    stones: Sequence[tuple[uuid.UUID, int, bytes]]
+    earlier: Sequence[bytes]
     receipts: Sequence[tuple[int, bytes]]
     receipt_blob_ids: Sequence[bytes]
     receipt_head: bytes
@@ -232,6 +239,14 @@ async def revision_counts(
     return {r["memory_id"]: int(r["earlier"]) for r in rows}
 
 
+async def earlier_blobs(
+    connection: Connection, *, account: AccountId, row_ids: Sequence[uuid.UUID]
+) -> list[tuple[uuid.UUID, bytes]]:
+    """(row or turn, blob) of what these had before they were sealed anew, and is still to go."""
+    rows = await connection.fetch(_EARLIER_BLOBS, account, row_ids)
+    return [(r["memory_id"], r["blob_id"]) for r in rows]
+
+
 async def erase(
     connection: Connection,
     *,
@@ -253,9 +268,10 @@ async def erase(
         erased.receipt_head,
         erased.receipt_blob_ids,
         erased.turns,
-        [stone for stone, _, _ in erased.turn_stones],
-        [number for _, number, _ in erased.turn_stones],
-        [blob for _, _, blob in erased.turn_stones],
+        [stone for stone, _, _ in erased.stones],
+        [number for _, number, _ in erased.stones],
+        [blob for _, _, blob in erased.stones],
+        erased.earlier,
     )
 
 

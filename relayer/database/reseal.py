@@ -133,8 +133,9 @@ WITH stored AS (
 ), intent AS (
     DELETE FROM blob_outbox WHERE account_id = $1 AND blob_id = ANY ($2::bytea[])
 ), gone AS (
-    INSERT INTO blob_outbox (account_id, blob_id, due_at)
-    SELECT $1, blob_id, $6 FROM unnest($4::bytea[]) AS b (blob_id)
+    INSERT INTO blob_outbox (account_id, blob_id, due_at, memory_id)
+    SELECT $1, blob_id, $6, memory_id
+    FROM unnest($4::bytea[], $11::uuid[]) AS b (blob_id, memory_id)
     ON CONFLICT DO NOTHING
 ), receipt AS (
     INSERT INTO receipts (account_id, seq, object)
@@ -378,6 +379,7 @@ async def exchange(
         [signed for _, signed in done.receipts],
         done.receipt_head,
         done.blobs_here,
+        [r.row["memory_id"] for r in exchanged],
     )
 
 

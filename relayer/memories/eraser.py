@@ -177,10 +177,17 @@ class Eraser:
             return Erasure(), heads
         names = {row["memory_id"]: name_when_gone(row["memory_id"]) for row in living}
         receipts, after = self._receipts(act, heads, doomed, names)
+        places = {
+            _row_id(r): (names.get(r["memory_id"], r["memory_id"]), r["namespace_id"])
+            for r in doomed
+        }
+        earlier = await rows.earlier_blobs(connection, account=act.account, row_ids=list(places))
+        had = [*((_row_id(r), r["blob_id"]) for r in doomed), *earlier]
         erased = rows.Erased(
             rows=[row["row_id"] for row in memories],
             turns=[row["memory_id"] for row in turns],
-            turn_stones=[(names[t["memory_id"]], t["namespace_id"], t["blob_id"]) for t in living],
+            stones=[(*places[row_id], blob) for row_id, blob in had],
+            earlier=[blob for _, blob in earlier],
             receipts=receipts,
             receipt_blob_ids=[
                 envelope.blob_hash(envelope.blob_id(signed)) for _, signed in receipts
@@ -198,7 +205,7 @@ class Eraser:
             await queue.enqueue(connection, queue.DELETE_BLOBS, act.account, [])
         done = Erasure(
             list(dict.fromkeys(row["memory_id"] for row in doomed)),
-            [row["blob_id"] for row in doomed],
+            [blob for _, blob in had],
             [signed for _, signed in receipts],
         )
         return done, after
@@ -228,6 +235,12 @@ class Eraser:
             signed, heads = chained(self._identity, act, heads, part, namespaces)
             receipts += signed
         return receipts, heads
+
+
+def _row_id(row: Row) -> uuid.UUID:
+    """That of a memory's revision, or a turn's own."""
+    row_id: uuid.UUID = row.get("row_id", row["memory_id"])
+    return row_id
 
 
 def _filled(sized: Iterator[tuple[uuid.UUID, int]]) -> Iterator[list[uuid.UUID]]:

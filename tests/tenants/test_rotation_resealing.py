@@ -188,6 +188,27 @@ class TestReseal:
         assert await bench.storage.blobs.get_many(owner.owner.account, names) == {}
         assert (await bench.services.restore.restore(await owner.caller(), TEAM, 9)).restored == 0
 
+    async def test_bytes_of_before_go_with_what_is_forgotten_soon_after(
+        self, bench: Bench, custody: str
+    ) -> None:
+        owner = await rotator(bench, custody)
+        account, caller = owner.owner.account, await owner.caller()
+        [stored] = await bench.remember(caller, "Anna prefers tea.")
+        edit = Edit(changes={"text": "Anna prefers coffee."})
+        await bench.services.reviser.edit(caller, stored.id, edit)
+        things = [stored.id, await keep_turn(bench, caller)]
+        await owner.rotate(reseal="all")
+        await owner.reseal()
+        assert len(await opened_by(bench, account, owner.keys(TEAM)[:1])) == 3
+        access, forgetting = (await owner.caller()).access, bench.services.forgetting
+        for _ in range(2):
+            done = await forgetting.forget_ids(access, things)
+            assert done.pending == bench.storage.outbox.outside
+        await bench.storage.outbox.empty()
+        assert await opened_by(bench, account, owner.keys(TEAM)) == set()
+        assert not (await forgetting.forget_ids(access, things)).pending
+        assert (await check(bench.storage)).problems == []
+
     async def test_only_what_was_chosen(self, bench: Bench, custody: str) -> None:
         """By default what revoked keys could read, however long ago they were revoked."""
         owner = await rotator(bench, custody)
