@@ -156,12 +156,15 @@ class TestFinding:
         request = await twins.caller(twins.held)
         page, done = rows.page, []
 
+        async def supersede() -> None:
+            [new] = await twins.plain.remember(caller, "Zelda keeps zebras in Zambia.")
+            change: Change = {"superseded_by": new.id}
+            await twins.plain.services.reviser.set_state(caller.access, old.id, change)
+
         async def late(*arguments: Any) -> Any:
             if not done:
                 done.append("superseded")
-                [new] = await twins.plain.remember(caller, "Zelda keeps zebras in Zambia.")
-                change: Change = {"superseded_by": new.id}
-                await twins.plain.services.reviser.set_state(caller.access, old.id, change)
+                await asyncio.create_task(supersede())  # as another process would
             return await page(*arguments)
 
         monkeypatch.setattr(rows, "page", late)
