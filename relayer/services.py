@@ -42,6 +42,7 @@ from relayer.memories.turns import Turns
 from relayer.memories.writer import Writer
 from relayer.query.vectors import QueryEmbedder
 from relayer.recovery.collection import Collector
+from relayer.recovery.lost import Finder
 from relayer.recovery.restore import Restore
 from relayer.resident.index import ResidentIndex
 from relayer.settings import Settings
@@ -119,8 +120,13 @@ def build_services(
         database=storage.database, namespaces=storage.namespaces, writer=writer, clock=clock
     )
     opener = Opener(blobs=storage.blobs, embeds=embedder is not None)
+    finder = Finder(database=storage.database, blobs=storage.blobs, relayers=storage.relayers)
     forgetting = Forgetting(
-        database=storage.database, namespaces=storage.namespaces, eraser=eraser, clock=clock
+        database=storage.database,
+        namespaces=storage.namespaces,
+        eraser=eraser,
+        waits=finder.waits,
+        clock=clock,
     )
     memory = MemoryService(
         database=storage.database,
@@ -225,7 +231,7 @@ def build_services(
         namespaces=storage.namespaces,
         writer=writer,
         identity=storage.identity,
-        relayers=storage.relayers,
+        finder=finder,
     )
     consolidator = Consolidator(
         database=storage.database,

@@ -8,10 +8,12 @@ Not here: erasing (`eraser.py`), erasing an account (`tenants/closing.py`), what
 - What was erased before is said to be erased: a request that is repeated does not look like a
   failure.
 - One request erases a bounded number; whoever wants more asks again.
+- What an account that was rebuilt has no row of yet cannot be erased: then nothing is, and the
+  answer says so, for what is restored afterwards would come back.
 """
 
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Literal
@@ -19,21 +21,25 @@ from typing import Final, Literal
 from relayer.clock import Clock
 from relayer.database import erasure as erasure_rows
 from relayer.database import forgetting as rows
+from relayer.database import namespaces as namespace_rows
 from relayer.database import outbox as outbox_rows
 from relayer.database.pool import Database
-from relayer.errors import NotAllowed, NotFound
+from relayer.database.rebuild import is_incomplete
+from relayer.errors import NotAllowed, NotFound, Unavailable
 from relayer.memories.eraser import Eraser, Erasure
 from relayer.memories.opening import Caller
 from relayer.sealed import index
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
 from relayer.tenants.access import Access
-from relayer.tenants.namespaces import Namespaces
+from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 
 PAGE: Final = 500
 ERASED_MAX: Final = 2_000  # of one request, whose deadline they have to meet
 State = Literal["active", "superseded", "pending_review", "rejected", "all"]
 Fate = Literal["erased", "already_erased", "not_found", "matched"]
 Find = Callable[[int], Awaitable[Sequence[uuid.UUID]]]
+# Whether something under one of these keys has no row yet: one of these ids, or (None) anything.
+Waits = Callable[[AccountId, Container[bytes], Container[uuid.UUID] | None], Awaitable[bool]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,11 +81,18 @@ class Forgetting:
     """Forgets in one account at a time."""
 
     def __init__(
-        self, *, database: Database, namespaces: Namespaces, eraser: Eraser, clock: Clock
+        self,
+        *,
+        database: Database,
+        namespaces: Namespaces,
+        eraser: Eraser,
+        waits: Waits,
+        clock: Clock,
     ) -> None:
         self._database = database
         self._namespaces = namespaces
         self._eraser = eraser
+        self._waits = waits
         self._clock = clock
 
     async def forget(self, access: Access, memory_id: uuid.UUID) -> Forgotten:
@@ -102,15 +115,20 @@ class Forgetting:
 
         Raises:
             NotAllowed: the key only reads in a namespace of one of them; then nothing is erased.
+            Unavailable: one has no row yet; then neither.
         """
         fates = await self._fates(access, ids)
+        if absent := {i for i in ids if fates[i] == "not_found"}:
+            await self._check_restored(access, absent)
         living = [i for i in dict.fromkeys(ids) if fates[i] == "matched"]
         erasure = Erasure()
         if not dry_run and living:
             erasure = await self._eraser.erase(access.account, access.key, living)
-            # What somebody else erased in between is erased, too.
-            fates |= dict.fromkeys(living, "already_erased")
             fates |= {i: "erased" for i in erasure.ids if i in fates}
+            # Somebody else was there in between: erased it, or took the facts of a turn.
+            rest = [i for i in living if fates[i] == "matched"]
+            now = await self._fates(access, rest) if rest else {}
+            fates |= {i: "not_found" if now[i] == "matched" else now[i] for i in rest}
         done = await self._forgotten(access.account, erasure, matched=len(living))
         gone = [i for i in ids if fates[i] == "already_erased"]
         pending = done.pending or await self._erasing(access.account, gone)
@@ -137,6 +155,30 @@ class Forgetting:
                 fates[memory_id] = fate  # type: ignore[assignment]  # one of the two above
         return fates
 
+    async def _check_restored(
+        self, access: Access, ids: Set[uuid.UUID] | None, *entries: NamespaceEntry
+    ) -> None:
+        """Return if these have their rows: what is in these namespaces, or of all that the key may
+        write in what has one of these ids.
+
+        Raises:
+            Unavailable: `memory.unrestored`.
+        """
+        account = access.account
+        if not await is_incomplete(self._database, account):
+            return
+        key_ids = {key_id for entry in entries for key_id in entry.key_ids.values()}
+        if not entries:
+            found = await namespace_rows.find_namespaces(self._database, account, None)
+            key_ids = {r["key_id"] for r in found if access.may_write(Namespace(r["name"]))}
+        if await self._waits(account, key_ids, ids):
+            raise Unavailable(
+                "Something of it is not restored yet since the database was lost: recall there "
+                "with its key, and ask again.",
+                code="memory.unrestored",
+                retry_after_s=10,
+            )
+
     async def _erasing(self, account: AccountId, ids: Sequence[uuid.UUID]) -> bool:
         """Whether an outside store has still to delete something of these erased memories."""
         blobs = await erasure_rows.erased_blobs(self._database, account=account, memory_ids=ids)
@@ -150,12 +192,14 @@ class Forgetting:
         Raises:
             NotAllowed: not a writer of the namespace; or there are tags or a source to look for,
                 and a key of the namespace is missing.
+            Unavailable: something there has no row yet.
         """
         access = caller.access
         access.require(chosen.namespace, "writer")
         entry = await self._namespaces.find(access.account, chosen.namespace)
         if entry is None:
             return Forgotten(matched=0)
+        await self._check_restored(access, None, entry)
         matches = await self._matches(caller, chosen, entry.namespace_id)
         account, number = access.account, entry.namespace_id
 
@@ -220,11 +264,13 @@ class Forgetting:
 
         Raises:
             NotAllowed: not a writer of the namespace.
+            Unavailable: something there has no row yet.
         """
         access.require(namespace, "writer")
         entry = await self._namespaces.find(access.account, namespace)
         if entry is None:
             return Forgotten(matched=0)
+        await self._check_restored(access, None, entry)
         account, number = access.account, entry.namespace_id
 
         async def find(limit: int) -> list[uuid.UUID]:

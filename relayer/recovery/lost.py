@@ -4,7 +4,7 @@ Not here: giving it rows (`restore.py`), what becomes of the rest (`collection.p
 """
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -70,19 +70,42 @@ class Finder:
 
         Only such blobs are read. An altered one does not say whose it was.
         """
-        names = [name async for name in self._blobs.names(account)]
         lost = Lost()
+        async for name, data in self._without_rows(account):
+            if isinstance(data, bytes):
+                self._note(account, name, data, keys, lost)
+            else:
+                lost.altered += 1
+        return lost
+
+    async def waits(
+        self, account: AccountId, key_ids: Container[bytes], ids: Container[uuid.UUID] | None
+    ) -> bool:
+        """Whether something under one of these keys has no row yet: one of these memories and
+        turns, or (None) anything."""
+        async for _, data in self._without_rows(account):
+            try:
+                header = envelope.read_header(data) if isinstance(data, bytes) else None
+            except CryptoError:
+                continue
+            if header is None or header.address.account != account:
+                continue
+            if header.key_id in key_ids and (ids is None or header.address.memory in ids):
+                return True
+        return False
+
+    async def _without_rows(
+        self, account: AccountId
+    ) -> AsyncIterator[tuple[str, bytes | Corrupted]]:
+        """Name and bytes of every blob that no row speaks of."""
+        names = [name async for name in self._blobs.names(account)]
         for page in _pages(names, PAGE):
             hashes = {envelope.blob_hash(n): n for n in page}
             known = await rows.known_blobs(self._database, account=account, blob_ids=list(hashes))
             unknown = [name for blob, name in hashes.items() if blob not in known]
             for some in _pages(unknown, READ_AT_ONCE):
-                for name, data in (await self._blobs.get_many(account, some)).items():
-                    if isinstance(data, bytes):
-                        self._note(account, name, data, keys, lost)
-                    else:
-                        lost.altered += 1
-        return lost
+                for found in (await self._blobs.get_many(account, some)).items():
+                    yield found
 
     async def overtaken(
         self, account: AccountId, keys: Mapping[bytes, NamespaceKey], found: Sequence[Blob]

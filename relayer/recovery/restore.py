@@ -36,7 +36,7 @@ from relayer.record import UnknownVersion, decode
 from relayer.recovery.found import Found, links_of, memory_of, merged_with, turn_of
 from relayer.recovery.lost import PAGE, Blob, Finder, Lost
 from relayer.sealed import envelope
-from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, PublicKey
+from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey
 from relayer.sealed.primitives import CryptoError
 from relayer.tenants.access import Access
 from relayer.tenants.custody import Keys, LentKeys, RootKeys
@@ -79,14 +79,14 @@ class Restore:
         namespaces: Namespaces,
         writer: Writer,
         identity: Identity,
-        relayers: Sequence[PublicKey],
+        finder: Finder,
     ) -> None:
         self._database = database
         self._blobs = blobs
         self._namespaces = namespaces
         self._writer = writer
         self._identity = identity
-        self._finder = Finder(database=database, blobs=blobs, relayers=relayers)
+        self._finder = finder
 
     async def restore(self, caller: Caller, namespace: Namespace, limit: int) -> Restored:
         """Give at most `limit` blobs of the namespace their rows back.

@@ -144,6 +144,7 @@ async def test_facts_of_a_turn_that_waited(
         thinking, caller, turn, extraction, forget_first=forget_first
     )
     assert isinstance(done, NotFound) is forget_first
+    assert isinstance(forgotten, NotFound) is not forget_first
     erased = forgotten.erased if isinstance(forgotten, Forgotten) else 0
     assert (erased, len(await living(thinking))) == ((1, 0) if forget_first else (0, 1))
     await is_gone(thinking, account, turn)
