@@ -226,14 +226,14 @@ class Accounts:
                 code="grant.invalid",
             )
         try:
-            receipts = await self._found(account, founder, items, label)
+            receipts = await self._store_first(account, founder, items, label)
         except UniqueViolation:  # founded twice at the same time, or erased
             raise await self._founded(account) from None
         await self._outbox.publish_soon()
         self._remember(chain)
         return chain, receipts
 
-    async def _found(
+    async def _store_first(
         self, account: AccountId, founder: PublicKey, items: Sequence[Grant], label: str
     ) -> list[bytes]:
         """The receipts of an account's first grants, which are stored with it.
