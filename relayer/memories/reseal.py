@@ -6,6 +6,8 @@ statements (`database.reseal`).
 - A memory keeps its id, revision, times and words; its bytes, tokens, fingerprint and turned
   vectors become those of the new keys. Nothing is embedded, no model is asked.
 - Whoever runs it may run it again, and may be stopped anywhere: what is done is no longer due.
+- What cannot be sealed anew now stays due and is passed over: its bytes are missing, or its record
+  is of a later release.
 - What was edited, erased or embedded between reading and moving is left for the next pass.
 - Foreign ciphertext stays as it is: only its vector is turned, and that where clients do not do it.
 - The old bytes go a little later, so that whoever has just read their names still finds them.
@@ -83,12 +85,15 @@ class Resealer:
     async def work(self, account: AccountId, keys: Keys, go_on: Callable[[], bool]) -> bool:
         """Go once through what is due and these keys open; whether it came to the end.
 
+        It ends before that only when something moved: it begins at the start each time, and would
+        look for ever at what stays due there.
+
         Raises:
             NotFound: the account is gone.
             Unavailable: a store is away.
         """
         names, newest = _reach(keys)
-        position, turn = rows.START, uuid.UUID(int=0)
+        position, turn, moved = rows.START, uuid.UUID(int=0), False
         while page := await rows.memories_due(
             self._database,
             account=account,
@@ -99,35 +104,36 @@ class Resealer:
             limit=PAGE,
         ):
             page = list(bounded(page))
-            await self._reseal(account, keys, page, turns=False)
+            moved |= await self._reseal(account, keys, page, turns=False)
             position = (page[-1]["epoch"], page[-1]["seq"])
-            if not go_on():
+            if moved and not go_on():
                 return False
         while page := await rows.turns_due(
             self._database, account=account, names=names, after=turn, limit=PAGE
         ):
-            await self._reseal(account, keys, page, turns=True)
+            moved |= await self._reseal(account, keys, page, turns=True)
             turn = page[-1]["memory_id"]
-            if not go_on():
+            if moved and not go_on():
                 return False
         return True
 
     async def _reseal(
         self, account: AccountId, keys: Keys, page: Sequence[Row], *, turns: bool
-    ) -> None:
+    ) -> bool:
+        """Seal anew what of a page can be; whether any of it moved."""
         page = [row for row in page if has_key(keys, row)]
         ours = [row for row in page if row["format"] != OPAQUE]
         opened = await self._open(account, keys, ours, turns=turns)
         found = [row for row in page if row["format"] == OPAQUE or row["memory_id"] in opened]
         if not found:
-            return
+            return False
         for name in {row["namespace"] for row in found}:
             await self._namespaces.ensure(account, keys.of(Namespace(name))[0])
         vectors: dict[uuid.UUID, Vectors] = {}
         if not turns:
             vectors = await self._turned(account, keys, found)
         resealed = await asyncio.to_thread(_resealed, account, keys, found, opened, vectors)
-        await self._store(account, resealed, turns=turns)
+        return await self._store(account, resealed, turns=turns)
 
     async def _open(
         self, account: AccountId, keys: Keys, page: Sequence[Row], *, turns: bool
@@ -162,8 +168,8 @@ class Resealer:
 
     async def _store(
         self, account: AccountId, resealed: Sequence[rows.Resealed], *, turns: bool
-    ) -> None:
-        """Move in one transaction what is still what was read, with its receipts."""
+    ) -> bool:
+        """Move in one transaction what is still what was read, with its receipts; whether any."""
         blobs = [(r.blob_id, r.blob) for r in resealed if r.blob is not None]
         async with self._outbox.putting(account, blobs) as connection:
             heads = await account_rows.lock_account(connection, account)
@@ -180,6 +186,7 @@ class Resealer:
                 act = Act(account, self._identity.public_key, OP, self._clock())
                 await self._exchange(connection, act, heads, moved)
         log.info("sealed anew", extra={"event": "reseal.page", "count": len(moved)})
+        return bool(moved)
 
     async def _exchange(
         self,

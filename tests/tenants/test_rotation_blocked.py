@@ -21,7 +21,8 @@ from relayer.tenants.rotation import BLOCKED_MAX, LOOK_AT_ONCE, Blocked, Progres
 from tests.conftest import TestDatabase
 from tests.erasing import keep_turn
 from tests.processes import RunningRelayer
-from tests.rotator import CUSTODIES, Rotator, rotator
+from tests.rotator import CUSTODIES, NOT_NOW, Rotator, epochs, rotator
+from tests.rotator import keep_turn as keep_waiting
 from tests.services import OTHER, TEAM, Bench, access_of
 
 LOSE = "DELETE FROM blobs b USING memories m WHERE b.blob_id = m.blob_id"
@@ -92,6 +93,23 @@ async def test_no_more_than_a_few_and_only_of_what_a_key_may_read(bench: Bench) 
     await owner.rotate(reseal="all")
     assert len((await progress(owner)).blocked) == BLOCKED_MAX
     assert (await progress(owner, agent)).blocked == [Blocked(other.id, OTHER, "missing")]
+
+
+async def test_slices_reach_what_is_behind_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However short they are: each begins with what is blocked, and ends when something moved."""
+    monkeypatch.setattr("relayer.memories.reseal.PAGE", 2)
+    owner = await rotator(bench, "managed")
+    caller = await owner.caller()
+    stored = await bench.remember(caller, *(f"Note {n}." for n in range(7)))
+    await bench.sql(f"{LOSE} AND seq <= 3")
+    await of_a_later_release(bench, owner, stored[3].id)
+    await keep_waiting(bench, caller)
+    await owner.rotate(reseal="all")
+    assert [await owner.reseal(go_on=NOT_NOW) for _ in range(4)] == [False, False, False, True]
+    assert await epochs(bench) == {1: 4, 2: 3}
+    assert await bench.value("SELECT epoch FROM episodes") == 2
 
 
 async def test_an_altered_one_is_not_waited_for(bench: Bench) -> None:
