@@ -4,7 +4,7 @@ Not here: naming and verifying blobs (`relayer.blobs.store`). Blobs of a write g
 (`memories.write`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from relayer.database.pool import Connection, Database
@@ -24,8 +24,12 @@ _DELETE: Final = "DELETE FROM blobs WHERE account_id = $1 AND blob_id = $2"
 _NAMES_AFTER: Final = """
 SELECT blob_id FROM blobs WHERE account_id = $1 AND blob_id > $2 ORDER BY blob_id LIMIT $3
 """
-# Journal objects that wait to be published to an outside store, oldest first.
-_FIRST: Final = "SELECT account_id, blob_id, bytes FROM blobs ORDER BY created_at LIMIT $1"
+# Journal objects that wait to be published to an outside store, oldest first, but for those of
+# accounts whose turn is over.
+_FIRST: Final = """
+SELECT account_id, blob_id, bytes FROM blobs WHERE account_id <> ALL ($2::bytea[])
+ORDER BY created_at LIMIT $1
+"""
 # Whose objects there are; for rebuilding alone.
 _ACCOUNTS: Final = "SELECT DISTINCT account_id FROM blobs ORDER BY account_id"
 
@@ -35,11 +39,13 @@ async def accounts(database: Database) -> list[AccountId]:
     return [AccountId(r["account_id"]) for r in await database.fetch(_ACCOUNTS)]
 
 
-async def first(database: Database, *, limit: int) -> list[tuple[AccountId, str, bytes]]:
-    """(account, name, bytes) of the oldest objects of every account."""
+async def first(
+    database: Database, *, passing_over: Collection[AccountId], limit: int
+) -> list[tuple[AccountId, str, bytes]]:
+    """(account, name, bytes) of the oldest objects of all accounts but these."""
     return [
         (AccountId(r["account_id"]), to_base64url(r["blob_id"]), r["bytes"])
-        for r in await database.fetch(_FIRST, limit)
+        for r in await database.fetch(_FIRST, limit, list(passing_over))
     ]
 
 

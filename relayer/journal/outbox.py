@@ -10,6 +10,8 @@ nothing of this.
 - What is erased is noted in the erasing transaction and deleted until the store confirms.
 - Journal objects are staged in the database by the transaction they belong to, then published; the
   store is told how far the account's history has come by then.
+- Those of an account come in order: grants with a gap between them would not be believed. One that
+  resists waits with what is behind it, and keeps nothing of other accounts.
 - What was published of an account that was closed meanwhile is noted like a blob that is erased.
 """
 
@@ -39,6 +41,7 @@ GRACE: Final = timedelta(minutes=10)  # far beyond the deadline of the request t
 PUTS_MAX: Final = 3  # of the same blobs: none is slow or asleep for its grace time after time
 PAGE: Final = 100
 RESISTING_MAX: Final = 1_000  # a store that is away refuses all
+RESISTING_SOON_MAX: Final = 10  # accounts, while a request waits
 TURN_S: Final = 60.0  # of deleting, whether it resists or is only far away; others wait for it
 MARKS_MAX: Final = 2  # of one object; a history may grow faster than it is marked
 
@@ -114,17 +117,41 @@ class Outbox:
         )
 
     async def publish(self) -> None:
-        """Move staged journal objects into the outside store."""
+        """Move staged journal objects into the outside store.
+
+        Raises:
+            Unavailable: some of them have to be tried again.
+        """
+        await self._publish(RESISTING_MAX)
+
+    async def _publish(self, resisting_max: int) -> None:
         if not self.outside:
             return
-        while page := await staged.first(self._database, limit=PAGE):
+        refused: Unavailable | None = None
+        resisting: set[AccountId] = set()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + TURN_S
+        while page := await staged.first(self._database, passing_over=resisting, limit=PAGE):
             for account, name, data in page:
+                if account in resisting:
+                    continue
                 try:
-                    await self._blobs.put_many(account, {name: data})
-                finally:  # also what the store did not confirm may come
-                    await self._note_if_closed(account, name)
-                await self._mark(account)
-                await staged.delete(self._database, account, name)
+                    await self._publish_one(account, name, data)
+                except Unavailable as error:
+                    refused = error
+                    resisting.add(account)
+                if refused and (len(resisting) >= resisting_max or loop.time() > until):
+                    raise refused
+        if refused is not None:
+            raise refused
+
+    async def _publish_one(self, account: AccountId, name: str, data: bytes) -> None:
+        try:
+            await self._blobs.put_many(account, {name: data})
+        finally:  # also what the store did not confirm may come
+            await self._note_if_closed(account, name)
+        await self._mark(account)
+        await staged.delete(self._database, account, name)
 
     async def _note_if_closed(self, account: AccountId, name: str) -> None:
         """Let an object go that came into the store of an account after that was emptied.
@@ -158,7 +185,7 @@ class Outbox:
         """
         try:
             async with asyncio.timeout(self._soon_s):
-                await self.publish()
+                await self._publish(RESISTING_SOON_MAX)
         except (Unavailable, TimeoutError) as error:
             code = error.code if isinstance(error, Unavailable) else "outbox.slow"
             log.warning("journal waits", extra={"event": "outbox.wait", "code": code})

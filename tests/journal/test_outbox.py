@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,86 @@ async def test_what_was_erased_and_comes_again_is_deleted(bench: Bench, folder: 
     bench.clock.advance(GRACE.total_seconds())
     await bench.storage.outbox.empty()
     assert row.blob_id not in stored(folder)
+
+
+class TestResistingJournal:
+    """What the store does not take of one account waits, with the rest of that account alone."""
+
+    async def test_it_keeps_no_other_account(self, bench: Bench, folder: Path) -> None:
+        one, two = await bench.account(), await bench.account()
+        callers = [await bench.caller(one), await bench.caller(two)]
+        doomed = [(await bench.remember(caller, "Anna prefers tea."))[0] for caller in callers]
+        own = folder / one.account.hex()
+        aside = own.rename(folder.with_name("aside"))
+        own.write_text("in the way")
+        for caller, memory in zip(callers, doomed, strict=True):
+            receipt, _ = await bench.services.memory.forget(caller.access, memory.id)
+        assert blob_id(receipt) in stored(folder)
+        assert await waiting(bench) == {one.account: 1}
+        with pytest.raises(Unavailable):
+            await bench.storage.outbox.publish()
+        own.unlink()
+        aside.rename(own)
+        await bench.storage.outbox.publish()
+        assert await waiting(bench) == {}
+        for founder in (one, two):
+            await assert_chain_holds(bench, founder.account)
+
+    async def test_what_is_behind_it_waits_its_turn(self, bench: Bench, folder: Path) -> None:
+        account = (await bench.account()).account
+        own = folder / account.hex()
+        own.rename(folder.with_name("aside"))
+        own.mkdir()
+        for n, data in enumerate((b"{first}", b"{second}")):
+            await bench.sql(
+                "INSERT INTO blobs (account_id, blob_id, bytes, created_at)"
+                " VALUES ($1, $2, $3, $4)",
+                account,
+                blob_hash(blob_id(data)),
+                data,
+                bench.clock() + timedelta(seconds=n),
+            )
+        in_the_way = own / blob_id(b"{first}")[:2]
+        in_the_way.write_text("")
+        with pytest.raises(Unavailable):
+            await bench.storage.outbox.publish()
+        in_the_way.unlink()
+        assert stored(own) == set()
+        await bench.storage.outbox.publish()
+        assert stored(own) == {blob_id(b"{first}"), blob_id(b"{second}")}
+
+    async def test_a_store_that_is_away_is_not_asked_for_all(
+        self, bench: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("relayer.journal.outbox.RESISTING_SOON_MAX", 2)
+        monkeypatch.setattr("relayer.journal.outbox.RESISTING_MAX", 3)
+        for _ in range(5):
+            await bench.account()
+        await staged(bench)
+        store = Away(folder=folder)
+        outbox = outbox_on(bench, store, soon_s=60)
+        await outbox.publish_soon()
+        assert store.asked == 2
+        with pytest.raises(Unavailable):
+            await outbox.publish()
+        assert store.asked == 2 + 3
+
+
+async def waiting(bench: Bench) -> dict[bytes, int]:
+    """Account → how many of its journal objects wait."""
+    rows = await bench.sql("SELECT account_id, count(*) AS n FROM blobs GROUP BY account_id")
+    return {r["account_id"]: r["n"] for r in rows}
+
+
+class Away(FolderStore):
+    """A store that takes nothing now."""
+
+    asked = 0
+
+    async def put_many(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
+        """Nothing; it is counted."""
+        self.asked += 1
+        raise Unavailable("The blob store is away.", code="blobs.unavailable")
 
 
 class Hanging(FolderStore):
