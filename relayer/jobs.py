@@ -329,7 +329,7 @@ class Worker:
                 raise NotAllowed("no key", code="unlock_required")
             await work(account, keys, ids)
         except _SliceOver:
-            await queue.step_behind(self._database, job.id)
+            await self._step_behind(job)
             raise
         except RetryRequested:
             raise
@@ -353,6 +353,13 @@ class Worker:
             # The queue keeps what an exception says; one nobody foresaw may quote anything.
             log.error("job failed", extra={"event": "jobs.failed", "cause": type(error).__name__})
             raise RuntimeError("internal") from None
+
+    async def _step_behind(self, job: Job) -> None:
+        """Let others go first; where that cannot be written, the job goes on all the same."""
+        try:
+            await queue.step_behind(self._database, job.id)
+        except Exception as error:
+            _note("a job keeps its place", "jobs.place", error)
 
     async def _delete_blobs(self, job: Job) -> None:
         try:

@@ -251,13 +251,13 @@ class TestSweep:
         assert await bench.value(JOBS) == 0
 
 
-async def test_a_long_reindexing_lets_others_go_first(hybrid: Bench) -> None:
-    """Each slice is a job's run: between two of them another account has its turn."""
-    caller = await hybrid.caller(await hybrid.account())
+async def long_reindexing(bench: Bench) -> Bench:
+    """A relayer that has 140 memories to embed, and a job whose slices end with every page."""
+    caller = await bench.caller(await bench.account())
     for _ in range(7):
-        await hybrid.remember(caller, *(random_text() for _ in range(20)))
-    await hybrid.sql("DELETE FROM pgqueuer")
-    storage, services = hybrid.storage, hybrid.services
+        await bench.remember(caller, *(random_text() for _ in range(20)))
+    await bench.sql("DELETE FROM pgqueuer")
+    storage, services = bench.storage, bench.services
     worker = Worker(
         connect_args=storage.connect_args,
         database=storage.database,
@@ -270,16 +270,38 @@ async def test_a_long_reindexing_lets_others_go_first(hybrid: Bench) -> None:
         custody=storage.custody,
         namespaces=storage.namespaces,
         outbox=storage.outbox,
-        clock=hybrid.clock,
+        clock=bench.clock,
         slice_s=0,
     )
-    hybrid.clock.advance(121)
+    bench.clock.advance(121)
     await worker.sweep()
-    async with replace(hybrid, services=replace(services, worker=worker)).working():
+    return replace(bench, services=replace(services, worker=worker))
+
+
+async def test_a_long_reindexing_lets_others_go_first(hybrid: Bench) -> None:
+    """Each slice is a job's run: between two of them another account has its turn."""
+    async with (await long_reindexing(hybrid)).working():
         await hybrid.until(VECTORS, 140)
         await hybrid.until(JOBS, 0)
     taken = "SELECT count(*) FROM pgqueuer_log WHERE status = 'picked' AND entrypoint = 'reindex'"
     assert await hybrid.value(taken) > 2, "it was put back, and taken again"
+
+
+async def test_a_job_that_cannot_let_others_go_first_goes_on(hybrid: Bench) -> None:
+    """The database's disk is full just then."""
+    bench = await long_reindexing(hybrid)
+    await bench.sql(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE SQLSTATE '53100'; END $$"
+    )
+    await bench.sql(
+        "CREATE TRIGGER full_disk BEFORE UPDATE OF priority ON pgqueuer"
+        " FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+    async with bench.working():
+        await bench.until(f"SELECT ({FAILED}) = 1 OR ({VECTORS}) = 140", True)
+        assert await bench.value(VECTORS) == 140
+        await bench.until(JOBS, 0)
 
 
 async def test_a_worker_whose_queue_cannot_be_read_never_counts_as_one_that_works(
