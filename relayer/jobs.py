@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Any, Final, TypeVar
 
 import asyncpg
@@ -33,7 +34,7 @@ from relayer.database import memories as rows
 from relayer.database import rebuild as rebuild_rows
 from relayer.database import reseal as reseal_rows
 from relayer.database import vectors as vector_rows
-from relayer.database.pool import STATEMENT_TIMEOUT_S, Database
+from relayer.database.pool import STATEMENT_TIMEOUT_S, Database, Row
 from relayer.errors import (
     Corrupted,
     NotAllowed,
@@ -292,21 +293,26 @@ class Worker:
 
     async def _queue_consolidations(self, account: AccountId | None = None) -> None:
         """Begin runs that are due and go on with unfinished ones, where their keys are at hand."""
-        for due in await self._runs.due(account):
-            if await self._opens(AccountId(due["account_id"]), due["namespace"]):
+        async for page in self._runs.due(account):
+            for due in await self._opened(page):
                 await self._runs.begin(due)
-        for run in await self._runs.unfinished(account):
-            if await self._opens(AccountId(run["account_id"]), run["namespace"]):
+        async for page in self._runs.unfinished(account):
+            for run in await self._opened(page):
                 owner = AccountId(run["account_id"])
                 await self._queue_again(queue.CONSOLIDATE, owner, [[run["run_id"]]])
 
-    async def _opens(self, account: AccountId, namespace: str) -> bool:
-        """Whether this process has the keys of a namespace for background work."""
-        try:
-            keys = await self._custody.job_keys(account)
-            return keys is not None and bool(keys.of(Namespace(namespace)))
-        except RelayerError:
-            return False
+    async def _opened(self, page: Sequence[Row]) -> list[Row]:
+        """Those of these rows, an account's together, whose namespace this process has the keys of
+        for background work."""
+        opened: list[Row] = []
+        for account, found in groupby(page, key=lambda row: AccountId(row["account_id"])):
+            try:
+                keys = await self._custody.job_keys(account)
+            except RelayerError:
+                continue
+            if keys is not None:
+                opened += [row for row in found if _opens(keys, row["namespace"])]
+        return opened
 
     async def _lent_numbers(self, account: AccountId, keys: Keys) -> list[int] | None:
         """The namespaces that were lent keys open; None for all of them."""
@@ -467,6 +473,13 @@ class Worker:
             for n, ids in enumerate(again):
                 place = priority - n // queue.BACKLOG_STEP
                 await queue.enqueue(connection, entrypoint, account, ids, priority=place)
+
+
+def _opens(keys: Keys, namespace: str) -> bool:
+    try:
+        return bool(keys.of(Namespace(namespace)))
+    except RelayerError:
+        return False
 
 
 def _backoff(job: Job, first_s: float, longest_s: float = BACKOFF_S_MAX) -> timedelta:

@@ -4,6 +4,7 @@ Not here: what a run does (`relayer.memories.consolidation`), what can be consol
 (`consolidation`).
 
 - One run of a namespace at a time, which a unique index holds to.
+- What is due or unfinished anywhere comes in pages: whoever asks goes past what it cannot open.
 """
 
 import uuid
@@ -15,6 +16,9 @@ from typing import Final
 from relayer.database.pool import Connection, Database, Row
 from relayer.preferences import HOURS_MAX
 from relayer.sealed.keys import AccountId, PublicKey
+
+Position = tuple[AccountId, int]  # account, number of a namespace
+START: Final[Position] = (AccountId(b""), 0)
 
 QUEUED: Final = "queued"  # for its turn, and on a sealed account for the namespace's key
 RUNNING: Final = "running"
@@ -125,28 +129,29 @@ CASE WHEN (a.settings ->> 'consolidate_every_h')::numeric BETWEEN 0 AND {HOURS_M
      THEN (a.settings ->> 'consolidate_every_h')::numeric::int END
 """
 
-# Namespaces whose account wants them consolidated by now; of all accounts, or of one.
+# A page of namespaces whose account wants them consolidated by now; of all accounts, or of one.
 _DUE: Final = f"""
 SELECT a.account_id, n.namespace_id, n.name AS namespace
 FROM accounts a
 JOIN namespaces n ON n.account_id = a.account_id
-WHERE a.closed_at IS NULL AND ($2::bytea IS NULL OR a.account_id = $2) AND n.memory_count > 0
-  AND {_HOURS} > 0
+WHERE a.closed_at IS NULL AND ($2::bytea IS NULL OR a.account_id = $2)
+  AND (n.account_id, n.namespace_id) > ($3, $4) AND n.memory_count > 0 AND {_HOURS} > 0
   AND NOT EXISTS (
       SELECT FROM consolidations c
       WHERE c.account_id = a.account_id AND c.namespace_id = n.namespace_id
         AND c.state <> 'refused'
         AND (c.finished_at IS NULL
              OR c.started_at + {_HOURS} * interval '1 hour' > $1::timestamptz))
-LIMIT $3
+ORDER BY n.account_id, n.namespace_id LIMIT $5
 """
 
 _ALL_UNFINISHED: Final = """
-SELECT c.account_id, c.run_id, ns.name AS namespace
+SELECT c.account_id, c.run_id, c.namespace_id, ns.name AS namespace
 FROM consolidations c
 JOIN namespaces ns ON ns.account_id = c.account_id AND ns.namespace_id = c.namespace_id
 WHERE c.finished_at IS NULL AND ($1::bytea IS NULL OR c.account_id = $1)
-ORDER BY c.run_id LIMIT $2
+  AND (c.account_id, c.namespace_id) > ($2, $3)
+ORDER BY c.account_id, c.namespace_id LIMIT $4
 """
 
 # What undoing has to know of memories: whether they are as they were left.
@@ -291,15 +296,23 @@ async def record(
 
 
 async def due(
-    database: Database, *, now: datetime, account: AccountId | None, limit: int
+    database: Database, *, now: datetime, account: AccountId | None, after: Position, limit: int
 ) -> list[Row]:
-    """(account_id, namespace_id, namespace) whose time for a run has come."""
-    return await database.fetch(_DUE, now, account, limit)
+    """(account_id, namespace_id, namespace) whose time for a run has come, in order of
+    `Position`."""
+    return await database.fetch(_DUE, now, account, *after, limit)
 
 
-async def unfinished(database: Database, *, account: AccountId | None, limit: int) -> list[Row]:
-    """(account_id, run_id, namespace) of unfinished runs, oldest first."""
-    return await database.fetch(_ALL_UNFINISHED, account, limit)
+async def unfinished(
+    database: Database, *, account: AccountId | None, after: Position, limit: int
+) -> list[Row]:
+    """(account_id, run_id, namespace_id, namespace) of unfinished runs, in order of `Position`."""
+    return await database.fetch(_ALL_UNFINISHED, account, *after, limit)
+
+
+def behind(page: Sequence[Row]) -> Position:
+    """Where the page after this one begins."""
+    return AccountId(page[-1]["account_id"]), page[-1]["namespace_id"]
 
 
 async def lock_left(

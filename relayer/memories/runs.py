@@ -9,7 +9,7 @@ Source: SPEC §19.
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
@@ -33,7 +33,7 @@ from relayer.tenants.namespaces import Namespaces
 
 UNDONE_MAX: Final = 500  # actions of one request, whose deadline they have to meet
 EMPTY_LIFE: Final = timedelta(days=7)  # of runs that did nothing
-DUE_MAX: Final = 1_000
+DUE_PAGE: Final = 1_000
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,15 @@ class Runs:
             pruned=now - EMPTY_LIFE,
         )
 
-    async def due(self, account: AccountId | None) -> list[Row]:
-        """(account_id, namespace_id, namespace) whose time has come, of one account or of all."""
-        return await rows.due(self._database, now=self._clock(), account=account, limit=DUE_MAX)
+    async def due(self, account: AccountId | None) -> AsyncIterator[list[Row]]:
+        """Pages of (account_id, namespace_id, namespace) whose time has come, of one account or of
+        all."""
+        now, after = self._clock(), rows.START
+        while page := await rows.due(
+            self._database, now=now, account=account, after=after, limit=DUE_PAGE
+        ):
+            yield page
+            after = rows.behind(page)
 
     async def begin(self, due: Row) -> None:
         """Begin a run that is due, in the relayer's name."""
@@ -107,9 +113,15 @@ class Runs:
             AccountId(due["account_id"]), due["namespace_id"], self._identity.public_key
         )
 
-    async def unfinished(self, account: AccountId | None) -> list[Row]:
-        """(account_id, run_id, namespace) of runs that are to go on, of one account or of all."""
-        return await rows.unfinished(self._database, account=account, limit=DUE_MAX)
+    async def unfinished(self, account: AccountId | None) -> AsyncIterator[list[Row]]:
+        """Pages of (account_id, run_id, namespace) of runs that are to go on, of one account or of
+        all."""
+        after = rows.START
+        while page := await rows.unfinished(
+            self._database, account=account, after=after, limit=DUE_PAGE
+        ):
+            yield page
+            after = rows.behind(page)
 
     async def newest(
         self,

@@ -352,7 +352,11 @@ class TestSchedule:
                 hours,
             )
             due = await run_rows.due(
-                hybrid.storage.database, now=hybrid.clock(), account=None, limit=9
+                hybrid.storage.database,
+                now=hybrid.clock(),
+                account=None,
+                after=run_rows.START,
+                limit=9,
             )
             assert [r["account_id"] for r in due] == [caller.access.account]
             # What it has chosen beside that counts.
@@ -373,6 +377,27 @@ class TestSchedule:
             await hybrid.until("SELECT count(*) FROM consolidations WHERE state = 'done'", 1)
         [run] = await hybrid.services.runs.newest(caller.access, None, before=None, limit=9)
         assert (run["namespace"], run["merged"]) == (TEAM, 1)
+
+    async def test_what_has_no_keys_here_holds_up_nobody(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """However much of it there is: nothing is due once it has begun, and this stays due."""
+        monkeypatch.setattr("relayer.memories.runs.DUE_PAGE", 1)
+        callers = [await caller_of(bench, "sealed", TEAM, OTHER) for _ in range(3)]
+        callers += [await caller_of(bench, "managed") for _ in range(2)]
+        for one in callers:
+            for namespace in (TEAM, OTHER):
+                await bench.remember(one, TEA, namespace=namespace)
+            await self.wish(bench, one, 24)
+        queued = "SELECT count(*) FROM pgqueuer WHERE entrypoint = 'consolidate'"
+        await bench.services.worker.sweep()
+        assert await bench.value("SELECT count(*) FROM consolidations") == 4
+        assert await bench.value(queued) == 4
+        for one in callers[:3]:
+            await bench.services.runs.start(one, TEAM)
+        await bench.sql("DELETE FROM pgqueuer")  # their processes ended
+        await bench.services.worker.sweep()
+        assert await bench.value(queued) == 4
 
     async def test_a_run_whose_job_was_lost_goes_on(self, hybrid: Bench, caller: Caller) -> None:
         await said(hybrid, caller, TEA)
