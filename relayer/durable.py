@@ -9,12 +9,14 @@ Not here: what is in them; a file that another program writes is only synced her
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-DRAFT: Final = ".new-"  # what an unfinished file's name begins with; a power cut may leave one
+DRAFT: Final = ".new-"  # what an unfinished file's name begins with; a crash may leave one
 
 
 def create(path: Path, data: bytes) -> None:
@@ -51,6 +53,25 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def drop_drafts(folder: Path, older_than: timedelta) -> bool:
+    """Delete what of a folder's files nobody finished in that time; whether younger ones are there.
+
+    Whoever is that slow finds its draft gone, and fails.
+    """
+    began = time.time() - older_than.total_seconds()  # a file's times are the system's own
+    dropped = young = False
+    for draft in folder.glob(f"{DRAFT}*"):
+        with suppress(FileNotFoundError):  # it was finished, or dropped, just now
+            if draft.lstat().st_mtime > began:
+                young = True
+            else:
+                draft.unlink()
+                dropped = True
+    if dropped:
+        sync(folder)
+    return young
 
 
 @contextmanager

@@ -137,6 +137,10 @@ class BucketStore:
             return int(data or b"")
         return 0
 
+    async def drop_drafts(self, account: AccountId, *, older_than: timedelta) -> bool:
+        """Nothing: each object is put by one request, whole."""
+        return False
+
     async def _create(self, path: str, data: bytes) -> None:
         if self._knows_condition:
             try:

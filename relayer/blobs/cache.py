@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Final
 
 from relayer.blobs.store import BlobStore
@@ -102,6 +103,11 @@ class CachedStore:
     async def marked(self, account: AccountId) -> int:
         """The highest receipt number that was marked."""
         return await self.store.marked(account)
+
+    async def drop_drafts(self, account: AccountId, *, older_than: timedelta) -> bool:
+        """Delete what crashes left of objects that were never there whole, if nobody can be putting
+        them still; whether younger ones are there."""
+        return await self.store.drop_drafts(account, older_than=older_than)
 
     def _fresh(self, account: AccountId, name: str) -> bytes | None:
         self._drop_old()

@@ -11,6 +11,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -57,6 +58,10 @@ class BlobStore(Protocol):
 
     async def marked(self, account: AccountId) -> int:
         """The highest receipt number that was marked; 0 where the rows themselves are here."""
+
+    async def drop_drafts(self, account: AccountId, *, older_than: timedelta) -> bool:
+        """Delete what crashes left of objects that were never there whole, if nobody can be putting
+        them still; whether younger ones are there."""
 
 
 def verified(name: str, data: bytes) -> bytes | Corrupted:
@@ -107,13 +112,18 @@ class PostgresStore:
         """0: what is here cannot be newer than the rows."""
         return 0
 
+    async def drop_drafts(self, account: AccountId, *, older_than: timedelta) -> bool:
+        """Nothing: a transaction leaves all or none."""
+        return False
+
 
 class FolderStore:
     """Blobs as files `<folder>/<account>/<first two characters>/<blob id>`.
 
     A blob is written to a temporary name, synced, linked to its own name, and the folder synced:
-    after a crash there is the whole object or none. `<folder>/<account>/newest` holds the number of
-    the newest receipt that anything there speaks of.
+    after a crash there is the whole object or none, and maybe the temporary name, until somebody
+    drops it. `<folder>/<account>/newest` holds the number of the newest receipt that anything there
+    speaks of.
     """
 
     transactional = False
@@ -167,6 +177,12 @@ class FolderStore:
         with _translated():
             return await asyncio.to_thread(self._marked, account)
 
+    async def drop_drafts(self, account: AccountId, *, older_than: timedelta) -> bool:
+        """Delete what crashes left under temporary names, if nobody can be writing them still;
+        whether younger ones are there."""
+        with _translated():
+            return await asyncio.to_thread(self._drop_drafts, account, older_than)
+
     def _path(self, account: AccountId, name: str) -> Path:
         blob_hash(name)  # refuses anything that could walk out of the folder
         return self._folder / account.hex() / name[:2] / name
@@ -215,6 +231,12 @@ class FolderStore:
         with suppress(FileNotFoundError, ValueError):  # a damaged mark is none
             return int((self._folder / account.hex() / NEWEST).read_bytes())
         return 0
+
+    def _drop_drafts(self, account: AccountId, older_than: timedelta) -> bool:
+        young = False
+        for folder in (self._folder / account.hex(), *self._folders(account)):
+            young |= durable.drop_drafts(folder, older_than)
+        return young
 
 
 def _names_in(folder: Path) -> list[str]:

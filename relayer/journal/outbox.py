@@ -13,6 +13,7 @@ nothing of this.
 - Those of an account come in order: grants with a gap between them would not be believed. One that
   resists waits with what is behind it, and keeps nothing of other accounts.
 - What was published of an account that was closed meanwhile is noted like a blob that is erased.
+- What a crash leaves in the store of a blob that never came is dropped when its grace is over.
 """
 
 import asyncio
@@ -189,6 +190,12 @@ class Outbox:
         except (Unavailable, TimeoutError) as error:
             code = error.code if isinstance(error, Unavailable) else "outbox.slow"
             log.warning("journal waits", extra={"event": "outbox.wait", "code": code})
+
+    async def waits(self, account: AccountId) -> bool:
+        """Whether anything may still come into the store of an account that was closed."""
+        return await closing_rows.outbox_waits(
+            self._database, account
+        ) or await self._blobs.drop_drafts(account, older_than=GRACE)
 
     async def empty(self) -> None:
         """Delete what is due, for `TURN_S`; one blob that resists does not keep the others.

@@ -8,6 +8,7 @@ blobs their rows back (`restore.py`).
 - Sealed memories are restored without being asked (a database that was set back does not know
   them), and are kept until their keys were at hand: only those that do not open then may go.
 - An erasure in the journal that the database does not know is repeated (`replay.py`).
+- What a crash left half put goes when nobody can be writing it any more.
 - Journal objects stay. Of an account whose memories lack their rows, everything stays.
 """
 
@@ -24,7 +25,8 @@ from relayer.database import queue
 from relayer.database import rebuild as rebuild_rows
 from relayer.database import replay as replay_rows
 from relayer.database.pool import Connection, Database
-from relayer.errors import RelayerError
+from relayer.errors import RelayerError, Unavailable
+from relayer.journal.outbox import GRACE
 from relayer.recovery.examiner import Examiner
 from relayer.recovery.replay import Replay
 from relayer.sealed import envelope
@@ -52,6 +54,7 @@ class Collector:
         clock: Clock,
     ) -> None:
         self._database = database
+        self._blobs = blobs
         self._replay = replay
         self._examiner = Examiner(database=database, blobs=blobs, relayers=relayers)
         self._clock = clock
@@ -72,9 +75,17 @@ class Collector:
                 return
             await self._collect_page()
 
+    async def _drop_drafts(self, account: AccountId) -> None:
+        try:
+            await self._blobs.drop_drafts(account, older_than=GRACE)
+        except Unavailable as error:
+            log.warning("drafts stay", extra={"event": "collection.wait", "code": error.code})
+
     async def _next_account(self, after: bytes) -> bool:
         self._account = await rows.next_account(self._database, after)
         self._after = ""
+        if self._account is not None:
+            await self._drop_drafts(self._account)
         return self._account is not None
 
     async def _collect_page(self) -> None:

@@ -130,7 +130,7 @@ class Closing:
             )
             deleted += await self._empty_store(account, kept)
             if not deleted:
-                if await rows.outbox_waits(self._database, account):
+                if await self._outbox.waits(account):
                     return False
                 await rows.set_purged(self._database, account=account, now=self._clock())
                 return True

@@ -2,8 +2,13 @@
 
 import asyncio
 import os
+import signal
 import stat
+import subprocess
+import sys
+import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +32,17 @@ ONE, TWO = AccountId(bytes(32)), AccountId(bytes([1]) * 32)
 DATA = [bytes([n]) * (n + 1) * 100 for n in range(7)]
 NAMES = [blob_id(data) for data in DATA]
 Spoil = Callable[[str, bytes | None], object]
+PURGED = "SELECT purged_at FROM accounts"
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from relayer.blobs.store import FolderStore
+from relayer.sealed.envelope import blob_id
+from relayer.sealed.keys import AccountId
+os.link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+store, account = FolderStore(folder=Path(sys.argv[1])), AccountId(bytes.fromhex(sys.argv[2]))
+asyncio.run(store.put_many(account, {blob_id(b"sealed"): b"sealed"}))
+"""
 
 
 @pytest.fixture(params=["postgres", "folder", "bucket"])
@@ -57,6 +73,20 @@ def files_in(folder: Path) -> list[Path]:
 
 async def names(store: BlobStore, account: AccountId) -> list[str]:
     return [name async for name in store.names(account)]
+
+
+def killed_while_putting(folder: Path, account: AccountId) -> Path:
+    """What a process leaves in a folder that is killed before its blob has its name."""
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(folder), account.hex()], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    [draft] = folder.rglob(".new-*")
+    return draft
+
+
+def make_old(path: Path) -> None:
+    """Let a file be written so long ago that nobody can be at it still."""
+    then = time.time() - GRACE.total_seconds() - 1
+    os.utime(path, (then, then))
 
 
 class TestEveryStore:
@@ -139,6 +169,13 @@ class TestEveryStore:
             await store.put_many(account, {NAMES[0]: DATA[0]})
         assert sorted(await store.accounts()) == [ONE, TWO]
 
+    async def test_there_are_no_drafts(self, store: BlobStore) -> None:
+        await store.put_many(ONE, dict(zip(NAMES, DATA, strict=True)))
+        await store.mark(ONE, 7)
+        for account in (ONE, TWO):
+            assert not await store.drop_drafts(account, older_than=timedelta(0))
+        assert sorted(await names(store, ONE)) == sorted(NAMES)
+
     async def test_a_mark_goes_forward_only(self, store: BlobStore) -> None:
         for account, seq in ((ONE, 7), (ONE, 5), (TWO, 1)):
             await store.mark(account, seq)
@@ -178,6 +215,26 @@ class TestFolder:
         assert await names(folder_store, ONE) == [NAMES[0]]
         await folder_store.put_many(ONE, {NAMES[1]: DATA[1]})
         assert await folder_store.get_many(ONE, NAMES[:2]) == {NAMES[0]: DATA[0], NAMES[1]: DATA[1]}
+
+    async def test_what_crashes_left_goes_when_nobody_can_be_writing_it(
+        self, folder: Path, folder_store: FolderStore
+    ) -> None:
+        for account in (ONE, TWO):
+            await folder_store.put_many(account, {NAMES[0]: DATA[0]})
+            beside = folder / account.hex() / NAMES[0][:2]
+            for path in (beside / ".new-old", beside.parent / ".new-old", beside / "notes.txt"):
+                path.write_bytes(DATA[1][:10])
+                make_old(path)
+        (folder / ONE.hex() / NAMES[0][:2] / ".new-young").write_bytes(DATA[1][:10])
+        assert await folder_store.drop_drafts(ONE, older_than=GRACE)
+        assert {p.name for p in files_in(folder / ONE.hex())} == {
+            NAMES[0],
+            ".new-young",
+            "notes.txt",
+        }
+        assert [p.name for p in files_in(folder / TWO.hex())].count(".new-old") == 2
+        assert not await folder_store.drop_drafts(ONE, older_than=timedelta(0))
+        assert {p.name for p in files_in(folder / ONE.hex())} == {NAMES[0], "notes.txt"}
 
     async def test_no_temporary_file_stays(self, folder: Path, folder_store: FolderStore) -> None:
         await folder_store.put_many(ONE, dict(zip(NAMES, DATA, strict=True)))
@@ -222,6 +279,36 @@ class TestRelayerOnFolder:
         assert await on_folder.value("SELECT count(*) FROM blob_outbox") == 0
         assert await on_folder.texts(caller, "cups") == ["Ben sells cups."]
         await assert_chain_holds(on_folder, caller.access.account)
+
+    async def test_what_a_killed_process_left_is_deleted(
+        self, on_folder: Bench, tmp_path: Path
+    ) -> None:
+        founder = await on_folder.account()
+        await on_folder.remember(await on_folder.caller(founder), "Anna prefers tea.")
+        kept = self.files(tmp_path)
+        draft = killed_while_putting(tmp_path / "blobs", founder.account)
+        await on_folder.another().services.collector.collect()
+        assert draft.exists(), "somebody may be writing it"
+        make_old(draft)
+        await on_folder.another().services.collector.collect()
+        assert self.files(tmp_path) == kept
+
+    async def test_nothing_a_killed_process_left_stays_of_an_erased_account(
+        self, on_folder: Bench, tmp_path: Path
+    ) -> None:
+        founder = await on_folder.account()
+        caller = await on_folder.caller(founder)
+        await on_folder.remember(caller, "Anna prefers tea.")
+        draft = killed_while_putting(tmp_path / "blobs", founder.account)
+        closing = on_folder.services.closing
+        closed = await closing.close(caller.access)
+        await closing.purge()
+        assert await on_folder.value(PURGED) is None, "somebody may be writing it"
+        make_old(draft)
+        await closing.purge()
+        assert await on_folder.value(PURGED) is not None
+        own = tmp_path / "blobs" / founder.account.hex()
+        assert {p.name for p in files_in(own)} == {blob_id(closed.receipt), "newest"}
 
     async def test_job_empties_the_outbox(self, on_folder: Bench) -> None:
         caller = await on_folder.caller(await on_folder.account())
