@@ -32,6 +32,7 @@ _AWAY: Final = (
     asyncpg.InsufficientResourcesError,  # its disk is full, or it has no connection left
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
+    asyncpg.ReadOnlySQLTransactionError,  # it follows another server, which is the primary now
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # a connection that was cut while idle, used once more
     OSError,

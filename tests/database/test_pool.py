@@ -66,6 +66,7 @@ NOT_NOW = {
     "serialization_failure": "40001",
     "deadlock_detected": "40P01",
     "connection_failure": "08006",
+    "read_only_sql_transaction": "25006",
 }
 BUGS = {"division_by_zero": "22012", "undefined_table": "42P01", "check_violation": "23514"}
 
