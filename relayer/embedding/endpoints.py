@@ -11,7 +11,7 @@ import asyncio
 import email.utils
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
@@ -68,17 +68,19 @@ class Fallback(Generic[_Client]):
     ) -> _Answer | Failure:
         """Return the first answer, or a failure once no endpoint can answer in time.
 
-        The failure is a refusal only if every endpoint refused; `rest_s` says when one may recover.
+        The failure is a refusal only if every endpoint refused in this call; `rest_s` says when one
+        that did not may recover.
         """
         until = _now() + timeout_s
         attempts_left = [_ATTEMPTS_MAX] * len(self._states)
         failure: Failure | None = None
+        refused: set[int] = set()
         while True:
             now = _now()
             usable = [at for at, left in enumerate(attempts_left) if left]
             at = min(usable, key=lambda at: max(self._states[at].not_before, now), default=None)
             if at is None or not await _rested(self._states[at], until):
-                return self._told(failure)
+                return self._told(failure, refused)
             untried = [
                 other
                 for other in usable
@@ -89,14 +91,19 @@ class Fallback(Generic[_Client]):
             if not isinstance(outcome, Failure):
                 return outcome
             attempts_left[at] = attempts_left[at] - 1 if outcome.retry else 0
+            if outcome.refused:
+                refused.add(at)
             if failure is None or failure.refused:
                 failure = outcome
 
-    def _told(self, failure: Failure | None) -> Failure:
-        if failure is not None and failure.refused:
+    def _told(self, failure: Failure | None, refused: Set[int]) -> Failure:
+        if failure is not None and len(refused) == len(self._states):
             return failure
-        rest_s = max(min(state.not_before for state in self._states) - _now(), 0.0)
-        return Failure(failure.cause if failure else "resting", rest_s=rest_s)
+        # One that was not asked may take what others refused.
+        others = [state for at, state in enumerate(self._states) if at not in refused]
+        rest_s = max(min(state.not_before for state in others) - _now(), 0.0)
+        cause = "resting" if failure is None or failure.refused else failure.cause
+        return Failure(cause, rest_s=rest_s)
 
 
 def retry_after_s(value: str | None) -> float | None:

@@ -243,6 +243,20 @@ async def test_a_refusal_and_an_outage_together_are_an_outage(
     assert not isinstance(caught.value, TextRefused)
 
 
+async def test_a_refusal_while_another_endpoint_rests_is_an_outage(
+    pair: OpenAIEmbedder, server: EmbeddingsServer, second: EmbeddingsServer
+) -> None:
+    """The one that rests may take the text: whoever is told of a refusal gives its vector up."""
+    server.always = "400"
+    second.script.append("429,120")
+    for _ in range(2):
+        with pytest.raises(Unavailable) as caught:
+            await pair.embed(["one"])
+        assert not isinstance(caught.value, TextRefused)
+        assert 60 < int(caught.value.headers["retry-after"]) <= 120
+    assert (len(server.requests), len(second.requests)) == (2, 1)
+
+
 @pytest.mark.parametrize("fault", ["400", "500", "garbage", "disconnect", "moved"])
 async def test_no_text_key_or_address_in_errors_and_logs(
     remote: OpenAIEmbedder, server: EmbeddingsServer, fault: str, caplog: pytest.LogCaptureFixture
