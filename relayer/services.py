@@ -291,6 +291,7 @@ def build_services(
             outbox=storage.outbox,
             states=states,
             identity=storage.identity,
+            embedding_model=None if embedder is None else embedder.model_id,
             storage_bytes_max=settings.storage_bytes_max,
             clock=clock,
         ),

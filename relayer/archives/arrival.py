@@ -8,6 +8,8 @@ Not here: what comes before them (`arriving.py`), SQL (`database.arriving`). Sou
   again changes nothing.
 - A memory that was edited there since comes forward to its revision there, if what is here is one
   of the revisions that it had there; that must come along to prove it.
+- No vector comes under a model that whoever brings it chose: queries are embedded by every model
+  that there are vectors of, in the operator's name.
 """
 
 import asyncio
@@ -28,7 +30,9 @@ from relayer.database import episodes as episode_rows
 from relayer.database import revisions as revision_rows
 from relayer.database.accounts import Heads
 from relayer.database.pool import Connection
+from relayer.database.vectors import is_manual
 from relayer.embedding.building import dim_of
+from relayer.embedding.model import MODEL_ID
 from relayer.errors import BadRequest, NotFound, QuotaExceeded, TooLarge
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, Subject, chained
@@ -66,12 +70,14 @@ class ArrivingRows:
         outbox: Outbox,
         states: States,
         identity: Identity,
+        embedding_model: str | None,
         storage_bytes_max: int,
         clock: Clock,
     ) -> None:
         self._outbox = outbox
         self._states = states
         self._identity = identity
+        self._embedding_model = embedding_model
         self._storage_bytes_max = storage_bytes_max
         self._clock = clock
 
@@ -205,7 +211,7 @@ class ArrivingRows:
                 last = seq = last + 1
             taken.add(seq)
             fact = (number, memory.epoch, memory.fingerprint or b"")
-            row = _with_known_vectors(memory)
+            row = _with_usable_vectors(memory, self._embedding_model)
             if memory.fingerprint is not None and memory.superseded_at is None:
                 if fact in facts:
                     row = msgspec.structs.replace(
@@ -361,12 +367,16 @@ def _has_sound_vectors(row: MovedMemory) -> bool:
     return bool(np.isfinite(np.frombuffer(b"".join(row.vectors), ">f2")).all())
 
 
-def _with_known_vectors(row: MovedMemory) -> MovedMemory:
-    """A row without vectors, to get new ones, where its model's name does not say how long they
-    are: nobody could tell those that another row brings under the same name from them."""
-    if not row.vectors or dim_of(row.embedding_model or "") is not None:
-        return row
-    return msgspec.structs.replace(row, vectors=[])
+def _with_usable_vectors(row: MovedMemory, current: str | None) -> MovedMemory:
+    """A row with the vectors that it is searched by here: the current model's, an upload's, and
+    until there are others those of the built-in model. Without any it gets new ones."""
+    model, opaque = row.embedding_model or "", row.format == "opaque"
+    kept = is_manual(model) if opaque else model in (current, MODEL_ID)
+    # Vectors of no known length could not be told from those that another row brings.
+    if not kept or dim_of(model) is None:
+        return msgspec.structs.replace(row, vectors=[])
+    due = not opaque and model != current
+    return msgspec.structs.replace(row, embedding_version="") if due else row
 
 
 def _moments(row: Row) -> Iterator[datetime]:

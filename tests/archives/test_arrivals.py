@@ -7,11 +7,12 @@ from os import urandom
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from relayer.archives.arrival import PLACES_MAX
 from relayer.archives.arriving import Arrival
-from relayer.embedding.model import DIM
+from relayer.embedding.model import DIM, MODEL_ID
 from relayer.errors import QuotaExceeded, TooLarge
 from relayer.memories.opening import Caller
 from relayer.moved import SERIALS_MAX, MovedAccount, MovedLink, MovedMemory, MovedTombstone
@@ -22,6 +23,7 @@ from relayer.settings import Limits
 from relayer.tenants.access import Access
 from tests.erasing import keep_turn
 from tests.moving import EMPTY, POSTINGS, ROWS, VECTORS, everything, founded, here, packed, there
+from tests.reindex_scene import models_of
 from tests.services import OTHER, TEAM, Bench
 
 __all__ = ["here", "there"]  # fixtures
@@ -116,15 +118,44 @@ class TestRows:
         done = await there.services.arriving.take_in(owner.access, arrival)
         assert dict(done.results)[turns[0].id] == "refused"
 
-    async def test_vectors_of_a_model_that_nobody_can_tell_are_made_anew(
-        self, here: Bench, there: Bench
+    @pytest.mark.parametrize("model", ["odd", "other/3", "manual/3", "sent/3"])
+    async def test_vectors_of_a_model_that_nobody_uses_here_are_made_anew(
+        self, here: Bench, there: Bench, model: str
     ) -> None:
+        """Whatever version they are said to have: queries would be embedded by that model."""
         arrival, owner = await scene(here, there)
-        odd = {"vectors": [b"\x3c\x00" * 3], "embedding_model": "odd"}
-        assert await brought(there, owner, arrival.memories, **odd) == ["imported"] * 3
-        assert await there.value("SELECT count(*) FROM vectors") == 2
-        waiting = await there.sql("SELECT memory_id FROM memories WHERE embedding_model IS NULL")
-        assert [r["memory_id"] for r in waiting] == [arrival.memories[0].id]
+        said = {"embedding_model": model, "vectors": [b"\x3c\x00" * 3]}
+        current = there.services.indexer.versions.embedding
+        statuses = await brought(there, owner, arrival.memories, embedding_version=current, **said)
+        assert statuses == ["imported"] * 3
+        assert await models_of(there) == {MODEL_ID: 2}
+        [row] = await there.sql("SELECT memory_id FROM memories WHERE embedding_model IS NULL")
+        assert row["memory_id"] == arrival.memories[0].id
+        account = owner.access.account
+        assert await there.services.indexer.waits(account)
+        await there.services.indexer.embed(account, owner.keys, [row["memory_id"]])
+        assert await models_of(there) == {MODEL_ID: 3}
+        assert not await there.services.indexer.waits(account)
+
+    @pytest.mark.parametrize("custody", ["managed", "sealed"])
+    async def test_an_uploads_vector_comes_as_it_was(
+        self, here: Bench, there: Bench, custody: str
+    ) -> None:
+        founder = await here.account(custody)
+        caller = await here.unlocked(founder, TEAM)
+        for n in range(2):
+            vector = np.array([1, 2, n], np.float64)
+            await here.services.manual.remember(caller, TEAM, b"x" * (500 + n), vector)
+        uploads = await here.sql(VECTORS)
+        arrival = await packed(here, caller)
+        odd = msgspec.structs.replace(arrival.memories[1], embedding_model="other/3")
+        owner = await founded(here, there, founder)
+        arrival = replace(arrival, memories=[arrival.memories[0], odd])
+        done = await there.services.arriving.take_in(owner.access, arrival)
+        assert [status for _, status in done.results] == ["imported"] * 2
+        kept = [row for row in uploads if row["memory_id"] != odd.id]
+        assert await there.sql(VECTORS) == kept
+        assert len(kept) == 1
 
     async def test_a_count_at_its_end_stays_there(self, here: Bench, there: Bench) -> None:
         arrival, owner = await scene(here, there)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -387,6 +388,19 @@ class TestAnotherModel:
         for text in texts:
             assert (await other.texts(reader, text, mode="vector"))[0] == text
         assert (await check(other.storage)).problems == []
+
+    async def test_those_that_came_are_out_of_date_whatever_they_say(
+        self, here: Bench, other: Bench
+    ) -> None:
+        caller = await here.caller(founder := await here.account())
+        await here.embed(caller, await here.remember(caller, "Anna prefers tea."))
+        arrival = await packed(here, caller)
+        current = other.services.indexer.versions.embedding
+        said = [msgspec.structs.replace(m, embedding_version=current) for m in arrival.memories]
+        owner = await founded(here, other, founder)
+        await other.services.arriving.take_in(owner.access, replace(arrival, memories=said))
+        assert await other.value("SELECT count(*) FROM vectors") == 1
+        assert await other.services.indexer.waits(founder.account)
 
     async def reindexed(self, bench: Bench, founder: provision.NewKey) -> None:
         """What the worker does when keys are lent."""
