@@ -11,7 +11,7 @@ Not here: holding it in memory (`relayer.resident`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,19 @@ LEFT JOIN LATERAL (
 ) s ON true
 WHERE a.account_id = $1 ORDER BY s.number
 """
+# What is told before any of it is read: long texts have thousands of vectors.
+_EXTENT: Final = """
+SELECT string_agg(int8send(m.seq), ''::bytea) AS seqs,
+       string_agg(int8send(v.vectors), ''::bytea) AS vectors,
+       string_agg(int8send(v.numbers), ''::bytea) AS numbers,
+       string_agg(int8send(cardinality(m.tokens)), ''::bytea) AS postings
+FROM memories m
+CROSS JOIN LATERAL (
+    SELECT count(*) AS vectors, coalesce(sum(vector_dims(embedding)), 0) AS numbers
+    FROM vectors WHERE account_id = $1 AND memory_id = m.memory_id
+) v
+WHERE m.account_id = $1 AND m.namespace_id = $2 AND m.seq = ANY ($3)
+"""
 _MEMORIES: Final = """
 SELECT seq, xmin::text::bigint AS version, epoch, format, kind, importance, writer, source,
        extract(epoch FROM coalesce(event_time, created_at))::float8 AS moment,
@@ -58,21 +71,24 @@ FROM memories WHERE account_id = $1 AND namespace_id = $2 AND seq = ANY ($3) ORD
 """
 # Vectors as one string of big-endian halves after four bytes each, as their type is sent.
 _VECTORS: Final = """
-SELECT v.epoch, v.model, array_agg(m.seq) AS seqs,
+SELECT v.epoch, v.model, string_agg(int8send(m.seq), ''::bytea) AS seqs,
        string_agg(halfvec_send(v.embedding), ''::bytea) AS packed
 FROM memories m JOIN vectors v ON v.account_id = $1 AND v.memory_id = m.memory_id
 WHERE m.account_id = $1 AND m.namespace_id = $2 AND m.seq = ANY ($3)
 GROUP BY v.epoch, v.model
 """
 _POSTINGS: Final = """
-SELECT array_agg(p.token) AS tokens, array_agg(m.seq) AS seqs,
-       array_agg(p.frequency) AS frequencies, array_agg(p.word_count) AS lengths
+SELECT string_agg(int8send(p.token), ''::bytea) AS tokens,
+       string_agg(int8send(m.seq), ''::bytea) AS seqs,
+       string_agg(int2send(p.frequency), ''::bytea) AS frequencies,
+       string_agg(int2send(p.word_count), ''::bytea) AS lengths
 FROM memories m
 CROSS JOIN LATERAL unnest(m.tokens) AS t (token)
 JOIN postings p ON p.account_id = $1 AND p.namespace_id = $2 AND p.token = t.token
                AND p.memory_id = m.memory_id
 WHERE m.account_id = $1 AND m.namespace_id = $2 AND m.seq = ANY ($3)
 """
+Vectors = npt.NDArray[np.floating[Any]]
 STEPS_MAX: Final = 500  # so many look at fewer rows than all of a namespace that is worth holding
 _HALF_HEADER: Final = 4  # bytes in front of each vector that is sent
 
@@ -105,17 +121,34 @@ class Versions:
 
 
 @dataclass(frozen=True)
+class Extent:
+    """How much memories are found by.
+
+    Attributes:
+        seqs: numbers of those that are there, ascending.
+        vectors, numbers: how many of each, and of what numbers these consist together.
+        postings: how many of each.
+    """
+
+    seqs: npt.NDArray[np.int64]
+    vectors: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.int64]
+    postings: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
 class Page:
     """What some memories are found by.
 
     Attributes:
         memories: rows, ascending by number.
-        vectors: (epoch, model) → numbers (v,) and vectors (v, dim) float32.
+        vectors: (epoch, model) → numbers (v,) and vectors (v, dim), as they were sent: whoever
+            makes larger numbers of so many does it beside the loop.
         tokens, seqs, frequencies, lengths: of each posting.
     """
 
     memories: Sequence[Row]
-    vectors: dict[tuple[int, str], tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]
+    vectors: dict[tuple[int, str], tuple[npt.NDArray[np.int64], Vectors]]
     tokens: npt.NDArray[np.int64]
     seqs: npt.NDArray[np.int64]
     frequencies: npt.NDArray[np.int16]
@@ -135,8 +168,8 @@ async def versions(
     row = await connection.fetchrow(_VERSIONS, account, namespace_id)
     if row is None:
         return None
-    seqs = np.frombuffer(row["seqs"] or b"", ">i8").astype(np.int64)
-    versions = np.frombuffer(row["versions"] or b"", ">u4").astype(np.int64)
+    seqs = _numbers(row["seqs"], ">i8")
+    versions = _numbers(row["versions"], ">u4")
     order = np.argsort(seqs)
     return Versions(*_state(row), seqs[order], versions[order])
 
@@ -159,6 +192,17 @@ async def differing(
     return Differing(mark, counts, np.array(seqs, np.int64))
 
 
+async def extent(
+    connection: Connection, account: AccountId, namespace_id: int, seqs: Sequence[int]
+) -> Extent:
+    """How much these memories are found by; reads none of it."""
+    row = await connection.fetchrow(_EXTENT, account, namespace_id, seqs)
+    assert row is not None
+    found = [_numbers(row[name], ">i8") for name in ("seqs", "vectors", "numbers", "postings")]
+    order = np.argsort(found[0])
+    return Extent(*(column[order] for column in found))
+
+
 async def page(
     connection: Connection, account: AccountId, namespace_id: int, seqs: Sequence[int]
 ) -> Page:
@@ -171,10 +215,10 @@ async def page(
     return Page(
         memories=memories,
         vectors={(row["epoch"], row["model"]): _unpacked(row) for row in vectors},
-        tokens=np.array(postings["tokens"] or (), np.int64),
-        seqs=np.array(postings["seqs"] or (), np.int64),
-        frequencies=np.array(postings["frequencies"] or (), np.int16),
-        lengths=np.array(postings["lengths"] or (), np.int16),
+        tokens=_numbers(postings["tokens"], ">i8"),
+        seqs=_numbers(postings["seqs"], ">i8"),
+        frequencies=_numbers(postings["frequencies"], ">i2").astype(np.int16),
+        lengths=_numbers(postings["lengths"], ">i2").astype(np.int16),
     )
 
 
@@ -183,8 +227,12 @@ def _state(row: Row) -> tuple[IndexMark, Counts]:
     return mark, Counts(row["memory_count"], row["word_count"])
 
 
-def _unpacked(row: Row) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    seqs = np.array(row["seqs"], np.int64)
+def _numbers(sent: bytes | None, kind: str) -> npt.NDArray[np.int64]:
+    return np.frombuffer(sent or b"", kind).astype(np.int64)
+
+
+def _unpacked(row: Row) -> tuple[npt.NDArray[np.int64], Vectors]:
+    """Numbers of memories, and their vectors where they lie among the bytes."""
+    seqs = _numbers(row["seqs"], ">i8")
     sent = np.frombuffer(row["packed"], np.uint8).reshape(len(seqs), -1)
-    halves = np.ascontiguousarray(sent[:, _HALF_HEADER:]).view(">f2")
-    return seqs, halves.astype(np.float32)
+    return seqs, sent[:, _HALF_HEADER:].view(">f2")

@@ -7,13 +7,15 @@ Not here: the arrays (`namespace.py`), searching them (`evidence.py`).
   and what was erased is not, by whichever process and whoever wrote it.
 - A namespace is held from the second recall on, which pays for nothing: it is read in the
   background. What takes most of the room goes by who was asked longest ago.
+- Before any of it is read, the database says how much it takes: what has no room is not read, and
+  what has is read in pages that take little.
 - Until then, and where there is no room, the database searches.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,7 +26,7 @@ from relayer.database.pool import Connection, Database, Row
 from relayer.database.recall import rows_of
 from relayer.errors import Unavailable
 from relayer.logs import describe
-from relayer.resident.namespace import Ints, Resident, empty, updated
+from relayer.resident.namespace import Ints, Resident, empty, taken, updated
 from relayer.resident.rows import RecentRows
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import to_base64url
@@ -40,11 +42,13 @@ REFUSED: Final = -1_000  # recalls after which one that had no room is looked at
 ASKED_MAX: Final = 20_000  # namespaces whose recalls are counted
 READING_MAX: Final = 2  # namespaces that are read at the same time
 PAGE: Final = 2_000  # memories read at once
+PAGE_BYTES: Final = 8 * 2**20  # that these take in memory, unless one alone takes more
 CATCH_UP_MAX: Final = 500  # changed memories that a recall itself waits for
+CATCH_UP_BYTES_MAX: Final = 16 * 2**20  # that these take
 MARKS_MAX: Final = 8  # of requests under way together, so that none turns back what another saw
 COPIED_AT_ONCE_MAX: Final = 2_000  # memories
 ROWS_SHARE: Final = 8  # rows of what was found take one part of so many
-BYTES_A_MEMORY: Final = 1_000  # at least: what is surely too large is not read
+BYTES_A_MEMORY: Final = 1_000  # at least: what is surely too large is not even looked at
 
 
 @dataclass
@@ -157,11 +161,12 @@ class ResidentIndex:
 
     async def _catch_up(self, place: Place, held: _Held, mark: IndexMark) -> bool:
         async with self._database.snapshot() as connection:
-            now = await _differing(connection, place, held)
-            if now is None or len(now.seqs) > CATCH_UP_MAX:
-                self._read_soon(place, mark)
-                return False
-            pages = await _pages(connection, place, now.seqs)
+            now, pages = await _differing(connection, place, held), None
+            if now is not None and len(now.seqs) <= CATCH_UP_MAX:
+                pages = await _pages(connection, place, now.seqs, CATCH_UP_BYTES_MAX)
+        if now is None or pages is None:
+            self._read_soon(place, mark)
+            return False
         resident = await _updated(held.resident, now, pages)
         if resident.size_bytes > self._bytes_max:
             self._refuse(place)
@@ -212,7 +217,9 @@ class ResidentIndex:
             if there is None or len(there.seqs) * BYTES_A_MEMORY > self._bytes_max:
                 return None
             now = before.differing(there)
-            pages = await _pages(connection, place, now.seqs)
+            pages = await _pages(connection, place, now.seqs, self._bytes_max)
+        if pages is None:
+            return None
         resident = await _updated(before, now, pages)
         return _Held(resident, now.mark, deque([now.mark], maxlen=MARKS_MAX))
 
@@ -236,9 +243,27 @@ def _is_intact(row: Row) -> bool:
     return blob is None or isinstance(verified(to_base64url(row["blob_id"]), blob), bytes)
 
 
-async def _pages(connection: Connection, place: Place, seqs: Ints) -> list[rows.Page]:
-    cuts = range(0, len(seqs), PAGE)
-    return [await rows.page(connection, *place, seqs[at : at + PAGE].tolist()) for at in cuts]
+async def _pages(
+    connection: Connection, place: Place, seqs: Ints, bytes_max: int
+) -> list[rows.Page] | None:
+    """What these memories are found by; None, and none of it read, where it takes more."""
+    cuts: list[Ints] = []
+    for at in range(0, len(seqs), PAGE):
+        extent = await rows.extent(connection, *place, seqs[at : at + PAGE].tolist())
+        sizes = taken(extent)
+        bytes_max -= int(sizes.sum())
+        if bytes_max < 0:
+            return None
+        cuts += _cut(extent.seqs, sizes)
+    return [await rows.page(connection, *place, cut.tolist()) for cut in cuts]
+
+
+def _cut(seqs: Ints, sizes: Ints) -> Iterator[Ints]:
+    """Memories in parts that take `PAGE_BYTES` at most, or consist of one."""
+    ends, at = sizes.cumsum(), 0
+    while at < len(seqs):
+        fits = int(ends.searchsorted(ends[at] - sizes[at] + PAGE_BYTES, side="right"))
+        yield seqs[at : (at := max(fits, at + 1))]
 
 
 async def _differing(connection: Connection, place: Place, held: _Held) -> rows.Differing | None:

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from relayer.database.memories import SEALED
 from relayer.database.pool import Row
-from relayer.database.resident import Differing, Page, Versions
+from relayer.database.resident import Differing, Extent, Page, Vectors, Versions
 from relayer.record import Importance, Kind
-from relayer.resident.passages import NO_PASSAGES, Floats, Passages
+from relayer.resident.passages import NO_PASSAGES, Passages, taken_by
 from relayer.resident.postings import NO_POSTINGS, POSTING, Postings
 
 Ints = npt.NDArray[np.int64]
@@ -128,6 +128,13 @@ def empty(namespace_id: int) -> Resident:
     )
 
 
+def taken(extent: Extent) -> Ints:
+    """How many bytes each of these memories will take in memory."""
+    row = sum(column.itemsize for column in empty(0).memories.columns)
+    posting = extent.postings * (NO_POSTINGS.tokens.itemsize + POSTING.itemsize)
+    return row + posting + taken_by(extent.vectors, extent.numbers)
+
+
 def updated(before: Resident, now: Differing, pages: Sequence[Page]) -> Resident:
     """The namespace with what differs as the pages have it; memories that none has are gone."""
     counts = now.counts
@@ -212,12 +219,12 @@ def _merged_passages(
 ) -> dict[tuple[int, str], Passages]:
     merged = {scope: its.remaining(kept, moved) for scope, its in before.passages.items()}
     for scope in dict.fromkeys(scope for page in pages for scope in page.vectors):
-        parts: list[tuple[Ints, Floats]] = []
+        parts: list[tuple[Ints, Vectors]] = []
         for page in pages:
             if scope in page.vectors:
                 numbers, vectors = page.vectors[scope]
                 at, here = _positions(numbers, seqs)
-                parts.append((at, vectors[here]))
+                parts.append((at, vectors if here.all() else vectors[here]))
         merged[scope] = merged.get(scope, NO_PASSAGES).joined_by(parts)
     return {scope: its for scope, its in merged.items() if len(its.at)}
 

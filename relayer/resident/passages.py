@@ -12,6 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from relayer.database.resident import Vectors
+
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float32]
@@ -19,16 +21,25 @@ Floats = npt.NDArray[np.float32]
 LANES: Final = 64  # vectors that a product adds up in one way; what is left over, in another
 SPARE_SHARE: Final = 16  # room for vectors to come is one part of so many
 
+_POSITION_BYTES: Final = np.dtype(np.int64).itemsize
+_NUMBER_BYTES: Final = np.dtype(np.float32).itemsize
+
+
+def taken_by(vectors: Ints, numbers: Ints) -> Ints:
+    """How many bytes so many vectors of so many numbers together take, with their room to grow."""
+    return vectors * _POSITION_BYTES + numbers * _NUMBER_BYTES * (SPARE_SHARE + 1) // SPARE_SHARE
+
 
 def _in_lanes(count: int) -> int:
     """The next multiple of `LANES`."""
     return count + -count % LANES
 
 
-def _units(vectors: Floats) -> Floats:
+def _units(vectors: Vectors) -> Floats:
     """These as columns of length 1, (dim, v); a zero stays one."""
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(vectors / np.where(norms > 0, norms, 1), np.float32).T
+    whole = vectors.astype(np.float32)
+    norms = np.linalg.norm(whole, axis=1, keepdims=True)
+    return np.asarray(whole / np.where(norms > 0, norms, 1), np.float32).T
 
 
 class _Columns:
@@ -38,22 +49,26 @@ class _Columns:
     hold the first few while another holds more.
     """
 
-    def __init__(self, parts: Sequence[Floats]) -> None:
-        """With the vectors of all parts, (dim, …) each."""
-        taken = sum(part.shape[1] for part in parts)
+    def __init__(self, first: Floats, parts: Sequence[Vectors]) -> None:
+        """With the columns that there are, (dim, …), and behind them the vectors of all parts."""
+        taken = first.shape[1] + sum(map(len, parts))
         room = _in_lanes(taken + taken // SPARE_SHARE)
-        self.whole = np.zeros((len(parts[0]), room), np.float32)
-        np.concatenate(parts, axis=1, out=self.whole[:, :taken])
-        self._taken = taken
+        self.whole = np.zeros((len(first), room), np.float32)
+        self.whole[:, : first.shape[1]] = first
+        self._taken = first.shape[1]
         self._taking = threading.Lock()
+        self.take(self._taken, parts)
 
-    def take(self, behind: int, parts: Sequence[Floats]) -> bool:
+    def take(self, behind: int, parts: Sequence[Vectors]) -> bool:
         """Put these behind the first `behind`; False where others are, or there is no room."""
-        end = behind + sum(part.shape[1] for part in parts)
+        end = behind + sum(map(len, parts))
         with self._taking:
             if self._taken != behind or end > self.whole.shape[1]:
                 return False
-            np.concatenate(parts, axis=1, out=self.whole[:, behind:end])
+            # One by one: of all vectors there are never three copies.
+            for part in parts:
+                self.whole[:, behind : behind + len(part)] = _units(part)
+                behind += len(part)
             self._taken = end
             return True
 
@@ -97,18 +112,19 @@ class Passages:
         at = self.at[stays]
         columns = self.columns
         if not stays.all():
-            columns = _Columns([np.compress(stays, self.units, axis=1)])
+            columns = _Columns(np.compress(stays, self.units, axis=1), [])
         return Passages(at if moved is None else moved[at], columns)
 
-    def joined_by(self, parts: Sequence[tuple[Ints, Floats]]) -> "Passages":
+    def joined_by(self, parts: Sequence[tuple[Ints, Vectors]]) -> "Passages":
         """These, and behind them those of all parts: (positions, vectors of any length)."""
         whole = np.concatenate([self.at, *(at for at, _ in parts)])
         if len(whole) == len(self.at):
             return self
-        units = [_units(vectors) for _, vectors in parts]
-        if self.columns.take(len(self.at), units):
+        vectors = [its for _, its in parts]
+        if self.columns.take(len(self.at), vectors):
             return Passages(whole, self.columns)
-        return Passages(whole, _Columns([self.units, *units] if len(self.at) else units))
+        none = np.zeros((vectors[0].shape[1], 0), np.float32)
+        return Passages(whole, _Columns(self.units if len(self.at) else none, vectors))
 
 
-NO_PASSAGES: Final = Passages(np.zeros(0, np.int64), _Columns([np.zeros((0, 0), np.float32)]))
+NO_PASSAGES: Final = Passages(np.zeros(0, np.int64), _Columns(np.zeros((0, 0), np.float32), []))

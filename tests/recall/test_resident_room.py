@@ -1,0 +1,133 @@
+"""How much of a namespace is read into memory: what has room there, a little at a time."""
+
+import asyncio
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from relayer.database import resident as rows
+from relayer.database.index_steps import note_change, note_step
+from relayer.resident import index as resident_index
+from relayer.resident import namespace
+from relayer.resident.index import ResidentIndex
+from tests.services import TEAM
+from tests.twins import (
+    PLENTY,
+    Twins,
+    calls_of,
+    content_of,
+    held_by,
+    held_now,
+    index_of,
+    number_of,
+    read_anew,
+    twins,
+)
+
+__all__ = ["twins"]  # a fixture
+
+DIM: Final = 64
+ROOM: Final = 200_000
+MUCH: Final = 2 * ROOM // (4 * DIM)  # vectors that take more
+
+
+async def long_memories(twins: Twins, count: int, parts: int) -> None:
+    """Memories of so many passages each, as another relayer would embed them."""
+    caller = await twins.caller(twins.plain)
+    account = caller.access.account
+    items = await twins.plain.remember(caller, *[f"Book {n} of {parts}." for n in range(count)])
+    async with twins.plain.storage.database.transaction() as connection:
+        await note_change(connection, account)
+        changed = await connection.fetch(
+            "UPDATE memories SET embedding_model = 'long' WHERE account_id = $1"
+            " AND memory_id = ANY ($2) RETURNING namespace_id, seq",
+            account, [item.id for item in items],
+        )  # fmt: skip
+        await connection.execute(
+            """
+            INSERT INTO vectors (account_id, memory_id, part, namespace_id, epoch, model, embedding)
+            SELECT $1, m.memory_id, part, m.namespace_id, m.epoch, 'long',
+                   (SELECT array_agg(sin(m.seq + part * n)) FROM generate_series(1, $4::int) n
+                   )::real[]::halfvec
+            FROM memories m, generate_series(1, $3::int) part
+            WHERE m.account_id = $1 AND m.memory_id = ANY ($2)
+            """,
+            account, [item.id for item in items], parts, DIM,
+        )  # fmt: skip
+        await note_step(connection, account, [(r["namespace_id"], r["seq"]) for r in changed])
+
+
+async def found_by(twins: Twins, index: ResidentIndex) -> Any:
+    """What a request of now finds in an index, and what it reads has been read."""
+    access, number = (await twins.caller(twins.held)).access, await number_of(twins, TEAM)
+    found = await index.find(access, [number])
+    await asyncio.gather(*index.reading)
+    return found
+
+
+class TestRoom:
+    async def test_what_memories_take_is_told_before_they_are_read(self, twins: Twins) -> None:
+        await long_memories(twins, 3, 40)
+        held, number = await held_now(twins), await number_of(twins, TEAM)
+        async with twins.held.storage.database.snapshot() as connection:
+            seqs = held.memories.seq.tolist()
+            extent = await rows.extent(connection, twins.founder.account, number, [*seqs, 10**9])
+        assert extent.seqs.tolist() == seqs
+        vectors = np.zeros(len(seqs), np.int64)
+        for its in held.passages.values():
+            vectors += np.bincount(its.at, minlength=len(seqs))
+        assert extent.vectors.tolist() == vectors.tolist()
+        told, rooms = int(namespace.taken(extent).sum()), held.passages.values()
+        spare = sum(its.columns.whole.nbytes - its.units.nbytes for its in rooms)
+        assert held.size_bytes - spare <= told <= held.size_bytes
+
+    async def test_what_has_none_is_not_read(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """However few memories there are: a long one has thousands of vectors."""
+        await long_memories(twins, 1, MUCH)
+        small, pages = index_of(twins.held, ROOM), calls_of(monkeypatch, "page")
+        for _ in range(4):
+            assert await found_by(twins, small) is None
+        assert (small.size_bytes, pages) == (0, [])
+
+    async def test_what_has_grown_beyond_it_is_not_read(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        small = index_of(twins.held, ROOM)
+        await held_by(twins, small, TEAM)
+        assert small.size_bytes > 0
+        await long_memories(twins, 1, MUCH)
+        monkeypatch.setattr(resident_index, "CATCH_UP_BYTES_MAX", ROOM)
+        pages = calls_of(monkeypatch, "page")
+        for _ in range(4):
+            assert await found_by(twins, small) is None
+        assert (small.size_bytes, pages) == (0, [])
+
+    async def test_no_recall_waits_for_much(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is read beside it, as many changes are."""
+        await twins.hold(TEAM)
+        await long_memories(twins, 1, 50)
+        monkeypatch.setattr(resident_index, "CATCH_UP_BYTES_MAX", 50 * 4 * DIM)
+        assert await twins.residents(TEAM) is None
+        await twins.check_alike()
+
+    async def test_pages_take_little_or_have_one_memory(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await long_memories(twins, 6, 30)
+        await long_memories(twins, 1, 200)
+        monkeypatch.setattr(resident_index, "PAGE_BYTES", 80 * 4 * DIM)
+        pages = calls_of(monkeypatch, "page")
+        paged = await held_now(twins)
+        assert sorted(seq for *_, seqs in pages for seq in seqs) == paged.memories.seq.tolist()
+        vectors = np.bincount(paged.memories.seq[paged.passages[1, "long"].at])
+        lengths = [(len(seqs), int(vectors[seqs].sum())) for *_, seqs in pages]
+        assert all(number == 1 or its <= 80 for number, its in lengths)
+        assert (1, 200) in lengths
+        assert len(pages) <= 5
+        monkeypatch.setattr(resident_index, "PAGE_BYTES", PLENTY)
+        assert content_of(paged) == content_of(await read_anew(twins))
