@@ -36,8 +36,12 @@ def settings_line(settings: Settings) -> bytes:
 
 
 def read_settings(line: bytes) -> Settings:
-    """The settings of a line."""
-    values = json.loads(line)
+    """The settings of a line; those that this release does not know are no settings of its own.
+
+    A supervisor outlives the release that it was started from: SIGHUP renews its workers alone.
+    """
+    known = {item.name for item in fields(Settings)}
+    values = {name: value for name, value in json.loads(line).items() if name in known}
     return Settings(**values | {"data_dir": Path(values["data_dir"])})
 
 

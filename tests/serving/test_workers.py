@@ -1,6 +1,7 @@
 """`relayer serve --workers 2`: one address, several processes, and none of them is missed."""
 
 import base64
+import json
 import os
 import signal
 import socket
@@ -221,6 +222,12 @@ class TestLines:
         settings = Settings(data_dir=tmp_path, host="::1", metrics_token="count-me-" * 2)
         assert read_settings(settings_line(settings)) == settings
         assert read_settings(settings_line(replace(settings, workers=3))).workers == 3
+
+    def test_a_worker_of_another_release_takes_the_settings_it_knows(self, tmp_path: Path) -> None:
+        settings = Settings(data_dir=tmp_path, workers=3)
+        told = json.loads(settings_line(settings)) | {"gone_since": 1}
+        del told["host"]  # as of a supervisor from before it was a setting
+        assert read_settings(json.dumps(told).encode()) == settings
 
     def test_keys_arrive_as_they_were(self) -> None:
         keys = [generate_unlock_key(not_after_ms=n) for n in (5, 7)]
