@@ -154,6 +154,13 @@ class Page:
     frequencies: npt.NDArray[np.int16]
     lengths: npt.NDArray[np.int16]
 
+    @property
+    def size_bytes(self) -> int:
+        """What its arrays take."""
+        postings = (self.tokens, self.seqs, self.frequencies, self.lengths)
+        vectors = [array for pair in self.vectors.values() for array in pair]
+        return sum(array.nbytes for array in (*postings, *vectors))
+
 
 async def count(connection: Connection, account: AccountId, namespace_id: int) -> int | None:
     """How many memories a namespace has now, or None."""

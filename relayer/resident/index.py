@@ -46,7 +46,8 @@ PAGE_BYTES: Final = 8 * 2**20  # that these take in memory, unless one alone tak
 CATCH_UP_MAX: Final = 500  # changed memories that a recall itself waits for
 CATCH_UP_BYTES_MAX: Final = 16 * 2**20  # that these take
 MARKS_MAX: Final = 8  # of requests under way together, so that none turns back what another saw
-COPIED_AT_ONCE_MAX: Final = 2_000  # memories
+COPIED_AT_ONCE_MAX: Final = 2_000  # memories that are copied on the loop itself
+COPIED_BYTES_AT_ONCE_MAX: Final = 4 * 2**20  # that these take
 ROWS_SHARE: Final = 8  # rows of what was found take one part of so many
 BYTES_A_MEMORY: Final = 1_000  # at least: what is surely too large is not even looked at
 
@@ -276,6 +277,12 @@ async def _differing(connection: Connection, place: Place, held: _Held) -> rows.
 
 async def _updated(before: Resident, now: rows.Differing, pages: Sequence[rows.Page]) -> Resident:
     """What is held now; a thread copies what is large, because others are waiting."""
-    if len(now.seqs) and len(before.memories) + len(now.seqs) > COPIED_AT_ONCE_MAX:
+    if len(now.seqs) and _is_large(before, now, pages):
         return await asyncio.to_thread(updated, before, now, pages)
     return updated(before, now, pages)
+
+
+def _is_large(before: Resident, now: rows.Differing, pages: Sequence[rows.Page]) -> bool:
+    count = len(before.memories) + len(now.seqs)
+    size_bytes = before.size_bytes + sum(page.size_bytes for page in pages)
+    return count > COPIED_AT_ONCE_MAX or size_bytes > COPIED_BYTES_AT_ONCE_MAX

@@ -1,6 +1,7 @@
 """How much of a namespace is read into memory: what has room there, a little at a time."""
 
 import asyncio
+import threading
 from typing import Any, Final
 
 import numpy as np
@@ -131,3 +132,24 @@ class TestRoom:
         assert len(pages) <= 5
         monkeypatch.setattr(resident_index, "PAGE_BYTES", PLENTY)
         assert content_of(paged) == content_of(await read_anew(twins))
+
+    @pytest.mark.parametrize("aside", [True, False])
+    async def test_what_is_large_is_copied_in_a_thread(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch, aside: bool
+    ) -> None:
+        """However few memories it is of; what is small is not worth one."""
+        await twins.hold(TEAM)
+        bound = resident_index.COPIED_BYTES_AT_ONCE_MAX
+        if aside:
+            bound = (await held_now(twins)).size_bytes + 60 * 2 * DIM
+        monkeypatch.setattr(resident_index, "COPIED_BYTES_AT_ONCE_MAX", bound)
+        copy, threads = resident_index.updated, []
+
+        def noting(*arguments: Any) -> Any:
+            threads.append(threading.current_thread())
+            return copy(*arguments)
+
+        monkeypatch.setattr(resident_index, "updated", noting)
+        await long_memories(twins, 1, 60)
+        await held_now(twins)
+        assert [thread is threading.main_thread() for thread in threads] == [not aside]
