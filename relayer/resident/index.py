@@ -9,7 +9,8 @@ Not here: the arrays (`namespace.py`), searching them (`evidence.py`).
   background. What takes most of the room goes by who was asked longest ago.
 - Before any of it is read, the database says how much it takes: what has no room is not read, and
   what has is read in pages that take little.
-- Until then, and where there is no room, the database searches.
+- Until then, and where there is no room or a reading fails, the database searches. No recall fails
+  for what is only about memory, and what failed is let go of and not read again for a while.
 """
 
 import asyncio
@@ -39,6 +40,7 @@ Place = tuple[AccountId, int]  # account, number of a namespace
 
 ASKED_BEFORE: Final = 1  # recalls before a namespace is read into memory
 REFUSED: Final = -1_000  # recalls after which one that had no room is looked at again
+FAILED: Final = -100  # recalls after which one that could not be read is tried again
 ASKED_MAX: Final = 20_000  # namespaces whose recalls are counted
 READING_MAX: Final = 2  # namespaces that are read at the same time
 PAGE: Final = 2_000  # memories read at once
@@ -86,11 +88,7 @@ class ResidentIndex:
         return self._bytes + self._rows.size_bytes
 
     async def find(self, access: Access, namespace_ids: Sequence[int]) -> list[Resident] | None:
-        """These namespaces, no older than the request; None when one is not held, or none asked.
-
-        Raises:
-            Unavailable: the database is away.
-        """
+        """These namespaces, no older than the request; None when one is not held, or none asked."""
         mark = access.index_mark
         if not (self._bytes_max and namespace_ids and mark):
             return None
@@ -156,9 +154,20 @@ class ResidentIndex:
         if place in self._reading:
             return None
         async with held.catching_up:
-            if mark in held.marks or await self._catch_up(place, held, mark):
+            if mark in held.marks:
+                return held.resident
+            # Whoever was here before may have let go of it.
+            if self._held.get(place) is held and await self._caught_up(place, held, mark):
                 return held.resident
         return None
+
+    async def _caught_up(self, place: Place, held: _Held, mark: IndexMark) -> bool:
+        """Whether it is up to date; what cannot be brought there is held no longer."""
+        try:
+            return await self._catch_up(place, held, mark)
+        except Exception as error:  # the database searches
+            self._fail(place, error)
+            return False
 
     async def _catch_up(self, place: Place, held: _Held, mark: IndexMark) -> bool:
         async with self._database.snapshot() as connection:
@@ -190,12 +199,9 @@ class ResidentIndex:
         """Hold a namespace as it is now, if there is room for it."""
         try:
             whole = await self._whole(place)
-        except Unavailable:
+        except Exception as error:  # recalls go on without it
+            self._fail(place, error)
             return
-        except Exception as error:  # recalls go on without it; nothing of it may be said
-            extra = {"event": "resident.failed", "exception": describe(error)}
-            log.error("a namespace was not read into memory", extra=extra)
-            whole = None
         if whole is None or whole.resident.size_bytes > self._bytes_max:
             self._refuse(place)
             return
@@ -224,10 +230,17 @@ class ResidentIndex:
         resident = await _updated(before, now, pages)
         return _Held(resident, now.mark, deque([now.mark], maxlen=MARKS_MAX))
 
-    def _refuse(self, place: Place) -> None:
+    def _refuse(self, place: Place, asked: int = REFUSED) -> None:
         """Let go of a namespace that has no room, and do not look at it for a while."""
         self._let_go(place)
-        self._set_asked(place, REFUSED)
+        self._set_asked(place, asked)
+
+    def _fail(self, place: Place, error: Exception) -> None:
+        """Do the same where a reading failed; nothing of the error may be said."""
+        self._refuse(place, FAILED)
+        if not isinstance(error, Unavailable):
+            extra = {"event": "resident.failed", "exception": describe(error)}
+            log.error("a namespace was not read into memory", extra=extra)
 
     def _let_go(self, place: Place) -> None:
         if (held := self._held.pop(place, None)) is not None:

@@ -1,7 +1,9 @@
-"""How much of a namespace is read into memory: what has room there, a little at a time."""
+"""How much of a namespace is read into memory, and that no recall fails where that fails."""
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -153,3 +155,107 @@ class TestRoom:
         await long_memories(twins, 1, 60)
         await held_now(twins)
         assert [thread is threading.main_thread() for thread in threads] == [not aside]
+
+
+AWAY: Final = "ALTER TABLE index_steps RENAME TO index_steps_away"
+BACK: Final = "ALTER TABLE index_steps_away RENAME TO index_steps"
+WAITING: Final = (
+    "FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
+
+
+@asynccontextmanager
+async def held_up(twins: Twins, table: str) -> AsyncIterator[None]:
+    """Whoever looks at a table waits meanwhile."""
+    async with twins.plain.storage.database.transaction() as connection:
+        await connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+        yield
+
+
+async def cut_off(twins: Twins, work: Awaitable[Any]) -> Any:
+    """What some work gives whose connection ends while it waits for a table."""
+    task = asyncio.ensure_future(work)
+    await twins.plain.until(f"SELECT count(*) {WAITING}", 1)
+    await twins.plain.sql(f"SELECT pg_terminate_backend(pid) {WAITING}")
+    return await task
+
+
+class TestFailing:
+    """The database searches then, and is not asked for the same again and again."""
+
+    async def changed(self, twins: Twins) -> None:
+        """What is held has to be brought up to date by the next recall."""
+        await twins.hold(TEAM)
+        await twins.plain.remember(await twins.caller(twins.plain), "Carla drinks tea, too.")
+
+    async def check_let_go(self, twins: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nothing is held or read for a while; then it is."""
+        index = twins.held.services.resident
+        reads = [calls_of(monkeypatch, name) for name in ("count", "versions", "differing")]
+        for _ in range(5):
+            assert await found_by(twins, index) is None
+        assert (index.size_bytes, reads) == (0, [[], [], []])
+        await twins.check_alike()
+
+    async def test_a_connection_that_ends_fails_no_recall(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await self.changed(twins)
+        async with held_up(twins, "index_steps"):
+            recalled = await cut_off(twins, twins.recall(twins.held, text="Carla tea"))
+        assert "Carla drinks tea, too." in [found.memory.text for found in recalled.found]
+        await self.check_let_go(twins, monkeypatch)
+
+    async def test_what_the_database_refuses_fails_no_recall(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await self.changed(twins)
+        await twins.plain.sql(AWAY)
+        recalled = await twins.recall(twins.held, text="Carla tea")
+        await twins.plain.sql(BACK)
+        assert "Carla drinks tea, too." in [found.memory.text for found in recalled.found]
+        await self.check_let_go(twins, monkeypatch)
+
+    async def test_those_who_waited_for_it_do_not_try_again(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await self.changed(twins)
+        reads = calls_of(monkeypatch, "differing")
+        await twins.plain.sql(AWAY)
+        access, number = (await twins.caller(twins.held)).access, await number_of(twins, TEAM)
+        index = twins.held.services.resident
+        found = await asyncio.gather(*(index.find(access, [number]) for _ in range(3)))
+        await twins.plain.sql(BACK)
+        assert found == [None, None, None]
+        assert len(reads) == 1
+
+    async def test_a_value_of_a_later_release_fails_no_recall(self, twins: Twins) -> None:
+        await self.changed(twins)
+        await twins.plain.sql("UPDATE memories SET kind = 'later' WHERE seq = 11")
+        recalled = await twins.recall(twins.held, text="Carla tea")
+        assert "Carla drinks tea, too." in [found.memory.text for found in recalled.found]
+        assert twins.held.services.resident.size_bytes == 0
+
+    async def test_a_reading_that_was_cut_off_is_not_begun_again_at_once(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        index = twins.held.services.resident
+        assert await twins.residents(TEAM) is None
+        access, number = (await twins.caller(twins.held)).access, await number_of(twins, TEAM)
+        async with held_up(twins, "postings"):
+            assert await index.find(access, [number]) is None
+            assert len(index.reading) == 1
+            await cut_off(twins, asyncio.gather(*index.reading))
+        await self.check_let_go(twins, monkeypatch)
+
+    async def test_a_recall_that_is_cancelled_lets_go_of_nothing(self, twins: Twins) -> None:
+        await self.changed(twins)
+        size = twins.held.services.resident.size_bytes
+        async with held_up(twins, "index_steps"):
+            task = asyncio.create_task(twins.recall(twins.held, text="Carla tea"))
+            await twins.plain.until(f"SELECT count(*) {WAITING}", 1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert twins.held.services.resident.size_bytes == size
+        assert await twins.residents(TEAM) is not None
