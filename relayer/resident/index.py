@@ -6,7 +6,8 @@ Not here: the arrays (`namespace.py`), searching them (`evidence.py`).
   mark is looked through for what changed before it is searched. So what was acknowledged is found,
   and what was erased is not, by whichever process and whoever wrote it.
 - A namespace is held from the second recall on, which pays for nothing: it is read in the
-  background. What takes most of the room goes by who was asked longest ago.
+  background. It takes the place of what was asked longest ago, and of nothing that was asked since;
+  what has made room is not read again for a while, so that two do not go on displacing each other.
 - Before any of it is read, the database says how much it takes: what has no room is not read, and
   what has is read in pages that take little.
 - Until then, and where there is no room or a reading fails, the database searches. No recall fails
@@ -18,6 +19,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final
 
 from relayer.blobs.store import verified
@@ -40,7 +42,7 @@ Place = tuple[AccountId, int]  # account, number of a namespace
 
 ASKED_BEFORE: Final = 1  # recalls before a namespace is read into memory
 REFUSED: Final = -1_000  # recalls after which one that had no room is looked at again
-FAILED: Final = -100  # recalls after which one that could not be read is tried again
+PUT_OFF: Final = -100  # the same for one that failed, or had room only in place of others
 ASKED_MAX: Final = 20_000  # namespaces whose recalls are counted
 READING_MAX: Final = 2  # namespaces that are read at the same time
 PAGE: Final = 2_000  # memories read at once
@@ -56,12 +58,13 @@ BYTES_A_MEMORY: Final = 1_000  # at least: what is surely too large is not even 
 
 @dataclass
 class _Held:
-    """A namespace, the mark of the state it was read in, and those of requests it is new enough
-    for."""
+    """A namespace, the mark of the state it was read in, those of requests it is new enough for,
+    and the number of the last recall that asked for it."""
 
     resident: Resident
     mark: IndexMark
     marks: deque[IndexMark]
+    asked_by: int = 0
     catching_up: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -73,7 +76,8 @@ class ResidentIndex:
         self._bytes_max = bytes_max - bytes_max // ROWS_SHARE
         self._rows = RecentRows(bytes_max // ROWS_SHARE)
         self._bytes = 0  # of what is held
-        self._held: OrderedDict[Place, _Held] = OrderedDict()
+        self._recalls = 0  # until now
+        self._held: OrderedDict[Place, _Held] = OrderedDict()  # what was asked last behind others
         self._asked: OrderedDict[Place, int] = OrderedDict()
         self._reading: dict[Place, asyncio.Task[None]] = {}
 
@@ -92,12 +96,16 @@ class ResidentIndex:
         mark = access.index_mark
         if not (self._bytes_max and namespace_ids and mark):
             return None
+        self._recalls += 1
         places = [(access.account, number) for number in namespace_ids]
         held = [self._held.get(place) for place in places]
         looked_up("index", sum(one is not None for one in held), len(held))
         for place, one in zip(places, held, strict=True):
             if one is None:
                 self._note(place, mark)
+            else:
+                one.asked_by = self._recalls
+                self._held.move_to_end(place)
         found = []
         for place, one in zip(places, held, strict=True):
             if one is None or (resident := await self._current(place, one, mark)) is None:
@@ -147,8 +155,6 @@ class ResidentIndex:
 
     async def _current(self, place: Place, held: _Held, mark: IndexMark) -> Resident | None:
         """What is held, brought up to the request's mark; None where too much has changed."""
-        if place in self._held:
-            self._held.move_to_end(place)
         if mark in held.marks:
             return held.resident
         if place in self._reading:
@@ -191,44 +197,53 @@ class ResidentIndex:
     def _read_soon(self, place: Place, mark: IndexMark) -> None:
         if place in self._reading or len(self._reading) >= READING_MAX:
             return
-        task = asyncio.create_task(self._read(place, mark))
+        task = asyncio.create_task(self._read(place, mark, self._recalls))
         self._reading[place] = task
         task.add_done_callback(lambda _: self._reading.pop(place, None))
 
-    async def _read(self, place: Place, mark: IndexMark) -> None:
+    async def _read(self, place: Place, mark: IndexMark, asked_by: int) -> None:
         """Hold a namespace as it is now, if there is room for it."""
         try:
-            whole = await self._whole(place)
+            whole = await self._whole(place, self._room(place, asked_by))
         except Exception as error:  # recalls go on without it
             self._fail(place, error)
             return
-        if whole is None or whole.resident.size_bytes > self._bytes_max:
-            self._refuse(place)
+        room = self._room(place, asked_by)
+        if whole is None or whole.resident.size_bytes > room:
+            self._refuse(place, REFUSED if room == self._bytes_max else PUT_OFF)
             return
         self._let_go(place)
         whole.marks.append(mark)
+        whole.asked_by = self._recalls
         self._held[place] = whole
         self._bytes += whole.resident.size_bytes
         self._asked.pop(place, None)
         self._make_room()
 
-    async def _whole(self, place: Place) -> _Held | None:
-        """The namespace; None where there surely is no room for it."""
+    async def _whole(self, place: Place, bytes_max: int) -> _Held | None:
+        """The namespace; None where it surely takes more than that."""
         held = self._held.get(place)
         before = empty(place[1]) if held is None else held.resident
         async with self._database.snapshot() as connection:
             memories = await rows.count(connection, *place)
-            if memories is None or memories * BYTES_A_MEMORY > self._bytes_max:
+            if memories is None or memories * BYTES_A_MEMORY > bytes_max:
                 return None
             there = await rows.versions(connection, *place)
-            if there is None or len(there.seqs) * BYTES_A_MEMORY > self._bytes_max:
+            if there is None or len(there.seqs) * BYTES_A_MEMORY > bytes_max:
                 return None
             now = before.differing(there)
-            pages = await _pages(connection, place, now.seqs, self._bytes_max)
+            pages = await _pages(connection, place, now.seqs, bytes_max)
         if pages is None:
             return None
         resident = await _updated(before, now, pages)
         return _Held(resident, now.mark, deque([now.mark], maxlen=MARKS_MAX))
+
+    def _room(self, place: Place, asked_by: int) -> int:
+        """How much is there for a namespace if all goes that was asked before that recall."""
+        since = takewhile(lambda item: item[1].asked_by >= asked_by, reversed(self._held.items()))
+        return self._bytes_max - sum(
+            held.resident.size_bytes for other, held in since if other != place
+        )
 
     def _refuse(self, place: Place, asked: int = REFUSED) -> None:
         """Let go of a namespace that has no room, and do not look at it for a while."""
@@ -237,7 +252,7 @@ class ResidentIndex:
 
     def _fail(self, place: Place, error: Exception) -> None:
         """Do the same where a reading failed; nothing of the error may be said."""
-        self._refuse(place, FAILED)
+        self._refuse(place, PUT_OFF)
         if not isinstance(error, Unavailable):
             extra = {"event": "resident.failed", "exception": describe(error)}
             log.error("a namespace was not read into memory", extra=extra)
@@ -247,9 +262,9 @@ class ResidentIndex:
             self._bytes -= held.resident.size_bytes
 
     def _make_room(self) -> None:
-        """Let go of what was asked longest ago."""
+        """Let go of what was asked longest ago, and do not read it at once in place of others."""
         while self._bytes > self._bytes_max:
-            self._let_go(next(iter(self._held)))
+            self._refuse(next(iter(self._held)), PUT_OFF)
 
 
 def _is_intact(row: Row) -> bool:

@@ -8,13 +8,15 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
+import pytest_asyncio
 
 from relayer.database import resident as rows
 from relayer.database.index_steps import note_change, note_step
 from relayer.resident import index as resident_index
 from relayer.resident import namespace
 from relayer.resident.index import ResidentIndex
-from tests.services import TEAM
+from relayer.sealed.keys import Namespace
+from tests.services import OTHER, TEAM
 from tests.twins import (
     PLENTY,
     Twins,
@@ -155,6 +157,75 @@ class TestRoom:
         await long_memories(twins, 1, 60)
         await held_now(twins)
         assert [thread is threading.main_thread() for thread in threads] == [not aside]
+
+
+class TestSharing:
+    """Two namespaces of which only one has room at a time."""
+
+    @pytest_asyncio.fixture
+    async def index(self, twins: Twins) -> AsyncIterator[ResidentIndex]:
+        """Has room for the larger one, and for half of the other."""
+        await twins.hold(TEAM)
+        one = twins.held.services.resident.size_bytes
+        await twins.hold(OTHER)
+        sizes = one, twins.held.services.resident.size_bytes - one
+        index = index_of(twins.held, max(sizes) + min(sizes) // 2)
+        yield index
+        await index.close()
+
+    async def asked(self, twins: Twins, index: ResidentIndex, *namespaces: Namespace) -> bool:
+        """Whether a request of now finds them; afterwards, what it reads has been read."""
+        access = (await twins.caller(twins.held)).access
+        found = await index.find(access, [await number_of(twins, n) for n in namespaces])
+        await asyncio.gather(*index.reading)
+        return found is not None
+
+    async def test_of_two_that_are_asked_together_one_stays(
+        self, twins: Twins, index: ResidentIndex, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await held_by(twins, index, OTHER)
+        pages = calls_of(monkeypatch, "page")
+        for _ in range(40):
+            assert not await self.asked(twins, index, TEAM, OTHER)
+        assert len(pages) <= 1
+        assert await self.asked(twins, index, OTHER)
+
+    async def test_two_that_are_asked_in_turn_do_not_go_on_displacing_each_other(
+        self, twins: Twins, index: ResidentIndex, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reads = calls_of(monkeypatch, "versions")
+        found = [
+            [await self.asked(twins, index, namespace) for namespace in (TEAM, OTHER)]
+            for _ in range(40)
+        ]
+        assert len(reads) <= 2
+        assert sum(map(sum, found)) >= 35
+
+    async def test_what_is_asked_while_another_is_read_stays(
+        self, twins: Twins, index: ResidentIndex, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await held_by(twins, index, OTHER)
+        page, seen = rows.page, []
+
+        async def late(*arguments: Any) -> Any:
+            access, number = (await twins.caller(twins.held)).access, await number_of(twins, OTHER)
+            seen.append(await index.find(access, [number]))
+            return await page(*arguments)
+
+        monkeypatch.setattr(rows, "page", late)
+        for _ in range(4):
+            assert not await self.asked(twins, index, TEAM)
+        assert len(seen) == 1
+        assert await self.asked(twins, index, OTHER)
+
+    async def test_another_has_room_once_the_first_is_not_asked(
+        self, twins: Twins, index: ResidentIndex, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await held_by(twins, index, OTHER)
+        for _ in range(4):
+            assert not await self.asked(twins, index, TEAM, OTHER)
+        await held_by(twins, index, TEAM)
+        assert not await self.asked(twins, index, OTHER)
 
 
 AWAY: Final = "ALTER TABLE index_steps RENAME TO index_steps_away"
