@@ -173,7 +173,7 @@ async def site() -> AsyncIterator[Site]:
             async with opened(settings) as storage:
                 yield Site(folder, storage, embedder)
         finally:
-            embedder.close()
+            await embedder.close()
 
 
 def settings_in(folder: Path) -> Settings:

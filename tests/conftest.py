@@ -222,7 +222,7 @@ async def embedder(model_dir: Path) -> AsyncIterator[Embedder]:
     """The built-in model, loaded once."""
     builtin = BuiltinEmbedder(folder=model_dir)
     yield builtin
-    builtin.close()
+    await builtin.close()
 
 
 @pytest.fixture

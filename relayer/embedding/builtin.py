@@ -60,9 +60,9 @@ class BuiltinEmbedder:
         self._threads = threads
         self._runs = Runs(threads)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Wait for the runs under way and end the worker threads."""
-        self._runs.close()
+        await asyncio.to_thread(self._runs.close)
 
     async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Vectors:
         """Return the vectors of `texts`, (n, dim), L2-normalised; `account` has no effect."""

@@ -61,6 +61,10 @@ class CachedEmbedder:
         """Return the share of the tokens of `text` that the model knows, 0–1."""
         return self.inner.known(text)
 
+    async def close(self) -> None:
+        """Close what it is around."""
+        await self.inner.close()
+
     def _key(self, account: bytes, text: str) -> bytes:
         """Source: CRYPTO §7; the lengths keep two different triples from reading the same."""
         name = hashlib.blake2b(key=self._secret, digest_size=32)
@@ -130,6 +134,10 @@ class CoalescingEmbedder:
     def known(self, text: str) -> float:
         """Return the share of the tokens of `text` that the model knows, 0–1."""
         return self.inner.known(text)
+
+    async def close(self) -> None:
+        """Close what it is around."""
+        await self.inner.close()
 
     async def _fly(self) -> None:
         try:

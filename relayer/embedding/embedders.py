@@ -53,6 +53,10 @@ class Embedder(Protocol):
         """Return the share of the tokens of `text` that the model knows, 0–1."""
         ...
 
+    async def close(self) -> None:
+        """Let go of connections and threads; nothing may be asked of it any more."""
+        ...
+
 
 class TextRefused(Unavailable):
     """Every endpoint refused this input: trying again will not help, leaving texts out may."""

@@ -1,8 +1,9 @@
 """Queries as vectors of every model that memories still have vectors of.
 
-It does not own which models those are (`query.vectors`) or how an embedder is built
-(`building.py`).
+It does not own which models those are (`query.vectors`) or how long an older one's embedder is kept
+(`older.py`).
 
+- No query is embedded by more than `OTHERS_MAX` other models, however many there are vectors of.
 - The current model's vector never waits for another model's beyond `OTHER_WAIT_S`.
 - A model that is away is not asked again for `AWAY_S`: no recall pays twice for finding out. One
   that was too slow for an account's query rests for that account alone, one that refused a text
@@ -12,10 +13,11 @@ It does not own which models those are (`query.vectors`) or how an embedder is b
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from relayer.embedding.embedders import Embedder, TextRefused, Vectors
+from relayer.embedding.older import OTHERS_MAX, Load, OlderEmbedders
 from relayer.errors import Unavailable
 
 _log = logging.getLogger(__name__)
@@ -24,8 +26,6 @@ OTHER_WAIT_S: Final = 2.0
 AWAY_S: Final = 60.0
 SLOW_MAX: Final = 10_000  # accounts remembered
 ON_LOOP_CHARS: Final = 512  # beyond it texts are tokenised in a thread
-
-Load = Callable[[str], Embedder | None]
 
 
 class Embedders:
@@ -36,8 +36,7 @@ class Embedders:
 
     def __init__(self, *, current: Embedder | None, load: Load) -> None:
         self.current = current
-        self._load = load
-        self._others: dict[str, asyncio.Future[Embedder | None]] = {}
+        self._others = OlderEmbedders(load)
         # (model, None or the account it was too slow for) → a time on the event loop's clock
         self._away_until: dict[tuple[str, bytes | None], float] = {}
 
@@ -45,7 +44,7 @@ class Embedders:
         self, texts: Sequence[str], models: Collection[str], *, account: bytes
     ) -> dict[str, Vectors]:
         """Return model id → vectors of `texts`, (n, dim), of those models that answer."""
-        asked = sorted(models)
+        asked = self._asked(models)
         if len(asked) == 1:  # as ever, and without a task of its own
             vectors = await self._embed(asked[0], texts, account)
             return {} if vectors is None else {asked[0]: vectors}
@@ -59,11 +58,15 @@ class Embedders:
 
         Its beginning stands for a long text, which nobody else on this loop should wait for.
         """
-        loaded: list[Embedder | None] = [self.current]
-        loaded += [f.result() for f in self._others.values() if _is_loaded(f)]
+        loaded: list[Embedder | None] = [self.current, *self._others.loaded()]
         beginning = text[:ON_LOOP_CHARS]
         shares = (e.known(beginning) for e in loaded if e is not None and e.model_id in models)
         return min(shares, default=1.0)
+
+    def _asked(self, models: Collection[str]) -> list[str]:
+        current = None if self.current is None else self.current.model_id
+        others = sorted(model for model in models if model != current)
+        return [model for model in models if model == current] + others[:OTHERS_MAX]
 
     async def _embed(self, model_id: str, texts: Sequence[str], account: bytes) -> Vectors | None:
         current = self.current
@@ -74,9 +77,7 @@ class Embedders:
                 return await _embedded(current, texts, account)
             if self._is_away(model_id, account):
                 return None
-            async with asyncio.timeout(OTHER_WAIT_S):
-                # In a thread of its own, which goes on when this recall cannot wait.
-                embedder = await asyncio.shield(self._loading(model_id))
+            async with asyncio.timeout(OTHER_WAIT_S), self._others.lent(model_id) as embedder:
                 return None if embedder is None else await _embedded(embedder, texts, account)
         except TextRefused:
             return None
@@ -93,17 +94,6 @@ class Embedders:
             self._rest(model_id, None)
         return None
 
-    def _loading(self, model_id: str) -> "asyncio.Future[Embedder | None]":
-        if model_id not in self._others:
-            loading = asyncio.ensure_future(asyncio.to_thread(self._load, model_id))
-            self._others[model_id] = loading
-            loading.add_done_callback(lambda done: self._forget_failed(model_id, done))
-        return self._others[model_id]
-
-    def _forget_failed(self, model_id: str, done: "asyncio.Future[Embedder | None]") -> None:
-        if done.cancelled() or done.exception() is not None:
-            del self._others[model_id]  # its files may come back
-
     def _is_away(self, model_id: str, account: bytes) -> bool:
         now = asyncio.get_running_loop().time()
         return any(self._away_until.get((model_id, who), now) > now for who in (None, account))
@@ -113,10 +103,6 @@ class Embedders:
         if len(self._away_until) >= SLOW_MAX:
             self._away_until.clear()
         self._away_until[model_id, account] = asyncio.get_running_loop().time() + AWAY_S
-
-
-def _is_loaded(loading: "asyncio.Future[Embedder | None]") -> bool:
-    return loading.done() and not loading.cancelled() and loading.exception() is None
 
 
 async def _embedded(embedder: Embedder, texts: Sequence[str], account: bytes) -> Vectors:

@@ -1,5 +1,6 @@
 """Fixtures: the built-in model, and endpoints that misbehave."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def folder() -> Path:
 def builtin(folder: Path) -> Iterator[BuiltinEmbedder]:
     embedder = BuiltinEmbedder(folder=folder)
     yield embedder
-    embedder.close()
+    asyncio.run(embedder.close())
 
 
 @pytest.fixture

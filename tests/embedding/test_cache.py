@@ -211,7 +211,7 @@ async def test_the_worker_thread_ends_with_the_embedder(folder: Path) -> None:
     await embedder.embed(["one"])
     started = {thread for thread in set(threading.enumerate()) - before if "embed" in thread.name}
     assert len(started) == 1
-    embedder.close()
+    await embedder.close()
     assert not started & set(threading.enumerate())
 
 

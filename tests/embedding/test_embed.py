@@ -89,7 +89,7 @@ from relayer.embedding.builtin import BuiltinEmbedder
 embedder = BuiltinEmbedder(folder=Path(sys.argv[1]))
 assert asyncio.run(embedder.embed(["hello"])).shape == (1, 384)
 assert embedder.split("hello") == ["hello"]
-embedder.close()
+asyncio.run(embedder.close())
 assert "onnx" not in sys.modules
 assert "pip" not in sys.modules
 """

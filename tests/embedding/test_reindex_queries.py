@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from relayer.database import vectors as vector_rows
+from relayer.embedding import models
 from relayer.embedding.embedders import Embedder
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.models import Embedders
+from relayer.embedding.older import OTHERS_MAX
 from relayer.embedding.openai import OpenAIEmbedder
 from relayer.errors import Unavailable
 from relayer.query.vectors import KEPT_S, QueryEmbedder
@@ -20,6 +22,40 @@ from tests.reindex_scene import NEW, OLD, TEXTS, changed, embedder, old, recalle
 from tests.services import OTHER, TEAM, Bench
 
 __all__ = ["old", "server"]  # fixtures
+
+
+class Older:
+    """Embedders of older models behind the endpoint, and what becomes of them."""
+
+    def __init__(self, server: EmbeddingsServer) -> None:
+        self._server = server
+        self.loaded: list[str] = []
+        self.closed: list[str] = []
+        self.slow: set[str] = set()
+        self.begun, self.end, self._change = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    def load(self, model_id: str) -> Embedder:
+        older = self
+
+        class Watched(OpenAIEmbedder):
+            async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Any:
+                if model_id in older.slow:
+                    older.begun.set()
+                    await older.end.wait()
+                return await super().embed(texts, account=account)
+
+            async def close(self) -> None:
+                await super().close()
+                older.closed.append(model_id)
+                older._change.set()
+
+        self.loaded.append(model_id)
+        return Watched(endpoints=[Endpoint(self._server.url, KEY)], model=OLD, dim=6)
+
+    async def until_closed(self, model_id: str) -> None:
+        while model_id not in self.closed:
+            self._change.clear()
+            await self._change.wait()
 
 
 class TestQueries:
@@ -148,6 +184,44 @@ class TestQueries:
         embedders._away_until.clear()  # a minute later
         assert list(await embedders.embed_queries(["x"], models, account=b"")) == sorted(models)
         assert "secret" not in caplog.text
+
+    async def test_the_embedders_of_models_used_last_are_kept(
+        self, server: EmbeddingsServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One that gives way to them is closed once nobody waits for its answer any more."""
+        monkeypatch.setattr(models, "OTHER_WAIT_S", 300.0)
+        older = Older(server)
+        embedders = Embedders(current=embedder(server, NEW), load=older.load)
+        asked, first = f"{OLD}/0", f"{OLD}/1"
+        assert list(await embedders.embed_queries(["x"], [first], account=b"")) == [first]
+        older.slow.add(asked)
+        waiting = asyncio.create_task(embedders.embed_queries(["x"], [asked], account=b""))
+        await older.begun.wait()
+        for n in range(1, OTHERS_MAX + 2):
+            await embedders.embed_queries(["x"], [f"{OLD}/{n}"], account=b"")
+        await older.until_closed(first)
+        assert older.closed == [first]
+        older.end.set()
+        assert list(await waiting) == [asked]
+        await older.until_closed(asked)
+        assert older.closed == [first, asked]
+        await embedders.embed_queries(["x"], [f"{OLD}/{OTHERS_MAX + 1}"], account=b"")
+        assert len(older.loaded) == OTHERS_MAX + 2
+        await embedders.embed_queries(["x"], [first], account=b"")
+        assert older.loaded[-1] == first
+
+    async def test_a_query_is_embedded_by_so_many_models_at_most(
+        self, server: EmbeddingsServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(models, "OTHER_WAIT_S", 300.0)
+        older = Older(server)
+        embedders = Embedders(current=embedder(server, NEW), load=older.load)
+        used = [f"{OLD}/{n}" for n in range(2 * OTHERS_MAX)] + [f"{NEW}/6"]
+        for _ in range(2):
+            found = await embedders.embed_queries(["x"], used, account=b"")
+            assert len(found) == OTHERS_MAX + 1
+            assert f"{NEW}/6" in found
+        assert len(older.loaded) == OTHERS_MAX
 
     async def test_what_a_query_is_known_by_is_the_least_any_model_in_use_knows(
         self, hybrid: Bench, server: EmbeddingsServer, embedder: Embedder

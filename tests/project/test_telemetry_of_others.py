@@ -13,11 +13,11 @@ from tests.model_fixture import model_folder
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
-import sys
+import asyncio, sys
 from pathlib import Path
 from relayer.embedding.builtin import BuiltinEmbedder
 embedder = BuiltinEmbedder(folder=Path(sys.argv[1]))
-embedder.close()
+asyncio.run(embedder.close())
 print([line.split()[-1] for line in open("/proc/self/maps") if "onnxruntime" in line][:1])
 """
 

@@ -1,0 +1,88 @@
+"""Embedders of models that are not the current one: loaded when a query first needs them.
+
+It does not own which of them are asked (`models.py`) or how one is built (`building.py`).
+
+- Those used last are kept, `OTHERS_MAX` of them. One that gives way to others is closed when the
+  last query that it was lent to is done.
+"""
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from relayer.embedding.embedders import Embedder
+
+OTHERS_MAX: Final = 8  # an operator changes models one at a time
+
+Load = Callable[[str], Embedder | None]
+
+
+@dataclass(eq=False)
+class _Held:
+    loading: "asyncio.Future[Embedder | None]"
+    users: int = 0
+    dropped: bool = False
+
+
+class OlderEmbedders:
+    """Those used last; `load` builds one, or returns None if the settings name none."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()  # the loop keeps no strong reference
+
+    @contextlib.asynccontextmanager
+    async def lent(self, model_id: str) -> AsyncIterator[Embedder | None]:
+        """The embedder of a model, open until the block ends; None if the settings name none.
+
+        Raises whatever keeps it from loading; the next one who asks has it loaded again.
+        """
+        held = self._of(model_id)
+        held.users += 1
+        try:
+            # In a thread of its own, which goes on when this query cannot wait.
+            yield await asyncio.shield(held.loading)
+        finally:
+            held.users -= 1
+            self._close_unused(held)
+
+    def loaded(self) -> list[Embedder]:
+        """Those that can be asked at once."""
+        found = [h.loading.result() for h in self._held.values() if _is_loaded(h.loading)]
+        return [embedder for embedder in found if embedder is not None]
+
+    def _of(self, model_id: str) -> _Held:
+        if model_id not in self._held:
+            loading = asyncio.ensure_future(asyncio.to_thread(self._load, model_id))
+            held = self._held[model_id] = _Held(loading)
+            loading.add_done_callback(lambda _: self._forget_failed(model_id, held))
+            if len(self._held) > OTHERS_MAX:
+                _, oldest = self._held.popitem(last=False)
+                oldest.dropped = True
+                self._close_unused(oldest)
+        self._held.move_to_end(model_id)
+        return self._held[model_id]
+
+    def _forget_failed(self, model_id: str, held: _Held) -> None:
+        if not _is_loaded(held.loading) and self._held.get(model_id) is held:
+            del self._held[model_id]  # its files may come back
+
+    def _close_unused(self, held: _Held) -> None:
+        if held.dropped and not held.users:
+            task = asyncio.create_task(_closed(held.loading))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+
+def _is_loaded(loading: "asyncio.Future[Embedder | None]") -> bool:
+    return loading.done() and not loading.cancelled() and loading.exception() is None
+
+
+async def _closed(loading: "asyncio.Future[Embedder | None]") -> None:
+    with contextlib.suppress(Exception):  # one that never loaded has nothing to close
+        if (embedder := await loading) is not None:
+            await embedder.close()
