@@ -5,6 +5,7 @@ It does not own what is asked of them or how an answer is judged: the caller's a
 - One deadline spans a call with all its attempts, on all endpoints; a hanging endpoint gets only
   its share of what is left, so that the next one still has time.
 - An endpoint that failed rests, for as long as its Retry-After says, and other calls respect that.
+  What it had begun to answer before is no sign that it has recovered.
 """
 
 import asyncio
@@ -51,7 +52,7 @@ class Failure:
 class _State(Generic[_Client]):
     client: _Client
     failures: int = 0  # in a row
-    failed_at: float = -math.inf
+    failed_attempts: int = 0  # ever: an attempt tells by it what has failed since it began
     not_before: float = -math.inf  # like every time here on the event loop's clock
 
 
@@ -139,24 +140,26 @@ async def _attempted(
     attempt: Callable[[_Client], Awaitable[_Answer | Failure]],
     timeout_s: float,
 ) -> _Answer | Failure:
-    started_at = _now()
+    failed_before = state.failed_attempts
     outcome: _Answer | Failure
     try:
         async with asyncio.timeout(timeout_s):
             outcome = await attempt(state.client)
     except TimeoutError:
         outcome = Failure(TIMEOUT, rest_s=_HANG_REST_S)
-    if not isinstance(outcome, Failure):
+    since = state.failed_attempts - failed_before
+    if isinstance(outcome, Failure):
+        if not outcome.refused:
+            _rest(state, outcome, since)
+    elif not since:
         state.failures, state.not_before = 0, -math.inf
-    elif not outcome.refused:
-        _rest(state, outcome, started_at)
     return outcome
 
 
-def _rest(state: _State[_Client], failure: Failure, started_at: float) -> None:
-    if started_at >= state.failed_at:  # requests that were under way together fail as one
+def _rest(state: _State[_Client], failure: Failure, since: int) -> None:
+    if not since:  # requests that were under way together fail as one
         state.failures += 1
-    state.failed_at = _now()
+    state.failed_attempts += 1
     backoff_s = min(_BACKOFF_S * 2 ** min(state.failures - 1, 10), _BACKOFF_S_MAX)
     rest_s = backoff_s if failure.rest_s is None else failure.rest_s
-    state.not_before = max(state.not_before, state.failed_at + rest_s)
+    state.not_before = max(state.not_before, _now() + rest_s)

@@ -8,7 +8,7 @@ import pytest
 
 from relayer.database.vectors import SENT, TURNED
 from relayer.embedding.embedders import TextRefused
-from relayer.embedding.endpoints import Endpoint, retry_after_s
+from relayer.embedding.endpoints import Endpoint, Failure, Fallback, retry_after_s
 from relayer.embedding.openai import OpenAIEmbedder
 from relayer.errors import Unavailable
 from relayer.settings import Settings, SettingsError
@@ -132,6 +132,26 @@ async def test_a_long_retry_after_is_told_and_respected_by_later_calls(
             await remote.embed(["one"])
         assert 60 < int(caught.value.headers["retry-after"]) <= 120
     assert len(server.requests) == 1
+
+
+async def test_what_began_before_a_rest_does_not_end_it() -> None:
+    async def slow(_: str) -> str | Failure:
+        begun.set()
+        await end.wait()
+        return "vectors"
+
+    async def limited(_: str) -> str | Failure:
+        return Failure("status 429", retry=True, rest_s=300)
+
+    fallback, begun, end = Fallback(clients=["only"]), asyncio.Event(), asyncio.Event()
+    early = asyncio.create_task(fallback.ask(slow, timeout_s=300))
+    await begun.wait()
+    assert isinstance(await fallback.ask(limited, timeout_s=300), Failure)
+    end.set()
+    assert await early == "vectors"
+    later = await fallback.ask(slow, timeout_s=300)
+    assert isinstance(later, Failure)
+    assert later.cause == "resting"
 
 
 async def test_a_resting_endpoint_is_passed_over(
