@@ -295,7 +295,11 @@ async def store(database: Database, *, account: AccountId, indexed: Indexed) -> 
         if words:
             await _replace_words(connection, account, at.index, words)
         vectors = [v for v in indexed.vectors if v[0]["memory_id"] in unembedded]
-        given_up = {i: m for i, m in indexed.given_up.items() if i in unworded | unembedded}
+        # What a model refused, another worker may have embedded meanwhile; what is altered is lost
+        # whichever of both is out of date.
+        lost = {i for i, mark in indexed.given_up.items() if mark == LOST}
+        ended = unembedded | (unworded & lost)
+        given_up = {i: mark for i, mark in indexed.given_up.items() if i in ended}
         embedded = sorted({row["memory_id"] for row, _, _ in vectors})
         if embedded or given_up:
             await connection.execute(_DELETE_VECTORS, account, [*embedded, *given_up])

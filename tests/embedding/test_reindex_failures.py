@@ -1,14 +1,18 @@
 """Embedding again what a model refuses, or what cannot be opened: it costs no other memory."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from relayer.database import vectors as vector_rows
+from relayer.embedding.endpoints import Endpoint
+from relayer.embedding.openai import OpenAIEmbedder
 from relayer.errors import Unavailable
 from relayer.sealed import envelope
 from relayer.tenants.custody import lent
-from tests.embeddings_server import EmbeddingsServer
+from tests.embeddings_server import KEY, EmbeddingsServer
 from tests.reindex_scene import (
     JOBS,
     NEW,
@@ -87,6 +91,46 @@ class TestRefusals:
             await new.embed(caller, stored)
         assert await models_of(new) == {f"{OLD}/6": 10}
         assert (await progress(new, caller)).waiting == 10
+
+    async def test_what_another_worker_has_embedded_meanwhile_is_not_given_up(
+        self, old: Bench, server: EmbeddingsServer
+    ) -> None:
+        """One of an earlier release, which leaves the words out of date."""
+
+        class Overtaken(OpenAIEmbedder):
+            async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Any:
+                if server.refuse is None:
+                    await earlier.embed(caller, stored)
+                    server.refuse = "the c is"
+                return await super().embed(texts, account=account)
+
+        caller, stored = await written(old)
+        earlier = changed(old, server)
+        versions = earlier.services.indexer.versions
+        earlier.services.indexer.versions = replace(versions, index=versions.index - 1)
+        await old.sql("UPDATE memories SET index_version = index_version - 1")
+        new = old.another(
+            embedder=Overtaken(endpoints=[Endpoint(server.url, KEY)], model=NEW, dim=6)
+        )
+        await new.embed(caller, stored)
+        assert server.refuse is not None
+        assert await models_of(new) == {f"{NEW}/6": 10}
+        assert await progress(new, caller) == vector_rows.Progress(10, 0, 0, 0)
+        await assert_holds(new)
+
+    async def test_an_altered_blob_whose_words_alone_are_out_of_date_is_given_up(
+        self, old: Bench
+    ) -> None:
+        """Else it would wait for ever."""
+        caller, stored = await written(old)
+        await old.sql(
+            "UPDATE blobs SET bytes = substr(bytes, 1, 300) WHERE blob_id ="
+            " (SELECT blob_id FROM memories WHERE memory_id = $1)",
+            stored[0].id,
+        )
+        await old.sql("UPDATE memories SET index_version = index_version - 1")
+        await old.another().embed(caller, stored)
+        assert await progress(old, caller) == vector_rows.Progress(10, 0, 0, 1)
 
     async def test_an_altered_blob_is_given_up_alone(
         self, old: Bench, server: EmbeddingsServer
