@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from os import urandom
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from relayer.clock import from_ms, to_ms
 from relayer.sealed.keys import Namespace, PublicKey
@@ -23,7 +23,7 @@ Kind = Literal[
 ]  # fmt: skip
 Importance = Literal["vital", "standard", "trivial"]
 Confidence = Literal["high", "medium", "low"]
-
+IMPORTANCES: Final = get_args(Importance)  # the greatest first
 
 ACTIVE: Final = "active"
 SUPERSEDED: Final = "superseded"

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from relayer.database.memories import MEMORY_COLUMNS
 from relayer.database.pool import Database, Row, halfvec
+from relayer.record import IMPORTANCES
 from relayer.sealed.keys import AccountId
 
 BM25_K1: Final = 0.9
@@ -217,7 +218,7 @@ class Evidence:
         nearest: (n,) cosine distance of the nearest passage; NaN without a vector.
         spread: (n,) mean cosine distance of all passages; NaN without a vector.
         moments: (n,) when it happened, seconds since 1970.
-        importances: of each memory.
+        importances: (n,) places in `record.IMPORTANCES`.
         pairs: (p, 2) positions of memories that stand beside each other.
         steps: (p,) how far beside, 1 or more.
         found: (w, 2) positions of a memory and of the query's word that it holds.
@@ -233,7 +234,7 @@ class Evidence:
     nearest: npt.NDArray[np.float64]
     spread: npt.NDArray[np.float64]
     moments: npt.NDArray[np.float64]
-    importances: Sequence[str]
+    importances: npt.NDArray[np.int8]
     pairs: npt.NDArray[np.int64]
     steps: npt.NDArray[np.int64]
     found: npt.NDArray[np.int64]
@@ -353,12 +354,13 @@ def _evidence(row: Row) -> Evidence:
         return np.stack([np.searchsorted(seqs, c) for c in columns], axis=1)
 
     words = positions("word_seqs")[:, 0]
+    importances = np.array([IMPORTANCES.index(i) for i in row["importances"] or ()], np.int8)
     return Evidence(
         seqs=seqs,
         nearest=ordered("nearest"),
         spread=ordered("spread"),
         moments=ordered("moments"),
-        importances=[row["importances"][n] for n in order],
+        importances=importances[order],
         pairs=positions("left_seqs", "right_seqs"),
         steps=np.array(row["steps"] or (), np.int64),
         found=np.stack([words, np.array(row["ordinals"] or (), np.int64)], axis=1),

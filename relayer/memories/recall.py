@@ -82,19 +82,18 @@ class Hit:
     """A memory that was found, not yet opened.
 
     Attributes:
-        cosine: cosine similarity of its nearest passage, None without a vector.
         relevance: keyword score over the ideal one, 0–1.
         meaning, words, neighbours: what of the score came from its vector, from its own words and
             from memories beside it.
         period, recency, importance: what being of a time that the query names, age and importance
             added; the score is the sum of these six.
         distance: like a cosine distance, also for what words found: smaller is nearer, in 0–2.
+        cosine: cosine similarity of its nearest passage, None without a vector.
         matched: ordinals of the query's words that it holds.
     """
 
     seq: int
     score: float
-    cosine: float | None
     relevance: float
     meaning: float
     words: float
@@ -103,6 +102,7 @@ class Hit:
     recency: float
     importance: float
     distance: float
+    cosine: float | None
     matched: Sequence[str] = field(repr=False)
 
 
@@ -393,16 +393,6 @@ def _filter_tokens(key: NamespaceKey, query: Query) -> list[int]:
     return tokens + [index.metadata_token(key, k, v) for k, v in query.metadata.items()]
 
 
-def _matched(
-    found: npt.NDArray[np.int64], among: npt.NDArray[np.int64], words: Sequence[str]
-) -> dict[int, list[str]]:
-    """Position → words of the query that stand there, of these positions."""
-    matched: dict[int, list[str]] = {}
-    for memory, ordinal in sorted(found[np.isin(found[:, 0], among)].tolist()):
-        matched.setdefault(memory, []).append(words[ordinal])
-    return matched
-
-
 def _hits(
     evidence: search.Evidence,
     fused: fusion.Fused,
@@ -416,29 +406,48 @@ def _hits(
     scores, recency, importance = rank.weighed(
         fused.score + period, evidence.moments, evidence.importances, query.weights, now
     )
-    found = ~np.isnan(fused.cosine)
-    found[evidence.found[:, 0]] = True
-    # Where the score tells nothing apart, meaning still may.
-    order = np.lexsort((-evidence.seqs, -np.nan_to_num(fused.cosine), -scores))
-    order = order[found[order] & (fused.nearness[order] >= query.min_relevance)]
-    order = order[: 2 * query.limit + SPARE_HITS]
-    matched = _matched(evidence.found, order, words)
+    order = _order(evidence, fused, scores, query)
     share = query.weights.of_search
-    columns = {
-        "seq": evidence.seqs,
-        "score": scores,
-        "relevance": fused.relevance,
-        "meaning": share * fused.meaning,
-        "words": share * fused.words,
-        "neighbours": share * fused.neighbours,
-        "period": share * period,
-        "recency": recency,
-        "importance": importance,
-        "distance": 1.0 - fused.nearness,
-    }
-    rows = zip(*(column[order].tolist() for column in columns.values()), strict=True)
+    columns = (
+        evidence.seqs,
+        scores,
+        fused.relevance,
+        share * fused.meaning,
+        share * fused.words,
+        share * fused.neighbours,
+        share * period,
+        recency,
+        importance,
+        1.0 - fused.nearness,
+    )
+    matched = _matched(evidence.found, order, words)
     cosines = [None if math.isnan(cosine) else cosine for cosine in fused.cosine[order].tolist()]
-    return [
-        Hit(cosine=cosine, matched=matched.get(n, []), **dict(zip(columns, row, strict=True)))
-        for n, cosine, row in zip(order.tolist(), cosines, rows, strict=True)
-    ]
+    rows = zip(*(column[order].tolist() for column in columns), cosines, matched, strict=True)
+    return [Hit(*row) for row in rows]
+
+
+def _order(
+    evidence: search.Evidence,
+    fused: fusion.Fused,
+    scores: npt.NDArray[np.float64],
+    query: Query,
+) -> npt.NDArray[np.int64]:
+    """Positions of the hits, best first; more than are wanted, so that copies can be replaced."""
+    found = ~np.isnan(fused.cosine)
+    cosine = np.where(found, fused.cosine, 0.0)
+    found[evidence.found[:, 0]] = True
+    at = np.flatnonzero(found & (fused.nearness >= query.min_relevance))
+    # Where the score tells nothing apart, meaning still may.
+    order = at[np.lexsort((-evidence.seqs[at], -cosine[at], -scores[at]))]
+    return order[: 2 * query.limit + SPARE_HITS]
+
+
+def _matched(
+    found: npt.NDArray[np.int64], order: npt.NDArray[np.int64], words: Sequence[str]
+) -> list[list[str]]:
+    """Words of the query that each of these positions holds, in their order there."""
+    matched: dict[int, list[str]] = {position: [] for position in order.tolist()}
+    for position, ordinal in sorted(found.tolist()):
+        if position in matched:
+            matched[position].append(words[ordinal])
+    return list(matched.values())

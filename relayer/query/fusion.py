@@ -18,6 +18,7 @@ Not here: gathering the evidence (`database.recall`), age and importance (`rank`
 Constants were chosen on plateaus, by the measurements that DECISIONS.md names.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -89,6 +90,9 @@ def fused(evidence: Evidence, weights: Weights | None = None, *, known: float = 
     own = meaning + words
     mean = understood * _mean_meaning(evidence) + weight * _mean_relevance(evidence)
     agreement = _agreement(own - mean, evidence)
+    if agreement == 0.0:  # what stands beside counts nothing, so nobody need look at it
+        nothing, nearness = np.zeros_like(own), np.fmax(understood * cosine, relevance)
+        return Fused(own, cosine, relevance, meaning, words, nothing, nearness)
     surroundings = _relevance(_with_neighbours(parts, evidence), evidence)
     support = np.zeros_like(own)
     _raise_to_neighbours(support, own, evidence.pairs)
@@ -137,9 +141,9 @@ def _agreement(above_mean: Floats, evidence: Evidence) -> float:
     samples = above_mean[evidence.pairs[best[evidence.pairs[:, 0]], 1]]
     if len(samples) < SAMPLES_MIN:
         return 0.0
-    error = samples.std() / len(samples) ** 0.5
-    t = samples.mean() / max(float(error), 1e-9)
-    return float(np.clip((t - T_NONE) / (T_FULL - T_NONE), 0.0, 1.0))
+    error = float(samples.std()) / math.sqrt(len(samples))
+    t = float(samples.mean()) / max(error, 1e-9)
+    return min(max((t - T_NONE) / (T_FULL - T_NONE), 0.0), 1.0)
 
 
 def _with_neighbours(parts: Floats, evidence: Evidence) -> Floats:

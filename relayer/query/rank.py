@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-IMPORTANCE: Final = {"vital": 1.0, "standard": 0.5, "trivial": 0.0}
+IMPORTANCE: Final = np.array([1.0, 0.5, 0.0])  # of `record.IMPORTANCES`
 PERIOD_WEIGHT: Final = 0.2
 COPY_SHARE: Final = 0.8  # of the words of two texts together that both have
 COPIED_CHARACTERS_MAX: Final = 2_000
@@ -45,18 +45,19 @@ class Weights:
 def weighed(
     scores: npt.NDArray[np.float64],
     moments: npt.NDArray[np.float64],
-    importances: Sequence[str],
+    importances: npt.NDArray[np.int8],
     weights: Weights,
     now: datetime,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Scores with age and importance, and what each of the two added.
 
-    `moments` are seconds since 1970.
+    `moments` are seconds since 1970, `importances` places in `record.IMPORTANCES`.
     """
+    if weights.semantic_only:
+        return scores, np.zeros_like(scores), np.zeros_like(scores)
     age_days = np.maximum(now.timestamp() - moments, 0.0) / 86400
     recency = weights.recency * 0.5 ** (age_days / weights.recency_half_life_days)
-    values = np.array([IMPORTANCE[name] for name in importances], np.float64)
-    importance = weights.importance * values
+    importance = weights.importance * IMPORTANCE[importances]
     return weights.of_search * scores + recency + importance, recency, importance
 
 

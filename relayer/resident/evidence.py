@@ -26,7 +26,7 @@ from relayer.database.recall import (
     Filters,
     Scope,
 )
-from relayer.resident.namespace import IMPORTANCES, KINDS, Memories, Resident, joined, short
+from relayer.resident.namespace import KINDS, Memories, Resident, joined, short
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -35,7 +35,9 @@ T = TypeVar("T")
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 AT_ONCE_MAX: Final = 10_000  # memories searched on the loop itself
-_ASIDE: Final = np.array([n for n in range(-NEIGHBOUR_SEQ, NEIGHBOUR_SEQ + 1) if n])
+_AROUND: Final = np.arange(-NEIGHBOUR_SEQ, NEIGHBOUR_SEQ + 1)  # a memory itself in the middle
+_NONE: Final = np.zeros(0, np.int64)
+_ITSELF: Final = slice(NEIGHBOUR_SEQ, NEIGHBOUR_SEQ + 1)
 
 
 @dataclass(frozen=True)
@@ -54,17 +56,21 @@ class _Meaning:
     nearest: Floats
     spread: Floats
 
-    @property
-    def has_vector(self) -> Bools:
-        return np.isfinite(self.nearest)
-
 
 @dataclass(frozen=True)
 class _Words:
-    """BM25 over all memories, and per word of the query: its ordinal, memories and parts."""
+    """BM25 over all memories, and `w` times a word of the query that a memory has.
+
+    Attributes:
+        bm25: over all memories.
+        ordinals, at, parts: (w,) each: which word, which memory, what it adds to its BM25.
+        ideal: as in the evidence.
+    """
 
     bm25: Floats
-    matched: Sequence[tuple[int, Ints, Floats]]
+    ordinals: Ints
+    at: Ints
+    parts: Floats
     ideal: float
 
 
@@ -82,32 +88,34 @@ def gather(
     memories = joined([p.resident.memories for p in places])
     found_at_all = _joined([_found_at_all(p, filters) for p in places])
     meaning, words = _meaning(places, len(memories)), _words(places, len(memories), query_words)
-    near, worded = found_at_all & meaning.has_vector, found_at_all & (words.bm25 > 0)
+    near, worded = found_at_all & np.isfinite(meaning.nearest), found_at_all & (words.bm25 > 0)
     count = max(candidates, CANDIDATES_MIN)
-    best = np.union1d(
-        _first(meaning.nearest, near, memories.seq, count),
-        _first(-words.bm25, worded, memories.seq, count),
-    )
-    pairs, steps = np.zeros((0, 2), np.int64), np.zeros(0, np.int64)
+    chosen = np.zeros(len(memories), bool)
+    chosen[_first(meaning.nearest, near, memories.seq, count)] = True
+    chosen[_first(-words.bm25, worded, memories.seq, count)] = True
+    pairs, steps = np.zeros((0, 2), np.int64), _NONE
     if neighbours:
-        pairs, steps = _beside(places, memories, found_at_all, best)
-    shown = np.union1d(best, pairs[:, 1])
-    shown = shown[np.argsort(memories.seq[shown])]
+        pairs, steps = _beside(places, memories, found_at_all, chosen)
+        chosen[pairs[:, 1]] = True
+    shown = np.flatnonzero(chosen)
+    if len(places) > 1:
+        shown = shown[np.argsort(memories.seq[shown])]
     position = np.full(len(memories), -1)
     position[shown] = np.arange(len(shown))
-    found, parts = _matched(words, found_at_all, position)
+    matched = found_at_all[words.at] & chosen[words.at]
     documents = sum(p.resident.documents for p in places)
     findable = documents if _is_unfiltered(filters, scopes) else int(found_at_all.sum())
+    has_vector = near[shown]
     return Evidence(
         seqs=memories.seq[shown],
-        nearest=np.where(near, meaning.nearest, np.nan)[shown],
-        spread=np.where(near, meaning.spread, np.nan)[shown],
+        nearest=np.where(has_vector, meaning.nearest[shown], np.nan),
+        spread=np.where(has_vector, meaning.spread[shown], np.nan),
         moments=memories.moment[shown],
-        importances=[IMPORTANCES[n] for n in memories.importance[shown].tolist()],
+        importances=memories.importance[shown],
         pairs=position[pairs],
         steps=steps,
-        found=found,
-        parts=parts,
+        found=np.array([position[words.at[matched]], words.ordinals[matched]]).T,
+        parts=words.parts[matched],
         ideal=words.ideal,
         mean_nearest=_mean(meaning.nearest[near]),
         mean_spread=_mean(meaning.spread[near]),
@@ -193,7 +201,7 @@ def _found_at_all(place: _Place, filters: Filters) -> Bools:
         has = np.zeros(len(memories), bool)
         for scope in place.scopes:
             for part in place.resident.postings:
-                [entries] = part.of(np.array(scope.filters[n : n + 1], np.int64))
+                _, entries = part.of(np.array(scope.filters[n : n + 1], np.int64))
                 has[entries["at"]] = True
         found &= has
     return found
@@ -220,14 +228,16 @@ def _meaning(places: Sequence[_Place], count: int) -> _Meaning:
                 its = place.resident.passages.get((scope.epoch, model))
                 if its is None:
                     continue
-                distances = 1.0 - np.clip(its.cosines(_unit(vector)).astype(np.float64), -1, 1)
+                distances = 1.0 - its.cosines(_unit(vector)).astype(np.float64).clip(-1, 1)
                 at = its.at + place.begins
                 if its.single:
                     nearest[at] = np.minimum(nearest[at], distances)
+                    total[at] += distances
+                    passages[at] += 1
                 else:
                     np.minimum.at(nearest, at, distances)
-                total += np.bincount(at, distances, count)
-                passages += np.bincount(at, minlength=count)
+                    total += np.bincount(at, distances, count)
+                    passages += np.bincount(at, minlength=count)
     with np.errstate(invalid="ignore"):
         return _Meaning(nearest, total / passages)
 
@@ -236,54 +246,49 @@ def _words(places: Sequence[_Place], count: int, query_words: int) -> _Words:
     """A word of the query counts once, however many of its forms a memory has."""
     documents = float(sum(p.resident.documents for p in places))
     mean = max(sum(p.resident.words for p in places) / max(documents, 1.0), 1.0)
-    unseen = math.log(1 + (documents + 0.5) / 0.5)
-    idfs: dict[int, float] = {}
-    bm25, scratch = np.zeros(count), np.zeros(count)
-    matched: list[tuple[int, Ints, Floats]] = []
-    for ordinal, terms in _by_ordinal(places):
-        touched = []
-        for weight, found in terms:
-            at, tf, length = _entries(found)
-            df = min(float(len(at)), documents)
-            idf = math.log(1 + (documents - df + 0.5) / (df + 0.5))
-            idfs[ordinal] = max(idf, idfs.get(ordinal, 0.0))
-            value = weight * idf * tf * (BM25_K1 + 1)
-            value /= tf + BM25_K1 * (1 - BM25_B + BM25_B * (length / mean))
-            scratch[at] = np.maximum(scratch[at], value)
-            touched.append(at)
-        at = touched[0] if len(touched) == 1 else np.unique(np.concatenate(touched))
-        matched.append((ordinal, at, scratch[at]))
-        bm25[at] += scratch[at]
-        scratch[at] = 0.0
-    ideal = sum(idfs.get(ordinal, unseen) for ordinal in range(query_words))
-    return _Words(bm25, matched, ideal * (BM25_K1 + 1) / (1 + BM25_K1 * (1 - BM25_B)))
+    terms = next((scope.words for place in places for scope in place.scopes), ())
+    ordinal = np.array([ordinal for _, ordinal, _ in terms], np.int64)
+    weight = np.array([weight for _, _, weight in terms], np.float64)
+    term, at, frequency, length = _found(places)
+    having = np.minimum(np.bincount(term, minlength=len(terms)), documents)
+    idf = np.log(1 + (documents - having + 0.5) / (having + 0.5))
+    is_found = having > 0
+    of_word = np.zeros(query_words + len(terms))
+    np.maximum.at(of_word, ordinal[is_found], idf[is_found])
+    of_word[of_word == 0] = math.log(1 + (documents + 0.5) / 0.5)
+    ideal = float(of_word[:query_words].sum()) * (BM25_K1 + 1) / (1 + BM25_K1 * (1 - BM25_B))
+    parts = (weight * idf)[term] * frequency * (BM25_K1 + 1)
+    parts /= frequency + BM25_K1 * (1 - BM25_B + BM25_B * (length / mean))
+    ordinals = ordinal[term]
+    if np.bincount(ordinal[is_found]).max(initial=0) > 1:
+        ordinals, at, parts = _best_of_each(ordinals, at, parts, count)
+    bm25 = np.zeros(count)
+    np.add.at(bm25, at, parts)
+    return _Words(bm25, ordinals, at, parts, ideal)
 
 
-_Found = list[tuple[int, npt.NDArray[np.void]]]  # where memories begin, postings of a term
-
-
-def _entries(found: _Found) -> tuple[Ints, Floats, npt.NDArray[np.int16]]:
-    """Of a term: positions of memories, each once, how often they have it, how long they are."""
-    at = [postings["at"].astype(np.int64) + begins for begins, postings in found]
-    tf = [postings["frequency"].astype(np.float64) for _, postings in found]
-    return _joined(at), _joined(tf), _joined([postings["length"] for _, postings in found])
-
-
-def _by_ordinal(places: Sequence[_Place]) -> list[tuple[int, list[tuple[float, _Found]]]]:
-    """Per word of the query that is found at all: its terms' weights and postings."""
-    terms: dict[tuple[int, int, float], _Found] = {}
+def _found(places: Sequence[_Place]) -> tuple[Ints, Ints, Floats, Floats]:
+    """(f,) each, wherever a memory has a term of the query: which term, which memory, how often,
+    and how long the memory is."""
+    found: list[tuple[npt.NDArray[Any], ...]] = [(_NONE, _NONE, _NONE, _NONE)]
     for place in places:
         for scope in place.scopes:
             tokens = np.array([token for token, _, _ in scope.words], np.int64)
             for part in place.resident.postings:
-                for n, entries in enumerate(part.of(tokens)):
-                    if len(entries):
-                        _, ordinal, weight = scope.words[n]
-                        terms.setdefault((ordinal, n, weight), []).append((place.begins, entries))
-    words: dict[int, list[tuple[float, _Found]]] = {}
-    for (ordinal, _, weight), found in sorted(terms.items(), key=lambda item: item[0]):
-        words.setdefault(ordinal, []).append((weight, found))
-    return list(words.items())
+                if len(part):
+                    term, entries = part.of(tokens)
+                    at = entries["at"] + np.int64(place.begins)
+                    found.append((term, at, entries["frequency"], entries["length"]))
+    term, at, frequency, length = (np.concatenate(column) for column in zip(*found, strict=True))
+    return term, at, frequency.astype(np.float64), length.astype(np.float64)
+
+
+def _best_of_each(ordinals: Ints, at: Ints, parts: Floats, count: int) -> tuple[Ints, Ints, Floats]:
+    """Of several terms for one word that a memory has, what adds most."""
+    places, which = np.unique(ordinals * count + at, return_inverse=True)
+    best = np.zeros(len(places))
+    np.maximum.at(best, which, parts)
+    return places // count, places % count, best
 
 
 def _first(values: npt.NDArray[np.floating], among: Bools, seqs: Ints, count: int) -> Ints:
@@ -296,46 +301,37 @@ def _first(values: npt.NDArray[np.floating], among: Bools, seqs: Ints, count: in
 
 
 def _beside(
-    places: Sequence[_Place], memories: Memories, found_at_all: Bools, best: Ints
+    places: Sequence[_Place], memories: Memories, found_at_all: Bools, chosen: Bools
 ) -> tuple[Ints, Ints]:
     """(p, 2) positions of candidates and of what stands beside them, (p,) how far beside."""
-    pairs, steps = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)]
+    pairs, steps = [], []
     for place in places:
         ends = place.begins + len(place.resident.memories)
-        its = best[(best >= place.begins) & (best < ends)]
-        others = its[:, None] + _ASIDE
-        inside = (others >= place.begins) & (others < ends)
-        others = np.where(inside, others, its[:, None])  # itself, which is never beside itself
-        related = inside & found_at_all[others]
-        related &= _apart(memories.seq, its, others) <= NEIGHBOUR_SEQ
-        related &= _apart(memories.moment, its, others) <= NEIGHBOUR_TIME.total_seconds()
+        its = place.begins + np.flatnonzero(chosen[place.begins : ends])
+        around = its[:, None] + _AROUND
+        inside = (around >= place.begins) & (around < ends)
+        around = np.where(inside, around, its[:, None])
+        related = inside & found_at_all[around]
+        related[:, _ITSELF] = False
+        related &= _apart(memories.seq[around]) <= NEIGHBOUR_SEQ
+        related &= _apart(memories.moment[around]) <= NEIGHBOUR_TIME.total_seconds()
         for column in (memories.epoch, memories.writer, memories.sourced, memories.source):
-            related &= column[its][:, None] == column[others]
+            values = column[around]
+            related &= values == values[:, _ITSELF]
         step = np.zeros(related.shape, np.int64)
-        step[:, :NEIGHBOUR_SEQ] = np.cumsum(related[:, NEIGHBOUR_SEQ - 1 :: -1], axis=1)[:, ::-1]
-        step[:, NEIGHBOUR_SEQ:] = np.cumsum(related[:, NEIGHBOUR_SEQ:], axis=1)
+        step[:, :NEIGHBOUR_SEQ] = related[:, NEIGHBOUR_SEQ - 1 :: -1].cumsum(axis=1)[:, ::-1]
+        step[:, NEIGHBOUR_SEQ:] = related[:, NEIGHBOUR_SEQ:].cumsum(axis=1)
         row, column_at = np.nonzero(related & (step <= NEIGHBOUR_STEPS))
-        pairs.append(np.stack([its[row], others[row, column_at]], axis=1))
+        pairs.append(np.array([its[row], around[row, column_at]]).T)
         steps.append(step[row, column_at])
-    return np.concatenate(pairs), np.concatenate(steps)
+    return _joined(pairs), _joined(steps)
 
 
-def _apart(column: Ints | Floats, ones: Ints, others: Ints) -> Ints | Floats:
-    """(o, a) how far each of these is from each of its `a` others."""
-    apart: Ints | Floats = np.abs(column[ones][:, None] - column[others])
+def _apart(values: Ints | Floats) -> Ints | Floats:
+    """How far each of a row is from the one in its middle."""
+    apart: Ints | Floats = np.abs(values - values[:, _ITSELF])
     return apart
 
 
-def _matched(words: _Words, found_at_all: Bools, position: Ints) -> tuple[Ints, Floats]:
-    """(w, 2) positions among what is shown and ordinals, (w,) what each adds."""
-    found, parts = [np.zeros((0, 2), np.int64)], [np.zeros(0)]
-    for ordinal, at, values in words.matched:
-        here = (position[at] >= 0) & found_at_all[at]
-        shown = position[at[here]]
-        found.append(np.stack([shown, np.full(len(shown), ordinal)], axis=1))
-        parts.append(values[here])
-    return np.concatenate(found), np.concatenate(parts)
-
-
 def _mean(values: Floats) -> float:
-    return float(values.mean()) if len(values) else math.nan
+    return float(values.sum()) / len(values) if len(values) else math.nan

@@ -16,14 +16,13 @@ import numpy.typing as npt
 from relayer.database.memories import SEALED
 from relayer.database.pool import Row
 from relayer.database.resident import Differing, Extent, Page, Vectors, Versions
-from relayer.record import Importance, Kind
+from relayer.record import IMPORTANCES, Kind
 from relayer.resident.passages import NO_PASSAGES, Passages, taken_by
 from relayer.resident.postings import NO_POSTINGS, POSTING, Postings
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-IMPORTANCES: Final = get_args(Importance)
 KINDS: Final = get_args(Kind)
 RECENT_MAX: Final = 4_096  # postings that are kept beside those in order
 ORDERED_MAX: Final = 65_536  # postings that are put in order anew with each change

@@ -38,11 +38,16 @@ class Postings:
         """What they take in memory."""
         return self.tokens.nbytes + self.entries.nbytes
 
-    def of(self, tokens: Ints) -> list[npt.NDArray[np.void]]:
-        """The entries of each of these tokens."""
-        first = self.tokens.searchsorted(tokens, side="left").tolist()
-        last = self.tokens.searchsorted(tokens, side="right").tolist()
-        return [self.entries[a:b] for a, b in zip(first, last, strict=True)]
+    def of(self, tokens: Ints) -> tuple[Ints, npt.NDArray[np.void]]:
+        """The entries of these tokens, one token's behind another's, and (f,) which of them each
+        is of."""
+        first = self.tokens.searchsorted(tokens, side="left")
+        counts = self.tokens.searchsorted(tokens, side="right") - first
+        which = np.arange(len(tokens)).repeat(counts)
+        # What is before a token's own entries among those that are left out.
+        skipped = first - (counts.cumsum() - counts)
+        found = np.arange(len(which)) + skipped[which]
+        return which, self.entries.view(_WHOLE)[found].view(POSTING)
 
     def remaining(self, kept: Bools, moved: Ints | None) -> "Postings":
         """Those of memories that are kept, where these are now."""

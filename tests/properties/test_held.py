@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from relayer.database.index_steps import IndexMark
 from relayer.database.resident import Counts, Differing, Page, Versions
+from relayer.record import IMPORTANCES
 from relayer.resident import namespace
-from relayer.resident.namespace import IMPORTANCES, KINDS, Resident, empty, updated
+from relayer.resident.namespace import KINDS, Resident, empty, updated
 from relayer.resident.passages import LANES
 from tests.properties.drawn import few
 from tests.twins import content_of

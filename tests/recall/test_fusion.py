@@ -21,7 +21,7 @@ def evidence(nearest: Any, **members: Any) -> Evidence:
         "nearest": distances,
         "spread": distances,
         "moments": np.zeros(n),
-        "importances": ["standard"] * n,
+        "importances": np.ones(n, np.int8),
         "pairs": NONE,
         "steps": np.empty(0, np.int64),
         "found": NONE,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from relayer.query.rank import Weights, preferred, weighed, without_copies
+from relayer.record import IMPORTANCES, Importance
 
 NOW = datetime(2031, 5, 4, tzinfo=UTC)
 
@@ -15,12 +16,12 @@ def scores_of(
     weights: Weights,
     *,
     ages_days: list[float] | None = None,
-    importances: list[str] | None = None,
+    importances: list[Importance] | None = None,
 ) -> list[float]:
     ages = ages_days or [0.0] * len(scores)
     moments = np.array([(NOW - timedelta(days=age)).timestamp() for age in ages])
-    names = importances or ["standard"] * len(scores)
-    return weighed(np.array(scores), moments, names, weights, NOW)[0].tolist()
+    places = [IMPORTANCES.index(i) for i in importances or ["standard"] * len(scores)]
+    return weighed(np.array(scores), moments, np.array(places, np.int8), weights, NOW)[0].tolist()
 
 
 def test_meaning_alone_keeps_the_scores() -> None:
@@ -35,7 +36,7 @@ def test_recency_halves_with_its_half_life() -> None:
 
 def test_importance_and_meaning_add_up() -> None:
     weights = Weights(semantic=2, importance=3)
-    importances = ["trivial", "standard", "vital"]
+    importances: list[Importance] = ["trivial", "standard", "vital"]
     assert scores_of([0.4] * 3, weights, importances=importances) == pytest.approx([0.8, 2.3, 3.8])
 
 
