@@ -13,6 +13,8 @@ from datetime import datetime
 from os import urandom
 from typing import Any, Final, Literal, get_args
 
+import msgspec
+
 from relayer.clock import from_ms, to_ms
 from relayer.sealed.keys import Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError, blake2b_128
@@ -185,7 +187,7 @@ def decode(record: bytes) -> tuple[Draft, PublicKey]:
         CryptoError: not a record.
     """
     try:
-        r: dict[str, Any] = json.loads(record)
+        r: dict[str, Any] = msgspec.json.decode(record)
         if r["v"] != 1:
             raise UnknownVersion("unknown record version")
         draft = Draft(

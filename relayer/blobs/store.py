@@ -22,7 +22,7 @@ from relayer.errors import Corrupted, Unavailable
 from relayer.sealed.envelope import blob_hash
 from relayer.sealed.envelope import blob_id as name_of
 from relayer.sealed.keys import AccountId
-from relayer.sealed.primitives import CryptoError
+from relayer.sealed.primitives import CryptoError, blake2b_256
 
 LIST_PAGE: Final = 500
 NEWEST: Final = "newest"
@@ -66,8 +66,15 @@ class BlobStore(Protocol):
 
 def verified(name: str, data: bytes) -> bytes | Corrupted:
     """The bytes when they have this name, else the error."""
-    if name_of(data) == name:
-        return data
+    return data if name_of(data) == name else _mismatch()
+
+
+def matching(digest: bytes, data: bytes) -> bytes | Corrupted:
+    """The bytes when this is their hash, which their name says, else the error."""
+    return data if blake2b_256(data) == digest else _mismatch()
+
+
+def _mismatch() -> Corrupted:
     return Corrupted("A stored object does not match its name.")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from relayer.blobs.store import BlobStore, verified
+from relayer.blobs.store import BlobStore, matching
 from relayer.database import memories as rows
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Row
@@ -73,11 +73,13 @@ class Opener:
         self, account: AccountId, found: Sequence[Row]
     ) -> dict[bytes, bytes | Corrupted]:
         """Blob id → bytes of these rows; a row may bring them along as `blob`."""
-        names = {row["blob_id"]: to_base64url(row["blob_id"]) for row in found}
         brought = {row["blob_id"]: row["blob"] for row in found if row.get("blob") is not None}
-        asked = [name for blob_id, name in names.items() if blob_id not in brought]
-        fetched = await self._blobs.get_many(account, asked) if asked else {}
-        blobs = {blob_id: verified(names[blob_id], data) for blob_id, data in brought.items()}
+        blobs = {blob_id: matching(blob_id, data) for blob_id, data in brought.items()}
+        others = {row["blob_id"] for row in found} - brought.keys()
+        if not others:
+            return blobs
+        names = {blob_id: to_base64url(blob_id) for blob_id in others}
+        fetched = await self._blobs.get_many(account, list(names.values()))
         return blobs | {i: fetched[name] for i, name in names.items() if name in fetched}
 
     async def open_all(self, caller: Caller, found: Sequence[Row]) -> list[Memory]:

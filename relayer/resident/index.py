@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
 
-from relayer.blobs.store import verified
+from relayer.blobs.store import matching
 from relayer.database import resident as rows
 from relayer.database.index_steps import IndexMark
 from relayer.database.pool import Connection, Database, Row
@@ -32,7 +32,6 @@ from relayer.logs import describe
 from relayer.resident.namespace import Ints, Resident, empty, taken, updated
 from relayer.resident.rows import RecentRows
 from relayer.sealed.keys import AccountId
-from relayer.sealed.primitives import to_base64url
 from relayer.telemetry.instruments import looked_up
 from relayer.tenants.access import Access
 
@@ -269,7 +268,7 @@ class ResidentIndex:
 
 def _is_intact(row: Row) -> bool:
     blob: bytes | None = row["blob"]
-    return blob is None or isinstance(verified(to_base64url(row["blob_id"]), blob), bytes)
+    return blob is None or isinstance(matching(row["blob_id"], blob), bytes)
 
 
 async def _pages(

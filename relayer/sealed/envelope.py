@@ -7,7 +7,7 @@ import os
 import struct
 import uuid
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from relayer.sealed.keys import AccountId, NamespaceKey
 from relayer.sealed.primitives import (
@@ -39,6 +39,22 @@ class Address:
     account: AccountId
     memory: uuid.UUID
     revision: int
+
+
+class _Fields(NamedTuple):
+    """What the first 124 bytes say, as it stands there."""
+
+    version: int
+    suite: int
+    type: int
+    zero: int
+    epoch: int
+    created_ms: int
+    account: bytes
+    memory: bytes
+    revision: int
+    key_id: bytes
+    nonce: bytes
 
 
 @dataclass(frozen=True)
@@ -122,15 +138,18 @@ def read_header(envelope: bytes) -> Header:
     Raises:
         CryptoError: too short, another version or suite.
     """
+    f = _fields(envelope)
+    address = Address(f.type, AccountId(f.account), uuid.UUID(bytes=f.memory), f.revision)
+    return Header(address, f.epoch, f.created_ms, f.key_id, f.nonce)
+
+
+def _fields(envelope: bytes) -> _Fields:
     if len(envelope) < ENVELOPE_BYTES_MIN:
         raise CryptoError("too short for an envelope")
-    version, suite, kind, zero, epoch, created, account, memory, revision, key_id, nonce = (
-        _HEADER.unpack_from(envelope)
-    )
-    if (version, suite, zero) != (_VERSION, _SUITE, 0):
+    fields = _Fields._make(_HEADER.unpack_from(envelope))
+    if (fields.version, fields.suite, fields.zero) != (_VERSION, _SUITE, 0):
         raise CryptoError("unknown version or suite")
-    address = Address(kind, AccountId(account), uuid.UUID(bytes=memory), revision)
-    return Header(address, epoch, created, key_id, nonce)
+    return fields
 
 
 def open_envelope(key: NamespaceKey, address: Address, envelope: bytes) -> bytes:
@@ -139,8 +158,9 @@ def open_envelope(key: NamespaceKey, address: Address, envelope: bytes) -> bytes
     Raises:
         CryptoError: another type, account, memory, revision, epoch or key; altered bytes.
     """
-    header = read_header(envelope)
-    if header.address != address:
+    header = _fields(envelope)
+    said = (header.type, header.account, header.memory, header.revision)
+    if said != (address.type, address.account, address.memory.bytes, address.revision):
         raise CryptoError("the envelope belongs to another row")
     if header.epoch != key.epoch or header.key_id != key.key_id:
         raise CryptoError("the envelope belongs to another key")
