@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
 from memrelay.errors import ServerError
 
@@ -56,7 +56,7 @@ def read_json_object(data: bytes) -> dict[str, Any]:
             with a number that is none, half a character, or nested too deeply.
     """
     try:
-        value = json.loads(data.decode(), parse_constant=_refuse, parse_float=_finite)
+        value = _DECODER.decode(data.decode())
         if _SURROGATE.search(data):
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
@@ -72,6 +72,9 @@ def _refuse(literal: str) -> float:
 
 def _finite(literal: str) -> float:
     return value if math.isfinite(value := float(literal)) else _refuse(literal)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 
 
 def _shallow(value: dict[str, Any], levels: int) -> bool:
@@ -113,16 +116,20 @@ class Answer:
         if not isinstance(value, dict):
             raise malformed(cls.__name__)
         this: Any = cls  # the type checker takes classes for unhashable
-        known: dict[str, Any] = {}
-        for member in _members(this):
-            given = value.get(member.name, MISSING)
-            if type(given) in member.as_is:
-                known[member.name] = given
+        answer = cls.__new__(cls)
+        # A frozen value's own constructor does no more, but with a call for each field.
+        known = vars(answer)
+        for name, place, default, as_is, read in _members(this):
+            given = value.get(name, MISSING)
+            if type(given) in as_is:
+                known[name] = given
             elif given is not MISSING:
-                known[member.name] = member.read(given, member.place)
-            elif member.required:
-                raise malformed(member.place)
-        return cls(**known)
+                known[name] = read(given, place)
+            elif default is not MISSING:
+                known[name] = default
+            else:
+                raise malformed(place)
+        return answer
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer as JSON, without what is shown nowhere and what may be absent."""
@@ -142,16 +149,16 @@ def malformed(what: str) -> ServerError:
 Read = Callable[[object, str], Any]  # a value and where it stands, as a field has it
 
 
-@dataclass(frozen=True)
-class _Member:
+class _Member(NamedTuple):
     """A member of an answer's JSON, and how it is read; worked out once for each class.
 
     Values of the types in `as_is` are not read: most values are of these, and a call costs more.
+    What has no default, that is `MISSING`, may not be missing.
     """
 
     name: str
     place: str
-    required: bool
+    default: Any
     as_is: frozenset[type]
     read: Read
 
@@ -163,7 +170,7 @@ def _members(cls: Any) -> tuple[_Member, ...]:
         _Member(
             item.name,
             f"{cls.__name__}.{item.name}",
-            item.default is MISSING and item.default_factory is MISSING,
+            item.default,
             _as_is(hints[item.name]),
             _reader(hints[item.name]),
         )
@@ -185,7 +192,7 @@ def _reader(hint: Any) -> Read:
         return lambda value, place: None if value is None else given(value, place)
     if origin is tuple:
         each = _reader(arguments[0])
-        return lambda value, place: tuple(each(item, place) for item in _list(value, place))
+        return lambda value, place: tuple([each(item, place) for item in _list(value, place)])
     if isinstance(hint, type) and issubclass(hint, Answer):
         return lambda value, _: hint.from_json(value)
     if hint is datetime:
@@ -224,13 +231,10 @@ def _plain_value(value: object, plain: type, place: str) -> object:
 def _time(value: object, name: str) -> datetime:
     try:
         parsed = datetime.fromisoformat(value if isinstance(value, str) else "")
-    except ValueError:
-        raise malformed(name) from None
-    try:
         parsed.astimezone(UTC)
-    except OverflowError:  # in the first and the last year there is
+    except (ValueError, OverflowError):  # the latter in the first and the last year there is
         raise malformed(name) from None
-    if parsed.utcoffset() is None:
+    if parsed.tzinfo is None:
         raise malformed(name)
     return parsed
 

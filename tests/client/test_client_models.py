@@ -1,10 +1,12 @@
 """Answers and errors of the relayer, as values."""
 
+import pickle
+from dataclasses import MISSING, FrozenInstanceError, fields, replace
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from memrelay.answers import rfc3339
+from memrelay.answers import Answer, rfc3339
 from memrelay.errors import (
     BadRequest,
     Conflict,
@@ -41,6 +43,26 @@ def test_answers_keep_what_they_know_and_ignore_the_rest():
     assert (memory.text, memory.tags, memory.distance) == ("Anna prefers tea.", ("a",), 1.0)
     assert memory.created_at == datetime(2026, 5, 4, 9, 30, tzinfo=UTC)
     assert found.dropped_count == 0
+
+
+def test_a_read_answer_is_like_one_that_was_made():
+    """Reading goes past the constructor, so no answer may do more in it than set its fields."""
+    read = Recalled.from_json(
+        {"results": [{"id": "m", "namespace": "team", "text": "x"}], "total": 1}
+    )
+    made = Recalled(results=(Memory(id="m", namespace="team", text="x"),), total=1)
+    assert (read, hash(read), repr(read)) == (made, hash(made), repr(made))
+    assert vars(read) == vars(made)
+    assert pickle.loads(pickle.dumps(read)) == replace(read) == made
+    with pytest.raises(FrozenInstanceError):
+        read.total = 2
+    kinds = Answer.__subclasses__()
+    assert Recalled in kinds
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        assert not hasattr(kind, "__post_init__")
+        assert not hasattr(kind, "__slots__")
+        assert all(item.default_factory is MISSING for item in fields(kind))
 
 
 def test_only_what_may_be_null_is():
