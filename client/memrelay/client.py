@@ -9,7 +9,6 @@ import contextlib
 import functools
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, NotRequired, ParamSpec, Self, TypedDict, TypeVar, Unpack
@@ -161,9 +160,12 @@ class _Client:
         return self._url.scheme == "https" or self._proxied()
 
 
-def _no_cookies() -> CookieJar:
-    # They would never be sent back, and whoever answers could set more of them without end.
-    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+class _NoCookies(httpx.Cookies):
+    # They would never be sent back, and whoever answers could set more of them without end. A jar
+    # that takes none does so as well, but only after reading each request and answer once more.
+
+    def extract_cookies(self, response: httpx.Response) -> None:
+        pass
 
 
 def _founder(url: str, choices: Choices, identity: Identity | None) -> Options:
@@ -208,8 +210,8 @@ class MemoryClient(_Client):
                 transport=transport,
                 verify=self._verified(),
                 trust_env=self._proxied(),
-                cookies=_no_cookies(),
             )
+        self._http._cookies = _NoCookies()  # httpx has no parameter for it
 
     @classmethod
     async def create_account(
@@ -435,8 +437,8 @@ class SyncMemoryClient(_Client):
                 transport=transport,
                 verify=self._verified(),
                 trust_env=self._proxied(),
-                cookies=_no_cookies(),
             )
+        self._http._cookies = _NoCookies()  # httpx has no parameter for it
         self._deadline = Deadline(self._session.monotonic)
         self._deadline.watch(self._http)
 
