@@ -38,7 +38,6 @@ class Deadline:
         client: httpx.Client,
         request: httpx.Request,
         *,
-        auth: httpx.Auth | None,
         timeout_s: float,
         bytes_max: int,
     ) -> httpx.Response:
@@ -49,7 +48,7 @@ class Deadline:
         """
         until_s = self._monotonic() + timeout_s
         with self.within(timeout_s):
-            response = client.send(request, auth=auth, stream=True)
+            response = client.send(request, stream=True)
             with closing(response):
                 incoming = Incoming(
                     response, left_s=lambda: until_s - self._monotonic(), bytes_max=bytes_max

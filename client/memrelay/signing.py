@@ -55,26 +55,37 @@ class RequestSigner(httpx.Auth):
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """Sign a request and send it once."""
-        timestamp_s, nonce = int(self._clock()), str(uuid4())
-        text = signed_text(
-            timestamp_s=timestamp_s,
-            method=request.method,
-            target=self._target(request.url),
-            body=request.content,
-            nonce=nonce,
-            account_id=self._account_id,
-        )
-        request.headers["x-public-key"] = self._identity.public_key.hex()
-        request.headers["x-signature"] = self._identity.sign(text).hex()
-        request.headers["x-timestamp"] = str(timestamp_s)
-        request.headers["x-nonce"] = nonce
-        if self._account_id:
-            request.headers["x-account-id"] = self._account_id
+        request.headers.update(self.headers(request.method, request.url, request.content))
         if self._unlocker is not None and UNLOCK_HEADER not in request.headers:
             unlock = self._unlocker()
             if unlock is not None:
                 request.headers[UNLOCK_HEADER] = unlock
         yield request
+
+    def headers(self, method: str, url: httpx.URL, body: bytes) -> dict[str, str]:
+        """Return the headers that sign a request, for one send.
+
+        Raises:
+            ConfigError: it leaves the path of the relayer's URL.
+        """
+        timestamp_s, nonce = int(self._clock()), str(uuid4())
+        text = signed_text(
+            timestamp_s=timestamp_s,
+            method=method,
+            target=self._target(url),
+            body=body,
+            nonce=nonce,
+            account_id=self._account_id,
+        )
+        headers = {
+            "x-public-key": self._identity.public_key.hex(),
+            "x-signature": self._identity.sign(text).hex(),
+            "x-timestamp": str(timestamp_s),
+            "x-nonce": nonce,
+        }
+        if self._account_id:
+            headers["x-account-id"] = self._account_id
+        return headers
 
     def _target(self, url: httpx.URL) -> str:
         target = url.raw_path.decode("ascii")

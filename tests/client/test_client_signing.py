@@ -1,16 +1,23 @@
 """The request signature of the client (SPEC.md §5)."""
 
 import hashlib
+import json
 from uuid import UUID
 
 import httpx
 import pytest
 from nacl.signing import VerifyKey
 
-from memrelay.errors import ConfigError
+from memrelay import MemoryClient, SyncMemoryClient
+from memrelay.errors import ConfigError, ServerError
 from memrelay.signing import RequestSigner, signed_text
 
 ACCOUNT = "0x" + "ab" * 32
+SENT = {
+    "accept": "application/json",
+    "accept-encoding": "identity",
+    "content-type": "application/json",
+}
 
 
 def signed(example, request, **options):
@@ -99,10 +106,12 @@ def test_an_unlocker_adds_its_header_but_replaces_none(example):
     assert "x-memrelay-unlock" not in signed(example, request(), unlocker=lambda: None).headers
 
 
-def recorder(seen):
+def recorder(seen, *statuses):
+    waiting = list(statuses)
+
     def answer(request):
         seen.append(request)
-        return httpx.Response(200, json={})
+        return httpx.Response(waiting.pop(0) if waiting else 200, json={})
 
     return httpx.MockTransport(answer)
 
@@ -121,3 +130,59 @@ async def test_an_asynchronous_client_signs(example):
     async with httpx.AsyncClient(transport=recorder(seen), auth=signer) as client:
         await client.post("https://host/v1/recall", json={"query": "tea"})
     verify(example, seen[0], "/v1/recall", seen[0].content, ACCOUNT)
+
+
+def options(example):
+    return {
+        "url": "https://host:8443/memory/",
+        "account_id": ACCOUNT,
+        "private_key": example.agent.seed_hex(),
+        "custody": "managed",
+    }
+
+
+async def both(example, ask, *statuses):
+    """The requests that each of the two clients sends for an operation."""
+    seen, blocking = [], []
+    async with MemoryClient(transport=recorder(seen, *statuses), **options(example)) as client:
+        with pytest.raises(ServerError):
+            await ask(client)
+    with (
+        SyncMemoryClient(transport=recorder(blocking, *statuses), **options(example)) as client,
+        pytest.raises(ServerError),
+    ):
+        ask(client)
+    return seen, blocking
+
+
+async def test_the_clients_sign_what_they_send(example):
+    for seen in await both(example, lambda client: client.recall("Füße", namespace="über")):
+        [request] = seen
+        assert str(request.url) == "https://host:8443/memory/v1/recall"
+        verify(example, request, "/v1/recall", request.content, ACCOUNT)
+        assert json.loads(request.content)["query"] == "Füße"
+        assert {name: request.headers[name] for name in SENT} == SENT
+
+
+async def test_the_clients_sign_a_path_as_it_is_sent(example):
+    for seen in await both(example, lambda client: client.stats(namespace="a b/é")):
+        target = "/v1/stats?namespace=a+b%2F%C3%A9"
+        assert [request.url.raw_path.decode() for request in seen] == ["/memory" + target]
+        verify(example, seen[0], target, b"", ACCOUNT)
+        assert "content-type" not in seen[0].headers
+
+
+async def test_the_clients_sign_anew_what_they_repeat(example):
+    for seen in await both(example, lambda client: client.recall("tea"), 429):
+        first, second = seen
+        for request in seen:
+            verify(example, request, "/v1/recall", request.content, ACCOUNT)
+        assert first.headers["x-nonce"] != second.headers["x-nonce"]
+
+
+def test_the_clients_sign_nothing_that_is_public(example):
+    seen = []
+    with SyncMemoryClient(transport=recorder(seen), **options(example)) as client:
+        assert client.health() == {}
+    assert "x-signature" not in seen[0].headers
+    assert "x-account-id" not in seen[0].headers

@@ -72,16 +72,17 @@ class Inquiry:
         """Close the connections."""
         self._http.close()
 
-    def _get(self, path: str, auth: httpx.Auth | None) -> httpx.Response:
+    def _get(self, path: str, signer: RequestSigner | None) -> httpx.Response:
         url = self.url.copy_with(path=self._prefix + path)
-        request = self._http.build_request("GET", url, headers={"accept-encoding": "identity"})
+        headers = {"accept-encoding": "identity"}
+        if signer is not None:
+            headers |= signer.headers("GET", url, b"")
         return self._deadline.send(
             self._http,
-            request,
-            auth=auth,
+            self._http.build_request("GET", url, headers=headers),
             timeout_s=self._timeout_s,
             # A key that may see all grants is told them.
-            bytes_max=LONG_ANSWER_BYTES_MAX if auth else ANSWER_BYTES_MAX,
+            bytes_max=LONG_ANSWER_BYTES_MAX if signer else ANSWER_BYTES_MAX,
         )
 
 
