@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from memrelay.exchange import SLOWEST_BYTES_S, Incoming
+from memrelay.exchange import SLOWEST_BYTES_S, Incoming, Received
 
 _PIECE_BYTES = 64 * 2**10
 
@@ -40,7 +40,7 @@ class Deadline:
         *,
         timeout_s: float,
         bytes_max: int,
-    ) -> httpx.Response:
+    ) -> Received:
         """Return the whole answer to a request of a client that is watched.
 
         Raises:

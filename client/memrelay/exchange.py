@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send one request; the outcome is a complete `httpx.Response` or an `httpx.HTTPError`."""
+    """Send one request; the outcome is a `Received` or an `httpx.HTTPError`."""
 
     method: str
     target: str  # path and query
@@ -74,6 +74,20 @@ Repeating = Callable[[MemrelayError], None]
 def memories_bytes_max(count: int) -> int:
     """Return how long an answer with so many memories may be."""
     return max(ANSWER_BYTES_MAX, min(count * _MEMORY_BYTES_MAX, LONG_ANSWER_BYTES_MAX))
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """An answer with all of its body; another `httpx.Response` would take longer to make."""
+
+    status_code: int
+    headers: Mapping[str, str]  # whatever the case of a name
+    content: bytes = field(repr=False)
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the relayer did what it was asked."""
+        return 200 <= self.status_code < 300
 
 
 class Incoming:
@@ -110,14 +124,10 @@ class Incoming:
         if self._left_s() + len(self._data) / SLOWEST_BYTES_S <= 0:
             raise httpx.ReadTimeout("no complete answer in time")
 
-    def whole(self) -> httpx.Response:
+    def whole(self) -> Received:
         """Return the answer with all of its body."""
-        return httpx.Response(
-            self._response.status_code,
-            headers=self._response.headers,
-            content=bytes(self._data),
-            request=self._response.request,
-        )
+        response = self._response
+        return Received(response.status_code, response.headers, bytes(self._data))
 
 
 class Exchange:
@@ -168,12 +178,12 @@ class Exchange:
 
     def _reply(self, send: Send) -> Operation[Any]:
         try:
-            response: httpx.Response = yield send
+            received: Received = yield send
         except httpx.HTTPError as error:
             raise lost(error, self._relayer) from error
-        if not response.is_success:
-            raise refusal(response, self._relayer)
-        return read_json_object(response.content)
+        if not received.is_success:
+            raise refusal(received, self._relayer)
+        return read_json_object(received.content)
 
 
 def lost(error: httpx.HTTPError, relayer: str) -> TransportError:
@@ -210,13 +220,13 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def refusal(response: httpx.Response, relayer: str) -> ServerError:
+def refusal(received: Received, relayer: str) -> ServerError:
     """Return the error that an answer tells."""
     try:
-        body = read_json_object(response.content)
+        body = read_json_object(received.content)
     except ServerError:
         body = {}
-    error = server_error(response.status_code, body, response.headers)
+    error = server_error(received.status_code, body, received.headers)
     if error.status == 404 and error.code != "not_found":
         # What is there does not know the path: another server, or another place on it.
         return ServerError(

@@ -12,7 +12,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from memrelay import SyncMemoryClient
 from memrelay.doctor import PROBLEM, SKIPPED, WARNING, Case, examine
+from memrelay.doctor.refusals import Inquiry
 from memrelay.errors import TransportError
+from memrelay.exchange import Received
 from memrelay.sealed.keys import Identity
 from tests.client.doctor_scene import (
     DEPENDENT,
@@ -103,6 +105,14 @@ def test_something_else_than_a_relayer(user: Machine, answers) -> None:
         found = the_problem(user.examine(), "relayer")
     assert "Something else than a relayer" in found.detail
     assert found.command == f"curl -i {url}"
+
+
+def test_a_relayer_that_something_stands_before(user: Machine, monkeypatch) -> None:
+    """What succeeded alone is a relayer's word, whatever it looks like."""
+    good = Received(503, {}, b'{"status": "ok"}')
+    monkeypatch.setattr(Inquiry, "get", lambda self, path: good)
+    found = the_problem(user.examine(), "relayer")
+    assert "(503)" in found.detail
 
 
 def test_another_protocol(user: Machine) -> None:

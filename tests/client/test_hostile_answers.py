@@ -34,7 +34,7 @@ from memrelay.errors import (
     server_error,
 )
 from memrelay.events import EVENT_BYTES_MAX, EventReader
-from memrelay.exchange import Incoming
+from memrelay.exchange import Incoming, Received
 from memrelay.models import Memory, Usage
 from memrelay.sealed.envelope import MEMORY, Place, blob_id, seal
 from memrelay.sealed.objects import to_base64
@@ -330,6 +330,14 @@ class TestIncoming:
         for piece in (b"{", b"", b"}"):
             incoming.take(piece)
         assert incoming.whole().content == b"{}"
+
+    def test_its_status_and_headers_are_kept(self) -> None:
+        whole = self.incoming(**{"Retry-After": "3"}).whole()
+        assert (whole.status_code, whole.headers.get("retry-after")) == (200, "3")
+
+    @pytest.mark.parametrize("status", [199, 200, 299, 300, 404])
+    def test_what_succeeded_is_what_httpx_says(self, status: int) -> None:
+        assert Received(status, {}, b"").is_success == httpx.Response(status).is_success
 
     def test_one_without_end_is_refused(self) -> None:
         incoming = self.incoming(bytes_max=10)

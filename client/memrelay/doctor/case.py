@@ -18,12 +18,11 @@ from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
-import httpx
-
 from memrelay.client import SyncMemoryClient
 from memrelay.config import VARIABLES, Settings, agent_path, agents_folder, profile_path
 from memrelay.doctor.refusals import Inquiry
 from memrelay.errors import ConfigError, Invalid, MemrelayError
+from memrelay.exchange import Received
 from memrelay.private import read_private
 from memrelay.sealed.grants import Grant
 from memrelay.sealed.keys import Identity, normalise_namespace
@@ -36,7 +35,7 @@ _SET_CLOCK = {"darwin": "sudo sntp -sS time.apple.com", "win32": "w32tm /resync"
 class Heard(NamedTuple):
     """An answer, and between which times of this machine the relayer gave it."""
 
-    response: httpx.Response
+    response: Received
     asked: datetime
     come: datetime
 

@@ -22,7 +22,7 @@ from memrelay.config import Settings, check_url, connecting, is_loopback
 from memrelay.deadline import Deadline
 from memrelay.doctor.findings import Verdict, problem
 from memrelay.errors import MemrelayError, NotAuthenticated
-from memrelay.exchange import ANSWER_BYTES_MAX, LONG_ANSWER_BYTES_MAX, causes
+from memrelay.exchange import ANSWER_BYTES_MAX, LONG_ANSWER_BYTES_MAX, Received, causes
 from memrelay.models import KeyInfo
 from memrelay.sealed.grants import read_grant
 from memrelay.sealed.keys import account_id_of, account_text
@@ -49,7 +49,7 @@ class Inquiry:
         self._deadline = Deadline()
         self._deadline.watch(self._http)
 
-    def get(self, path: str) -> httpx.Response:
+    def get(self, path: str) -> Received:
         """Return the answer to an unsigned request.
 
         Raises:
@@ -57,7 +57,7 @@ class Inquiry:
         """
         return self._get(path, None)
 
-    def get_signed(self, path: str, account_id: str) -> httpx.Response:
+    def get_signed(self, path: str, account_id: str) -> Received:
         """Return the answer to a request signed for an account; empty: whichever the key is in.
 
         Raises:
@@ -72,7 +72,7 @@ class Inquiry:
         """Close the connections."""
         self._http.close()
 
-    def _get(self, path: str, signer: RequestSigner | None) -> httpx.Response:
+    def _get(self, path: str, signer: RequestSigner | None) -> Received:
         url = self.url.copy_with(path=self._prefix + path)
         headers = {"accept-encoding": "identity"}
         if signer is not None:
@@ -135,7 +135,7 @@ class Refusal(NamedTuple):
 
 def refusal(
     inquiry: Inquiry,
-    response: httpx.Response,
+    response: Received,
     settings: Settings,
     *,
     seen: Seen,
@@ -162,7 +162,7 @@ def refusal(
     return told or _guess(settings, seen)
 
 
-def _account_of(response: httpx.Response) -> str:
+def _account_of(response: Received) -> str:
     try:
         listed = Grants.from_json(read_json_object(response.content)).grants
         return read_grant(listed[0].signed).account

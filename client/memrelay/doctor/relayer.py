@@ -7,8 +7,6 @@ import shlex
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
-import httpx
-
 from memrelay.answers import Answer, read_json_object
 from memrelay.doctor.case import Case
 from memrelay.doctor.findings import Verdict, ok, problem, warning
@@ -33,11 +31,13 @@ def check_relayer(case: Case) -> Verdict:
     url = case.inquiry.url
     response = case.health.response
     try:
-        status = Health.from_json(read_json_object(response.raise_for_status().content)).status
-    except (httpx.HTTPStatusError, ServerError):
+        health = Health.from_json(read_json_object(response.content))
+    except ServerError:
+        health = None
+    if health is None or not response.is_success:
         detail = f"Something else than a relayer answers at {url} ({response.status_code})."
         return problem(detail, f"curl -i {shlex.quote(str(url))}")
-    return ok(f"{url} answers: {status}")
+    return ok(f"{url} answers: {health.status}")
 
 
 def check_version(case: Case) -> Verdict:
