@@ -20,7 +20,7 @@ TAGGED_WORDS_MAX: Final = 64  # of a query, that may be names of tags
 _EDGES: Final = ".,;:!?…\"'“”‘’«»()[]{}<>。，、！？「」『』（）"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: a short question has forty, and those take thrice as long
 class Term:
     """One entry of the index to look up: a word or a tag, for the query's word `ordinal`."""
 
@@ -49,12 +49,15 @@ def query_terms(
     further = further[: Limits.query_words_max - len(own)]
     terms = [Term("w", word, n) for n, word in enumerate(own)]
     terms += [Term("w", w, len(own) + n, GOAL_WEIGHT) for n, w in enumerate(further)]
-    terms += islice(_aliases(ordinals, aliases or {}), Limits.query_words_max)
-    terms += _tags(text, ordinals)
-    return QueryTerms(list(dict.fromkeys(terms)), own + further, len(own))
+    aliased = islice(_aliases(ordinals, aliases or {}), Limits.query_words_max)
+    terms += [Term("w", word, n) for word, n in dict.fromkeys(aliased)]
+    terms += [Term("t", name, n) for name, n in dict.fromkeys(_tags(text, ordinals))]
+    return QueryTerms(terms, own + further, len(own))
 
 
-def _aliases(ordinals: Mapping[str, int], aliases: Mapping[str, Sequence[str]]) -> Iterator[Term]:
+def _aliases(
+    ordinals: Mapping[str, int], aliases: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, int]]:
     """Other words for words of the query; a name of several words must stand there in full."""
     for name, others in aliases.items():
         named = words(name)
@@ -62,10 +65,10 @@ def _aliases(ordinals: Mapping[str, int], aliases: Mapping[str, Sequence[str]]) 
             for other in others:
                 for word in words(other):
                     if word not in ordinals:
-                        yield Term("w", word, ordinals[named[0]])
+                        yield word, ordinals[named[0]]
 
 
-def _tags(text: str, ordinals: Mapping[str, int]) -> Iterator[Term]:
+def _tags(text: str, ordinals: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """Tags that one or two words of the query may name, for each of them, as typed and folded."""
     typed = [word.strip(_EDGES) for word in text.split()[:TAGGED_WORDS_MAX]]
     named = [(t, next((ordinals[w] for w in words(t) if w in ordinals), None)) for t in typed]
@@ -77,5 +80,5 @@ def _tags(text: str, ordinals: Mapping[str, int]) -> Iterator[Term]:
     ]
     for name, ordinal in [*named, *pairs]:
         if ordinal is not None:
-            yield Term("t", name, ordinal)
-            yield Term("t", name.casefold(), ordinal)
+            yield name, ordinal
+            yield name.casefold(), ordinal

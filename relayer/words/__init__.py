@@ -10,8 +10,8 @@ import unicodedata
 from typing import Final
 
 from relayer.settings import Limits
-from relayer.words.languages import function_words, language_of, stems
-from relayer.words.tokens import terms_of
+from relayer.words.languages import ENGLISH, function_words, language_of, stems
+from relayer.words.tokens import is_plain, terms_of
 
 INDEX_VERSION: Final = 2
 
@@ -22,6 +22,8 @@ def words(text: str) -> list[str]:
     Function words are left out unless nothing else remains. A text that NFKC makes longer than any
     may be counts with its beginning.
     """
+    if is_plain(text):  # each word of a query is asked for by itself, too
+        return list(stems(text.casefold(), ENGLISH))
     plain = unicodedata.normalize("NFKC", text)[: Limits.text_bytes_max]
     found = [term for terms in terms_of(plain) for term in terms]
     language = language_of(found)

@@ -79,12 +79,11 @@ _STEMMERS: Final = {
 
 def language_of(terms: Iterable[str]) -> str:
     """The language in Latin letters that a text is in, by its function words."""
-    seen: Counter[str] = Counter()
-    for term in _LANGUAGES_OF.keys() & terms:
-        seen.update(_LANGUAGES_OF[term])
-    english = seen.pop(ENGLISH, 0)
-    if not seen:
+    known = _LANGUAGES_OF.keys() & terms
+    if known <= _FUNCTION_WORDS[ENGLISH]:  # as mostly: no language has more of them here
         return ENGLISH
+    seen = Counter(language for term in known for language in _LANGUAGES_OF[term])
+    english = seen.pop(ENGLISH, 0)
     best, hits = seen.most_common(1)[0]
     return best if hits > max(english, 1) else ENGLISH
 

@@ -88,10 +88,15 @@ def _run_terms(run: re.Match[str]) -> tuple[str, ...]:
     return (*pairs, *text) if run["whose_characters_are_words"] else pairs
 
 
+def is_plain(token: str) -> bool:
+    """Whether a token is a word without anything to take apart, as most are."""
+    cased = token.islower() or token.istitle()
+    return cased and token.isascii() and token.isalpha() and len(token) <= TERM_CHARACTERS_MAX
+
+
 def _terms(token: str) -> tuple[str, ...]:
-    plain = token.isascii() and token.isalpha() and (token.islower() or token.istitle())
-    if plain and len(token) <= TERM_CHARACTERS_MAX:
-        return (token.casefold(),)  # most words: nothing to take apart
+    if is_plain(token):
+        return (token.casefold(),)
     if token[-3:].casefold() == "n't":
         return ()  # don't, isn't: nothing but function words
     token = _ELISION.sub("", _CLITIC.sub("", token))
