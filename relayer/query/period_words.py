@@ -9,7 +9,6 @@ It does not own what a row of tokens means (`periods`).
 
 import re
 import unicodedata
-from collections.abc import Iterator
 from datetime import date
 from typing import Final, NamedTuple
 
@@ -134,6 +133,12 @@ _PHRASES: Final = tuple(
         (r"(?<![年以之])前年", "一昨年"),
     )
 )
+# What each of them begins with: a text without any of it, as most are, is looked at once for all.
+_ANY_PHRASE: Final = re.compile(
+    r"\b(?:il|fin|pasado|esta|am|jeden|guten|schonen|las?|heute|gestern|ubermorgen|que|antes|despues)"
+    r" |[目第前]",
+    re.IGNORECASE,
+)
 _WIDE_MARKS: Final = str.maketrans(
     {**dict.fromkeys("，（）：", "、"), **dict.fromkeys("？！；", "。")}
 )
@@ -146,6 +151,7 @@ _FRENCH_ONLY: Final = frozenset({"hier"})  # German: here
 _FRENCH: Final = re.compile(
     r"\b(?:les?|la|une|est|que|qui|quoi|ou|avec|dans|je|ils?|elles?|nous|vous|ont|soir|matin)\b"
 )
+_AFFIX: Final = re.compile(r"^(?:[ld]'|mid-)|(?:'s|-ci)$")
 _UNITS_COUNTED: Final = frozenset(
     """euro eur usd dollar people men women children feet percent km kg mb gb kb ms leute personen
     worter wortern zeichen zeilen seiten meter metern schritte schritten stuck uhr mal""".split()
@@ -199,12 +205,12 @@ _WEEKDAYS: Final = {**{c: n for n, c in enumerate("一二三四五六日")}, "�
 def tokens(text: str) -> list[Token]:
     """The words of a text in order, without those that are passed over."""
     plain = _NUMBER.sub(_digits, _plain(text)).replace("–", " – ")
-    for pattern, by in _PHRASES:
-        plain = pattern.sub(by, plain)
+    if _ANY_PHRASE.search(plain):
+        for pattern, by in _PHRASES:
+            plain = pattern.sub(by, plain)
     unknown = frozenset() if _FRENCH.search(plain.casefold()) else _FRENCH_ONLY
     found: list[Token] = []
-    for match in _LEXEME.finditer(plain):
-        kind, read = str(match.lastgroup), str(match[str(match.lastgroup)])
+    for kind, read in _lexemes(plain):
         if kind == "run":
             starts = not found or found[-1].kind == "."
             found += _run(read, starts, unknown)
@@ -213,6 +219,13 @@ def tokens(text: str) -> list[Token]:
         else:
             found.append(Token(kind, _WEEKDAYS[read] if kind == "w" else int(read)))
     return [token for token in found if token.kind != "-"]
+
+
+def _lexemes(plain: str) -> list[tuple[str, str]]:
+    """(kind, what was read) of every lexeme: without CJK characters there are runs alone."""
+    if plain.isascii():
+        return [("run", run) for run in plain.split()]
+    return [(str(m.lastgroup), m[str(m.lastgroup)]) for m in _LEXEME.finditer(plain)]
 
 
 def _digits(match: re.Match[str]) -> str:
@@ -224,14 +237,15 @@ def _digits(match: re.Match[str]) -> str:
     return (_DIGITS.get(tens, "1")) + (_DIGITS.get(ones, "0"))
 
 
-def _run(run: str, starts: bool, unknown: frozenset[str]) -> Iterator[Token]:
+def _run(run: str, starts: bool, unknown: frozenset[str]) -> list[Token]:
     """The token of a run between blanks, and the mark that ends it."""
-    core = run.lstrip(_OPENING).rstrip(_CLOSING)
-    if core:
-        yield _number(core) or _word(core, starts, unknown)
-    marks = run[len(run.rstrip(_CLOSING)) :]
-    if mark := next((m for m in marks if m in ",.;:!?…"), ""):
-        yield Token("," if mark == "," else ".")
+    before = run.rstrip(_CLOSING)
+    core = before.lstrip(_OPENING)
+    found = [_number(core) or _word(core, starts, unknown)] if core else []
+    for mark in run[len(before) :]:
+        if mark in ",.;:!?…":
+            return [*found, Token("," if mark == "," else ".")]
+    return found
 
 
 # Year first, German order, and with a slash either order of day and month.
@@ -274,7 +288,7 @@ def _day(match: re.Match[str] | None) -> date | None:
 
 def _word(core: str, starts: bool, unknown: frozenset[str]) -> Token:
     word = core.casefold()
-    word = word if word in _LEXICON else re.sub(r"^(?:[ld]'|mid-)|(?:'s|-ci)$", "", word)
+    word = word if word in _LEXICON else _AFFIX.sub("", word)
     token = _LEXICON.get(word)
     if token is None:
         plural = len(word) > 3 and word[-1] == "s" and core.islower() and word not in _NOT_PLURAL

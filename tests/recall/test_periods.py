@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 
 import pytest
 
-from relayer.query.period_words import tokens
+from relayer.query.period_words import _ANY_PHRASE, _PHRASES, _plain, tokens
 from relayer.query.periods import _FORMS, _NAMING, _Item, _replaced, periods
 
 WEDNESDAY = datetime(2024, 5, 15, 10, tzinfo=UTC)
@@ -389,6 +389,17 @@ def test_without_a_kind_that_names_a_time_no_form_makes_a_period() -> None:
         for form, read in _FORMS:
             row = _replaced(row, form, read, WEDNESDAY.date())
         assert not any(item.period for item in row), row
+
+
+def test_no_phrase_is_passed_over() -> None:
+    said = """il y a|fin de semana|pasado manana|esta manana|am Morgen|jeden morgen|guten Morgen
+    schonen Morgen|la manana|las mananas|目前|heute Morgen|gestern morgen|ubermorgen Morgen
+    que viene|antes del|después de|第3季度|第2四半期|前年"""
+    phrases = [_plain(phrase) for phrase in said.replace("\n", "|").split("|")]
+    for pattern, _ in _PHRASES:
+        assert any(pattern.search(phrase) for phrase in phrases), pattern
+    for phrase in phrases:
+        assert _ANY_PHRASE.search(phrase), phrase
 
 
 def test_a_run_between_blanks_is_one_word() -> None:
