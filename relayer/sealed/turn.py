@@ -42,25 +42,29 @@ class Turn:
         Raises:
             CryptoError: another dimension, not finite, or a zero vector.
         """
-        if vectors.ndim != 2 or vectors.shape[1] != self.dim or not np.isfinite(vectors).all():
+        if vectors.ndim != 2 or vectors.shape[1] != self.dim:
             raise CryptoError("bad vectors")
         # In double precision: the square of a large float32 is no float32.
-        norms = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
-        if not (norms > 0).all():
-            raise CryptoError("a zero vector has no direction")
+        squares = np.square(vectors, dtype=np.float64)
+        norms = np.sqrt(squares.sum(axis=1, keepdims=True))
+        if not np.isfinite(norms).all() or not norms.all():
+            raise CryptoError("a vector without a direction")
         x: Vectors = (vectors / norms).astype(np.float32)
+        blocks = self._blocks()
         for order, signs in zip(self.orders, self.signs, strict=True):
-            x = x[:, order] * signs
-            for start, size in self._blocks():
-                x[:, start : start + size] = _walsh_hadamard(x[:, start : start + size])
+            x = x.take(order, axis=1)
+            x *= signs
+            for start, size in blocks:
+                _walsh_hadamard(x[:, start : start + size])
         return x
 
     def undo(self, turned: Vectors) -> Vectors:
         """The unit vectors that `apply` turned, to float32 accuracy."""
         x = turned.astype(np.float32)
+        blocks = self._blocks()[::-1]
         for order, signs in zip(self.orders[::-1], self.signs[::-1], strict=True):
-            for start, size in reversed(self._blocks()):
-                x[:, start : start + size] = _walsh_hadamard(x[:, start : start + size])
+            for start, size in blocks:
+                _walsh_hadamard(x[:, start : start + size])
             straight = np.empty_like(x)
             straight[:, order] = x * signs
             x = straight
@@ -95,25 +99,30 @@ def _turn_of(seed: bytes, dim: int) -> Turn:
     return Turn(dim=dim, orders=orders, signs=signs)
 
 
-def _walsh_hadamard(x: Vectors) -> Vectors:
-    """In natural order over the last axis, scaled to be orthonormal; (n, power of two).
+def _walsh_hadamard(x: Vectors) -> None:
+    """In place, in natural order over the last axis, scaled to be orthonormal; (n, power of two).
 
     As the Kronecker product of two smaller ones: a handful of array operations, not one for each
     butterfly, which took longer than the search.
     """
-    count, size = x.shape
-    rows = 1 << ((size.bit_length() - 1) // 2)
-    columns = size // rows
-    turned = _hadamard(rows) @ x.reshape(count, rows, columns) @ _hadamard(columns)
-    scaled: Vectors = (turned.reshape(count, size) / np.sqrt(np.float32(size))).astype(np.float32)
-    return scaled
+    left, right = _factors(x.shape[1])
+    grids = x.reshape(len(x), len(left), len(right))  # a view: only the last axis is divided
+    np.matmul(left @ grids, right, out=grids)
 
 
 @lru_cache
+def _factors(size: int) -> tuple[Vectors, Vectors]:
+    """The matrices whose Kronecker product is the orthonormal one of that size, a power of two."""
+    rows = 1 << ((size.bit_length() - 1) // 2)
+    factors = _hadamard(rows) / np.sqrt(np.float32(size)), _hadamard(size // rows)
+    for shared in factors:
+        shared.setflags(write=False)
+    return factors
+
+
 def _hadamard(size: int) -> Vectors:
     """The matrix of Sylvester's construction, (size, size), of a power of two."""
     matrix = np.ones((1, 1), np.float32)
     while len(matrix) < size:
         matrix = np.kron(np.array([[1, 1], [1, -1]], np.float32), matrix)
-    matrix.setflags(write=False)
     return matrix
