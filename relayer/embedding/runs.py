@@ -10,11 +10,14 @@ import asyncio
 import heapq
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_Run = tuple[int, int, asyncio.Future[Any], Callable[[], object]]  # cost, number, result, work
 
 
 class Runs:
@@ -22,31 +25,40 @@ class Runs:
 
     def __init__(self, threads: int = 1) -> None:
         self._workers = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="embed")
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []  # a heap
+        # A heap, pushed to here and popped by the threads. As no two numbers are the same, only
+        # integers are compared, and each is one step that no other thread comes into.
+        self._waiting: list[_Run] = []
         self._number = count()
-        self._free = threads
 
     def close(self) -> None:
-        """Wait for the runs under way and end the threads."""
+        """Wait for the runs under way, give up those that wait, and end the threads."""
         self._workers.shutdown(cancel_futures=True)
+        for _, _, done, _ in self._waiting:
+            if not done.done():
+                done.get_loop().call_soon_threadsafe(done.cancel)
 
     async def run(self, cost: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of `work`, done in a thread after all that cost less or came before."""
-        loop = asyncio.get_running_loop()
-        turn = loop.create_future()
-        heapq.heappush(self._waiting, (cost, next(self._number), turn))
-        self._begin()
-        try:
-            await turn
-            return await loop.run_in_executor(self._workers, lambda: work(*args, **kwargs))
-        finally:
-            if turn.done() and not turn.cancelled():
-                self._free += 1
-                self._begin()
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        run: _Run = (cost, next(self._number), done, partial(work, *args, **kwargs))
+        heapq.heappush(self._waiting, run)
+        # Not for this run: a thread that becomes free takes what is the first then.
+        self._workers.submit(self._take)
+        return await done
 
-    def _begin(self) -> None:
-        while self._waiting and self._free:
-            _, _, turn = heapq.heappop(self._waiting)
-            if not turn.done():  # its caller was cancelled
-                turn.set_result(None)
-                self._free -= 1
+    def _take(self) -> None:
+        """In a thread: do the first of what waits, and tell its caller."""
+        _, _, done, work = heapq.heappop(self._waiting)
+        if done.cancelled():
+            return
+        tell: Callable[[Any], None] = done.set_result
+        try:
+            outcome = work()
+        except BaseException as error:
+            tell, outcome = done.set_exception, error
+        done.get_loop().call_soon_threadsafe(_tell, done, tell, outcome)
+
+
+def _tell(done: asyncio.Future[Any], tell: Callable[[Any], None], outcome: object) -> None:
+    if not done.cancelled():
+        tell(outcome)

@@ -213,6 +213,27 @@ async def test_a_run_that_fails_or_is_given_up_stops_no_other() -> None:
     runs.close()
 
 
+async def test_runs_that_wait_at_the_end_are_given_up() -> None:
+    runs, first = Runs(), threading.Event()
+    under_way = asyncio.create_task(runs.run(1, first.wait))
+    waits = asyncio.create_task(runs.run(1, int))
+    await settled()
+
+    async def closed() -> None:
+        while True:
+            vars(runs)["_workers"].submit(int)
+            await settled()
+
+    closing = asyncio.create_task(asyncio.to_thread(runs.close))
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        await closed()
+    first.set()
+    await closing
+    assert await under_way
+    with pytest.raises(asyncio.CancelledError):
+        await waits
+
+
 def test_what_is_stored_is_not_embedded_together_with_queries(embedder: Any) -> None:
     queries = CachedEmbedder(
         inner=CoalescingEmbedder(inner=embedder), entries_max=1, secret=bytes(32)
