@@ -57,6 +57,7 @@ HOUSEKEEPING = {
 # Those that name the account without being bound to one.
 OVER_ALL = {
     "accounts._RECORD_NONCE",
+    "accounts._RECORD_NONCE_AND_READ",
     "accounts._KEY_OWNER",
     "accounts._KEYS_BEGINNING",
     "accounts._ACCOUNTS",

@@ -4,6 +4,7 @@ Not here: what a grant means (`relayer.tenants.accounts`), when a request counts
 (`relayer.http.checks`).
 """
 
+import asyncio
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ from relayer.settings import Limits
 NIL: Final = uuid.UUID(int=0)
 
 # Record a nonce of a registered key, once; tell whose key it is and whether nonces were lost.
-_RECORD_NONCE: Final = """
-WITH owner AS (SELECT account_id FROM key_owner WHERE public_key = $1),
+_NONCE_PARTS: Final = """
+owner AS (SELECT account_id FROM key_owner WHERE public_key = $1),
 marker AS (SELECT 1 FROM nonces WHERE public_key = '\\x' AND nonce = $5),
 fresh AS (
     INSERT INTO nonces (public_key, nonce, expires_at)
@@ -33,10 +34,23 @@ fresh AS (
     SELECT $1, $2, $3 FROM fresh WHERE $4 > extract(epoch FROM clock_timestamp())
     ON CONFLICT DO NOTHING
 )
-SELECT (SELECT account_id FROM owner) AS account_id,
-       EXISTS (SELECT FROM marker) AS intact,
-       EXISTS (SELECT FROM fresh) AS fresh,
-       (SELECT floor_s FROM nonce_floor) AS floor_s
+"""
+_NONCE_ANSWER: Final = """
+(SELECT account_id FROM owner) AS owner,
+EXISTS (SELECT FROM marker) AS intact,
+EXISTS (SELECT FROM fresh) AS fresh,
+(SELECT floor_s FROM nonce_floor) AS floor_s
+"""
+_ACCOUNT_COLUMNS: Final = """
+a.account_id, a.label, a.created_at, a.grant_serial, a.receipt_seq, a.receipt_head, a.memory_count,
+a.storage_bytes, a.settings, a.closed_at, a.grant_serial_due, a.index_changes
+"""
+_RECORD_NONCE: Final = f"WITH {_NONCE_PARTS} SELECT {_NONCE_ANSWER}"
+# Where all tables are on one server, what every request asks for takes one trip.
+_RECORD_NONCE_AND_READ: Final = f"""
+WITH {_NONCE_PARTS}
+SELECT {_NONCE_ANSWER}, {_ACCOUNT_COLUMNS}
+FROM (SELECT) AS one LEFT JOIN accounts a ON a.account_id = $7
 """
 
 # After a crash emptied the nonces: refuse everything signed before now.
@@ -71,11 +85,7 @@ SELECT public_key, account_id FROM key_owner
 WHERE starts_with(encode(public_key, 'hex'), $1) LIMIT 2
 """
 
-_ACCOUNT: Final = """
-SELECT account_id, label, created_at, grant_serial, receipt_seq, receipt_head, memory_count,
-       storage_bytes, settings, closed_at, grant_serial_due, index_changes
-FROM accounts WHERE account_id = $1
-"""
+_ACCOUNT: Final = f"SELECT {_ACCOUNT_COLUMNS} FROM accounts a WHERE a.account_id = $1"
 _UPDATE_SETTINGS: Final = "UPDATE accounts SET settings = $2 WHERE account_id = $1"
 _ACCOUNTS: Final = """
 SELECT account_id, label, created_at, grant_serial, memory_count, storage_bytes
@@ -130,13 +140,17 @@ DELETE FROM request_windows WHERE window_start < now() - interval '2 hours'
 
 @dataclass(frozen=True)
 class Nonce:
-    """A request's nonce, to be recorded; of unregistered keys only if `unregistered` says so."""
+    """A request's nonce, to be recorded; of unregistered keys only if `unregistered` says so.
+
+    `account` is the one that the request names, to be read with it.
+    """
 
     public_key: PublicKey
     nonce: uuid.UUID
     timestamp_s: int
     expires_at: datetime
     unregistered: bool
+    account: AccountId | None
 
 
 @dataclass(frozen=True)
@@ -153,12 +167,16 @@ class Counted:
 
 @dataclass(frozen=True)
 class NonceAnswer:
-    """What recording a nonce found: the key's account (None: unknown key), and what went wrong."""
+    """What recording a nonce found: the key's account (None: unknown key), and what went wrong.
 
-    account: AccountId | None
+    `named` is the row of the account that the request names; whose it is, `owner` tells.
+    """
+
+    owner: AccountId | None
     intact: bool
     fresh: bool
     floor_s: int
+    named: Row | None
 
 
 @dataclass(frozen=True)
@@ -183,11 +201,19 @@ class Heads:
 
 async def record_nonces(database: Database, nonces: Sequence[Nonce]) -> list[NonceAnswer]:
     """Record each of these that was not there, all of them or none; of equals one is fresh."""
-    arguments = [
+    arguments: list[tuple[Any, ...]] = [
         (n.public_key, n.nonce, n.expires_at, n.timestamp_s, NIL, n.unregistered) for n in nonces
     ]
-    rows = await _of_each(database, _RECORD_NONCE, arguments, [1] * len(nonces))
-    return [_nonce_answer(row) for [row] in rows]
+    named = [n.account or AccountId(b"") for n in nonces]
+    ones = [1] * len(nonces)
+    if database.is_cluster:  # what is of a key is on another node than what is of an account
+        recorded, read = await asyncio.gather(
+            _of_each(database, _RECORD_NONCE, arguments, ones), find_accounts(database, named)
+        )
+        return [_nonce_answer(row, found) for [row], found in zip(recorded, read, strict=True)]
+    arguments = [(*its, account) for its, account in zip(arguments, named, strict=True)]
+    rows = await _of_each(database, _RECORD_NONCE_AND_READ, arguments, ones)
+    return [_nonce_answer(row, row if row["account_id"] else None) for [row] in rows]
 
 
 async def _of_each(
@@ -206,13 +232,14 @@ async def _of_each(
     return [found[n] for n in range(len(arguments))]
 
 
-def _nonce_answer(row: Row) -> NonceAnswer:
-    account = row["account_id"]
+def _nonce_answer(row: Row, named: Row | None) -> NonceAnswer:
+    owner = row["owner"]
     return NonceAnswer(
-        account=None if account is None else AccountId(account),
+        owner=None if owner is None else AccountId(owner),
         intact=row["intact"],
         fresh=row["fresh"],
         floor_s=row["floor_s"],
+        named=named,
     )
 
 

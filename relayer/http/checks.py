@@ -251,17 +251,16 @@ class Guard:
         founding, weight = bool(handler.opt.get(FOUNDING)), int(handler.opt.get(WEIGHT, 1))
         if founding:
             await self._check_founding(weight, now)
-        # Beside the nonce; what is read counts only if the account turns out to be the key's.
-        named = (
-            None if founding or request.account is None else self._accounts.look_up(request.account)
-        )
-        owner = await self._record_nonce(request, now, unregistered=founding)
+        chain = None if request.account is None else self._accounts.known(request.account)
+        answer = await self._record_nonce(request, now, unregistered=founding)
         check_session(connection.headers.get("x-seal-session"), request.public_key, now)
         if founding:
             self._check_founded(request)
             scope["state"][FOUNDER] = request.public_key
             return
-        access = await self._access(request, owner, named)
+        # What was read counts only if the account turns out to be the key's.
+        read = None if chain is None else LookUp(chain, answer.named)
+        access = await self._access(request, answer.owner, read)
         scope["state"][ACCESS] = access
         scope["state"][STATE] = found = await self._count(access.account, access.key, weight, now)
         check_room(found)
@@ -280,8 +279,8 @@ class Guard:
 
     async def _record_nonce(
         self, request: SignedRequest, now: datetime, *, unregistered: bool, again: bool = False
-    ) -> AccountId | None:
-        """Check 4; the key's account.
+    ) -> statements.NonceAnswer:
+        """Check 4; whose the key is, and the row of the account that the request names.
 
         Raises:
             NotAuthenticated: a replay, or an unknown key.
@@ -294,12 +293,13 @@ class Guard:
                 timestamp_s=request.timestamp_s,
                 expires_at=now + timedelta(seconds=Limits.nonce_life_s),
                 unregistered=unregistered,
+                account=None if unregistered else request.account,
             )
         )
         if not answer.intact:
             await statements.restore_nonces(self._database)
             raise Unavailable("The relayer recovers from a crash.", retry_after_s=2)
-        if answer.account is None and not unregistered:
+        if answer.owner is None and not unregistered:
             if again or not await self._claims(request):
                 raise NotAuthenticated("unknown key")
             return await self._record_nonce(request, now, unregistered=False, again=True)
@@ -307,7 +307,7 @@ class Guard:
             raise NotAuthenticated("replay")
         if request.timestamp_s <= answer.floor_s:
             raise Unavailable("The relayer recovers from a crash.", retry_after_s=2)
-        return answer.account
+        return answer
 
     async def _claims(self, request: SignedRequest) -> bool:
         """Whether an unknown key has just proven to be one that its account brought along."""
@@ -321,13 +321,13 @@ class Guard:
             raise NotAuthenticated("account")
 
     async def _access(
-        self, request: SignedRequest, owner: AccountId | None, named: LookUp | None
+        self, request: SignedRequest, owner: AccountId | None, read: LookUp | None
     ) -> Access:
         """Checks 5 and 6."""
         if owner is None or request.account not in (None, owner):
             raise NotAuthenticated("account")
         try:
-            access = await self._accounts.access(owner, request.public_key, named)
+            access = await self._accounts.access(owner, request.public_key, read)
         except NotFound:
             raise NotAuthenticated("account") from None
         if access is None:

@@ -55,10 +55,10 @@ CHAINS_BYTES_MAX: Final = 64 * 2**20  # of the objects of these; parsed, they ta
 
 @dataclass(frozen=True)
 class LookUp:
-    """An account that is being read: its chain as far as it was known, and its row to come."""
+    """An account as it was read: its chain as far as it was known before, and its row."""
 
     chain: Chain
-    row: Awaitable[Row | None]
+    row: Row | None
 
 
 class Accounts:
@@ -83,21 +83,21 @@ class Accounts:
         self._continuing: dict[tuple[AccountId, int], asyncio.Task[Chain]] = {}
         self._rows = Batches.of(database, statements.find_accounts)
 
-    def look_up(self, account: AccountId) -> LookUp:
-        """Begin to read an account, for `access` beside something else."""
-        # The chain before the row: a grant that commits meanwhile may be in the cache and not in
-        # the row.
-        chain = self._chains.get(account) or Chain(account)
-        return LookUp(chain, self._rows.ask(account))
+    def known(self, account: AccountId) -> Chain:
+        """The account's chain as far as it is known here, for whoever will read its row.
+
+        The chain comes first: a grant that commits meanwhile may be in it and not in the row.
+        """
+        return self._chains.get(account) or Chain(account)
 
     async def access(
-        self, account: AccountId, key: PublicKey, begun: LookUp | None = None
+        self, account: AccountId, key: PublicKey, read: LookUp | None = None
     ) -> Access | None:
         """What the key may do in the account now; None when it holds no live grant.
 
-        "Now" is when this account's look-up was begun, if one was.
+        "Now" is when this account was read, if it was.
         """
-        chain, row = await self._current(account, begun)
+        chain, row = await self._current(account, read)
         now_ms = to_ms(self._clock())
         grants = tuple(g for g in chain.live(key, now_ms) if g.role != "custodian")
         if not grants:
@@ -149,10 +149,11 @@ class Accounts:
             return known
         return (await self._current(account))[0]
 
-    async def _current(self, account: AccountId, begun: LookUp | None = None) -> tuple[Chain, Row]:
+    async def _current(self, account: AccountId, read: LookUp | None = None) -> tuple[Chain, Row]:
         """The account's verified chain and its row."""
-        begun = begun or self.look_up(account)
-        chain, row = begun.chain, await begun.row
+        if read is None:
+            read = LookUp(self.known(account), await self._rows.ask(account))
+        chain, row = read.chain, read.row
         if row is None or row["closed_at"] is not None:
             raise NotFound("No such account.")
         if row["grant_serial"] < row["grant_serial_due"]:
