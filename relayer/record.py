@@ -216,7 +216,7 @@ def first_stored_at(record: bytes) -> datetime | None:
         CryptoError: not a record.
     """
     try:
-        created: int | None = json.loads(record).get("created")
+        created: int | None = msgspec.json.decode(record).get("created")
         return from_ms(created)
     except (ValueError, AttributeError, TypeError, OverflowError):
         raise CryptoError("not a record") from None
@@ -229,7 +229,7 @@ def is_kept(record: bytes) -> bool:
         CryptoError: not a record.
     """
     try:
-        return json.loads(record).get("kept") is True
+        return msgspec.json.decode(record).get("kept") is True
     except (ValueError, AttributeError):
         raise CryptoError("not a record") from None
 

@@ -93,6 +93,9 @@ class _Client:
         self._operations = Rotating(self._session)
         prefix = self._url.raw_path.decode("ascii").rstrip("/")
         self._base = f"{self._url.scheme}://{self._url.netloc.decode('ascii')}{prefix}"
+        self._parsed = functools.lru_cache(maxsize=64)(
+            httpx.URL
+        )  # it asks for few, again and again
         self._signer = RequestSigner(
             self._session.identity, account_id=self.settings.account_id, path_prefix=prefix
         )
@@ -121,7 +124,7 @@ class _Client:
         return f"{type(self).__name__}({self.settings.url!r}, key={self.settings.masked_key})"
 
     def _request(self, step: Send) -> httpx.Request:
-        url = _parsed(self._base + step.target)
+        url = self._parsed(self._base + step.target)
         headers = {"accept": "application/json", "accept-encoding": "identity", **step.headers}
         if step.body:
             headers["content-type"] = "application/json"
@@ -159,12 +162,6 @@ class _Client:
     def _verified(self) -> bool:
         # Without TLS nobody is verified, and reading all authorities takes longer than a request.
         return self._url.scheme == "https" or self._proxied()
-
-
-@functools.lru_cache(maxsize=64)
-def _parsed(url: str) -> httpx.URL:
-    # A client asks for few of them, again and again.
-    return httpx.URL(url)
 
 
 class _NoCookies(httpx.Cookies):

@@ -208,9 +208,14 @@ async def record_nonces(database: Database, nonces: Sequence[Nonce]) -> list[Non
     ones = [1] * len(nonces)
     if database.is_cluster:  # what is of a key is on another node than what is of an account
         recorded, read = await asyncio.gather(
-            _of_each(database, _RECORD_NONCE, arguments, ones), find_accounts(database, named)
+            _of_each(database, _RECORD_NONCE, arguments, ones),
+            find_accounts(database, [account for account in named if account]),
         )
-        return [_nonce_answer(row, found) for [row], found in zip(recorded, read, strict=True)]
+        found = {row["account_id"]: row for row in read if row is not None}
+        return [
+            _nonce_answer(row, found.get(account))
+            for [row], account in zip(recorded, named, strict=True)
+        ]
     arguments = [(*its, account) for its, account in zip(arguments, named, strict=True)]
     rows = await _of_each(database, _RECORD_NONCE_AND_READ, arguments, ones)
     return [_nonce_answer(row, row if row["account_id"] else None) for [row] in rows]
@@ -289,6 +294,8 @@ async def find_account(database: Database, account: AccountId) -> Row | None:
 
 async def find_accounts(database: Database, accounts: Sequence[AccountId]) -> list[Row | None]:
     """The row of each of these accounts, None where there is none."""
+    if not accounts:
+        return []
     rows = await database.fetchmany(_ACCOUNT, [(account,) for account in set(accounts)])
     found = {row["account_id"]: row for row in rows}
     return [found.get(account) for account in accounts]

@@ -151,8 +151,10 @@ async def _attempted(
     if isinstance(outcome, Failure):
         if not outcome.refused:
             _rest(state, outcome, since)
-    elif not since:
-        state.failures, state.not_before = 0, -math.inf
+    else:
+        state.failures = 0  # whatever failed beside it: most of what is asked is answered
+        if not since:
+            state.not_before = -math.inf
     return outcome
 
 
@@ -160,6 +162,6 @@ def _rest(state: _State[_Client], failure: Failure, since: int) -> None:
     if not since:  # requests that were under way together fail as one
         state.failures += 1
     state.failed_attempts += 1
-    backoff_s = min(_BACKOFF_S * 2 ** min(state.failures - 1, 10), _BACKOFF_S_MAX)
+    backoff_s = min(_BACKOFF_S * 2 ** min(max(state.failures - 1, 0), 10), _BACKOFF_S_MAX)
     rest_s = backoff_s if failure.rest_s is None else failure.rest_s
     state.not_before = max(state.not_before, _now() + rest_s)

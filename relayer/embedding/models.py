@@ -44,7 +44,7 @@ class Embedders:
         self, texts: Sequence[str], models: Collection[str], *, account: bytes
     ) -> dict[str, Vectors]:
         """Return model id → vectors of `texts`, (n, dim), of those models that answer."""
-        asked = self._asked(models)
+        asked = self._asked(models, account)
         if len(asked) == 1:  # as ever, and without a task of its own
             vectors = await self._embed(asked[0], texts, account)
             return {} if vectors is None else {asked[0]: vectors}
@@ -63,9 +63,9 @@ class Embedders:
         shares = (e.known(beginning) for e in loaded if e is not None and e.model_id in models)
         return min(shares, default=1.0)
 
-    def _asked(self, models: Collection[str]) -> list[str]:
+    def _asked(self, models: Collection[str], account: bytes) -> list[str]:
         current = None if self.current is None else self.current.model_id
-        others = sorted(model for model in models if model != current)
+        others = sorted(m for m in models if m != current and not self._is_away(m, account))
         return [model for model in models if model == current] + others[:OTHERS_MAX]
 
     async def _embed(self, model_id: str, texts: Sequence[str], account: bytes) -> Vectors | None:
@@ -75,10 +75,10 @@ class Embedders:
         try:
             if model_id == current.model_id:
                 return await _embedded(current, texts, account)
-            if self._is_away(model_id, account):
-                return None
             async with asyncio.timeout(OTHER_WAIT_S), self._others.lent(model_id) as embedder:
-                return None if embedder is None else await _embedded(embedder, texts, account)
+                if embedder is not None:
+                    return await _embedded(embedder, texts, account)
+            self._put_off(model_id, None)  # the settings name none for it
         except TextRefused:
             return None
         except TimeoutError:
@@ -100,6 +100,9 @@ class Embedders:
 
     def _rest(self, model_id: str, account: bytes | None) -> None:
         _log.warning("a model of older vectors is away", extra={"event": "embedder.older_away"})
+        self._put_off(model_id, account)
+
+    def _put_off(self, model_id: str, account: bytes | None) -> None:
         if len(self._away_until) >= SLOW_MAX:
             self._away_until.clear()
         self._away_until[model_id, account] = asyncio.get_running_loop().time() + AWAY_S

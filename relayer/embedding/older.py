@@ -52,14 +52,14 @@ class OlderEmbedders:
 
     def loaded(self) -> list[Embedder]:
         """Those that can be asked at once."""
-        found = [h.loading.result() for h in self._held.values() if _is_loaded(h.loading)]
+        found = (_loaded(held.loading) for held in self._held.values())
         return [embedder for embedder in found if embedder is not None]
 
     def _of(self, model_id: str) -> _Held:
         if model_id not in self._held:
             loading = asyncio.ensure_future(asyncio.to_thread(self._load, model_id))
             held = self._held[model_id] = _Held(loading)
-            loading.add_done_callback(lambda _: self._forget_failed(model_id, held))
+            loading.add_done_callback(lambda _: self._forget_unloaded(model_id, held))
             if len(self._held) > OTHERS_MAX:
                 _, oldest = self._held.popitem(last=False)
                 oldest.dropped = True
@@ -67,9 +67,9 @@ class OlderEmbedders:
         self._held.move_to_end(model_id)
         return self._held[model_id]
 
-    def _forget_failed(self, model_id: str, held: _Held) -> None:
-        if not _is_loaded(held.loading) and self._held.get(model_id) is held:
-            del self._held[model_id]  # its files may come back
+    def _forget_unloaded(self, model_id: str, held: _Held) -> None:
+        if _loaded(held.loading) is None and self._held.get(model_id) is held:
+            del self._held[model_id]  # its files may come back, and it takes no other's place
 
     def _close_unused(self, held: _Held) -> None:
         if held.dropped and not held.users:
@@ -78,8 +78,9 @@ class OlderEmbedders:
             task.add_done_callback(self._closing.discard)
 
 
-def _is_loaded(loading: "asyncio.Future[Embedder | None]") -> bool:
-    return loading.done() and not loading.cancelled() and loading.exception() is None
+def _loaded(loading: "asyncio.Future[Embedder | None]") -> Embedder | None:
+    is_ended = loading.done() and not loading.cancelled() and loading.exception() is None
+    return loading.result() if is_ended else None
 
 
 async def _closed(loading: "asyncio.Future[Embedder | None]") -> None:

@@ -10,9 +10,12 @@ import asyncio
 import heapq
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any, ParamSpec, TypeVar
+
+from relayer.errors import Unavailable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,17 +36,27 @@ class Runs:
     def close(self) -> None:
         """Wait for the runs under way, give up those that wait, and end the threads."""
         self._workers.shutdown(cancel_futures=True)
-        for _, _, done, _ in self._waiting:
-            if not done.done():
-                done.get_loop().call_soon_threadsafe(done.cancel)
+        while self._waiting:
+            _, _, done, _ = self._waiting.pop()
+            with suppress(RuntimeError):  # its loop has ended, and nobody waits for it
+                stops = Unavailable("The relayer stops.")
+                done.get_loop().call_soon_threadsafe(_tell, done, done.set_exception, stops)
 
     async def run(self, cost: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of `work`, done in a thread after all that cost less or came before."""
+        """The result of `work`, done in a thread after all that cost less or came before.
+
+        Raises:
+            Unavailable: the threads end; or what `work` raises.
+        """
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         run: _Run = (cost, next(self._number), done, partial(work, *args, **kwargs))
         heapq.heappush(self._waiting, run)
         # Not for this run: a thread that becomes free takes what is the first then.
-        self._workers.submit(self._take)
+        try:
+            self._workers.submit(self._take)
+        except RuntimeError:
+            self._waiting.clear()
+            raise Unavailable("The relayer stops.") from None
         return await done
 
     def _take(self) -> None:
@@ -57,8 +70,9 @@ class Runs:
         except BaseException as error:
             tell, outcome = done.set_exception, error
         done.get_loop().call_soon_threadsafe(_tell, done, tell, outcome)
+        del outcome, work  # an error's frames, of which this is one, would keep both
 
 
 def _tell(done: asyncio.Future[Any], tell: Callable[[Any], None], outcome: object) -> None:
-    if not done.cancelled():
+    if not done.done():
         tell(outcome)

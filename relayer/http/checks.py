@@ -232,7 +232,7 @@ class Guard:
             raise
         except Unavailable as error:
             error.headers["x-auth-error"] = "AUTH_UPSTREAM_UNAVAILABLE"
-            # Without its frames: they know the look-up that failed by it, and the request's body.
+            # Without its frames: they know the question that failed by it, and the request's body.
             raise error.with_traceback(None) from None
 
     @staged("request.check")

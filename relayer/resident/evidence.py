@@ -250,9 +250,10 @@ def _words(places: Sequence[_Place], count: int, query_words: int) -> _Words:
     ordinal = np.array([ordinal for _, ordinal, _ in terms], np.int64)
     weight = np.array([weight for _, _, weight in terms], np.float64)
     term, at, frequency, length = _found(places)
-    having = np.minimum(np.bincount(term, minlength=len(terms)), documents)
+    counts = np.bincount(term, minlength=len(terms))
+    having = np.minimum(counts, documents)
     idf = np.log(1 + (documents - having + 0.5) / (having + 0.5))
-    is_found = having > 0
+    is_found = counts > 0
     of_word = np.zeros(query_words + len(terms))
     np.maximum.at(of_word, ordinal[is_found], idf[is_found])
     of_word[of_word == 0] = math.log(1 + (documents + 0.5) / 0.5)

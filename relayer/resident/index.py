@@ -41,6 +41,7 @@ Place = tuple[AccountId, int]  # account, number of a namespace
 
 ASKED_BEFORE: Final = 1  # recalls before a namespace is read into memory
 REFUSED: Final = -1_000  # recalls after which one that had no room is looked at again
+MISSED_MAX: Final = 3  # times that the database may be away before a held one is let go of
 PUT_OFF: Final = -100  # the same for one that failed, or had room only in place of others
 ASKED_MAX: Final = 20_000  # namespaces whose recalls are counted
 READING_MAX: Final = 2  # namespaces that are read at the same time
@@ -58,12 +59,14 @@ BYTES_A_MEMORY: Final = 1_000  # at least: what is surely too large is not even 
 @dataclass
 class _Held:
     """A namespace, the mark of the state it was read in, those of requests it is new enough for,
-    and the number of the last recall that asked for it."""
+    the number of the last recall that asked for it, and how often in a row the database was away
+    when it had to be brought up to date."""
 
     resident: Resident
     mark: IndexMark
     marks: deque[IndexMark]
     asked_by: int = 0
+    missed: int = 0
     catching_up: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -158,21 +161,26 @@ class ResidentIndex:
             return held.resident
         if place in self._reading:
             return None
+        missed = held.missed
         async with held.catching_up:
             if mark in held.marks:
                 return held.resident
-            # Whoever was here before may have let go of it.
-            if self._held.get(place) is held and await self._caught_up(place, held, mark):
-                return held.resident
-        return None
+            # Whoever was here before may have let go of it, or found the database away.
+            if self._held.get(place) is not held or held.missed != missed:
+                return None
+            return held.resident if await self._caught_up(place, held, mark) else None
 
     async def _caught_up(self, place: Place, held: _Held, mark: IndexMark) -> bool:
         """Whether it is up to date; what cannot be brought there is held no longer."""
         try:
-            return await self._catch_up(place, held, mark)
+            caught_up = await self._catch_up(place, held, mark)
         except Exception as error:  # the database searches
-            self._fail(place, error)
+            held.missed += 1
+            if not isinstance(error, Unavailable) or held.missed >= MISSED_MAX:
+                self._fail(place, error)
             return False
+        held.missed = 0
+        return caught_up
 
     async def _catch_up(self, place: Place, held: _Held, mark: IndexMark) -> bool:
         async with self._database.snapshot() as connection:
@@ -202,12 +210,13 @@ class ResidentIndex:
 
     async def _read(self, place: Place, mark: IndexMark, asked_by: int) -> None:
         """Hold a namespace as it is now, if there is room for it."""
+        room = self._room(place, asked_by)
         try:
-            whole = await self._whole(place, self._room(place, asked_by))
+            whole = await self._whole(place, room)
         except Exception as error:  # recalls go on without it
             self._fail(place, error)
             return
-        room = self._room(place, asked_by)
+        room = min(room, self._room(place, asked_by))
         if whole is None or whole.resident.size_bytes > room:
             self._refuse(place, REFUSED if room == self._bytes_max else PUT_OFF)
             return

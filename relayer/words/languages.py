@@ -84,7 +84,8 @@ def language_of(terms: Iterable[str]) -> str:
         return ENGLISH
     seen = Counter(language for term in known for language in _LANGUAGES_OF[term])
     english = seen.pop(ENGLISH, 0)
-    best, hits = seen.most_common(1)[0]
+    # Of equals always the same one: what is stored and what is asked may be of two processes.
+    hits, best = max((count, language) for language, count in seen.items())
     return best if hits > max(english, 1) else ENGLISH
 
 

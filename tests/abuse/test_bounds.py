@@ -17,7 +17,7 @@ from relayer.database import queue
 from relayer.embedding.building import for_storing
 from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
 from relayer.embedding.runs import Runs
-from relayer.errors import RateLimited
+from relayer.errors import RateLimited, Unavailable
 from relayer.events.streams import Streams
 from relayer.memories.revising import Edit
 from relayer.sealed.keys import Namespace
@@ -230,8 +230,10 @@ async def test_runs_that_wait_at_the_end_are_given_up() -> None:
     first.set()
     await closing
     assert await under_way
-    with pytest.raises(asyncio.CancelledError):
-        await waits
+    for late in (waits, runs.run(1, int)):
+        with pytest.raises(Unavailable, match="stops"):
+            await late
+    assert not vars(runs)["_waiting"]
 
 
 def test_what_is_stored_is_not_embedded_together_with_queries(embedder: Any) -> None:

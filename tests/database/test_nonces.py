@@ -81,3 +81,6 @@ async def test_on_a_cluster_no_statement_asks_two_nodes(
         database, [nonce_of(managed.identity.public_key, managed.account)]
     )
     assert sorted(asked) == sorted([statements._RECORD_NONCE, statements._ACCOUNT])
+    asked.clear()
+    await statements.record_nonces(database, [nonce_of(managed.identity.public_key, None)])
+    assert asked == [statements._RECORD_NONCE], "no node is asked for an account that none is"

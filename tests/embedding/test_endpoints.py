@@ -154,6 +154,27 @@ async def test_what_began_before_a_rest_does_not_end_it() -> None:
     assert later.cause == "resting"
 
 
+async def test_an_endpoint_that_mostly_answers_hardly_rests() -> None:
+    async def slow(_: str) -> str | Failure:
+        begun.set()
+        await end.wait()
+        return "vectors"
+
+    async def fails(_: str) -> str | Failure:
+        return Failure("status 500")
+
+    fallback, begun, end = Fallback(clients=["only"]), asyncio.Event(), asyncio.Event()
+    for _ in range(6):
+        begun.clear()
+        end.clear()
+        beside = asyncio.create_task(fallback.ask(slow, timeout_s=300))
+        await begun.wait()
+        assert isinstance(await fallback.ask(fails, timeout_s=300), Failure)
+        end.set()
+        assert await beside == "vectors"
+    assert await fallback.ask(slow, timeout_s=300) == "vectors"
+
+
 async def test_a_resting_endpoint_is_passed_over(
     pair: OpenAIEmbedder, server: EmbeddingsServer, second: EmbeddingsServer
 ) -> None:

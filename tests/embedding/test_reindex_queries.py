@@ -223,6 +223,26 @@ class TestQueries:
             assert f"{NEW}/6" in found
         assert len(older.loaded) == OTHERS_MAX
 
+    async def test_models_without_an_embedder_take_no_others_place(
+        self, server: EmbeddingsServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """However many an archive named, and whatever they are called."""
+        monkeypatch.setattr(models, "OTHER_WAIT_S", 300.0)
+        older, real = Older(server), f"{OLD}/6"
+        asked: list[str] = []
+
+        def load(model_id: str) -> Embedder | None:
+            asked.append(model_id)
+            return older.load(model_id) if model_id == real else None
+
+        embedders = Embedders(current=embedder(server, NEW), load=load)
+        used = [*(f"invented {n}" for n in range(2 * OTHERS_MAX)), real]
+        for n in range(4):
+            found = await embedders.embed_queries([f"x{n}"], used, account=b"")
+        assert list(found) == [real]
+        assert sorted(asked) == sorted(used)
+        assert older.closed == []
+
     async def test_what_a_query_is_known_by_is_the_least_any_model_in_use_knows(
         self, hybrid: Bench, server: EmbeddingsServer, embedder: Embedder
     ) -> None:

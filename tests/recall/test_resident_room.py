@@ -268,14 +268,46 @@ class TestFailing:
         assert (index.size_bytes, reads) == (0, [[], [], []])
         await twins.check_alike()
 
-    async def test_a_connection_that_ends_fails_no_recall(
-        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_connection_that_ends_fails_no_recall(self, twins: Twins) -> None:
+        """What is held is not read anew because the database was away once."""
         await self.changed(twins)
+        size = twins.held.services.resident.size_bytes
         async with held_up(twins, "index_steps"):
             recalled = await cut_off(twins, twins.recall(twins.held, text="Carla tea"))
         assert "Carla drinks tea, too." in [found.memory.text for found in recalled.found]
+        assert twins.held.services.resident.size_bytes >= size
+        assert await twins.residents(TEAM) is not None
+        await twins.check_alike()
+
+    async def test_connections_that_go_on_ending_let_go_of_it(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await self.changed(twins)
+        for _ in range(resident_index.MISSED_MAX):
+            assert twins.held.services.resident.size_bytes
+            async with held_up(twins, "index_steps"):
+                await cut_off(twins, twins.recall(twins.held, text="Carla tea"))
         await self.check_let_go(twins, monkeypatch)
+
+    async def test_only_what_fails_in_a_row_is_counted(self, twins: Twins) -> None:
+        await twins.hold(TEAM)
+        for n in range(resident_index.MISSED_MAX + 1):
+            await twins.plain.remember(await twins.caller(twins.plain), f"Carla drinks {n} teas.")
+            async with held_up(twins, "index_steps"):
+                await cut_off(twins, twins.recall(twins.held, text="Carla tea"))
+            assert await twins.residents(TEAM) is not None
+
+    async def test_those_who_waited_find_the_database_away_with_the_first(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await self.changed(twins)
+        reads = calls_of(monkeypatch, "differing")
+        access, number = (await twins.caller(twins.held)).access, await number_of(twins, TEAM)
+        index = twins.held.services.resident
+        async with held_up(twins, "index_steps"):
+            finding = asyncio.gather(*(index.find(access, [number]) for _ in range(3)))
+            assert await cut_off(twins, finding) == [None, None, None]
+        assert len(reads) == 1
 
     async def test_what_the_database_refuses_fails_no_recall(
         self, twins: Twins, monkeypatch: pytest.MonkeyPatch

@@ -1,5 +1,8 @@
 """The words of texts and queries."""
 
+import os
+import subprocess
+import sys
 import unicodedata
 
 import pytest
@@ -310,3 +313,22 @@ def test_a_long_text_has_no_more_words_than_linear(unit: str) -> None:
 def test_hostile_runs_of_apostrophes_end() -> None:
     """A pattern that tried every start of them would run for hours."""
     assert len(words("a" + "'s" * 500_000 + "'x")) < 10
+
+
+TIED = "unter wenn cette avons Häuser maisons"
+
+
+def test_a_text_of_two_languages_has_the_same_words_in_every_process() -> None:
+    """A set of texts has another order in each."""
+    program = "import sys; from relayer.words import words; print(words(sys.argv[1]))"
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", program, TIED],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in range(6)
+    }
+    assert said == {f"{words(TIED)}\n"}
