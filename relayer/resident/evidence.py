@@ -232,12 +232,10 @@ def _meaning(places: Sequence[_Place], count: int) -> _Meaning:
                 at = its.at + place.begins
                 if its.single:
                     nearest[at] = np.minimum(nearest[at], distances)
-                    total[at] += distances
-                    passages[at] += 1
                 else:
                     np.minimum.at(nearest, at, distances)
-                    total += np.bincount(at, distances, count)
-                    passages += np.bincount(at, minlength=count)
+                total += np.bincount(at, distances, count)
+                passages += np.bincount(at, minlength=count)
     with np.errstate(invalid="ignore"):
         return _Meaning(nearest, total / passages)
 
@@ -263,15 +261,14 @@ def _words(places: Sequence[_Place], count: int, query_words: int) -> _Words:
     ordinals = ordinal[term]
     if np.bincount(ordinal[is_found]).max(initial=0) > 1:
         ordinals, at, parts = _best_of_each(ordinals, at, parts, count)
-    bm25 = np.zeros(count)
-    np.add.at(bm25, at, parts)
+    bm25 = np.bincount(at, parts, count).astype(np.float64)
     return _Words(bm25, ordinals, at, parts, ideal)
 
 
 def _found(places: Sequence[_Place]) -> tuple[Ints, Ints, Floats, Floats]:
     """(f,) each, wherever a memory has a term of the query: which term, which memory, how often,
     and how long the memory is."""
-    found: list[tuple[npt.NDArray[Any], ...]] = [(_NONE, _NONE, _NONE, _NONE)]
+    found: list[tuple[npt.NDArray[Any], ...]] = []
     for place in places:
         for scope in place.scopes:
             tokens = np.array([token for token, _, _ in scope.words], np.int64)
@@ -280,7 +277,8 @@ def _found(places: Sequence[_Place]) -> tuple[Ints, Ints, Floats, Floats]:
                     term, entries = part.of(tokens)
                     at = entries["at"] + np.int64(place.begins)
                     found.append((term, at, entries["frequency"], entries["length"]))
-    term, at, frequency, length = (np.concatenate(column) for column in zip(*found, strict=True))
+    found = found or [(_NONE, _NONE, _NONE, _NONE)]
+    term, at, frequency, length = (_joined(column) for column in zip(*found, strict=True))
     return term, at, frequency.astype(np.float64), length.astype(np.float64)
 
 

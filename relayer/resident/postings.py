@@ -42,12 +42,12 @@ class Postings:
         """The entries of these tokens, one token's behind another's, and (f,) which of them each
         is of."""
         first = self.tokens.searchsorted(tokens, side="left")
-        counts = self.tokens.searchsorted(tokens, side="right") - first
-        which = np.arange(len(tokens)).repeat(counts)
-        # What is before a token's own entries among those that are left out.
-        skipped = first - (counts.cumsum() - counts)
-        found = np.arange(len(which)) + skipped[which]
-        return which, self.entries.view(_WHOLE)[found].view(POSTING)
+        last = self.tokens.searchsorted(tokens, side="right")
+        which = np.arange(len(tokens)).repeat(last - first)
+        whole = self.entries.view(_WHOLE)
+        places = zip(first.tolist(), last.tolist(), strict=True)
+        found = [whole[begin:end] for begin, end in places if begin < end]
+        return which, np.concatenate([whole[:0], *found]).view(POSTING)
 
     def remaining(self, kept: Bools, moved: Ints | None) -> "Postings":
         """Those of memories that are kept, where these are now."""
