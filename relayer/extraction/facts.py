@@ -69,14 +69,29 @@ def distinct(facts: Iterable[Fact]) -> list[Fact]:
 
 
 # With the signs that tell A+ from A-, C from C# and -5 from 5; a hyphen inside a word is a blank.
+# A symbol by itself is a word, for it may be the point: a check mark or a cross, = or ≠.
+_SYMBOL: Final = "\0"
+_SIGNS: Final = frozenset("\u2212≤≥€£")
 _WORD: Final = re.compile(
-    r"(?:(?<!\w)[-\u2212+<>≤≥$€£]{1,3}(?=\d))?\w+(?:[+#%€$£]{1,3}|-(?![\w-]))?"
+    r"(?:(?<!\w)[-\u2212+<>≤≥$€£]{1,3}(?=\d))?\w+(?:[+#%€$£]{1,3}|-(?![\w-]))?|[=<>~+\0]"
 )
 
 
 def normalised(text: str) -> str:
-    """Return `text` for comparing: words, numbers and their signs, folded, one blank between."""
-    return " ".join(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
+    """Return `text` for comparing: words, numbers, their signs and symbols, folded, one blank
+    between."""
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    seen = plain if plain.isascii() else "".join(map(_as_seen, plain))
+    return " ".join(plain[match.start() : match.end()] for match in _WORD.finditer(seen))
+
+
+def _as_seen(char: str) -> str:
+    """Return what the pattern is to take a character for: it knows no marks, which are vowels in
+    some scripts, for parts of a word, and no symbols but its own."""
+    kind = unicodedata.category(char)[0]
+    if kind == "M":
+        return "x"
+    return _SYMBOL if kind == "S" and not char.isascii() and char not in _SIGNS else char
 
 
 FILLERS: Final = frozenset(

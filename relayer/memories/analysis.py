@@ -29,6 +29,7 @@ from relayer.llm import LanguageModel
 from relayer.memories.conversations import (
     NOTHING,
     ROUTE,
+    WHOLE,
     Analyzed,
     Conversation,
     as_draft,
@@ -218,7 +219,8 @@ class Analysis:
                 route=ROUTE,
                 item=n,
             )
-            for n in range(Limits.facts_max)
+            # Its facts first: they may have come while another request let it wait.
+            for n in (*range(Limits.facts_max), WHOLE)
         ]
         stored = await rows.find_marks(
             self._database,
@@ -329,7 +331,8 @@ class Analysis:
             route=ROUTE,
             marked_text=conversation.text,
             origin=origin,
-            marks=[] if drafts else marks_of(caller, conversation, NOTHING),
+            # The request that let it wait has left one.
+            marks=[] if origin and origin.waiting else marks_of(caller, conversation, NOTHING),
         )
 
     async def _keep(

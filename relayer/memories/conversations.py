@@ -26,7 +26,8 @@ from relayer.sealed.primitives import CryptoError
 from relayer.tenants.custody import Keys
 
 ROUTE: Final = "analyze"
-NOTHING: Final = uuid.UUID(int=0)  # what a mark leads to where there was no fact
+NOTHING: Final = uuid.UUID(int=0)  # what a mark leads to where no turn waits
+WHOLE: Final = 2**32 - 1  # item of a conversation, beside those of its facts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +113,8 @@ def opened(account: AccountId, keys: Keys, row: Row, blob: bytes | Corrupted) ->
 
 
 def marks_of(caller: Caller, conversation: Conversation, leads_to: uuid.UUID) -> list[rows.Mark]:
-    """What a conversation led to that has no facts (`NOTHING`) or waits for them (its turn), so
-    that a repeated request asks no model again."""
+    """What a conversation as a whole led to, so that a repeated request asks no model again: its
+    turn, which waits for its facts, or `NOTHING` but these."""
     epochs = caller.keys.of(conversation.namespace)
     marks = idempotency_marks(
         caller.access,
@@ -121,7 +122,7 @@ def marks_of(caller: Caller, conversation: Conversation, leads_to: uuid.UUID) ->
         conversation.idempotency_key,
         conversation.text,
         route=ROUTE,
-        item=0,
+        item=WHOLE,
     )
     return [rows.Mark(*marks[0], leads_to)] if marks else []
 

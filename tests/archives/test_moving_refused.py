@@ -14,7 +14,7 @@ from relayer.clock import MOMENT_MS_MAX, rfc3339_ms
 from relayer.errors import BadRequest, Conflict, NotAllowed, QuotaExceeded
 from relayer.memories.opening import Caller
 from relayer.memories.revising import Edit
-from relayer.moved import MovedGrant, MovedMemory
+from relayer.moved import MovedGrant, MovedMemory, Name
 from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
 from relayer.sealed.grants import issue_grant, parse_any
 from relayer.sealed.keys import Root
@@ -37,6 +37,14 @@ from tests.moving import (
 from tests.services import OTHER, TEAM, Bench, bench_on, new_identity
 
 __all__ = ["here", "there"]  # fixtures
+
+
+def test_a_name_that_no_column_holds() -> None:
+    """A zero byte, which the database has no text with."""
+    for name in ("a\0b", "\0", ""):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.json.decode(msgspec.json.encode(name), type=Name)
+    assert msgspec.json.decode(b'"caf\xc3\xa9 1"', type=Name) == "café 1"
 
 
 def limited(bench: Bench, settings: Settings, **bounds: int) -> Bench:

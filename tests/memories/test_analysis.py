@@ -361,6 +361,25 @@ class TestPending:
         assert len({turn.episode for turn in turns}) == 1
         assert await thinking.value("SELECT count(*) FROM episodes") == 1
 
+    async def test_a_retry_that_has_facts_stores_all_of_them_beside_a_wait(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        """The first request lets the turn wait while the model answers the second one."""
+        caller, let = await thinking.caller(await thinking.account()), threading.Event()
+        found = ["Anna is allergic to nuts.", "Bob lives in Rome."]
+        server.script(replace(facts(*found), held=let), AWAY)
+        retry = asyncio.create_task(analyze(thinking, caller, TALK, idempotency_key="k"))
+        while not server.received:
+            await asyncio.sleep(0.01)
+        first = await analyze(thinking, caller, TALK, idempotency_key="k")
+        assert first.episode is not None
+        let.set()
+        assert [fact.text for fact in (await retry).facts] == found
+        assert not any(fact.duplicate for fact in (await retry).facts)
+        assert sorted(await thinking.texts(caller, "allergic Rome")) == found
+        again = await analyze(thinking, caller, TALK, idempotency_key="k")
+        assert [fact.text for fact in again.facts] == found
+
     async def test_the_same_turn_waits_again_after_it_was_done(
         self, thinking: Bench, server: OpenAIServer
     ) -> None:

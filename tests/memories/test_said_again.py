@@ -282,6 +282,8 @@ class TestSaidAgain:
         ("Anna takes the train.", "Anna takes an train!"),
         ("Anna likes dogs", "Anna really likes dogs."),
         ("Der Kunde zahlt per Rechnung.", "Kunde zahlt per Rechnung"),
+        ("**Anna** takes the `train`", "Anna takes the train"),
+        ("मेरी बेटी को मूंगफली से एलर्जी है।", "मेरी बेटी को मूंगफली से एलर्जी है"),
     ],
 )
 def test_the_same_in_nearly_the_same_words(one: str, other: str) -> None:
@@ -301,6 +303,14 @@ def test_the_same_in_nearly_the_same_words(one: str, other: str) -> None:
         ("Anna always pays.", "Anna never pays."),
         ("Kein Kunde zahlt.", "Ein Kunde zahlt."),
         ("It costs -5 euros.", "It costs 5 euros."),
+        ("It costs ~50 EUR.", "It costs 50 EUR."),
+        ("It is off by ±5.", "It is off by 5."),
+        ("The check is a == b.", "The check is a != b."),
+        ("The check is a ≠ b.", "The check is a = b."),
+        ("Backup of the billing database: ✅", "Backup of the billing database: ❌"),
+        ("The hotel has ★★★★★.", "The hotel has ★★★★."),
+        ("मेरी बेटी को मूंगफली से एलर्जी है", "मेरे बेटे को मूंगफली से एलर्जी है"),
+        ("เขาเป่าปี่", "เขาเป่าปู่"),
     ],
 )
 def test_what_one_word_tells_apart(one: str, other: str) -> None:
