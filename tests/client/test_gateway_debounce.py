@@ -103,6 +103,38 @@ async def test_a_late_end_of_an_earlier_run_is_its_own() -> None:
     assert scene.captured[1:] == [["user: two?", "assistant: more"]]
 
 
+async def test_a_late_end_of_a_run_that_the_next_question_captured_adds_nothing() -> None:
+    scene = Scene()
+    scene.asked("one?")
+    scene.answered("first")
+    scene.asked("two?", SECOND)
+    assert scene.debounce.ended(FIRST)
+    scene.answered("second", context=SECOND)
+    scene.asked("three?", Context(session_id="s1", run_id="r3"))
+    assert scene.debounce.ended(FIRST)  # handed over a second time
+    assert scene.debounce.ended(SECOND)
+    assert scene.captured == [
+        ["user: one?", "assistant: first"],
+        ["user: two?", "assistant: second"],
+    ]
+
+
+async def test_a_late_end_of_a_run_without_an_answer_is_its_own() -> None:
+    scene = Scene()
+    scene.asked("one?")
+    scene.asked("two?", SECOND)
+    assert not scene.debounce.ended(FIRST)  # nothing of it was captured
+
+
+async def test_of_the_runs_that_were_captured_the_newest_are_known() -> None:
+    scene = Scene()
+    runs = [Context(session_id="s1", run_id=f"r{number}") for number in range(100)]
+    for run in runs:
+        scene.asked("again?", run)
+        scene.answered("answer", context=run)
+    assert [scene.debounce.ended(run) for run in runs[:-1]] == [False] * 91 + [True] * 8
+
+
 async def test_sessions_do_not_disturb_each_other() -> None:
     scene, other = Scene(), Context(session_id="s2", run_id="r9")
     scene.asked("one?")

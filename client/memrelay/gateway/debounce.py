@@ -7,7 +7,7 @@ It does not own what is kept of a turn (`conversation.py`) or its delivery (`cap
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +16,7 @@ from memrelay.gateway.events import ASSISTANT, USER, Context, Message
 from memrelay.gateway.guards import agent_of
 
 _SESSIONS_MAX = 256
+_RUNS_MAX = 8  # of a session, whose end may still be handed over
 
 Capture = Callable[[Sequence[Message], Context], None]
 
@@ -31,6 +32,8 @@ class _Turn:
     timer: asyncio.TimerHandle | None = None
     captured: bool = False
     ended: bool = False
+    # The session's runs before this one that were captured so.
+    earlier: deque[str | None] = field(default_factory=lambda: deque(maxlen=_RUNS_MAX))
 
     def flush(self) -> None:
         """Capture what was answered since the last time."""
@@ -80,12 +83,16 @@ class Debounce:
         turn.timer = asyncio.get_running_loop().call_later(silence_s, turn.flush)
 
     def ended(self, context: Context) -> bool:
-        """Note that a turn has ended; return whether silence has captured it already.
+        """Note that a turn has ended; return whether it was captured already.
 
         An end that is handed over late may be that of an earlier run than the newest turn's.
         """
         turn = self._turns.get(_place(context))
-        if turn is None or turn.ended or _other_run(turn, context):
+        if turn is None:
+            return False
+        if _other_run(turn, context):
+            return context.run_id in turn.earlier
+        if turn.ended:
             return False
         if turn.captured:
             turn.flush()  # what was answered since
@@ -101,11 +108,14 @@ class Debounce:
 
     def _begin(self, found: Mapping[str, Any], context: Context) -> _Turn:
         place = _place(context)
+        prompt = found.get("prompt")
+        turn = _Turn(context=context, prompt=prompt if isinstance(prompt, str) else "")
         before = self._turns.pop(place, None)
         if before is not None:
             before.flush()
-        prompt = found.get("prompt")
-        turn = _Turn(context=context, prompt=prompt if isinstance(prompt, str) else "")
+            turn.earlier = before.earlier
+            if before.captured:
+                turn.earlier.append(before.context.run_id)
         self._turns[place] = turn
         while len(self._turns) > _SESSIONS_MAX:
             self._turns.popitem(last=False)[1].flush()
