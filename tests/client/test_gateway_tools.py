@@ -510,6 +510,18 @@ class TestTranscript:
             os.mkfifo(path)
             assert (await gateway.call_tool("memory_transcript", arguments, MAIN)).is_error
 
+    async def test_a_line_that_is_nested_too_deeply_hides_no_other(
+        self, one_owner: Settings, tmp_path: Path
+    ) -> None:
+        path = self.written(tmp_path, self.said("user", "before"))
+        with path.open("a") as file:
+            file.write("[" * 200_000 + "\n" + json.dumps(self.said("assistant", "after")) + "\n")
+        async with gateway_of(one_owner, transcripts=tmp_path) as gateway:
+            answer = await gateway.call_tool(
+                "memory_transcript", {"session_id": self.SESSION}, MAIN
+            )
+        assert answer.text.splitlines()[1:] == ["user: before", "assistant: after"]
+
     async def test_a_huge_file_is_read_from_its_end(
         self, one_owner: Settings, tmp_path: Path
     ) -> None:

@@ -64,8 +64,8 @@ class Transcripts:
 def _messages(line: bytes) -> list[Message]:
     try:
         entry = json.loads(line)
-    except ValueError:
-        return []  # the first line may be cut
+    except (ValueError, RecursionError):
+        return []  # the first line may be cut, and one may be nested too deeply
     if not isinstance(entry, dict) or entry.get("type") != "message":
         return []
     return [
