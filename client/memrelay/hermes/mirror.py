@@ -9,7 +9,6 @@ from concurrent.futures import Future as Pending
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from memrelay.client import SyncMemoryClient
-from memrelay.errors import MemrelayError
 from memrelay.gateway.events import Context, encodable
 from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.roster import Roster, Seat
@@ -30,8 +29,14 @@ class Mirror:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="memrelay-mirror")
         self._pending: set[Pending[None]] = set()
 
-    def write(self, action: str, content: str, *, old_text: str) -> None:
-        """Begin to repeat a change: `add`, `replace` or `remove`; `old_text` is part of the old."""
+    def write(self, action: str, content: object, *, old_text: object) -> None:
+        """Begin to repeat a change: `add`, `replace` or `remove`; `old_text` is part of the old.
+
+        What is no text is not repeated.
+        """
+        content = "" if action == "remove" else content
+        if not isinstance(content, str) or not isinstance(old_text, str):
+            return
         pending = self._worker.submit(self._write, action, encodable(content), encodable(old_text))
         self._pending.add(pending)
         pending.add_done_callback(self._pending.discard)
@@ -42,23 +47,26 @@ class Mirror:
         self._worker.shutdown(wait=False, cancel_futures=True)
 
     def _write(self, action: str, content: str, old_text: str) -> None:
-        seat = self._roster.seat(self._context)
-        if seat is None:
-            return
         try:
-            with SyncMemoryClient.from_settings(
-                seat.client.settings, deadline_s=_DEADLINE_S, attempts_max=1
-            ) as client:
-                if seat.borrows and client.held_by_others(seat.namespace):
-                    return  # the namespace is other keys'; the hooks say so in the log
-                new = None if action == "remove" else _stored(client, seat, content)
-                # Stored first: a failure must not lose both.
-                if (old := _meant(client, seat, old_text, but=new)) is not None:
-                    client.forget(old)
-        except MemrelayError as error:
+            seat = self._roster.seat(self._context)
+            if seat is not None:
+                _repeat(seat, action, content, old_text)
+        except Exception as error:  # nobody asks the future for it
             log.warning(
                 "a change of Hermes' own memory was not mirrored (%s)", type(error).__name__
             )
+
+
+def _repeat(seat: Seat, action: str, content: str, old_text: str) -> None:
+    with SyncMemoryClient.from_settings(
+        seat.client.settings, deadline_s=_DEADLINE_S, attempts_max=1
+    ) as client:
+        if seat.borrows and client.held_by_others(seat.namespace):
+            return  # the namespace is other keys'; the hooks say so in the log
+        new = None if action == "remove" else _stored(client, seat, content)
+        # Stored first: a failure must not lose both.
+        if (old := _meant(client, seat, old_text, but=new)) is not None:
+            client.forget(old)
 
 
 def _stored(client: SyncMemoryClient, seat: Seat, content: str) -> str | None:

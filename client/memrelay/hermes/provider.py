@@ -231,7 +231,7 @@ class MemrelayProvider(MemoryProvider):
         """Repeat in our memory, in the background, what Hermes changes in its own."""
         if self._writes() and self._mirror is not None:
             old_text = (metadata or {}).get("old_text") or (content if action == "remove" else "")
-            self._mirror.write(action, content, old_text=str(old_text))
+            self._mirror.write(action, content, old_text=old_text)
 
     # Sessions.
 

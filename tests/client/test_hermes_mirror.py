@@ -1,0 +1,60 @@
+"""The mirror of Hermes' own memory where something is odd; no Hermes, no relayer."""
+
+import logging
+
+import pytest
+
+from memrelay import Settings
+from memrelay.gateway import Context, Roster
+from memrelay.gateway.roster import Seat
+from memrelay.hermes.mirror import Mirror
+
+AWAY = Settings(url="http://127.0.0.1:9", account_id=f"0x{'1' * 64}", private_key="1" * 64)
+SECRET = "The user is called Bo."
+
+
+class Broken(Roster):
+    """A roster with a defect, which tells what it was doing."""
+
+    def seat(self, context: Context) -> Seat | None:
+        raise RuntimeError(SECRET)
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line.getMessage() for line in caplog.records if line.name == "memrelay.hermes"]
+
+
+def test_what_goes_wrong_unexpectedly_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    mirror = Mirror(Broken(AWAY), Context())
+    mirror.write("add", SECRET, old_text="")
+    mirror.close(30)
+    assert logged(caplog) == ["a change of Hermes' own memory was not mirrored (RuntimeError)"]
+    assert "Bo" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("action", "content", "old_text"),
+    [
+        ("add", None, ""),
+        ("add", ["text"], ""),
+        ("replace", None, "called Bo"),
+        ("replace", SECRET, 5),
+        ("remove", "", None),
+        ("remove", None, None),
+    ],
+)
+def test_what_is_no_text_is_not_mirrored(
+    caplog: pytest.LogCaptureFixture, action: str, content: object, old_text: object
+) -> None:
+    mirror = Mirror(Roster.single(AWAY), Context())
+    with caplog.at_level(logging.WARNING):
+        mirror.write(action, content, old_text=old_text)
+        mirror.close(30)
+    assert logged(caplog) == []  # an attempt would tell that the relayer is away
+
+
+def test_a_removal_needs_no_content(caplog: pytest.LogCaptureFixture) -> None:
+    mirror = Mirror(Roster.single(AWAY), Context())
+    mirror.write("remove", None, old_text="called Bo")
+    mirror.close(30)
+    assert len(logged(caplog)) == 1  # it was tried
