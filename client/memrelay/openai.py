@@ -6,10 +6,12 @@ It does not own what is recalled or kept, or what happens while the relayer is a
 - Memories join the user's message. In a system message, a poisoned memory would speak with the
   developer's authority, and a text that differs each turn would spoil the provider's prompt cache.
 - Only a complete answer is captured: none that was refused, broken off, or that calls tools.
+- What goes wrong here is a line in the log; the caller's call goes on.
 """
 
 import asyncio
 import atexit
+import logging
 import os
 import threading
 import uuid
@@ -42,6 +44,8 @@ from memrelay.gateway.roster import Roster
 
 C = TypeVar("C", bound=OpenAI | AsyncOpenAI)
 G = TypeVar("G", bound=Gateway | BlockingGateway)
+
+log = logging.getLogger("memrelay.openai")
 
 _FINAL = {"stop", "length"}  # how an answer ends that is one
 _ASIDE = {"system", "developer"}  # roles that do not answer the user
@@ -132,11 +136,13 @@ class _Turn:
         messages = list(self.given)
         if injection.prepend_context:
             message = _members(messages[self.place])
-            content = message["content"]
+            content = message.get("content")
             if isinstance(content, str):
                 content = f"{injection.prepend_context}\n\n{content}"
-            else:
+            elif isinstance(content, list | tuple):
                 content = [{"type": "text", "text": injection.prepend_context}, *content]
+            else:
+                return messages  # whether that is a message, the server decides
             messages[self.place] = {**message, "content": content}
         return messages
 
@@ -266,13 +272,8 @@ class _Memory(Generic[G]):
         """The gateway."""
         return self.shared.gateway
 
-    def turn(self, options: dict[str, Any]) -> _Turn | None:
+    def turn(self, given: list[Any], options: Mapping[str, Any]) -> _Turn | None:
         """Return the turn of a call; None if there is nothing to do around it."""
-        given = options.get("messages")
-        if _off.get() or isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-            return None  # what is no list of messages, the call itself refuses
-        # An iterator can be read once only, so the call gets the list as well.
-        given = options["messages"] = list(given)
         members = [_members(message) for message in given]
         roles = [message.get("role") for message in members]
         if USER not in roles:
@@ -332,8 +333,9 @@ class _Listener:
         self._text += choice.delta.content or ""
         self._done |= bool(choice.delta.refusal or _calls(choice.delta))
         if choice.finish_reason and not self._done:
-            self._memory.capture(self._turn, self._turn.ended(choice.finish_reason, self._text))
             self._done = True  # some servers repeat the end in the event with the usage
+            with _going_on("capture"):
+                self._memory.capture(self._turn, self._turn.ended(choice.finish_reason, self._text))
 
 
 class _Stream(Stream[ChatCompletionChunk]):
@@ -384,18 +386,23 @@ class _Completions(Completions):
         return self._remembering(super().parse, options)
 
     def _remembering(self, call: Callable[..., Any], options: dict[str, Any]) -> Any:
-        memory = self._memory
-        turn = None if self._client.is_closed() else memory.turn(options)
+        memory, turn = self._memory, None
+        given = None if self._client.is_closed() else _listed(options)
+        with _going_on("recall"):
+            turn = None if given is None else memory.turn(given, options)
+            if turn is not None:
+                injection = memory.kept(turn)
+                if turn.begins:
+                    found = memory.gateway.recall(turn.prompt, turn.context)
+                    injection = memory.keep(turn, found)
+                options = {**options, "messages": turn.with_memories(injection)}
+        answer = call(**options)
         if turn is None:
-            return call(**options)
-        if turn.begins:
-            injection = memory.keep(turn, memory.gateway.recall(turn.prompt, turn.context))
-        else:
-            injection = memory.kept(turn)
-        answer = call(**{**options, "messages": turn.with_memories(injection)})
+            return answer
         if isinstance(answer, Stream):
             return _Stream(answer, _Listener(memory, turn))
-        memory.capture(turn, turn.after(answer))
+        with _going_on("capture"):
+            memory.capture(turn, turn.after(answer))
         return answer
 
 
@@ -411,18 +418,23 @@ class _AsyncCompletions(AsyncCompletions):
         return await self._remembering(super().parse, options)
 
     async def _remembering(self, call: Callable[..., Any], options: dict[str, Any]) -> Any:
-        memory = self._memory
-        turn = None if self._client.is_closed() else memory.turn(options)
+        memory, turn = self._memory, None
+        given = None if self._client.is_closed() else _listed(options)
+        with _going_on("recall"):
+            turn = None if given is None else memory.turn(given, options)
+            if turn is not None:
+                injection = memory.kept(turn)
+                if turn.begins:
+                    found = await memory.gateway.recall(turn.prompt, turn.context)
+                    injection = memory.keep(turn, found)
+                options = {**options, "messages": turn.with_memories(injection)}
+        answer = await call(**options)
         if turn is None:
-            return await call(**options)
-        if turn.begins:
-            injection = memory.keep(turn, await memory.gateway.recall(turn.prompt, turn.context))
-        else:
-            injection = memory.kept(turn)
-        answer = await call(**{**options, "messages": turn.with_memories(injection)})
+            return answer
         if isinstance(answer, AsyncStream):
             return _AsyncStream(answer, _Listener(memory, turn))
-        memory.capture(turn, turn.after(answer))
+        with _going_on("capture"):
+            memory.capture(turn, turn.after(answer))
         return answer
 
 
@@ -472,6 +484,25 @@ def _closing_async(
             await memory.gateway.flush(_FLUSH_S)
 
     return closed
+
+
+@contextmanager
+def _going_on(what: str) -> Iterator[None]:
+    """Let the caller's call go on without what fails within."""
+    try:
+        yield
+    except Exception as error:
+        log.warning("%s failed (%s): the call goes on without it", what, type(error).__name__)
+
+
+def _listed(options: dict[str, Any]) -> list[Any] | None:
+    """Return the messages of a call; None if it is to be left alone."""
+    given = options.get("messages")
+    if _off.get() or isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        return None  # what is no list of messages, the call itself refuses
+    # An iterator can be read once only, so the call gets the list as well.
+    listed = options["messages"] = list(given)
+    return listed
 
 
 def _members(message: object) -> dict[str, Any]:

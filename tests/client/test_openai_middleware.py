@@ -20,7 +20,7 @@ import pytest_asyncio
 from openai import AsyncOpenAI, OpenAI, Stream
 
 from memrelay import ConfigError, Settings, SyncMemoryClient
-from memrelay.gateway import GatewaySettings
+from memrelay.gateway import BlockingGateway, Gateway, GatewaySettings
 from memrelay.openai import memory_session, with_memory, without_memory
 from memrelay.private import write_private
 from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, ToolCall
@@ -413,8 +413,8 @@ def test_a_relayer_that_is_away_costs_one_warning(
         for _ in range(3):
             assert ask(client, user(QUESTION)).choices[0].message.content == "Yes."
     assert [told(server, n) for n in range(3)] == [[user(QUESTION)]] * 3
-    ours = [line for line in caplog.records if line.name.startswith("memrelay")]
-    assert len(ours) == 1
+    lines = [line for line in caplog.records if line.name.startswith("memrelay")]
+    assert len(lines) == 1
     assert QUESTION not in caplog.text
 
 
@@ -535,6 +535,63 @@ def test_what_is_no_list_of_messages_reaches_the_model_as_it_is(
     with wrapped(original, profile) as client, pytest.raises(openai.BadRequestError):
         client.chat.completions.create(model=CHAT_MODEL, messages=messages)
     assert told(server) == messages
+
+
+@pytest.mark.parametrize("message", [{}, {"content": None}, {"content": {"a": 1}}], ids=str)
+def test_a_message_without_content_is_the_servers_to_judge(
+    server: OpenAIServer, original: OpenAI, profile: Path, message: dict[str, Any]
+) -> None:
+    teach(profile)
+    opening = GatewaySettings(capture_retry_s=0, recall_deadline_s=10, cold_start=True)
+    given = {"role": "user", **message}
+    with wrapped(original, profile, settings=opening) as client:
+        with pytest.raises(openai.BadRequestError):
+            ask(client, given)
+        assert told(server) == [given]
+        with memory_session("another"):
+            ask(client, user([{"type": "text", "text": "Hi."}]))
+        assert FACT in told(server)[0]["content"][0]["text"]  # a first turn is given something
+
+
+def fails(*_: object, **__: object) -> Any:
+    raise RuntimeError(FACT)
+
+
+def ours(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line.getMessage() for line in caplog.records if line.name == "memrelay.openai"]
+
+
+FAILED = [
+    f"{what} failed (RuntimeError): the call goes on without it" for what in ("recall", "capture")
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_defect_of_ours_is_a_line_in_the_log(
+    server: OpenAIServer,
+    original: OpenAI,
+    away: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    stream: bool,
+) -> None:
+    for name in ("recall", "capture"):
+        monkeypatch.setattr(BlockingGateway, name, fails)
+    with wrapped(original, away) as client:
+        answer = ask(client, user(QUESTION), stream=stream)
+        assert list(answer)
+    assert told(server) == [user(QUESTION)]
+    assert ours(caplog) == FAILED
+    assert FACT not in caplog.text
+
+
+def test_an_error_of_the_callers_iterator_is_the_callers(original: OpenAI, away: Path) -> None:
+    def messages() -> Iterator[Any]:
+        yield user(QUESTION)
+        raise LookupError("no more")
+
+    with wrapped(original, away) as client, pytest.raises(LookupError, match="no more"):
+        client.chat.completions.create(model=CHAT_MODEL, messages=messages())
 
 
 def test_no_profile_is_an_error_at_once(original: OpenAI, tmp_path: Path) -> None:
@@ -700,3 +757,21 @@ async def test_the_asynchronous_client_goes_on_without_a_relayer(
         with without_memory():
             await client.chat.completions.create(model=CHAT_MODEL, messages=[user(FACT)])
     assert [told(server, 0), told(server, 1)] == [[user(QUESTION)], [user(FACT)]]
+
+
+async def test_a_defect_of_ours_is_a_line_in_the_log_with_asyncio_too(
+    server: OpenAIServer,
+    original_async: AsyncOpenAI,
+    away: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("recall", "capture"):
+        monkeypatch.setattr(Gateway, name, fails)
+    async with with_memory(original_async, profile=away, settings=AT_ONCE) as client:
+        completions = client.chat.completions
+        asked: Any = {"model": CHAT_MODEL, "messages": [user(QUESTION)]}
+        assert (await completions.create(**asked)).choices
+        assert [chunk async for chunk in await completions.create(**asked, stream=True)]
+    assert [told(server, 0), told(server, 1)] == [[user(QUESTION)]] * 2
+    assert ours(caplog) == FAILED * 2
