@@ -40,8 +40,8 @@ __all__ = ["here", "there"]  # fixtures
 
 
 def test_a_name_that_no_column_holds() -> None:
-    """A zero byte, which the database has no text with."""
-    for name in ("a\0b", "\0", ""):
+    """One with a control character: a zero byte is in no text of the database."""
+    for name in ("a\0b", "\0", "", "a\n", "a\x7f"):
         with pytest.raises(msgspec.ValidationError):
             msgspec.json.decode(msgspec.json.encode(name), type=Name)
     assert msgspec.json.decode(b'"caf\xc3\xa9 1"', type=Name) == "café 1"
