@@ -18,6 +18,7 @@ from memrelay.gateway.outage import Outages
 from memrelay.gateway.roster import Seat
 from memrelay.gateway.tool_answers import ToolAnswer
 from memrelay.gateway.tools import DEADLINE_S, FOUND_CHARS_MAX, SHOWN_CHARS_MAX, Tools
+from relayer.postgres.embedded import EmbeddedPostgres
 from tests.client.gateway_scene import (
     CTX,
     PATIENT,
@@ -30,7 +31,8 @@ from tests.client.gateway_scene import (
     texts_of,
 )
 from tests.client.spool_scene import spool_in
-from tests.processes import RunningRelayer
+from tests.conftest import database_copy
+from tests.processes import RunningRelayer, running_relayer
 
 MAIN = Context.from_json(CTX)
 CODER = Context(agent_id="coder", session_key="agent:coder:main")
@@ -383,6 +385,28 @@ class TestArguments:
         async with gateway_of(owner, spool_path=tmp_path) as gateway:
             assert await gateway.flush(30)
         assert await texts_of(owner) == [LOCKER]
+
+    async def test_a_wish_whose_facts_are_still_to_be_found_is_kept_as_it_is(
+        self, postgres: EmbeddedPostgres, template: str, model_dir: Path, tmp_path: Path
+    ) -> None:
+        """Nobody knows whether its model will find a fact in it."""
+        nobody = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "none"}
+        async with database_copy(postgres, template) as copy:
+            with running_relayer(
+                tmp_path / "data",
+                model_dir,
+                database_url=copy.url,
+                RELAYER_LLM_MODEL="away",
+                **nobody,
+            ) as process:
+                owner = await founded(process.url)
+                first = await call(owner, "memory_store", text=LOCKER)
+                again = await call(owner, "memory_store", text=LOCKER)
+                assert first.text.startswith("Stored as it is")
+                assert again.text == "That is stored already."
+                assert await texts_of(owner) == [LOCKER]
+                async with MemoryClient.from_settings(owner) as client:
+                    assert len((await client.episodes()).episodes) == 2
 
     async def test_what_is_refused_is_told_at_once(
         self, shared_relayer: RunningRelayer, tmp_path: Path

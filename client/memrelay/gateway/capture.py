@@ -43,7 +43,8 @@ _OF_ONE_TURN = frozenset({400, 403, 413, 422, 500})
 class CapturedTurn:
     """A turn as it is kept and sent; its time is that of the hook, however late it is sent.
 
-    A `wish` is a text that somebody asked to keep: without any fact in it, it is kept as it is.
+    A `wish` is a text that somebody asked to keep: as long as no fact was found in it, it is kept
+    as it is.
     One that is `borrowed` is of an agent with the main profile's key. It waits while other keys
     hold its namespace by name; whether they do is known only when the relayer can be asked.
     Files of other members are set aside as damaged by a version that does not know them.
@@ -239,6 +240,8 @@ class Captures:
 async def sent(client: MemoryClient, turn: CapturedTurn) -> Analysis | Remembered | None:
     """Send a turn and return what it became: facts, a wish kept as it is, or nothing new (None).
 
+    An analysis of a wish has facts.
+
     Raises:
         MemrelayError: it was not taken.
     """
@@ -260,7 +263,8 @@ async def _taken(client: MemoryClient, turn: CapturedTurn) -> Analysis | Remembe
         source=turn.source,
         idempotency_key=turn.idempotency_key,
     )
-    if not turn.wish or analysis.fact_count or analysis.episode_id is not None:
+    # Of one whose facts are still to be found nobody knows whether there will be any.
+    if not turn.wish or analysis.fact_count:
         return analysis
     if await _knows(client, turn):
         return None

@@ -91,11 +91,6 @@ def stored(kept: Analysis | Remembered | None) -> ToolAnswer:
             text=f"Stored as it is (id {escape(kept.id)}).",
             details={"fact_count": 1, "ids": [escape(kept.id)], "status": escape(kept.status)},
         )
-    if not kept.fact_count:
-        return ToolAnswer(
-            text="Stored; its facts will be found later.",
-            details={"fact_count": 0, "status": escape(kept.status)},
-        )
     preview = [escape(one_line(fact.text)) for fact in kept.facts[:PREVIEW_FACTS]]
     more = kept.fact_count - len(preview)
     lines = [f"Stored facts: {kept.fact_count}.", *(f"- {fact}" for fact in preview)]
