@@ -34,6 +34,10 @@ export default {
     const hello = { plugin: read("package.json").version, settings };
     const link = new Link({ endpoint, hello, logger: api.logger });
     const late = []; // turns that ended while the gateway was away
+    const lose = (turns) => {
+      if (!turns.length) return;
+      api.logger.warn(`memrelay: turns that had to wait are lost: ${turns.length}`);
+    };
     const handOver = (method, pick) => async (event, ctx) => {
       const answer = await link.call(method, { event: pick(event), ctx: contextOf(ctx) });
       if (answer !== undefined) handOverLate();
@@ -42,7 +46,7 @@ export default {
     const handOverTurn = async (turn) => {
       const taken = (await link.call("agent_end", turn)) !== undefined;
       if (!taken) late.push(turn);
-      if (late.length > LATE_TURNS_MAX) late.shift();
+      lose(late.splice(0, late.length - LATE_TURNS_MAX));
       return taken;
     };
     const handOverLate = async () => {
@@ -59,7 +63,10 @@ export default {
       const forward = handOver(name, pick);
       api.on(name, (event, ctx) => (link.welcome.debounce ? forward(event, ctx) : undefined));
     }
-    api.on("gateway_stop", () => link.close());
+    api.on("gateway_stop", () => {
+      lose(late.splice(0));
+      link.close();
+    });
     for (const tool of TOOLS) {
       // A factory, so that each call knows the agent and the session it belongs to.
       api.registerTool((ctx) => toolFor(tool, contextOf(ctx), link), { name: tool.name });

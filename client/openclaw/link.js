@@ -6,6 +6,7 @@
  * - A call never throws and never outlasts its deadline.
  * - Nothing is handed over before the other end has shown that it knows the endpoint file.
  * - While the gateway is away, calls answer `undefined` at once, and one warning is logged.
+ * - All agents share the connection: one call that fails, or is late, does not end it for the others.
  * - What is too long for a line is not sent: the gateway would end the connection for all.
  */
 
@@ -15,8 +16,15 @@ import { connect } from "node:net";
 const HELLO_MS = 1_000;
 const PAUSE_MS_MIN = 1_000; // after a failure; doubled with each further one
 const PAUSE_MS_MAX = 30_000;
+const LATE_MAX = 2; // calls without any answer meanwhile, after which the gateway hangs
 const LINE_CHARS_MAX = 2 * 1024 * 1024;
 const PARAMS_BYTES_MAX = LINE_CHARS_MAX - 128; // without what stands around them in a line
+
+/** The gateway answered a call with an error. */
+class Refused extends Error {}
+
+/** A call has had no answer by its deadline. */
+class Late extends Error {}
 
 /** A connection that is opened when it is first needed, and again after it broke. */
 export class Link {
@@ -27,6 +35,7 @@ export class Link {
   #socket;
   #waiting = new Map();
   #lastId = 0;
+  #late = 0; // calls since the last answer to any
   #pauseMs = 0;
   #retryAt = 0;
 
@@ -41,7 +50,7 @@ export class Link {
   }
 
   /**
-   * Return what a method answers, which is never undefined, or undefined if it did not in time.
+   * Return what a method answers: null if that is nothing or an error, undefined if it did not.
    *
    * @param {string} method
    * @param {object} params
@@ -56,9 +65,7 @@ export class Link {
         return undefined;
       }
       await (this.#opening ??= this.#open());
-      const result = await this.#ask(method, text, deadlineMs ?? this.welcome.hook_deadline_ms);
-      this.#noteSuccess();
-      return result;
+      return await this.#answered(method, text, deadlineMs ?? this.welcome.hook_deadline_ms);
     } catch (error) {
       this.#noteFailure(error);
       return undefined;
@@ -95,6 +102,19 @@ export class Link {
     this.welcome = welcome;
   }
 
+  async #answered(method, params, deadlineMs) {
+    try {
+      const result = await this.#ask(method, params, deadlineMs);
+      this.#noteSuccess();
+      return result;
+    } catch (error) {
+      const late = error instanceof Late;
+      if (late ? ++this.#late >= LATE_MAX : !(error instanceof Refused)) throw error;
+      this.logger.warn(`memrelay: a call was without memory (${error.message})`);
+      return late ? undefined : null;
+    }
+  }
+
   #ask(method, params, deadlineMs) { // `params` in JSON
     const id = ++this.#lastId;
     return new Promise((resolve, reject) => {
@@ -104,7 +124,7 @@ export class Link {
         how(value);
       };
       const fail = (error) => settle(reject, error);
-      const timer = setTimeout(() => fail(new Error("no answer in time")), deadlineMs);
+      const timer = setTimeout(() => fail(new Late("no answer in time")), deadlineMs);
       this.#waiting.set(id, { answer: (result) => settle(resolve, result), fail });
       const call = JSON.stringify({ jsonrpc: "2.0", id, method });
       this.#socket.write(`${call.slice(0, -1)},"params":${params}}\n`);
@@ -112,9 +132,10 @@ export class Link {
   }
 
   #receive(line) {
+    this.#late = 0;
     const { id, error, result = null } = parsed(line);
     const waiting = this.#waiting.get(id);
-    if (error) waiting?.fail(new Error(error.message));
+    if (error) waiting?.fail(new Refused(error.message));
     else waiting?.answer(result);
   }
 

@@ -215,6 +215,73 @@ def test_turns_that_end_meanwhile_are_handed_over_later(machine: Machine) -> Non
             wait_for(machine, "anna", said[-1])
             assert host.recall()
     assert sorted(str(text) for text in machine.texts("anna")) == said[2:]  # the last twenty
+    assert [line for line in host.logged if "lost" in line] == [lost(1), lost(1)]
+
+
+def test_turns_that_still_wait_at_the_end_are_told(machine: Machine) -> None:
+    event = {"success": True, "messages": [{"role": "user", "content": TEA}]}
+    with hosted(machine) as host:
+        for _ in range(3):
+            host.call(hook="agent_end", event=event, ctx=ANNA)
+        for _ in range(2):
+            host.call(hook="gateway_stop", event={}, ctx={})
+    assert [line for line in host.logged if "lost" in line] == [lost(3)]
+
+
+def lost(turns: int) -> str:
+    return f"warn: memrelay: turns that had to wait are lost: {turns}"
+
+
+@contextmanager
+def answering(machine: Machine, *answers: Any) -> Iterator[list[dict[str, Any]]]:
+    """Something in a gateway's place with these answers to calls, in turn; None is silence."""
+    asked = []
+
+    class Answering(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            for answer in ({"result": {"proof": "p", "hook_deadline_ms": 300}}, *answers):
+                asked.append(json.loads(self.rfile.readline()))
+                if answer is not None:
+                    said = {"id": asked[-1]["id"], **answer}
+                    self.wfile.write(json.dumps(said).encode() + b"\n")
+
+    with (
+        socketserver.TCPServer(("127.0.0.1", 0), Answering) as server,
+        ThreadPoolExecutor() as pool,
+    ):
+        port = server.server_address[1]
+        Endpoint(token="t", proof="p", port=port).write(machine.profiles / "gateway.json")
+        handled = pool.submit(server.handle_request)  # one connection, no other
+        yield asked
+        handled.result()
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (None, "no answer in time"),
+        ({"error": {"code": -32603, "message": "The call failed."}}, "The call failed."),
+    ],
+)
+def test_one_call_that_fails_leaves_the_connection_to_the_others(
+    machine: Machine, answer: Any, why: str
+) -> None:
+    found = {"result": {"prependContext": "found"}}
+    with answering(machine, found, answer, found, answer, found) as asked, hosted(machine) as host:
+        answers = [host.recall() for _ in range(5)]
+    assert [bool(answer) for answer in answers] == [True, False, True, False, True]
+    assert [one["method"] for one in asked] == ["hello", *["before_prompt_build"] * 5]
+    assert host.logged == [f"warn: memrelay: a call was without memory ({why})"] * 2
+
+
+def test_a_turn_that_the_gateway_refuses_is_not_handed_over_for_ever(machine: Machine) -> None:
+    event = {"success": True, "messages": [{"role": "user", "content": TEA}]}
+    refusal = {"error": {"code": -32603, "message": "The call failed."}}
+    nothing = {"result": None}
+    with answering(machine, refusal, nothing, nothing) as asked, hosted(machine) as host:
+        for _ in range(3):
+            host.call(hook="agent_end", event=event, ctx=ANNA)
+    assert [one["method"] for one in asked] == ["hello", *["agent_end"] * 3]
 
 
 def test_a_gateway_that_restarts_between_calls_is_not_missed(machine: Machine) -> None:
