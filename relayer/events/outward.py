@@ -7,7 +7,7 @@ Not here: what is posted and when (`delivery.py`).
 - TLS is to the name, whatever the address. Without TLS, only private networks are reached, where
   the operator allowed them.
 - Names are looked up in threads of their own, so many at once: a name that is never answered holds
-  one of them, and none that the rest of the relayer works with.
+  one of them, and none that the rest of the relayer works with. Addresses need none.
 - No proxy, redirect, cookie or kept connection; of the answer, only its status is looked at.
 """
 
@@ -18,7 +18,7 @@ import socket
 import ssl
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -188,15 +188,13 @@ class Poster:
             Undelivered: it was not taken, or may not be posted there.
             Busy: it was not tried.
         """
+        literal = _literal(target.host)
+        if literal is None:
+            await self._turn(account)
         try:
             async with asyncio.timeout(POST_S):
-                while not self._is_free(account):  # noqa: ASYNC110  # threads tell no event
-                    await asyncio.sleep(TURN_S)
-        except TimeoutError:
-            raise Busy from None
-        try:
-            async with asyncio.timeout(POST_S):
-                address = await self._resolved(target, account)
+                found = await self._resolved(target, account) if literal is None else [literal]
+                address = self._chosen(found, target)
                 status = await self._posted(target, address, body, headers)
         except (TimeoutError, httpx2.TimeoutException):
             raise Undelivered("timeout") from None
@@ -206,13 +204,28 @@ class Poster:
             raise Undelivered(f"status {status}", gone=status == 410)
         return status
 
-    async def _resolved(self, target: Target, account: AccountId) -> Address:
-        """The address to connect to; all that the name has must be permitted."""
+    async def _turn(self, account: AccountId) -> None:
+        """Return when a name may be looked up for an account.
+
+        Raises:
+            Busy: not within `POST_S`.
+        """
+        try:
+            async with asyncio.timeout(POST_S):
+                while not self._is_free(account):  # noqa: ASYNC110  # threads tell no event
+                    await asyncio.sleep(TURN_S)
+        except TimeoutError:
+            raise Busy from None
+
+    async def _resolved(self, target: Target, account: AccountId) -> list[Address]:
         try:
             found = await asyncio.wrap_future(self._looked_up(target, account))
         except (OSError, UnicodeError):
             raise Undelivered("unresolved") from None
-        addresses = [ipaddress.ip_address(entry[4][0]) for entry in found]
+        return [ipaddress.ip_address(entry[4][0]) for entry in found]
+
+    def _chosen(self, addresses: Sequence[Address], target: Target) -> Address:
+        """The address to connect to; all that a name has must be permitted."""
         if not addresses or not all(permitted(a, target, self.reach) for a in addresses):
             raise Undelivered("address refused")
         return min(addresses, key=lambda a: a.version)  # not every machine reaches version 6

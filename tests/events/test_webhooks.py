@@ -244,8 +244,8 @@ class TestWhere:
 
         monkeypatch.setattr(socket, "getaddrinfo", hangs)
         monkeypatch.setattr(outward, "POST_S", 0.2)
-        poster = Poster(reach="public")
-        target = parse_target("https://hook.example/", "public")
+        poster = Poster(reach="private")
+        target = parse_target("https://hook.example/", "private")
         try:
             own = [poster.post(target, b"", {}, account=ANYBODY) for _ in range(5)]
             failed = await asyncio.gather(*own, return_exceptions=True)
@@ -255,6 +255,9 @@ class TestWhere:
             failed = await asyncio.gather(*others, return_exceptions=True)
             assert Counter(map(str, failed)) == {"timeout": outward.LOOKUPS_MAX - 2, "busy": 1}
             assert len(asking) == outward.LOOKUPS_MAX
+            address = parse_target("http://127.0.0.1:9/", "private")
+            with pytest.raises(Undelivered, match="unreachable"):
+                await poster.post(address, b"", {}, account=ANYBODY)
             async with asyncio.timeout(20):
                 assert await asyncio.to_thread(answered.is_set) is False
         finally:
