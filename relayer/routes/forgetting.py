@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from litestar import Request, delete, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody
-from msgspec import Meta, field
+from msgspec import Meta
 
 from relayer.errors import BadRequest
 from relayer.http import bodies
@@ -34,9 +34,8 @@ class ForgetBody(bodies.Change):
     ids: Annotated[list[str], Meta(min_length=1, max_length=100)] | None = None
     namespace: str | None = None
     kind: Kind | None = None
-    tags: Annotated[list[bodies.Tag], Meta(max_length=Limits.tags_max)] = field(
-        default_factory=list
-    )
+    # An empty list is refused: whoever computed one would erase the whole namespace.
+    tags: Annotated[list[bodies.Tag], Meta(min_length=1, max_length=Limits.tags_max)] | None = None
     source: bodies.Source | None = None
     writer: bodies.HexKey | None = None
     after: bodies.Moment | None = None
@@ -103,7 +102,7 @@ def filter_of(body: ForgetBody) -> Filter | None:
         BadRequest: both, neither, or out of range.
     """
     narrowing = (body.kind, body.source, body.writer, body.after, body.before, body.pinned)
-    narrowed = bool(body.tags) or any(v is not None for v in (*narrowing, body.state))
+    narrowed = any(value is not None for value in (*narrowing, body.tags, body.state))
     if body.ids is not None:
         if narrowed or body.namespace is not None:
             raise BadRequest("ids stand alone: there is nothing to narrow.")
@@ -116,7 +115,7 @@ def filter_of(body: ForgetBody) -> Filter | None:
     return Filter(
         namespace=bodies.namespace_of(body.namespace),
         kind=body.kind,
-        tags=body.tags,
+        tags=body.tags or (),
         source=body.source,
         writer=None if body.writer is None else PublicKey(bytes.fromhex(body.writer)),
         after=body.after,

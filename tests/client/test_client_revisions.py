@@ -290,6 +290,8 @@ class TestForgetting:
             assert texts(memory, namespace="other") == ["A note elsewhere."]
             with pytest.raises(ConfigError):
                 memory.forget_matching()
+            with pytest.raises(ConfigError):
+                memory.forget_matching(tags=[])
 
     async def test_a_filter_without_words_needs_no_key(self, sealed: Settings) -> None:
         with memory_of(sealed) as memory:

@@ -48,6 +48,8 @@ async def test_every_tool_works(home, served, transport):
         assert again["duplicate"]
         assert again["id"] == kept["id"]
         assert "known already" in said
+        with SyncMemoryClient.from_profile(home.profile) as memory:
+            memory.wait([kept["id"]])  # that it answers a question is known by its meaning
 
         shown, found = await done(
             client,

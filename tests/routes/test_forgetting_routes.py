@@ -88,6 +88,8 @@ async def test_what_fits(client: httpx.AsyncClient, named: Answer) -> None:
         {"namespace": "default", "kind": "unheard of"},
         {"namespace": "default", "state": "gone"},
         {"namespace": "default", "tags": "drinks"},
+        {"namespace": "default", "tags": []},
+        {"namespace": "default", "kind": "fact", "tags": []},
         {"namespace": "default", "writer": "ab"},
         {"namespace": "default", "pinned": "yes"},
         {"namespace": "default", "after": "2031-01-01"},

@@ -3,7 +3,7 @@
 It does not own what a model reads of a memory (`told.py`), failures and deadlines (`server.py`).
 
 - Every argument has a type, a description and a bound; an unknown one is refused.
-- What looks like instructions to a model is not stored.
+- What looks like instructions to a model is not stored, be it in a tag: it would not be shown.
 - Nothing is erased but by id, unless a filter is given and the dry run is switched off.
 """
 
@@ -111,7 +111,7 @@ class _Tools:
         instead of "tomorrow". Storing it again changes nothing.
         """
         _check_said("text", text)
-        _check_harmless(text)
+        _check_harmless(text, namespace or "", *(tags or ()))
         kept = await self._client.remember(
             text,
             namespace=namespace,
@@ -160,7 +160,7 @@ class _Tools:
             query,
             namespace=namespace,
             limit=limit,
-            kinds=kinds,
+            kinds=kinds or None,
             tags=tags,
             after=after,
             before=before,
@@ -195,7 +195,7 @@ class _Tools:
         For a single statement, memory_remember is better.
         """
         _check_said("text", text)
-        _check_harmless(text)
+        _check_harmless(text, namespace or "")
         found = await self._client.analyze(
             text, namespace=namespace, occurred_at=occurred_at, source="mcp"
         )
@@ -281,7 +281,7 @@ class _Tools:
             raise Invalid("arguments", "text, kind, tags: give at least one, to be changed.")
         if text is not None:
             _check_said("text", text)
-            _check_harmless(text)
+        _check_harmless(text or "", *(tags or ()))
         done = await self._client.edit(
             memory_id, text=text, kind=kind, tags=tags, revision=revision, namespace=namespace
         )
@@ -347,7 +347,8 @@ class _Tools:
         Without dry_run=false it only tells which. Show the user that first, and erase only what
         the user agreed to.
         """
-        filters: Filters = {"kind": kind, "tags": tags, "source": source, "before": before}
+        # Models fill in what they need not: no tags are no filter.
+        filters: Filters = {"kind": kind, "tags": tags or None, "source": source, "before": before}
         filtered = any(value is not None for value in filters.values())
         if (memory_ids is not None) == filtered:
             raise Invalid("arguments", "Give memory_ids, or at least one filter.")
@@ -444,6 +445,6 @@ def _check_order(after: datetime | None, before: datetime | None) -> None:
         raise Invalid("arguments", "after, before: the first has to be the earlier time.")
 
 
-def _check_harmless(text: str) -> None:
-    if looks_injected(text):
+def _check_harmless(*texts: str) -> None:
+    if any(map(looks_injected, texts)):
         raise Invalid("looks_injected", "This looks like instructions to a model; not stored.")

@@ -165,7 +165,7 @@ def narrowed(filters: Filters) -> dict[str, Any]:
     return given(
         {
             **filters,
-            "tags": listed("tags", filters.get("tags")),
+            "tags": listed("tags", filters.get("tags")) or None,  # none of them narrow nothing
             "after": None if after is None else rfc3339(after),
             "before": None if before is None else rfc3339(before),
         }
