@@ -97,7 +97,9 @@ class Intake:
             try:
                 done = await self._store(access, prepared, memories, known, op, origin, marks)
             except UniqueViolation:
-                continue  # the same fact or key came in between: look again
+                # The same fact or key came in between: look again.
+                marks = await self._unknown(access.account, marks)
+                continue
             except Gone as gone:
                 prepared = [without_same(p, gone.memories) for p in prepared]
                 continue
@@ -154,6 +156,12 @@ class Intake:
             await rows.find_marks(self._database, account=account, marks=marks) if marks else {}
         )
         return recognised(prepared, facts, marked, self._clock())
+
+    async def _unknown(self, account: AccountId, marks: Sequence[rows.Mark]) -> list[rows.Mark]:
+        """Those that no other request has left."""
+        by_name = {mark.mark: mark for mark in marks}
+        there = await rows.find_marks(self._database, account=account, marks=list(by_name))
+        return [mark for name, mark in by_name.items() if name not in there]
 
     async def _seal(self, access: Access, p: Prepared) -> rows.NewMemory:
         return await apart(len(p.draft.text), self._sealed, access, p)

@@ -380,6 +380,22 @@ class TestPending:
         again = await analyze(thinking, caller, TALK, idempotency_key="k")
         assert [fact.text for fact in again.facts] == found
 
+    @pytest.mark.parametrize("found", [[], ["Anna is allergic to nuts.", "Bob lives in Rome."]])
+    async def test_of_two_at_once_the_later_one_has_what_the_first_one_stored(
+        self, thinking: Bench, server: OpenAIServer, found: list[str]
+    ) -> None:
+        caller, let = await thinking.caller(await thinking.account()), threading.Event()
+        server.script(replace(facts(*found), held=let), facts(*found))
+        late = asyncio.create_task(analyze(thinking, caller, TALK, idempotency_key="k"))
+        while not server.received:
+            await asyncio.sleep(0.01)
+        first = await analyze(thinking, caller, TALK, idempotency_key="k")
+        let.set()
+        assert [(f.id, f.duplicate) for f in (await late).facts] == [
+            (f.id, True) for f in first.facts
+        ]
+        assert await thinking.value(COUNT) == len(found)
+
     async def test_the_same_turn_waits_again_after_it_was_done(
         self, thinking: Bench, server: OpenAIServer
     ) -> None:
