@@ -342,7 +342,9 @@ class Limits:
     streams_of_account_max: Final = 8
     stream_life_s: Final = 300  # then the client connects again, and is checked again
     clock_skew_s_max: Final = 300
-    nonce_life_s: Final = 600  # twice the skew: a request can arrive that much later than signed
+    # Twice the skew, as a request can arrive that much later than signed; and what the clocks may
+    # differ that judge its time (this machine's, another relayer's) and its nonce (the database's).
+    nonce_life_s: Final = 720
     idempotency_life_s: Final = 24 * 3600
     unlock_key_life_s: Final = 24 * 3600
     unlock_key_overlap_s: Final = 600

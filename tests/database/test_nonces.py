@@ -12,7 +12,9 @@ from relayer.clock import utc_now
 from relayer.database import accounts as statements
 from relayer.database.accounts import Nonce, NonceAnswer
 from relayer.sealed.keys import AccountId, PublicKey
+from relayer.settings import Limits
 from relayer.storage import Storage
+from relayer.upkeep.doctor import CLOCK_SKEW_S_MAX
 from relayer.upkeep.provision import NewKey
 
 
@@ -25,6 +27,12 @@ def nonce_of(key: bytes, account: AccountId | None) -> Nonce:
         unregistered=False,
         account=account,
     )
+
+
+def test_a_nonce_is_kept_for_longer_than_clocks_differ() -> None:
+    """Its request is judged by other clocks than the one that its nonce ends by."""
+    apart = 2 * CLOCK_SKEW_S_MAX  # of two relayers from the database, in either direction
+    assert Limits.nonce_life_s >= 2 * Limits.clock_skew_s_max + apart
 
 
 def said(answer: NonceAnswer) -> tuple[Any, ...]:
