@@ -36,11 +36,16 @@ class Runs:
     def close(self) -> None:
         """Wait for the runs under way, give up those that wait, and end the threads."""
         self._workers.shutdown(cancel_futures=True)
-        while self._waiting:
-            _, _, done, _ = self._waiting.pop()
-            with suppress(RuntimeError):  # its loop has ended, and nobody waits for it
-                stops = Unavailable("The relayer stops.")
-                done.get_loop().call_soon_threadsafe(_tell, done, done.set_exception, stops)
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Tell all that wait, from whatever thread, that nothing is done any more."""
+        with suppress(IndexError):  # it is empty, whoever emptied it
+            while True:
+                _, _, done, _ = self._waiting.pop()
+                with suppress(RuntimeError):  # its loop has ended, and nobody waits for it
+                    stops = Unavailable("The relayer stops.")
+                    done.get_loop().call_soon_threadsafe(_tell, done, done.set_exception, stops)
 
     async def run(self, cost: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of `work`, done in a thread after all that cost less or came before.
@@ -54,9 +59,8 @@ class Runs:
         # Not for this run: a thread that becomes free takes what is the first then.
         try:
             self._workers.submit(self._take)
-        except RuntimeError:
-            self._waiting.clear()
-            raise Unavailable("The relayer stops.") from None
+        except RuntimeError:  # they end
+            self._give_up()
         return await done
 
     def _take(self) -> None:

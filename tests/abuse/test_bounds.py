@@ -213,7 +213,8 @@ async def test_a_run_that_fails_or_is_given_up_stops_no_other() -> None:
     runs.close()
 
 
-async def test_runs_that_wait_at_the_end_are_given_up() -> None:
+@pytest.mark.parametrize("late_first", [False, True])
+async def test_runs_that_wait_at_the_end_are_given_up(late_first: bool) -> None:
     runs, first = Runs(), threading.Event()
     under_way = asyncio.create_task(runs.run(1, first.wait))
     waits = asyncio.create_task(runs.run(1, int))
@@ -227,12 +228,16 @@ async def test_runs_that_wait_at_the_end_are_given_up() -> None:
     closing = asyncio.create_task(asyncio.to_thread(runs.close))
     with pytest.raises(RuntimeError, match="after shutdown"):
         await closed()
+    if late_first:  # while a thread still works
+        with pytest.raises(Unavailable, match="stops"):
+            await runs.run(1, int)
     first.set()
     await closing
     assert await under_way
-    for late in (waits, runs.run(1, int)):
-        with pytest.raises(Unavailable, match="stops"):
-            await late
+    async with asyncio.timeout(20):
+        for late in (waits, runs.run(1, int)):
+            with pytest.raises(Unavailable, match="stops"):
+                await late
     assert not vars(runs)["_waiting"]
 
 
