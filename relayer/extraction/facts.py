@@ -68,19 +68,22 @@ def distinct(facts: Iterable[Fact]) -> list[Fact]:
     return list(kept.values())
 
 
-# With the signs that tell A+ from A-, C from C# and -5 from 5; a hyphen inside a word is a blank.
-# A symbol by itself is a word, for it may be the point: a check mark or a cross, = or ≠.
+# With the signs that tell A+ from A-, C from C#, -5 from 5 and 1/2 from 1.2; a hyphen between
+# letters is a blank. A symbol by itself is a word, for it may be the point: a check mark or a
+# cross, = or ≠; ! is one only before what it denies.
 _SYMBOL: Final = "\0"
-_SIGNS: Final = frozenset("\u2212≤≥€£")
+_SIGNS: Final = frozenset("≤≥€£")
+_DASHES: Final = str.maketrans("\u2010\u2011\u2012\u2013\u2212\u2044", "-----/")
 _WORD: Final = re.compile(
-    r"(?:(?<!\w)[-\u2212+<>≤≥$€£]{1,3}(?=\d))?\w+(?:[+#%€$£]{1,3}|-(?![\w-]))?|[=<>~+\0]"
+    r"(?:(?<!\w)[-+<>≤≥$€£]{1,3}(?=\d))?\w+(?:(?<=\d)[-./:,^*](?=\d)\w+)*"
+    r"(?:[+#%€$£]{1,3}|-(?![\w-]))?|!(?=[\w=])|[=<>~+&|\0]"
 )
 
 
 def normalised(text: str) -> str:
     """Return `text` for comparing: words, numbers, their signs and symbols, folded, one blank
     between."""
-    plain = unicodedata.normalize("NFKC", text).casefold()
+    plain = unicodedata.normalize("NFKC", text).casefold().translate(_DASHES)
     seen = plain if plain.isascii() else "".join(map(_as_seen, plain))
     return " ".join(plain[match.start() : match.end()] for match in _WORD.finditer(seen))
 

@@ -348,7 +348,11 @@ async def test_known_facts_are_given_to_be_counted() -> None:
         ("below: <5", "below: >5", False),
         ("A dark-roast coffee", "a dark roast  COFFEE!", True),
         ("**Redis**, (maybe)", "redis maybe", True),
-        ("See 5-7.", "see 5 7", True),
+        ("See 5-7.", "see 5\u20137", True),
+        ("See 5-7.", "see 5.7", False),
+        ("½ a litre", "1/2 a litre", True),
+        ("Great! It works", "great it works", True),
+        ("v1.2 of it", "v1-2 of it", False),
     ],
 )
 def test_signs_beside_letters_and_digits_tell_facts_apart(one: str, other: str, same: bool) -> None:
