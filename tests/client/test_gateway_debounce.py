@@ -103,6 +103,18 @@ async def test_a_late_end_of_an_earlier_run_is_its_own() -> None:
     assert scene.captured[1:] == [["user: two?", "assistant: more"]]
 
 
+async def test_an_answer_after_the_next_question_is_captured_with_the_end_of_its_run() -> None:
+    scene = Scene()
+    scene.asked("one?")
+    scene.answered("let me look")
+    scene.asked("two?", SECOND)
+    scene.answered("the answer")
+    assert not scene.debounce.ended(FIRST)  # the hook is to capture all of it
+    scene.answered("second", context=SECOND)
+    scene.debounce.flush()
+    assert scene.captured[1:] == [["user: two?", "assistant: second"]]
+
+
 async def test_a_late_end_of_a_run_that_the_next_question_captured_adds_nothing() -> None:
     scene = Scene()
     scene.asked("one?")

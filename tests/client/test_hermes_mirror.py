@@ -32,6 +32,13 @@ def test_what_goes_wrong_unexpectedly_is_one_line(caplog: pytest.LogCaptureFixtu
     assert "Bo" not in caplog.text
 
 
+def test_a_change_after_the_end_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    mirror = Mirror(Roster.single(AWAY), Context())
+    mirror.close(30)
+    mirror.write("add", SECRET, old_text="")
+    assert logged(caplog) == ["a change of Hermes' own memory was not mirrored (RuntimeError)"]
+
+
 @pytest.mark.parametrize(
     ("action", "content", "old_text"),
     [

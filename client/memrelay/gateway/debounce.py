@@ -70,6 +70,9 @@ class Debounce:
         """Note an answer; after `silence_s` without another one, the turn is captured."""
         found, context = _read(event, context)
         turn = self._turns.get(_place(context)) or self._begin(found, context)
+        if _other_run(turn, context) and context.run_id in turn.earlier:
+            turn.earlier.remove(context.run_id)  # its end captures all of it, with this
+            return
         if turn.ended:
             if _same_run(turn, context):
                 return  # it was captured as a whole

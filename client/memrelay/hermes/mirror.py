@@ -37,7 +37,12 @@ class Mirror:
         content = "" if action == "remove" else content
         if not isinstance(content, str) or not isinstance(old_text, str):
             return
-        pending = self._worker.submit(self._write, action, encodable(content), encodable(old_text))
+        change = action, encodable(content), encodable(old_text)
+        try:
+            pending = self._worker.submit(self._write, *change)
+        except RuntimeError as error:  # it is closed, or the interpreter is ending
+            _warn(error)
+            return
         self._pending.add(pending)
         pending.add_done_callback(self._pending.discard)
 
@@ -52,9 +57,11 @@ class Mirror:
             if seat is not None:
                 _repeat(seat, action, content, old_text)
         except Exception as error:  # nobody asks the future for it
-            log.warning(
-                "a change of Hermes' own memory was not mirrored (%s)", type(error).__name__
-            )
+            _warn(error)
+
+
+def _warn(error: Exception) -> None:
+    log.warning("a change of Hermes' own memory was not mirrored (%s)", type(error).__name__)
 
 
 def _repeat(seat: Seat, action: str, content: str, old_text: str) -> None:
