@@ -154,8 +154,11 @@ class Delivery:
         for entry in noted:
             if wants(row, entry["type"], entry["namespace"]):
                 await self._post(address, _noted(lease.account, entry))
+            # Whoever changed the webhook meanwhile is to have it at its new address.
+            if not await self._got_on(lease, seq, self._clock()):
+                return
             await rows.delete_noted(self._database, lease.account, lease.webhook_id, entry)
-            if not await self._got_on(lease, seq, self._clock()) or time.monotonic() >= until:
+            if time.monotonic() >= until:
                 return
 
     def _events(self, signed: bytes, account: AccountId) -> list[Event]:

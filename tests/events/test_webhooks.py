@@ -352,6 +352,28 @@ class TestTold:
         assert set(bodies(hook)[1]["ids"]) == {str(i.id) for i in items}
         assert await bench.value("SELECT count(*) FROM webhook_events") == 0
 
+    async def test_a_webhook_that_moves_meanwhile_is_told_at_its_new_address(
+        self, make_bench: BenchMaker, hybrid: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bench = make_bench(embedder=hybrid.services.embedder, webhook_reach="private")
+        owner, delivery = await bench.account(), bench.services.delivery
+        caller, post = await bench.caller(owner), delivery._post
+        async with listening() as old, listening() as new:
+
+            async def moving(address: Any, event: Any) -> int:
+                status = await post(address, event)
+                if event.type == "memory.indexed" and not types(new):
+                    await put(bench, owner, new)
+                return status
+
+            monkeypatch.setattr(delivery, "_post", moving)
+            await put(bench, owner, old)
+            await bench.embed(caller, await bench.remember(caller, "Anna drinks tea."))
+            await delivery.deliver()
+            await delivery.deliver()
+        assert types(old) == ["memory.written", "memory.indexed"]
+        assert types(new) == ["memory.indexed"]
+
     async def test_an_altered_receipt_tells_nothing(self, open_bench: Bench) -> None:
         bench = open_bench
         owner = await bench.account()
