@@ -93,9 +93,8 @@ class _Client:
         self._operations = Rotating(self._session)
         prefix = self._url.raw_path.decode("ascii").rstrip("/")
         self._base = f"{self._url.scheme}://{self._url.netloc.decode('ascii')}{prefix}"
-        self._parsed = functools.lru_cache(maxsize=64)(
-            httpx.URL
-        )  # it asks for few, again and again
+        # It asks for few, again and again.
+        self._parsed = functools.lru_cache(maxsize=64)(httpx.URL)
         self._signer = RequestSigner(
             self._session.identity, account_id=self.settings.account_id, path_prefix=prefix
         )
