@@ -129,7 +129,7 @@ owner_option = click.option(
 @key.command("add")
 @storage_options
 @account_option
-@click.option("--namespaces", default="", help="Comma-separated; none: the whole account.")
+@click.option("--namespaces", default=None, help="Comma-separated; without it, the whole account.")
 @click.option(
     "--role",
     type=click.Choice(["reader", "writer", "owner"]),
@@ -142,7 +142,7 @@ owner_option = click.option(
 @json_option
 def key_add(
     account_text_: str,
-    namespaces: str,
+    namespaces: str | None,
     role: Role,
     label: str,
     expires: str | None,
@@ -222,14 +222,15 @@ def key_revoke(
     show(data, as_json, lambda: f"revoked {key_text}\n{note}")
 
 
-def _namespaces(text: str) -> list[Namespace]:
-    """The namespaces of a list with commas between them; none: the whole account.
+def _namespaces(text: str | None) -> list[Namespace]:
+    """The namespaces of a list with commas between them; none where it was not given.
 
     Raises:
-        click.BadParameter: one is empty, or cannot be a name.
+        click.BadParameter: one is empty, or cannot be a name: a variable that is not set must not
+            give the whole account away.
     """
     try:
-        return [parse_namespace(name) for name in text.split(",")] if text.strip() else []
+        return [] if text is None else [parse_namespace(name) for name in text.split(",")]
     except CryptoError as error:
         raise click.BadParameter(f"--namespaces: {error}") from None
 

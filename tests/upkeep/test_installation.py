@@ -471,6 +471,8 @@ class TestAccounts:
         shown = told(*add).stdout
         assert re.search(r"^namespaces +the whole account$", shown, re.MULTILINE)
         assert re.search(r"^expires_at +never$", shown, re.MULTILINE)
+        unset = told(*add, "--namespaces", "")
+        assert (unset.returncode, "--namespaces" in unset.stderr) == (2, True)
         wrong = told(*add, "--namespaces", "a,,b")
         assert (wrong.returncode, "--namespaces" in wrong.stderr) == (2, True)
         (tmp_path / "owner").write_bytes(bytes(range(128, 192)))
