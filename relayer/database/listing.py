@@ -65,12 +65,17 @@ _SET_ASIDE: Final = """
 SELECT namespace_id, count(*) FILTER (WHERE revision_of IS NOT NULL) AS revisions,
        count(*) FILTER (WHERE revision_of IS NULL) AS superseded, 0::bigint AS pending,
        0::bigint AS rejected
-FROM memories WHERE account_id = $1 AND superseded_at IS NOT NULL GROUP BY namespace_id
+FROM memories
+WHERE account_id = $1 AND superseded_at IS NOT NULL
+  AND ($2::int[] IS NULL OR namespace_id = ANY ($2))
+GROUP BY namespace_id
 UNION ALL
 SELECT namespace_id, 0, 0, count(*) FILTER (WHERE review = 'pending'),
        count(*) FILTER (WHERE review = 'rejected')
 FROM memories
-WHERE account_id = $1 AND review IS NOT NULL AND superseded_at IS NULL GROUP BY namespace_id
+WHERE account_id = $1 AND review IS NOT NULL AND superseded_at IS NULL
+  AND ($2::int[] IS NULL OR namespace_id = ANY ($2))
+GROUP BY namespace_id
 """
 _TURNS: Final = f"""
 SELECT e.episode_id, e.namespace_id, ns.name AS namespace, e.epoch, e.writer, e.blob_id, e.state,
@@ -166,10 +171,13 @@ async def waiting(
     return await database.fetch(_REVIEW, account, namespace_ids, before_seq, limit, now)
 
 
-async def set_aside(database: Database, account: AccountId) -> dict[int, SetAside]:
-    """Namespace → what of its memories is not recalled; nothing where all is."""
+async def set_aside(
+    database: Database, account: AccountId, namespace_ids: Sequence[int] | None
+) -> dict[int, SetAside]:
+    """Namespace → what of its memories is not recalled, of these or for None of all; nothing where
+    all is."""
     found: dict[int, SetAside] = {}
-    for row in await database.fetch(_SET_ASIDE, account):
+    for row in await database.fetch(_SET_ASIDE, account, namespace_ids):
         number, *counts = row
         found[number] = found.get(number, SetAside()) + SetAside(*counts)
     return found

@@ -14,6 +14,7 @@ from msgspec import Meta
 from relayer.clock import rfc3339
 from relayer.database import accounts as account_rows
 from relayer.database import listing
+from relayer.database import namespaces as namespace_rows
 from relayer.database.pool import Database
 from relayer.errors import BadRequest, NotFound
 from relayer.http import bodies
@@ -129,17 +130,10 @@ async def usage(
     database: NamedDependency[Database],
     settings: NamedDependency[Settings],
 ) -> Answer:
-    """What the account uses of what it may use."""
-    row = await account_rows.find_account(database, access.account)
-    if row is None:
-        raise NotFound("No such account.")
-    aside = await listing.set_aside(database, access.account)
+    """What the account uses of what it may use; of its namespaces, for a key that has no more."""
+    whole = access.namespaces is None
     return {
-        **shapes.counts(row["memory_count"], sum(aside.values(), start=listing.SetAside())),
-        "storage_bytes": row["storage_bytes"],
-        "storage_bytes_max": settings.storage_bytes_max,
-        "grant_count": access.serial,
-        "grants_max": settings.account_grants_max,
+        **await (_used(access, database, settings) if whole else _used_there(access, database)),
         "requests": {
             "limited": settings.rate_limit == "on",
             "per_minute": settings.requests_per_minute,
@@ -147,6 +141,32 @@ async def usage(
             "per_key_per_minute": settings.key_requests_per_minute,
             **{f"{room.name}_left": max(0, room.left) for room in request.scope["state"][STATE]},
         },
+    }
+
+
+async def _used(access: Access, database: Database, settings: Settings) -> Answer:
+    row = await account_rows.find_account(database, access.account)
+    if row is None:
+        raise NotFound("No such account.")
+    aside = await listing.set_aside(database, access.account, None)
+    return {
+        **shapes.counts(row["memory_count"], sum(aside.values(), start=listing.SetAside())),
+        "storage_bytes": row["storage_bytes"],
+        "storage_bytes_max": settings.storage_bytes_max,
+        "grant_count": access.serial,
+        "grants_max": settings.account_grants_max,
+    }
+
+
+async def _used_there(access: Access, database: Database) -> Answer:
+    """Without the account's bounds: what is left of them tells what is elsewhere."""
+    found = await namespace_rows.summaries(database, access.account, access.namespaces)
+    numbers = [row["namespace_id"] for row in found]
+    aside = await listing.set_aside(database, access.account, numbers)
+    memories = sum(row["memory_count"] for row in found)
+    return {
+        **shapes.counts(memories, sum(aside.values(), start=listing.SetAside())),
+        "storage_bytes": sum(row["storage_bytes"] for row in found),
     }
 
 

@@ -143,6 +143,26 @@ async def test_a_key_of_another_namespace_learns_no_more(scene: Scene) -> None:
     assert await rows_of_victim(scene, shared=False) == before
 
 
+async def test_usage_is_that_of_ones_own_namespaces(scene: Scene) -> None:
+    narrow = await scene.member("counted")
+    stored = {"namespace": "counted", "relayer": scene.relayer, "text": "I count the stairs."}
+    await narrow.client.post("/v1/remember", json=stored)
+
+    async def used() -> dict[str, Any]:
+        answer: dict[str, Any] = (await narrow.client.get("/v1/usage")).json()
+        del answer["requests"]
+        return answer
+
+    before = await used()
+    assert (before["memory_count"], set(before) & {"grant_count", "storage_bytes_max"}) == (
+        1,
+        set(),
+    )
+    stored |= {"namespace": scene.victim.namespace, "text": "I sweep the yard again."}
+    assert (await scene.victim.client.post("/v1/remember", json=stored)).status_code == 202
+    assert await used() == before
+
+
 def settled(heard: Heard) -> tuple[Any, ...]:
     """An answer without numbers that count up from one request to the next."""
     return (heard.status, heard.body if heard.status >= 300 else "", heard.headers)
