@@ -350,6 +350,7 @@ class Chain:
         self.items: list[Grant | Revocation] = []  # the one of serial n has the place n - 1
         self.grants: dict[PublicKey, list[Grant]] = {}
         self.revoked_at: dict[PublicKey, int] = {}
+        self.key_ids: dict[tuple[Namespace, int], bytes] = {}  # as grants name them first
         self.founder: PublicKey | None = None
         self._successors: dict[PublicKey, PublicKey] = {}
         self._depths: dict[int, int] = {}  # by serial, as judged when the grant was accepted
@@ -362,6 +363,7 @@ class Chain:
         other.items = list(self.items)
         other.grants = {key: list(grants) for key, grants in self.grants.items()}
         other.revoked_at = dict(self.revoked_at)
+        other.key_ids = dict(self.key_ids)
         other._successors = dict(self._successors)
         other._depths = dict(self._depths)
         return other
@@ -390,6 +392,9 @@ class Chain:
             self._depths[item.serial] = self._check_grant(item)
             self.grants.setdefault(item.recipient, []).append(item)
             self.epoch = max(self.epoch, *(entry.epoch for entry in item.scope))
+            for entry in item.scope:
+                if entry.namespace is not None:
+                    self.key_ids.setdefault((entry.namespace, entry.epoch), entry.key_id)
         else:
             self._check_revocation(item)
             self.revoked_at[item.recipient] = item.serial

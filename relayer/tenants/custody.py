@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from relayer.clock import Clock, to_ms
 from relayer.errors import Corrupted, Misdirected, NotAllowed
-from relayer.sealed.grants import Chain, ScopeEntry, oldest_epoch, open_grant
+from relayer.sealed.grants import Chain, oldest_epoch, open_grant
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Root
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import sign_statement
@@ -235,7 +235,7 @@ class Custody:
             if named is None:
                 named = await self._namespaces.key_id(access.account, key.namespace, key.epoch)
             if named is None:
-                named = _named_in_chain(chain, key)
+                named = chain.key_ids.get((key.namespace, key.epoch))
             if named is not None and named != key.key_id:
                 raise CryptoError("another key than the namespace's")
             if named is None and not _root_epoch(access, key.epoch):
@@ -251,20 +251,9 @@ def _counts(unlock: Unlock, now_ms: int) -> bool:
 
 def _named_key_ids(access: Access, key: NamespaceKey) -> bytes | None:
     """The key id that one of the sender's own grants names for this namespace and epoch."""
-    return _scope_key_id([e for g in access.grants for e in g.scope], key)
-
-
-def _named_in_chain(chain: Chain, key: NamespaceKey) -> bytes | None:
-    """The key id that any grant of the account names for this namespace and epoch."""
-    grants = [g for held in chain.grants.values() for g in held]
-    return _scope_key_id([e for g in grants for e in g.scope], key)
-
-
-def _scope_key_id(entries: Sequence[ScopeEntry], key: NamespaceKey) -> bytes | None:
-    for entry in entries:
-        if (entry.namespace, entry.epoch) == (key.namespace, key.epoch):
-            return entry.key_id
-    return None
+    place = (key.namespace, key.epoch)
+    entries = (entry for grant in access.grants for entry in grant.scope)
+    return next((e.key_id for e in entries if (e.namespace, e.epoch) == place), None)
 
 
 def _root_epoch(access: Access, epoch: int) -> bool:
