@@ -286,7 +286,9 @@ class Limits:
     head_bytes_max: Final = 64 * 2**10  # request line and headers; an unlock header has 6 KiB
     connections_max: Final = 800  # of one process, to which systems give 1,024 files
     body_bytes_max: Final = 2 * 2**20  # the reference's; also bounds what hashing a body costs
-    bodies_bytes_max: Final = 256 * 2**20  # of all requests under way in one process
+    bodies_bytes_max: Final = 256 * 2**20  # of all requests under way in one process, but for
+    body_bytes_free: Final = 64 * 2**10  # the first of each
+    stand_in_bytes_max: Final = 16 * 2**10  # of what MemWal's clients ask a blockchain, unsigned
     requests_at_once_max: Final = 2  # of one account in one process; the others wait
     requests_waiting_max: Final = 64  # of one account in one process
     text_bytes_max: Final = 2**20  # one remembered text

@@ -48,7 +48,7 @@ from relayer.errors import (
     UpgradeRequired,
 )
 from relayer.http import sui
-from relayer.http.windows import STATE, Room, rooms, windows
+from relayer.http.windows import OF_KEY, STATE, FullKeys, Room, rooms, windows
 from relayer.sealed.keys import AccountId, PublicKey, account_id, parse_account
 from relayer.sealed.primitives import CryptoError, verify_signature
 from relayer.settings import Limits, Settings
@@ -62,6 +62,8 @@ log = logging.getLogger("relayer.checks")
 PUBLIC: Final = "public"  # route option: no signature
 FOUNDING: Final = "founding"  # route option: signed by a key that has no account yet
 WEIGHT: Final = "weight"  # route option: how much a request counts, 1 if not given
+# Route option: what an owner takes rights away by; other keys of the account cannot use it up.
+REVOKING: Final = "revoking"
 ACCESS: Final = "access"  # in a request's state: who asks
 FOUNDER: Final = "founder"  # in a request's state: the key that founds an account
 
@@ -206,6 +208,7 @@ class Guard:
         self._clock = clock
         self._nonces = Batches.of(database, statements.record_nonces)
         self._counts = Batches.of(database, statements.count_requests)
+        self._full = FullKeys()
         self._shares = Shares(
             at_once=Limits.requests_at_once_max, waiting_max=Limits.requests_waiting_max
         )
@@ -263,6 +266,9 @@ class Guard:
         access = await self._access(request, answer.owner, read)
         scope["state"][ACCESS] = access
         scope["state"][STATE] = found = await self._count(access.account, access.key, weight, now)
+        if handler.opt.get(REVOKING) and access.is_owner:
+            check_room([room for room in found if room.name == OF_KEY])
+            return
         check_room(found)
         scope["state"][shares.STATE] = await self._shares.enter(access.account)
 
@@ -341,9 +347,14 @@ class Guard:
         if self._settings.rate_limit == "off":
             return ()
         counted = windows(self._settings, key, now)
-        places = tuple(window.place for window in counted)
-        used = await self._counts.ask(statements.Counted(account, places, weight))
-        return rooms(counted, used, now)
+        used = self._full.of(account, key, now)
+        if used is None:
+            places = tuple(window.place for window in counted)
+            used = await self._counts.ask(statements.Counted(account, places, weight))
+        found = rooms(counted, used, now)
+        if any(room.name == OF_KEY and room.left < 0 for room in found):
+            self._full.note(account, key, now, used)
+        return found
 
 
 def signed_path(scope: Mapping[str, object]) -> str:

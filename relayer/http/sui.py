@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Final
 
 from nacl import bindings
@@ -67,7 +68,7 @@ def grpc_web_objects(body: bytes) -> bytes:
         asked = base64.b64decode(body, validate=True).decode("latin-1")
     except ValueError:
         asked = ""
-    ids = _OBJECT_ID.findall(asked)[:50] or [PACKAGE_ID]
+    ids = [found[0] for found in islice(_OBJECT_ID.finditer(asked), 50)] or [PACKAGE_ID]
     results = b"".join(_field(1, _field(1, _grpc_object(i))) for i in ids)
     trailer = b"grpc-status: 0\r\n"
     return base64.b64encode(_frame(0x00, results) + _frame(0x80, trailer))

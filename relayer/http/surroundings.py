@@ -108,10 +108,15 @@ def _says_json(headers: Mapping[str, str]) -> bool:
 
 
 class Bodies:
-    """The bytes of bodies in memory, of all requests that are under way together."""
+    """The bytes of bodies in memory, of all requests that are under way together.
 
-    def __init__(self, bytes_max: int) -> None:
+    The first `free` bytes of each do not count: as many as there may be connections take little,
+    and who has a short request finds room beside any number of long ones that do not end.
+    """
+
+    def __init__(self, bytes_max: int, *, free: int = Limits.body_bytes_free) -> None:
         self._bytes_max = bytes_max
+        self._free = free
         self._bytes = 0
 
     @contextmanager
@@ -120,22 +125,23 @@ class Bodies:
 
         It raises `Unavailable` for bytes that have none, and they are dropped.
         """
-        own = 0
+        own = counted = 0
 
         async def received() -> ReceiveMessage:
-            nonlocal own
+            nonlocal own, counted
             message = await receive()
-            size = len(message.get("body", b"")) if message["type"] == "http.request" else 0
-            if size > self._bytes_max - self._bytes:
+            own += len(message.get("body", b"")) if message["type"] == "http.request" else 0
+            more = max(0, own - self._free) - counted
+            if more > self._bytes_max - self._bytes:
                 raise Unavailable("Too much is being read at once.", code="server.full")
-            self._bytes += size
-            own += size
+            self._bytes += more
+            counted += more
             return message
 
         try:
             yield received
         finally:
-            self._bytes -= own
+            self._bytes -= counted
 
 
 class Surroundings:
@@ -150,12 +156,12 @@ class Surroundings:
         *,
         timeout_s: float,
         stopping: asyncio.Event,
-        bodies_bytes_max: int = Limits.bodies_bytes_max,
+        bodies: Bodies | None = None,
     ) -> None:
         self._app = app
         self._timeout_s = timeout_s
         self._stopping = stopping
-        self._bodies = Bodies(bodies_bytes_max)
+        self._bodies = bodies or Bodies(Limits.bodies_bytes_max)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on and watch over it."""

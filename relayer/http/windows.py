@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from relayer.sealed.keys import PublicKey
+from relayer.sealed.keys import AccountId, PublicKey
 from relayer.settings import Settings
 
 STATE: Final = "room"  # in a request's state: the room that it found
+OF_KEY: Final = "key_minute"  # the window of a key's own
 Place = tuple[bytes, datetime]  # subject and start: what names a window of an account
 
 
@@ -53,7 +54,7 @@ def windows(settings: Settings, key: PublicKey, now: datetime) -> list[Window]:
     return [
         Window("hour", (b"hour", hour), an_hour, settings.requests_per_hour),
         Window("minute", (b"minute", minute), a_minute, settings.requests_per_minute),
-        Window("key_minute", (key, minute), a_minute, settings.key_requests_per_minute),
+        Window(OF_KEY, (key, minute), a_minute, settings.key_requests_per_minute),
     ]
 
 
@@ -61,6 +62,31 @@ def rooms(counted: list[Window], used: Mapping[Place, int], now: datetime) -> tu
     """What each window has left, the one that is nearest to its end first."""
     found = [window.room(used[window.place], now) for window in counted]
     return tuple(sorted(found, key=lambda room: (room.left, -room.reset_s)))
+
+
+class FullKeys:
+    """The keys whose own window is full for this minute, and what was used when it became so.
+
+    What they ask further is refused without being counted: it would use up their account's windows.
+    """
+
+    def __init__(self) -> None:
+        self._minute = datetime.min
+        self._used: dict[tuple[AccountId, PublicKey], Mapping[Place, int]] = {}
+
+    def of(self, account: AccountId, key: PublicKey, now: datetime) -> Mapping[Place, int] | None:
+        """What was used, or None where the key's window has room."""
+        minute = now.replace(second=0, microsecond=0)
+        if minute != self._minute:
+            self._minute, self._used = minute, {}
+        return self._used.get((account, key))
+
+    def note(
+        self, account: AccountId, key: PublicKey, now: datetime, used: Mapping[Place, int]
+    ) -> None:
+        """A request of now has found the key's window full."""
+        if now.replace(second=0, microsecond=0) == self._minute:
+            self._used[account, key] = used
 
 
 def headers(found: tuple[Room, ...]) -> list[tuple[bytes, bytes]]:

@@ -13,7 +13,7 @@ from msgspec import Meta, field
 
 from relayer.clock import rfc3339_ms
 from relayer.http import bodies
-from relayer.http.checks import WEIGHT
+from relayer.http.checks import REVOKING, WEIGHT
 from relayer.memories.opening import Caller
 from relayer.routes import shapes
 from relayer.routes.arguments import Answer, check_relayer, signed_object
@@ -54,7 +54,7 @@ class RotationBody(bodies.Change):
     ) = "revoked"
 
 
-@get("/keys")
+@get("/keys", opt={REVOKING: True})
 async def list_keys(access: NamedDependency[Access], accounts: NamedDependency[Accounts]) -> Answer:
     """The account's keys as their grants say."""
     keys = [
@@ -72,7 +72,7 @@ async def list_keys(access: NamedDependency[Access], accounts: NamedDependency[A
     return {"keys": keys}
 
 
-@get("/grants")
+@get("/grants", opt={REVOKING: True})
 async def list_grants(
     access: NamedDependency[Access], accounts: NamedDependency[Accounts]
 ) -> Answer:
@@ -111,7 +111,7 @@ async def add_grant(
     return {"grant": str(grant.grant), "serial": grant.serial, "receipt": to_base64(receipt)}
 
 
-@post("/revocations", opt={WEIGHT: 3})
+@post("/revocations", opt={WEIGHT: 3, REVOKING: True})
 async def add_revocation(
     data: JSONBody[RevocationBody],
     access: NamedDependency[Access],
@@ -133,7 +133,7 @@ async def add_revocation(
     }
 
 
-@post("/rotations", opt={WEIGHT: 10})
+@post("/rotations", opt={WEIGHT: 10, REVOKING: True})
 async def rotate(
     data: JSONBody[RotationBody],
     access: NamedDependency[Access],
@@ -166,7 +166,7 @@ def reseal_of(body: RotationBody) -> Choice | list[Namespace]:
     return body.reseal
 
 
-@get("/rotations")
+@get("/rotations", opt={REVOKING: True})
 async def rotation_progress(
     caller: NamedDependency[Caller], rotations: NamedDependency[Rotations]
 ) -> Answer:

@@ -301,7 +301,7 @@ async def restore_namespace(
     }
 
 
-@post("/api/forget", status_code=200, opt={WEIGHT: 3})
+@post("/api/forget", status_code=200, opt={WEIGHT: 10})
 async def forget(
     data: JSONBody[Tolerant],
     access: NamedDependency[Access],

@@ -18,6 +18,7 @@ from relayer.http.public_url import PublicUrl
 from relayer.monitoring.readiness import Readiness
 from relayer.prompts import PROMPT_VERSIONS
 from relayer.routes.arguments import Answer
+from relayer.settings import Limits
 from relayer.words import INDEX_VERSION
 
 API_VERSION: Final = "1.0.0"
@@ -76,7 +77,12 @@ async def config(request: Request[Any, Any, Any], public_url: NamedDependency[Pu
     }
 
 
-@post("/sui", status_code=200, opt={PUBLIC: True})
+@post(
+    "/sui",
+    status_code=200,
+    opt={PUBLIC: True},
+    request_max_body_size=Limits.stand_in_bytes_max,
+)
 async def sui_json_rpc(request: Request[Any, Any, Any]) -> Answer:
     """JSON-RPC: the package exists, in version 1."""
     try:
@@ -86,7 +92,12 @@ async def sui_json_rpc(request: Request[Any, Any, Any]) -> Answer:
     return sui.json_rpc(call)
 
 
-@post("/sui/sui.rpc.v2.LedgerService/BatchGetObjects", status_code=200, opt={PUBLIC: True})
+@post(
+    "/sui/sui.rpc.v2.LedgerService/BatchGetObjects",
+    status_code=200,
+    opt={PUBLIC: True},
+    request_max_body_size=Limits.stand_in_bytes_max,
+)
 async def sui_grpc_web(request: Request[Any, Any, Any]) -> Response[bytes]:
     """The same over gRPC-web."""
     answer = sui.grpc_web_objects(await request.body())

@@ -49,7 +49,7 @@ class ManualRecallBody(Tolerant):
     limit: bodies.RecallLimit = 10
 
 
-@post("/api/embed", status_code=200)
+@post("/api/embed", status_code=200, opt={WEIGHT: 3})
 async def embed(
     data: JSONBody[EmbedBody],
     access: NamedDependency[Access],

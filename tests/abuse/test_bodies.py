@@ -39,7 +39,7 @@ async def read(bodies: Bodies, *parts: bytes) -> None:
 
 
 async def test_as_many_bytes_as_there_is_room_for_are_read() -> None:
-    bodies = Bodies(10)
+    bodies = Bodies(10, free=0)
     with (
         bodies.counted(receiving(b"four", b"")) as one,
         bodies.counted(receiving(b"sixsix")) as two,
@@ -56,14 +56,26 @@ async def test_as_many_bytes_as_there_is_room_for_are_read() -> None:
 
 @pytest.mark.parametrize("parts", [[b"eleven byte"], [b"ten ten te", b"1"], [b"1"] * 11])
 async def test_one_byte_more_is_not(parts: Sequence[bytes]) -> None:
-    bodies = Bodies(10)
+    bodies = Bodies(10, free=0)
     with pytest.raises(Unavailable):
         await read(bodies, *parts)
     await read(bodies, b"ten ten te")  # nothing stays counted of what was refused
 
 
+async def test_short_bodies_find_room_beside_long_ones_that_do_not_end() -> None:
+    bodies = Bodies(4, free=6)
+    with bodies.counted(receiving(b"sixsix", b"four", b"")) as long:
+        await long()
+        await long()
+        await read(bodies, b"sixsix")
+        with pytest.raises(Unavailable):
+            await read(bodies, b"sixsix", b"1")
+        await read(bodies, b"six", b"six")  # what was refused has left nothing
+    await read(bodies, b"ten ten te")
+
+
 async def test_who_breaks_off_leaves_no_bytes_behind() -> None:
-    bodies = Bodies(10)
+    bodies = Bodies(10, free=0)
 
     async def broken() -> None:
         with bodies.counted(receiving(b"ten ten te")) as receive:
@@ -88,7 +100,9 @@ def client(storage: Storage, settings: Settings) -> httpx.AsyncClient:
     app: ASGIApp = build_app(storage, replace(settings, embedder="none"))
     while not isinstance(app, Litestar):
         app = vars(app)["_app"]
-    surrounded = Surroundings(app, timeout_s=60, stopping=asyncio.Event(), bodies_bytes_max=ROOM)
+    surrounded = Surroundings(
+        app, timeout_s=60, stopping=asyncio.Event(), bodies=Bodies(ROOM, free=0)
+    )
     transport = httpx.ASGITransport(app=surrounded)  # type: ignore[arg-type]
     return httpx.AsyncClient(transport=transport, base_url="http://relayer")
 

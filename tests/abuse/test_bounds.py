@@ -385,6 +385,7 @@ async def test_chains_that_are_kept_have_so_many_bytes(
 # What grows in an object that lives as long as the process → what ends it. Objects of one request,
 # answer, file or chain have its size.
 GROWS = {
+    "relayer/http/windows.py FullKeys._used": "keys whose windows are filled in one minute",
     "relayer/http/accepting.py Door._entering": "connections that were accepted a moment ago",
     "relayer/tenants/accounts.py Accounts._chains": "CHAINS_MAX",
     "relayer/tenants/accounts.py Accounts._continuing": "requests under way",

@@ -80,6 +80,7 @@ def keys(count: int) -> list[str]:
 
 CASES: dict[str, Case] = {
     "body_bytes_max": Case("/v1/recall", padded, TOO_LARGE),
+    "stand_in_bytes_max": Case("/sui", padded, TOO_LARGE),
     "import_bytes_max": Case("/v1/import", padded, TOO_LARGE),
     "text_bytes_max": Case("/v1/remember", lambda n: {"text": letters(n)}, TOO_LARGE),
     "bulk_text_bytes_max": Case(
@@ -154,6 +155,8 @@ ELSEWHERE = {
     "::test_only_when_all_are_being_answered_one_is_refused",
     "bodies_bytes_max": "abuse/test_bodies.py"
     "::test_unsigned_bodies_that_do_not_end_fill_the_room_and_no_more",
+    "body_bytes_free": "abuse/test_bodies.py"
+    "::test_short_bodies_find_room_beside_long_ones_that_do_not_end",
     "requests_at_once_max": "abuse/test_bounds.py::test_one_account_waits_for_itself_only",
     "requests_waiting_max": "abuse/test_bounds.py::test_a_line_has_an_end",
     "blobs_bytes_max": "journal/test_proof.py::test_an_answer_has_as_many_blobs_as_fit",

@@ -33,6 +33,7 @@ from relayer.storage import Storage
 from relayer.upkeep.provision import NewKey
 from tests.conftest import TestDatabase
 from tests.processes import running_relayer
+from tests.routes_scene import key_of
 from tests.signing import Signer, client_of, signer_of
 
 ROOT = Path(__file__).parents[2]
@@ -105,13 +106,33 @@ async def test_two_processes_share_one_budget(
             signer = Signer(identity=identity, account=account["account_id"])
             hour = utc_now().hour
             async with httpx.AsyncClient(auth=signer, timeout=30) as client:
-                urls = [f"{relayer.url}/v1/keys" for relayer in (here, there)] * 15
+                urls = [f"{relayer.url}/v1/settings" for relayer in (here, there)] * 15
                 answers = [await client.get(url) for url in urls]
             if utc_now().hour == hour:
                 break
     assert [a.status_code for a in answers] == [200] * 20 + [429] * 10
     left = [int(a.headers["ratelimit-remaining"]) for a in answers]
     assert left == [*range(19, -1, -1), *[0] * 10]
+
+
+async def test_another_key_keeps_no_owner_from_taking_its_rights(
+    storage: Storage, lean: Settings, managed: NewKey
+) -> None:
+    """What its own window refuses is not charged to the account, whose end stops no revocation."""
+    limits = {"requests_per_minute": 12, "key_requests_per_minute": 8}
+    app = build_app(storage, dataclasses.replace(lean, **limits), Stopped())
+    lent = await key_of(storage, managed, "reader", "shared")
+    revocation = {"revocation": "AAAA", "relayer": storage.identity.public_key.hex()}
+    async with client_of(app, signer_of(lent)) as other, client_of(app, signer_of(managed)) as own:
+        asked = [(await other.get("/v1/settings")).status_code for _ in range(30)]
+        assert asked == [200] * 8 + [429] * 22
+        assert (await own.get("/v1/usage")).json()["requests"]["minute_left"] == 2
+        asked = [(await own.get("/v1/settings")).status_code for _ in range(3)]
+        assert asked == [200, 200, 429]
+        assert (await own.get("/v1/grants")).status_code == 200
+        assert (await own.post("/v1/revocations", json=revocation)).status_code == 400
+        assert (await own.get("/v1/grants")).status_code == 429, "its own window is full, too"
+        assert (await other.get("/v1/grants")).status_code == 429
 
 
 # How a client learns of them
@@ -131,8 +152,8 @@ async def test_answers_tell_the_window_that_has_least_left(
     app = build_app(storage, dataclasses.replace(lean, **limits), Stopped())
     async with client_of(app, signer_of(managed)) as client:
         stored = await client.post("/api/remember", json={"text": "Tea in the morning."})
-        read = await client.get("/v1/keys")
-        full = [await client.get("/v1/keys") for _ in range(4)][-1]
+        read = await client.get("/v1/settings")
+        full = [await client.get("/v1/settings") for _ in range(4)][-1]
     assert stored.status_code == 202
     assert room(read)[:2] == told[:2]
     assert told[2] in (None, room(read)[2])
@@ -224,7 +245,7 @@ async def test_guesses_at_a_token_are_counted_together(
     assert await attempts(app, 5, "wrong" * 4) == [*relayer_first, *["rate.limited"] * 2]
     assert await attempts(app, 1, TOKEN) == ["rate.limited"]
     async with client_of(app, signer_of(managed)) as client:
-        assert (await client.get("/v1/keys")).status_code == 200
+        assert (await client.get("/v1/settings")).status_code == 200
 
 
 @pytest.mark.parametrize("length", [1, REGISTRATION_TOKEN_CHARACTERS_MIN - 1])
@@ -245,7 +266,7 @@ async def test_refused_and_failed_requests_give_their_places_back(
     async with client_of(app, signer_of(managed)) as client:
         for method, path in wrong * (Limits.requests_at_once_max + 1):
             assert (await client.request(method, path)).status_code in (400, 404)
-        together = [client.get("/v1/keys") for _ in range(Limits.requests_at_once_max + 10)]
+        together = [client.get("/v1/settings") for _ in range(Limits.requests_at_once_max + 10)]
         assert {a.status_code for a in await asyncio.gather(*together)} == {200}
 
 
@@ -255,7 +276,7 @@ async def test_a_request_that_waits_too_long_is_told_so_and_leaves_the_line(
     monkeypatch.setattr(Limits, "requests_at_once_max", 0)
     app = build_app(storage, dataclasses.replace(lean, request_timeout_s=1))
     async with client_of(app, signer_of(managed)) as client:
-        answer = await client.get("/v1/keys")
+        answer = await client.get("/v1/settings")
     assert (answer.status_code, answer.json()["code"]) == (503, "request.deadline")
 
 

@@ -72,12 +72,12 @@ def test_the_signed_text_is_the_dot_joined_fields() -> None:
 
 
 def test_without_an_account_the_last_field_is_empty() -> None:
-    headers = signed_headers(IDENTITY, "GET", "/v1/keys", timestamp_s=NOW_S, nonce=NONCE)
+    headers = signed_headers(IDENTITY, "GET", "/v1/settings", timestamp_s=NOW_S, nonce=NONCE)
     del headers["x-account-id"]
     request = parsed(
         [(k.encode(), v.encode()) for k, v in headers.items()],
         method="GET",
-        path="/v1/keys",
+        path="/v1/settings",
         body=b"",
     )
     assert request.account is None
@@ -252,7 +252,7 @@ def test_a_bad_session_header_is_not_told_apart() -> None:
 
 
 async def refusal(
-    app: ASGIApp, key: NewKey, *, method: str = "GET", path: str = "/v1/keys", **signer: Any
+    app: ASGIApp, key: NewKey, *, method: str = "GET", path: str = "/v1/settings", **signer: Any
 ) -> httpx.Response:
     async with client_of(app, dataclasses.replace(signer_of(key), **signer)) as client:
         return await client.request(method, path)
@@ -302,13 +302,13 @@ async def test_every_refusal_has_one_body(
         owner=None,
         clock=utc_now,
     )
-    replayed = signed_headers(managed.identity, "GET", "/v1/keys")
+    replayed = signed_headers(managed.identity, "GET", "/v1/settings")
     async with client_of(app) as client:
-        assert (await client.get("/v1/keys", headers=replayed)).status_code == 200
+        assert (await client.get("/v1/settings", headers=replayed)).status_code == 200
         answers = {
             "no signature": await refusal(app, managed, headers={"x-signature": None}),
             "repeated": await client.get(
-                "/v1/keys", headers=[*replayed.items(), ("x-nonce", replayed["x-nonce"])]
+                "/v1/settings", headers=[*replayed.items(), ("x-nonce", replayed["x-nonce"])]
             ),
             "bad signature": await refusal(app, managed, headers={"x-signature": "00" * 64}),
             "unknown key": await refusal(app, stranger),
@@ -316,7 +316,7 @@ async def test_every_refusal_has_one_body(
             "foreign account": await refusal(app, managed, account=account_text(sealed.account)),
             "absent account": await refusal(app, managed, account="0x" + "00" * 32),
             "revoked": await refusal(app, revoked),
-            "replay": await client.get("/v1/keys", headers=replayed),
+            "replay": await client.get("/v1/settings", headers=replayed),
             "session": await refusal(app, managed, headers={"x-seal-session": "e30="}),
             "founding with a foreign account": await refusal(
                 app, stranger, method="POST", path="/v1/accounts"
@@ -357,19 +357,19 @@ async def test_a_client_without_nonces_is_told_to_upgrade(app: ASGIApp, managed:
 async def test_a_replay_is_refused_by_every_replica(
     app: ASGIApp, storage: Storage, lean: Settings, managed: NewKey
 ) -> None:
-    headers = signed_headers(managed.identity, "GET", "/v1/keys")
+    headers = signed_headers(managed.identity, "GET", "/v1/settings")
     async with client_of(app) as here, client_of(build_app(storage, lean)) as there:
-        first = await here.get("/v1/keys", headers=headers)
-        again = await here.get("/v1/keys", headers=headers)
-        elsewhere = await there.get("/v1/keys", headers=headers)
+        first = await here.get("/v1/settings", headers=headers)
+        again = await here.get("/v1/settings", headers=headers)
+        elsewhere = await there.get("/v1/settings", headers=headers)
     assert [a.status_code for a in (first, again, elsewhere)] == [200, 401, 401]
 
 
 async def test_of_simultaneous_equal_requests_one_passes(app: ASGIApp, managed: NewKey) -> None:
-    headers = signed_headers(managed.identity, "GET", "/v1/keys")
+    headers = signed_headers(managed.identity, "GET", "/v1/settings")
     async with client_of(app) as client:
         answers = await asyncio.gather(
-            *(client.get("/v1/keys", headers=headers) for _ in range(20))
+            *(client.get("/v1/settings", headers=headers) for _ in range(20))
         )
     assert sorted(a.status_code for a in answers) == [200] + [401] * 19
 
@@ -377,17 +377,17 @@ async def test_of_simultaneous_equal_requests_one_passes(app: ASGIApp, managed: 
 async def test_a_nonce_belongs_to_its_key(app: ASGIApp, managed: NewKey, sealed: NewKey) -> None:
     async with client_of(app) as client:
         for key in (managed, sealed):
-            headers = signed_headers(key.identity, "GET", "/v1/keys", nonce=NONCE)
-            assert (await client.get("/v1/keys", headers=headers)).status_code == 200
+            headers = signed_headers(key.identity, "GET", "/v1/settings", nonce=NONCE)
+            assert (await client.get("/v1/settings", headers=headers)).status_code == 200
 
 
 async def test_a_nonce_counts_only_after_its_signature_verified(
     app: ASGIApp, managed: NewKey
 ) -> None:
-    headers = signed_headers(managed.identity, "GET", "/v1/keys")
+    headers = signed_headers(managed.identity, "GET", "/v1/settings")
     async with client_of(app) as client:
-        forged = await client.get("/v1/keys", headers=headers | {"x-signature": "00" * 64})
-        good = await client.get("/v1/keys", headers=headers)
+        forged = await client.get("/v1/settings", headers=headers | {"x-signature": "00" * 64})
+        good = await client.get("/v1/settings", headers=headers)
     assert (forged.status_code, good.status_code) == (401, 200)
 
 
@@ -404,17 +404,17 @@ async def test_lost_nonces_refuse_everything_signed_before(
     app: ASGIApp, storage: Storage, managed: NewKey
 ) -> None:
     """A crash of PostgreSQL empties the table of nonces; nothing recorded may pass again."""
-    ahead = signed_headers(managed.identity, "GET", "/v1/keys", timestamp_s=now_s() + 200)
-    past = signed_headers(managed.identity, "GET", "/v1/keys", timestamp_s=now_s() - 60)
+    ahead = signed_headers(managed.identity, "GET", "/v1/settings", timestamp_s=now_s() + 200)
+    past = signed_headers(managed.identity, "GET", "/v1/settings", timestamp_s=now_s() - 60)
     async with client_of(app) as client:
         for headers in (ahead, past):
-            assert (await client.get("/v1/keys", headers=headers)).status_code == 200
+            assert (await client.get("/v1/settings", headers=headers)).status_code == 200
         await storage.database.execute("TRUNCATE nonces")
         noticed = await refusal(app, managed)
         older = await refusal(app, managed, skew_s=-5)
-        replays = [await client.get("/v1/keys", headers=h) for h in (ahead, past)]
+        replays = [await client.get("/v1/settings", headers=h) for h in (ahead, past)]
         fresh = await refusal(app, managed, skew_s=2)
-        again = await client.get("/v1/keys", headers=ahead)
+        again = await client.get("/v1/settings", headers=ahead)
     for answer in (noticed, older, replays[1]):
         assert answer.status_code == 503
         assert int(answer.headers["retry-after"]) >= 1
@@ -601,7 +601,7 @@ async def test_an_encoded_query_is_signed_as_sent(app: ASGIApp, managed: NewKey)
     ("sent", "prefix", "status"),
     [
         ("/memory/v1/keys", "/memory", 200),  # the proxy left the prefix
-        ("/v1/keys", "", 200),  # the proxy took it away
+        ("/v1/settings", "", 200),  # the proxy took it away
         ("/memory/v1/keys", "", 401),  # the client signed it
         ("/memory/memory/v1/keys", "/memory", 404),  # it is stripped once
         ("/memoryx/v1/keys", "", 404),

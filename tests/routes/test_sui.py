@@ -86,7 +86,7 @@ def test_json_rpc_refuses_everything_else(request_: Any, code: int) -> None:
     assert "result" not in answer
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000, b'{"id":NaN}'])
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 10_000, b'{"id":NaN}'])
 async def test_json_rpc_survives_what_is_not_json(app: ASGIApp, body: bytes) -> None:
     async with client_of(app) as client:
         answer = await client.post("/sui", content=body)
