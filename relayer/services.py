@@ -201,6 +201,7 @@ def build_services(
         blobs=storage.blobs,
         accounts=storage.accounts,
         custody=storage.custody,
+        needs=finder.needs,
         identity=storage.identity,
         clock=clock,
     )
@@ -283,6 +284,7 @@ def build_services(
     )
     arriving = Arriving(
         database=storage.database,
+        needs=finder.needs,
         accounts=storage.accounts,
         namespaces=storage.namespaces,
         outbox=storage.outbox,

@@ -382,7 +382,8 @@ class Rotation(Answer):
 
     `older` is all that is still sealed under an older one, also where that is to stay so; `blocked`
     are those of the first 20 that remain, as far as sealing anew has come, that wait for more than
-    a key or their turn.
+    a key or their turn. `unrestored` tells that the relayer lost its database and may not have
+    restored everything yet; nothing counts what is still to come.
     """
 
     epoch: int
@@ -392,5 +393,6 @@ class Rotation(Answer):
     remaining: int
     waiting_for_keys: int
     older: int
+    unrestored: bool = False
     blocked: tuple[BlockedMemory, ...] = ()
     namespaces: tuple[NamespaceRotation, ...] = ()

@@ -50,6 +50,7 @@ from relayer.settings import Limits
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts, check_bounds
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
+from relayer.tenants.rotation import Needs
 
 FORGET: Final = "forget"
 
@@ -98,6 +99,7 @@ class Arriving:
         self,
         *,
         database: Database,
+        needs: Needs,
         accounts: Accounts,
         namespaces: Namespaces,
         outbox: Outbox,
@@ -107,6 +109,7 @@ class Arriving:
         clock: Clock,
     ) -> None:
         self._database = database
+        self._needs = needs
         self._accounts = accounts
         self._namespaces = namespaces
         self._outbox = outbox
@@ -155,8 +158,17 @@ class Arriving:
         except CryptoError as error:
             raise BadRequest(f"A grant was refused: {error}.", code="grant.invalid") from None
         receipts: list[bytes] = []
+        alive = chain.oldest_alive(to_ms(self._clock()))
         for part in parts:
             if part.fresh:
+                over = range(alive, part.oldest)
+                if over and await self._needs(access.account, over):
+                    raise Conflict(
+                        "Something that may need an epoch that is over elsewhere is not restored"
+                        " yet since the database was lost: recall there with its key, have it"
+                        " sealed anew here, then import again.",
+                        code="epoch.in_use",
+                    )
                 receipts += await self._accounts.accept_moved(
                     part.chain,
                     part.fresh,

@@ -83,16 +83,29 @@ class Finder:
     ) -> bool:
         """Whether something under one of these keys has no row yet: one of these memories and
         turns, or (None) anything."""
+        async for header in self._headers_without_rows(account):
+            if header.key_id in key_ids and (ids is None or header.address.memory in ids):
+                return True
+        return False
+
+    async def needs(self, account: AccountId, epochs: range) -> bool:
+        """Whether an account was rebuilt and something of these epochs has no row yet."""
+        if not await rebuild_rows.is_incomplete(self._database, account):
+            return False
+        async for header in self._headers_without_rows(account):
+            if header.epoch in epochs:
+                return True
+        return False
+
+    async def _headers_without_rows(self, account: AccountId) -> AsyncIterator[envelope.Header]:
+        """The header of every sealed blob that no row speaks of."""
         async for _, data in self._without_rows(account):
             try:
                 header = envelope.read_header(data) if isinstance(data, bytes) else None
             except CryptoError:
                 continue
-            if header is None or header.address.account != account:
-                continue
-            if header.key_id in key_ids and (ids is None or header.address.memory in ids):
-                return True
-        return False
+            if header is not None and header.address.account == account:
+                yield header
 
     async def _without_rows(
         self, account: AccountId

@@ -183,6 +183,7 @@ def _rotation(progress: Progress) -> dict[str, Any]:
         "started_at": rfc3339_ms(progress.started_ms),
         **{name: sum(entry[name] for entry in entries) for name in names},
         "older": progress.older,
+        "unrestored": progress.unrestored,
         "blocked": [
             {"id": str(one.id), "namespace": one.namespace, "problem": one.problem}
             for one in progress.blocked

@@ -412,6 +412,11 @@ class Chain:
         live = self.live(grant.recipient, now_ms)
         return bool(live) and oldest_epoch([grant]) > oldest_epoch(live)
 
+    def oldest_alive(self, now_ms: int) -> int:
+        """The oldest epoch whose keys anybody still uses; the newest where nobody does."""
+        held = [live for key in self.grants if (live := self.live(key, now_ms))]
+        return min(map(oldest_epoch, held), default=self.epoch)
+
     def left_behind(self, now_ms: int) -> set[PublicKey]:
         """The keys whose live grants do not give all they name in the newest epoch, too."""
         behind = set()

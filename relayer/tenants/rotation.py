@@ -7,11 +7,12 @@ Source: SPEC §16.
   who still holds one. Nobody joins by it, and nobody is left behind.
 - The relayer never sees a root, unless it is the account's custodian.
 - What cannot follow is looked for where it is asked for: nothing of it is stored, or remembered.
+- An epoch is not left out while something that a rebuilt account has no row of yet needs its key.
 """
 
 import asyncio
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -21,6 +22,7 @@ from relayer.database import queue
 from relayer.database import reseal as rows
 from relayer.database.memories import OPAQUE
 from relayer.database.pool import Connection, Database, Row
+from relayer.database.rebuild import is_incomplete
 from relayer.errors import BadRequest, Conflict, Corrupted, NotAllowed, NotFound, Unavailable
 from relayer.record import UnknownVersion, decode
 from relayer.sealed import envelope
@@ -28,7 +30,6 @@ from relayer.sealed.grants import (
     Chain,
     Grant,
     Revocation,
-    oldest_epoch,
     parse_grant,
     parse_revocation,
 )
@@ -41,6 +42,8 @@ from relayer.tenants.custody import Custody, Keys
 Choice = Literal["revoked", "all", "none"]
 Problem = Literal["missing", "later"]
 Outlook = Problem | Literal["moves"]
+# Whether a rebuilt account has no row yet of something of these epochs.
+Needs = Callable[[AccountId, range], Awaitable[bool]]
 REFUSED: Final = "grant.invalid"
 BLOCKED_MAX: Final = 20  # looked at in an answer, which a client asks for every second or two
 LOOK_AT_ONCE: Final = 4  # of these; each may have a mebibyte
@@ -92,6 +95,7 @@ class Progress:
         namespaces: those that are to be sealed anew.
         blocked: of the first `BLOCKED_MAX` that remain, as far as sealing anew has come, those that
             wait for something else than a key or their turn.
+        unrestored: whether the account was rebuilt and may lack rows, which nothing here counts.
     """
 
     epoch: int
@@ -99,6 +103,7 @@ class Progress:
     older: int
     namespaces: Sequence[NamespaceProgress]
     blocked: Sequence[Blocked]
+    unrestored: bool
 
 
 class Rotations:
@@ -111,6 +116,7 @@ class Rotations:
         blobs: BlobStore,
         accounts: Accounts,
         custody: Custody,
+        needs: Needs,
         identity: Identity,
         clock: Clock,
     ) -> None:
@@ -118,6 +124,7 @@ class Rotations:
         self._blobs = blobs
         self._accounts = accounts
         self._custody = custody
+        self._needs = needs
         self._identity = identity
         self._clock = clock
 
@@ -143,9 +150,16 @@ class Rotations:
         items = await _parsed(revocations, grants)
         after = await self._continued(before, items)
         below = _below(after, reseal)
+        left_out = _left_out(before, items, to_ms(self._clock()))
+        if left_out and await self._needs(access.account, left_out):
+            raise Conflict(
+                "Something that may need an older epoch is not restored yet since the database was "
+                "lost: recall there with its key, and ask again.",
+                code="epoch.in_use",
+            )
 
         async def also(connection: Connection) -> None:
-            await self._check_left_out(connection, before, items)
+            await _check_left_out(connection, access.account, left_out)
             chosen = await rows.choose(connection, account=access.account, below=below)
             if not isinstance(reseal, str) and set(reseal) - chosen:
                 raise NotFound("No such namespace; nothing was changed.")
@@ -176,6 +190,7 @@ class Rotations:
             older=sum(n for own in things.values() for epoch, n, _ in own if epoch < chain.epoch),
             namespaces=namespaces,
             blocked=await self._blocked(access, keys) if remains else [],
+            unrestored=await is_incomplete(self._database, access.account),
         )
 
     async def _blocked(self, access: Access, keys: Keys | None) -> list[Blocked]:
@@ -248,21 +263,21 @@ class Rotations:
         roles = {grant.role for grant in chain.live(key, now_ms)}
         return key == self._identity.public_key or roles != {"custodian"}
 
-    async def _check_left_out(
-        self, connection: Connection, before: Chain, items: Sequence[Grant | Revocation]
-    ) -> None:
-        """Return when nothing needs the epochs, alive until now, that these grants leave out.
 
-        Raises:
-            Conflict: something does.
-        """
-        oldest = min((e.epoch for g in items if isinstance(g, Grant) for e in g.scope), default=0)
-        now_ms = to_ms(self._clock())
-        held = [live for key in before.grants if (live := before.live(key, now_ms))]
-        if oldest > min(map(oldest_epoch, held)) and await rows.anything_below(
-            connection, account=before.account, epoch=oldest
-        ):
-            raise Conflict("An older epoch is still in use.", code="epoch.in_use")
+def _left_out(before: Chain, items: Sequence[Grant | Revocation], now_ms: int) -> range:
+    """The epochs, alive until now, that these grants leave out."""
+    oldest = min((e.epoch for g in items if isinstance(g, Grant) for e in g.scope), default=0)
+    return range(before.oldest_alive(now_ms), oldest)
+
+
+async def _check_left_out(connection: Connection, account: AccountId, left_out: range) -> None:
+    """Return when no row needs one of these epochs.
+
+    Raises:
+        Conflict: one does.
+    """
+    if left_out and await rows.anything_below(connection, account=account, epoch=left_out.stop):
+        raise Conflict("An older epoch is still in use.", code="epoch.in_use")
 
 
 async def _parsed(

@@ -1,12 +1,16 @@
 """A real relayer that lost its database, and what its clients find afterwards."""
 
+import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from memrelay import SyncMemoryClient
+from memrelay.cli import EXIT_OK, main
+from memrelay.private import write_private
 from memrelay.sealed.keys import Identity
 from relayer.postgres.embedded import EmbeddedPostgres
 from tests.conftest import TestDatabase, database_copy
@@ -83,3 +87,45 @@ def test_clients_find_what_they_found(
                 assert [m.text for m in client.list(pinned=True).memories] == ["Anna drinks tea."]
                 assert "broken" not in str([m.text for m in client.list().memories])
         assert relayer.command("check", "--blob-store", store)["ok"]
+
+
+def test_a_rotation_ends_no_epoch_of_what_is_not_back(
+    databases: tuple[TestDatabase, TestDatabase],
+    model_dir: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The command says why, and ends it when it is asked again."""
+    before, after = databases
+    folder, store = tmp_path / "data", f"file:{tmp_path / 'blobs'}"
+    founder, profile = Identity.generate(), tmp_path / "profile.json"
+
+    def rotate(*arguments: str) -> str:
+        assert main(["rotate", *arguments, "--profile", str(profile)], {}) == EXIT_OK
+        return capsys.readouterr().out
+
+    with running_relayer(
+        folder, model_dir, "--blob-store", store, database_url=before.url
+    ) as relayer:
+        account = SyncMemoryClient.create_account(
+            relayer.url, custody="sealed", identity=founder
+        ).account_id
+        with client_of(relayer.url, founder, account) as client:
+            kept = client.remember("Anna drinks tea.").id
+        relayer.kill()
+    with running_relayer(
+        folder, model_dir, "--blob-store", store, database_url=after.url
+    ) as relayer:
+        values = {"url": relayer.url, "account_id": account, "private_key": founder.seed_hex()}
+        write_private(profile, values)
+        shown = json.loads(rotate("--json"))
+        assert (shown["retired"], shown["epochs"]) == (False, [1, 2])
+        assert (shown["progress"]["older"], shown["progress"]["unrestored"]) == (0, True)
+        assert "older     not known" in rotate("--status")
+        with SyncMemoryClient.from_profile(profile) as client:
+            client.recall("tea", namespace="team")
+            arrived(client, [kept])
+            shown = json.loads(rotate("--resume", "--reseal", "--json"))
+            assert (shown["retired"], shown["epochs"]) == (True, [2])
+            assert "older     nothing" in rotate("--status")
+            assert client.recall("tea", namespace="team").results[0].id == kept

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from relayer.clock import to_ms
 from relayer.embedding.embedders import Embedder
 from relayer.journal.states import Change
 from relayer.llm import LanguageModel
@@ -22,14 +23,25 @@ from relayer.upkeep.check import check
 from relayer.upkeep.rebuild import REBUILT
 from relayer.upkeep.succession import rotate
 from tests.conftest import database_copy
+from tests.moving import moved, packed
 from tests.openai_server import OpenAIServer
-from tests.rebuilding import ROWS, Lose, bench, completed, lose, rebuilt
-from tests.rotator import ALWAYS, CUSTODIES, NOT_NOW, Rotator, epochs, opened_by, rotator
+from tests.rebuilding import ROWS, Leave, Lose, bench, completed, elsewhere, lose, rebuilt
+from tests.rotator import (
+    ALWAYS,
+    CUSTODIES,
+    NOT_NOW,
+    Rotator,
+    admitted,
+    epochs,
+    opened_by,
+    refused,
+    rotator,
+)
 from tests.services import OTHER, TEAM, Bench, FakeClock
 from tests.talking import AWAY, analyze, choose, facts
 from tests.thinking import model, server
 
-__all__ = ["bench", "lose", "model", "server"]  # fixtures
+__all__ = ["bench", "elsewhere", "lose", "model", "server"]  # fixtures
 
 MODES = ("keyword", "vector", "hybrid")
 EPISODES = "SELECT epoch, state FROM episodes"
@@ -150,6 +162,82 @@ class TestTwoEpochs:
         assert await lost.texts(caller, "tea", mode="keyword") == ["Anna prefers tea."]
         assert await opened_by(lost, owner.owner.account, old) == set()
         assert not await lost.storage.accounts.claim(owner.owner.account, gone.identity.public_key)
+
+
+@pytest.mark.parametrize("custody", CUSTODIES)
+class TestRetiringBeforeItIsBack:
+    """What has no row yet needs the key of its epoch, too."""
+
+    async def lost(self, bench: Bench, lose: Lose, custody: str) -> Rotator:
+        """Lose the database and begin a new epoch before anything is back."""
+        owner = await rotator(bench, custody)
+        agent = await bench.key(owner.owner, TEAM)
+        await bench.remember(await owner.caller(), "Anna prefers tea.", "Ben prefers coffee.")
+        owner.bench = await lose(bench)
+        assert await rebuilt(owner.bench, bench) == [REBUILT]
+        await owner.rotate(revoke=[agent.identity.public_key])
+        return owner
+
+    async def unrestored(self, owner: Rotator) -> bool:
+        rotations = owner.bench.services.rotations
+        progress = await rotations.progress(await admitted(owner.bench, owner.owner))
+        assert progress.older == 0
+        return progress.unrestored
+
+    async def test_an_epoch_is_not_over_while_something_may_need_it(
+        self, bench: Bench, lose: Lose, custody: str
+    ) -> None:
+        owner = await self.lost(bench, lose, custody)
+        assert await self.unrestored(owner)
+        await refused("epoch.in_use", owner.send(*await owner.objects(owner.roots[1:])))
+        caller = await owner.caller(hold_s=300)
+        await completed(owner.bench, owner.owner)
+        assert await owner.bench.texts(caller, "tea", mode="keyword") == ["Anna prefers tea."]
+        await owner.send([], [], "all")
+        assert await owner.reseal()
+        assert not await self.unrestored(owner)
+        await owner.send(*await owner.objects(owner.roots[1:]))
+        del owner.roots[0]
+        caller = await owner.caller()
+        assert await owner.bench.texts(caller, "tea", mode="keyword") == ["Anna prefers tea."]
+
+    async def test_bytes_of_an_epoch_that_is_over_keep_no_other_one(
+        self, bench: Bench, lose: Lose, custody: str
+    ) -> None:
+        """Nobody has their key any more: the account waits for it in vain."""
+        owner = await rotator(bench, custody)
+        await bench.remember(await owner.caller(), "Anna prefers tea.")
+        await owner.rotate(reseal="all")
+        await owner.reseal()
+        await owner.send(*await owner.objects(owner.roots[1:]))
+        del owner.roots[0]
+        await come_back(owner, lose)  # with the old bytes, whose grace has not passed
+        await owner.rotate(reseal="all")
+        await owner.reseal()
+        assert await self.unrestored(owner)
+        await owner.send(*await owner.objects(owner.roots[1:]))
+        del owner.roots[0]
+        caller = await owner.caller()
+        assert await owner.bench.texts(caller, "tea", mode="keyword") == ["Anna prefers tea."]
+
+    async def test_nor_by_an_import_from_where_it_is_over(
+        self, bench: Bench, lose: Lose, elsewhere: Leave, custody: str
+    ) -> None:
+        owner = await rotator(bench, custody)
+        await bench.remember(await owner.caller(), "Anna prefers tea.")
+        there = await elsewhere(bench)
+        await moved(bench, there, owner.owner)
+        await owner.rotate(reseal="all")
+        await owner.reseal()
+        await owner.send(*await owner.objects(owner.roots[1:]))
+        arrival = await packed(bench, await owner.caller())
+        await there.storage.outbox.publish()
+        lost = await lose(there)
+        assert await rebuilt(lost, bench) == [REBUILT]
+        access = (await lost.caller(owner.owner)).access
+        await refused("epoch.in_use", lost.services.arriving.take_in(access, arrival))
+        chain = await lost.storage.accounts.chain(owner.owner.account)
+        assert chain.oldest_alive(to_ms(lost.clock())) == 1
 
 
 async def test_equal_memories_of_two_epochs_both_come_back(bench: Bench, lose: Lose) -> None:

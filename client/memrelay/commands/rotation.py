@@ -17,7 +17,7 @@ from memrelay.commands.keys import KEY_HELP, check_owners_left, find_key
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell, warn
-from memrelay.errors import ConfigError, MemrelayError
+from memrelay.errors import ConfigError, Conflict, MemrelayError
 from memrelay.models import Rotation
 from memrelay.operations.rotation import RESEALS
 
@@ -126,7 +126,12 @@ def _retire(client: SyncMemoryClient, progress: Rotation) -> bool:
     """Let the older epochs go if nothing is sealed under them any more; whether they went."""
     if progress.older or len(client.live_epochs()) < 2:
         return False
-    client.retire_epochs()
+    try:
+        client.retire_epochs()
+    except Conflict as error:
+        if progress.unrestored and error.code == "epoch.in_use":
+            return False  # what is not restored yet needs them
+        raise
     return True
 
 
@@ -146,6 +151,11 @@ def _lines(shown: dict[str, Any], progress: Rotation) -> list[str]:
         lines.append(
             f"older     {progress.older} under older keys, which everybody keeps for them;"
             " `memrelay rotate --resume --reseal` ends that"
+        )
+    elif progress.unrestored and not shown.get("retired"):
+        lines.append(
+            "older     not known: the relayer lost its database and still restores what it had;"
+            " recall in every namespace, then `memrelay rotate --resume`"
         )
     elif progress.epoch > 1:
         lines.append(

@@ -108,7 +108,7 @@ RICH: dict[str, Any] = {
     **dict.fromkeys(("memory_count", "storage_bytes", "epoch", "grant_serial", "serial"), 1),
     **{name: [_MEMORY] for name in ("results", "memories", "revisions", "facts")},
     **dict.fromkeys(("waiting_for_keys", "older", "changed", "memories_used", "stale"), 0),
-    **dict.fromkeys(("pinned", "closed", "unchanged"), True),
+    **dict.fromkeys(("pinned", "closed", "unchanged", "unrestored"), True),
     "account_id": account_text(hostile.ACCOUNT), "custody": "sealed", "actor": KEY,
     "relayer_key": hostile.RELAYER.public_key.hex(), "public_key": KEY, "recipient": KEY,
     "actions": [{"action": "merge", "memory_id": ID}], "state": "active", "name": "team",
