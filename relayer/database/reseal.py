@@ -2,7 +2,8 @@
 
 Not here: opening and sealing them (`relayer.memories.reseal`).
 
-- What was read is moved only if it is still what was read: same blob, same vectors.
+- What was read is moved only if it is still what was read: same blob, words and vectors, and under
+  the same key, which of foreign ciphertext no blob tells.
 - A memory whose words are of another version than today's waits for those, one that is altered is
   passed over: it cannot be sealed anew. Of foreign ciphertext only the vector is moved.
 """
@@ -58,9 +59,10 @@ SELECT memory_id, model, part, embedding FROM vectors WHERE account_id = $1 AND 
 # Those that are still what was read, locked until the transaction ends.
 _LOCK_MEMORIES: Final = """
 SELECT m.memory_id FROM memories m
-JOIN unnest($2::uuid[], $3::bytea[], $4::text[])
-    AS r (memory_id, blob_id, embedding_version) USING (memory_id)
+JOIN unnest($2::uuid[], $3::bytea[], $4::text[], $5::int[], $6::smallint[])
+    AS r (memory_id, blob_id, embedding_version, epoch, index_version) USING (memory_id)
 WHERE m.account_id = $1 AND m.blob_id = r.blob_id AND m.embedding_version = r.embedding_version
+  AND m.epoch = r.epoch AND m.index_version = r.index_version
 ORDER BY m.memory_id FOR UPDATE OF m
 """
 _LOCK_TURNS: Final = """
@@ -314,8 +316,9 @@ async def lock_unchanged(
     if turns:
         locked = await connection.fetch(_LOCK_TURNS, account, *same)
     else:
-        versions = [r["embedding_version"] for r in rows]
-        locked = await connection.fetch(_LOCK_MEMORIES, account, *same, versions)
+        for column in ("embedding_version", "epoch", "index_version"):
+            same.append([r[column] for r in rows])
+        locked = await connection.fetch(_LOCK_MEMORIES, account, *same)
     return {r["memory_id"] for r in locked}
 
 

@@ -141,6 +141,18 @@ class TestMeanwhile:
         assert await epochs(bench) == {2: 2}
         await self.holds(owner)
 
+    async def test_foreign_ciphertext_sealed_anew_by_another_worker(self, bench: Bench) -> None:
+        """Its bytes tell nothing of it: only the epoch does."""
+        owner = await rotator(bench, "managed")
+        asked = np.random.default_rng(1).normal(size=8).astype(np.float32)
+        stored = bench.services.manual.remember
+        await stored(await owner.caller(), TEAM, b"{foreign bytes}" * 9, asked)
+        await owner.rotate(reseal="all")
+        await self.work(owner, owner.reseal)
+        [(_, distance)] = await bench.services.manual.recall(await owner.caller(), TEAM, asked, 1)
+        assert abs(distance) < 1e-3
+        await self.holds(owner)
+
     async def test_an_altered_memory_is_passed_over(self, bench: Bench) -> None:
         owner, [anna, _] = await self.begun(bench)
         await bench.sql(
