@@ -48,9 +48,9 @@ SELECT e.episode_id AS memory_id, e.episode_id AS id, e.namespace_id, n.name AS 
        1 AS revision, 2 AS type, 'sealed' AS format, e.blob_id, true AS is_fact, true AS is_living
 FROM episodes e
 JOIN namespaces n ON n.account_id = e.account_id AND n.namespace_id = e.namespace_id
-WHERE e.account_id = $1 AND e.epoch < n.reseal_below AND ($2::text[] IS NULL OR n.name = ANY ($2))
-  AND e.state IN ('pending', 'kept') AND e.episode_id > $3
-ORDER BY e.episode_id LIMIT $4
+WHERE e.account_id = $1 AND e.episode_id > $2 AND e.epoch < $3 AND e.epoch < n.reseal_below
+  AND ($4::text[] IS NULL OR n.name = ANY ($4)) AND e.state IN ('pending', 'kept')
+ORDER BY e.episode_id LIMIT $5
 """
 _VECTORS: Final = """
 SELECT memory_id, model, part, embedding FROM vectors WHERE account_id = $1 AND memory_id = ANY ($2)
@@ -163,20 +163,24 @@ WHERE e.account_id = $1 AND e.episode_id = r.episode_id AND e.blob_id = r.blob_i
   AND e.state IN ('pending', 'kept')
 """
 
+# A namespace may have been chosen below more than the newest epoch, to which nothing follows.
+_DUE_BELOW: Final = "least(n.reseal_below, a.epoch)"
 # The first of what is due, whatever keeps it from being sealed anew.
 _FIRST_DUE: Final = f"""
 (SELECT coalesce(m.revision_of, m.memory_id) AS id, n.name AS namespace, m.epoch, m.revision,
         m.type, m.format, m.blob_id
  FROM memories m
  JOIN namespaces n ON n.account_id = m.account_id AND n.namespace_id = m.namespace_id
- WHERE m.account_id = $1 AND m.epoch < n.reseal_below
+ JOIN accounts a ON a.account_id = m.account_id
+ WHERE m.account_id = $1 AND m.epoch < {_DUE_BELOW}
    AND ($2::text[] IS NULL OR n.name = ANY ($2)) AND {_FOLLOWS}
  ORDER BY m.epoch, m.seq LIMIT $3)
 UNION ALL
 (SELECT e.episode_id, n.name, e.epoch, 1, 2, 'sealed', e.blob_id
  FROM episodes e
  JOIN namespaces n ON n.account_id = e.account_id AND n.namespace_id = e.namespace_id
- WHERE e.account_id = $1 AND e.epoch < n.reseal_below
+ JOIN accounts a ON a.account_id = e.account_id
+ WHERE e.account_id = $1 AND e.epoch < {_DUE_BELOW}
    AND ($2::text[] IS NULL OR n.name = ANY ($2)) AND e.state IN ('pending', 'kept')
  ORDER BY e.episode_id LIMIT $3)
 LIMIT $3
@@ -184,8 +188,8 @@ LIMIT $3
 
 # Per namespace: what it holds, and how much of that is under which side of the line.
 _STANDING: Final = f"""
-SELECT n.name, n.reseal_below, k.epoch, k.things
-FROM namespaces n
+SELECT n.name, {_DUE_BELOW} AS reseal_below, k.epoch, k.things
+FROM namespaces n JOIN accounts a ON a.account_id = n.account_id
 JOIN (SELECT m.account_id, m.namespace_id, m.epoch, count(*) AS things FROM memories m
       WHERE m.account_id = $1 AND {_FOLLOWS} GROUP BY m.account_id, m.namespace_id, m.epoch
       UNION ALL
@@ -197,14 +201,14 @@ WHERE n.account_id = $1 AND ($2::text[] IS NULL OR n.name = ANY ($2))
 ORDER BY n.name, k.epoch
 """
 _ACCOUNTS_DUE: Final = f"""
-SELECT n.account_id FROM namespaces n
+SELECT n.account_id FROM namespaces n JOIN accounts a ON a.account_id = n.account_id
 WHERE n.reseal_below > 0 AND ($1::bytea IS NULL OR n.account_id = $1)
   AND (EXISTS (SELECT FROM memories m
                WHERE m.account_id = n.account_id AND m.namespace_id = n.namespace_id
-                 AND m.epoch < n.reseal_below AND {_FOLLOWS})
+                 AND m.epoch < {_DUE_BELOW} AND {_FOLLOWS})
        OR EXISTS (SELECT FROM episodes e
                   WHERE e.account_id = n.account_id AND e.namespace_id = n.namespace_id
-                    AND e.epoch < n.reseal_below AND e.state IN ('pending', 'kept')))
+                    AND e.epoch < {_DUE_BELOW} AND e.state IN ('pending', 'kept')))
 GROUP BY n.account_id
 """
 _BELOW: Final = f"""
@@ -286,12 +290,13 @@ async def turns_due(
     database: Database,
     *,
     account: AccountId,
-    names: Sequence[Namespace] | None,
     after: uuid.UUID,
+    newest: int,
+    names: Sequence[Namespace] | None,
     limit: int,
 ) -> list[Row]:
     """A page of waiting and kept turns to be sealed anew, shaped like memories."""
-    return await database.fetch(_TURNS_DUE, account, names, after, limit)
+    return await database.fetch(_TURNS_DUE, account, after, newest, names, limit)
 
 
 async def first_due(

@@ -109,7 +109,7 @@ class Resealer:
             if moved and not go_on():
                 return False
         while page := await rows.turns_due(
-            self._database, account=account, names=names, after=turn, limit=PAGE
+            self._database, account=account, after=turn, newest=newest, names=names, limit=PAGE
         ):
             moved |= await self._reseal(account, keys, page, turns=True)
             turn = page[-1]["memory_id"]

@@ -301,7 +301,8 @@ def _below(chain: Chain, reseal: Choice | Sequence[Namespace]) -> Mapping[Namesp
     if reseal == "all":
         return {None: chain.epoch}
     if reseal == "revoked":
-        return {name: epoch + 1 for name, epoch in _known_to_withdrawn(chain).items()}
+        known = _known_to_withdrawn(chain)
+        return {name: min(epoch + 1, chain.epoch) for name, epoch in known.items()}
     return {Namespace(name): chain.epoch for name in reseal}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from relayer.database.reseal import accounts_due
 from relayer.errors import Conflict
 from relayer.memories.opening import Caller
 from relayer.memories.recall import Query
@@ -235,6 +236,33 @@ class TestReseal:
                 await owner.caller(None, TEAM, OTHER), "apples pears", namespaces=[TEAM, OTHER]
             )
         ) == {"apples", "pears"}
+
+    @pytest.mark.parametrize("chosen", ["now", "before"])
+    async def test_nothing_of_the_newest_epoch_is_due(
+        self, bench: Bench, custody: str, chosen: str
+    ) -> None:
+        """Also where an earlier release chose it: what keys revoked since then could read."""
+        owner = await rotator(bench, custody)
+        agent = await bench.key(owner.owner, TEAM)
+        caller = await owner.caller()
+        await bench.remember(caller, "Anna prefers tea.")
+        await keep_turn(bench, caller)
+        await bench.revoke(owner.owner, agent.identity.public_key)
+        await owner.send([], [], "revoked")
+        if chosen == "before":
+            await bench.sql("UPDATE namespaces SET reseal_below = 2")
+        receipts = await chain_of(bench, owner.owner.account)
+        assert await accounts_due(bench.storage.database) == []
+        assert await owner.reseal()
+        assert await chain_of(bench, owner.owner.account) == receipts
+        progress = await bench.services.rotations.progress(await admitted(bench, owner.owner))
+        assert [(n.total, n.remaining) for n in progress.namespaces] == [(2, 0)]
+        # A rotation chooses it again.
+        await owner.rotate()
+        assert await accounts_due(bench.storage.database) == [owner.owner.account]
+        assert await owner.reseal()
+        assert await epochs(bench) == {2: 1}
+        assert await bench.value("SELECT epoch FROM episodes") == 2
 
     async def test_it_goes_on_where_it_stopped(self, bench: Bench, custody: str) -> None:
         owner = await rotator(bench, custody)
