@@ -354,10 +354,12 @@ class Accounts:
     ) -> list[bytes]:
         """Store what a chain has accepted that ends in `after`, all or nothing; the receipts.
 
-        `also` is done in the same transaction. Keys keep the labels that they have.
+        `also` is done in the same transaction, under the account's lock. Keys keep the labels that
+        they have.
 
         Raises:
             Conflict: another grant came in between, or `also` says so.
+            NotFound: the account is gone.
         """
         by_serial = await statements.grant_labels(self._database, after.account)
         labels = {
@@ -366,6 +368,9 @@ class Accounts:
             if by_serial.get(item.serial)
         }
         async with self._database.transaction() as connection:
+            # Also without items: else `also` and another writer could wait for each other.
+            if await statements.lock_account(connection, after.account) is None:
+                raise NotFound("No such account.")
             receipts = [
                 await self._store(
                     connection, item, actor=actor, label=labels.get(item.recipient, "")

@@ -142,7 +142,7 @@ class Rotations:
             NotAllowed: not an owner.
             BadRequest: an object breaks a rule, or a key would be left behind.
             Conflict: another serial is due, or an epoch that is left out is in use.
-            NotFound: a namespace to be sealed anew is not there.
+            NotFound: a namespace to be sealed anew, or the account, is not there.
             QuotaExceeded: the account has no room for more grants.
         """
         access.require_owner()

@@ -11,6 +11,7 @@ from datetime import timedelta
 import pytest
 
 from relayer.clock import MOMENT_MS_MAX, to_ms
+from relayer.database.accounts import lock_account
 from relayer.errors import BadRequest, QuotaExceeded
 from relayer.memories.revising import Edit
 from relayer.sealed.grants import issue_grant, open_grant
@@ -20,6 +21,7 @@ from relayer.sealed.receipts import open_receipt
 from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds, chain_of
 from tests.conftest import BenchMaker
+from tests.racing import WAITING
 from tests.rotator import (
     CUSTODIES,
     NOT_NOW,
@@ -69,6 +71,23 @@ class TestAcceptance:
         assert ops == ["revoke"] + ["grant"] * (len(ops) - 1)
         chain = await bench.storage.accounts.chain(owner.owner.account)
         assert [g.scope[-1].epoch for g in chain.grants[lost.identity.public_key]] == [1]
+
+    async def test_what_is_chosen_waits_for_a_write_and_stops_none(
+        self, bench: Bench, custody: str
+    ) -> None:
+        """Writers hold the account and then its namespaces, whatever order a request names."""
+        owner = await rotator(bench, custody)
+        caller = await owner.caller(None, TEAM, OTHER)
+        for name in (TEAM, OTHER):
+            await bench.remember(caller, "Anna prefers tea.", namespace=name)
+        write = "UPDATE namespaces SET updated_at = now() WHERE name = $1"
+        async with bench.storage.database.transaction() as connection:
+            await lock_account(connection, owner.owner.account)
+            await connection.execute(write, TEAM)
+            chosen = asyncio.ensure_future(owner.send([], [], [OTHER, TEAM]))
+            await bench.until(WAITING, 1)
+            await connection.execute(write, OTHER)
+        await chosen
 
     async def test_all_or_nothing(self, bench: Bench, custody: str) -> None:
         """What any rule refuses leaves grants, receipts and the epoch as they were."""
