@@ -247,8 +247,8 @@ def _resealed(
     opened: Mapping[uuid.UUID, _Opened],
     vectors: Mapping[uuid.UUID, Vectors],
 ) -> list[rows.Resealed]:
-    """These rows under the newest key of their namespace; of equal ones, the first is known by what
-    it says."""
+    """These rows under the newest key of their namespace; of equal ones that are known by what they
+    say, the first stays so."""
     resealed: list[rows.Resealed] = []
     facts: set[tuple[int, bytes]] = set()
     for row in page:
@@ -267,10 +267,10 @@ def _resealed(
         draft, _ = decode(was.record)
         fingerprint = fingerprint_of(key, draft)
         fact = (row["namespace_id"], fingerprint)
-        known = not row["is_fact"] or (row["is_living"] and fact in facts)
-        if row["is_living"]:
+        kept = fingerprint if row["is_fact"] else None
+        if kept is not None and row["is_living"]:
+            kept = None if fact in facts else kept
             facts.add(fact)
-        kept = None if known else fingerprint
         if row["type"] == envelope.EPISODE:
             resealed.append(rows.Resealed(row, key.epoch, blob_id, blob, fingerprint=kept))
             continue

@@ -15,6 +15,7 @@ from relayer.memories.recognition import Stored
 from relayer.memories.revising import Edit
 from relayer.sealed.primitives import to_base64url
 from relayer.sealed.receipts import open_receipt
+from relayer.tenants.custody import LentKeys
 from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds, chain_of
 from tests.conftest import BenchMaker
@@ -290,6 +291,22 @@ class TestReseal:
         assert await epochs(bench) == {2: 2}
         [again] = await bench.remember(await owner.caller(), "Anna prefers tea.")
         assert (again.duplicate, again.id != first.id) == (True, True)
+
+    async def test_a_fact_of_two_epochs_stays_known(self, bench: Bench, custody: str) -> None:
+        """However often it is sealed anew: the one that is not known takes it from no other."""
+        owner = await rotator(bench, custody)
+        [first] = await bench.remember(await owner.caller(), "Anna prefers tea.")
+        await owner.rotate(reseal="all")
+        caller = await owner.caller()
+        newest = Caller(caller.access, LentKeys({TEAM: owner.keys(TEAM)[1:]}))
+        [second] = await bench.remember(newest, "Anna prefers tea.")
+        assert second.id != first.id
+        await owner.reseal()
+        for _ in range(2):
+            await owner.rotate(reseal="all")
+            await owner.reseal()
+            [again] = await bench.remember(await owner.caller(), "Anna prefers tea.")
+            assert (again.duplicate, again.id) == (True, second.id)
 
     async def test_earlier_revisions_and_waiting_turns_move_too(
         self, bench: Bench, custody: str
