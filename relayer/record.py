@@ -38,6 +38,19 @@ SOURCES: Final = "sources"  # metadata: the ids of what a memory was made of
 HELD_BACK: Final = frozenset([PENDING, REJECTED])  # reviews that keep a memory out of recall
 
 
+class _Said(msgspec.Struct):
+    """Members of a record that are passed on as they are: of these types, or it is none."""
+
+    ns: str
+    text: str
+    kind: str
+    tags: list[str]
+    source: str | None
+    metadata: dict[str, str]
+    importance: str
+    confidence: str
+
+
 class UnknownVersion(CryptoError):
     """An authentic record of a later release, which this one cannot read."""
 
@@ -187,19 +200,20 @@ def decode(record: bytes) -> tuple[Draft, PublicKey]:
         CryptoError: not a record.
     """
     try:
-        r: dict[str, Any] = msgspec.json.decode(record)
+        r = _members(record)
         if r["v"] != 1:
             raise UnknownVersion("unknown record version")
+        said = msgspec.convert(r, _Said)
         draft = Draft(
-            text=r["text"],
-            namespace=Namespace(r["ns"]),
-            kind=r["kind"],
-            tags=r["tags"],
-            source=r["source"],
+            text=said.text,
+            namespace=Namespace(said.ns),
+            kind=said.kind,
+            tags=said.tags,
+            source=said.source,
             event_time=from_ms(r["event_time"]),
-            metadata=r["metadata"],
-            importance=r["importance"],
-            confidence=r["confidence"],
+            metadata=said.metadata,
+            importance=said.importance,
+            confidence=said.confidence,
             expires_at=from_ms(r["expires_at"]),
             turn=uuid.UUID(r["turn"]) if r.get("turn") else None,
             said_at=from_ms(r.get("said")),
@@ -216,9 +230,8 @@ def first_stored_at(record: bytes) -> datetime | None:
         CryptoError: not a record.
     """
     try:
-        created: int | None = msgspec.json.decode(record).get("created")
-        return from_ms(created)
-    except (ValueError, AttributeError, TypeError, OverflowError):
+        return from_ms(_members(record).get("created"))
+    except (ValueError, TypeError, OverflowError):
         raise CryptoError("not a record") from None
 
 
@@ -228,10 +241,22 @@ def is_kept(record: bytes) -> bool:
     Raises:
         CryptoError: not a record.
     """
+    return _members(record).get("kept") is True
+
+
+def _members(record: bytes) -> dict[str, Any]:
+    """What a record says.
+
+    Raises:
+        CryptoError: not JSON with members, or nested deeper than it can be read.
+    """
     try:
-        return msgspec.json.decode(record).get("kept") is True
-    except (ValueError, AttributeError):
+        members = msgspec.json.decode(record)
+    except (ValueError, RecursionError):
         raise CryptoError("not a record") from None
+    if not isinstance(members, dict):
+        raise CryptoError("not a record")
+    return members
 
 
 def revision_row_id(memory: uuid.UUID, revision: int) -> uuid.UUID:

@@ -1,12 +1,13 @@
 """What is sealed comes back as it was, and nothing else is taken for it."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from relayer.record import Draft, decode, encode, new_id
+from relayer.record import Draft, decode, encode, first_stored_at, is_kept, new_id
 from relayer.sealed.keys import Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError
 
@@ -45,6 +46,9 @@ def test_unknown_members_are_passed_over() -> None:
         {"event_time": 2**53 - 1},
         {"event_time": 10**30},
         {"text": ...},
+        {"text": 7},
+        {"tags": [["a"]]},
+        {"metadata": {"a": [[]]}},
     ],
 )
 def test_anything_else_is_refused(change: dict[str, Any]) -> None:
@@ -54,10 +58,22 @@ def test_anything_else_is_refused(change: dict[str, Any]) -> None:
         decode(json.dumps(record).encode())
 
 
-@pytest.mark.parametrize("record", [b"", b"[]", b"1", b"\xff", b'{"v": 1}'])
+DEEP = b"[" * 10_000
+
+
+@pytest.mark.parametrize(
+    "record", [b"", b"[]", b"1", b"\xff", b'{"v": 1}', DEEP, b'{"v":1,"metadata":' + DEEP]
+)
 def test_no_record_at_all(record: bytes) -> None:
     with pytest.raises(CryptoError):
         decode(record)
+
+
+@pytest.mark.parametrize("read", [first_stored_at, is_kept])
+@pytest.mark.parametrize("record", [b"", b"[]", b"\xff", DEEP, b'{"kept":' + DEEP])
+def test_nothing_else_is_read_of_it(read: Callable[[bytes], Any], record: bytes) -> None:
+    with pytest.raises(CryptoError):
+        read(record)
 
 
 def test_ids_are_in_order_of_time_and_of_version_seven() -> None:
