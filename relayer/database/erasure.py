@@ -89,6 +89,7 @@ SELECT memory_id, blob_id FROM blob_outbox WHERE account_id = $1 AND memory_id =
 # These memories and turns, and everything that still says what they said: the turns that memories
 # came from, what was merged into them, what was made of them, and so on. Never what is in another
 # namespace: whoever erases may not write there, and an archive may link anything with anything.
+# Where only time is over ($3), what was made of them stays if somebody made it their own since.
 _ENTAILED: Final = """
 WITH RECURSIVE doomed (id) AS (
     SELECT unnest($2::uuid[])
@@ -114,6 +115,8 @@ WITH RECURSIVE doomed (id) AS (
           AND NOT EXISTS (SELECT FROM memories s
                           WHERE s.account_id = $1 AND s.memory_id = d.id
                             AND s.namespace_id <> m.namespace_id)
+          AND NOT ($3 AND (m.revision_of IS NOT NULL OR m.revision > 1 OR m.pinned
+                           OR m.seen_count > 1 OR m.kind = 'procedural' AND m.review IS NULL))
     ) e
 )
 SELECT id FROM doomed
@@ -196,10 +199,14 @@ class Erased:
 
 
 async def entailed(
-    connection: Connection, *, account: AccountId, ids: Sequence[uuid.UUID]
+    connection: Connection, *, account: AccountId, ids: Sequence[uuid.UUID], expired: bool
 ) -> list[uuid.UUID]:
-    """These memories and turns, and all that would still say what they said."""
-    return [r["id"] for r in await connection.fetch(_ENTAILED, account, ids)]
+    """These memories and turns, and all that would still say what they said.
+
+    Where they have `expired`, without what was made of them and is somebody's own by now: pinned,
+    edited, said again or, a procedure, approved.
+    """
+    return [r["id"] for r in await connection.fetch(_ENTAILED, account, ids, expired)]
 
 
 async def lock_memories(

@@ -4,7 +4,8 @@ Not here: who may erase what (`forgetting.py`), SQL (`database.erasure`), deleti
 store (`journal/outbox.py`).
 
 - A memory goes with all its revisions, and with everything that still says what it said: the turn
-  it came from, what was merged into it, what was made of it.
+  it came from, what was merged into it, what was made of it. Of the last, an expiry leaves what
+  somebody made their own.
 - Rows, vectors, postings, links and blobs go in one transaction, under the account's row lock.
 - The receipt is also the journal's tombstone: it lies beside the blobs, so that no restore and no
   database of yesterday brings back what it names.
@@ -86,7 +87,9 @@ class Eraser:
                     doomed = await rows.still_expired(
                         connection, account=account, ids=batch, now=act.time
                     )
-                doomed = await rows.entailed(connection, account=account, ids=doomed)
+                doomed = await rows.entailed(
+                    connection, account=account, ids=doomed, expired=op == EXPIRE
+                )
                 done, _ = await self._erase_locked(connection, act, heads, doomed)
             erasure.add(done)
         if erasure.receipts:
@@ -101,14 +104,16 @@ class Eraser:
         ids: Sequence[uuid.UUID],
         *,
         blob_ids: Sequence[bytes] = (),
+        expired: bool = False,
     ) -> tuple[list[bytes], account_rows.Heads]:
         """The receipts of an erasure under the account's lock, and the heads after it.
 
         Turns go by their blobs, too, where their names may have been others (`name_when_gone`).
+        Of what is `expired`, what somebody made their own stays.
         """
         if not ids:
             return [], heads
-        doomed = await rows.entailed(connection, account=act.account, ids=ids)
+        doomed = await rows.entailed(connection, account=act.account, ids=ids, expired=expired)
         done, after = await self._erase_locked(connection, act, heads, doomed, blob_ids=blob_ids)
         return done.receipts, after
 

@@ -215,7 +215,7 @@ class Writer:
         over = await erasure_rows.still_expired(
             connection, account=access.account, ids=effects.replaced, now=act.time
         )
-        erased, heads = await self._eraser.erase_within(connection, act, heads, over)
+        erased, heads = await self._eraser.erase_within(connection, act, heads, over, expired=True)
         batch, subjects, freed = await self._vouched(connection, act, batch)
         self.check_room(heads, sum(len(blob) for _, blob in batch.blobs) - freed)
         act = replace(act, op=batch.op)

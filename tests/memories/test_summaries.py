@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import uuid
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -231,6 +232,89 @@ class TestSummariesWithCare:
         )
         assert (await listed(hybrid, caller, run["run_id"]))[0]["summaries"] == 1
         assert await hybrid.value("SELECT count(*) FROM memories WHERE kind = 'summary'") == 1
+        await holds(hybrid, caller)
+
+
+class TestWhenASourceExpires:
+    """capability 3.16: what was made of it ends with it, unless somebody made it their own."""
+
+    async def _summary(self, bench: Bench, caller: Caller, end: datetime) -> uuid.UUID:
+        """Of five episodes that stay and one that expires then."""
+        await happened(bench, caller, *MEETINGS, day=week(bench))
+        dog = "Anna met the landlord's dog."
+        await happened(bench, caller, dog, day=week(bench), expires_at=end)
+        _, [action] = await consolidated(bench, caller)
+        assert len(action["other_ids"]) == 6
+        bench.clock.advance(1)
+        return uuid.UUID(str(action["memory_id"]))
+
+    async def test_an_untouched_summary_ends(self, hybrid: Bench, caller: Caller) -> None:
+        end = hybrid.clock() + timedelta(days=20)
+        summary = await self._summary(hybrid, caller, end)
+        hybrid.clock.advance(21 * 86400)
+        await hybrid.services.expiry.expire()
+        with pytest.raises(NotFound):
+            await hybrid.services.memory.get(caller, summary)
+
+    @pytest.mark.parametrize("how", ["pinned", "edited", "edited and pinned", "said again"])
+    async def test_one_that_is_somebody_s_own_stays(
+        self, hybrid: Bench, caller: Caller, how: str
+    ) -> None:
+        end = hybrid.clock() + timedelta(days=20)
+        summary = await self._summary(hybrid, caller, end)
+        made = await hybrid.services.memory.get(caller, summary)
+        reviser, text = hybrid.services.reviser, made.text or ""
+        if "edited" in how:
+            text = "Anna met the landlord, and his dog."
+            await reviser.edit(caller, summary, Edit(changes={"text": text}))
+        if "pinned" in how:
+            await reviser.set_state(caller.access, summary, Change(pinned=True))
+        if how == "said again":
+            [again] = await said(hybrid, caller, text, kind="summary", event_time=made.event_time)
+            assert again.id == summary
+        hybrid.clock.advance(21 * 86400)
+        await hybrid.services.expiry.expire()
+        assert await hybrid.texts(caller, "dog", mode="keyword") == [text]
+        await holds(hybrid, caller)
+        [source] = await hybrid.sql("SELECT other_id FROM links WHERE memory_id = $1 LIMIT 1",
+                                    summary)  # fmt: skip
+        await hybrid.services.forgetting.forget(caller.access, source["other_id"])
+        with pytest.raises(NotFound):
+            await hybrid.services.memory.get(caller, summary)
+
+    async def test_it_stays_when_the_source_is_said_anew(
+        self, hybrid: Bench, caller: Caller
+    ) -> None:
+        """Before housekeeping has erased the one whose time is over."""
+        summary = await self._summary(hybrid, caller, hybrid.clock() + timedelta(days=20))
+        await hybrid.services.reviser.set_state(caller.access, summary, Change(pinned=True))
+        [source] = await hybrid.sql("SELECT event_time FROM memories WHERE expires_at IS NOT NULL")
+        hybrid.clock.advance(21 * 86400)
+        dog = "Anna met the landlord's dog."
+        await said(hybrid, caller, dog, kind="episodic", event_time=source["event_time"])
+        assert await hybrid.value("SELECT count(*) FROM tombstones") == 1
+        assert (await hybrid.services.memory.get(caller, summary)).state.pinned
+        await holds(hybrid, caller)
+
+    @pytest.mark.parametrize("is_approved", [True, False])
+    async def test_a_procedure_that_was_approved_stays(
+        self, hybrid: Bench, caller: Caller, is_approved: bool
+    ) -> None:
+        """In a namespace that keeps nothing longer than 60 days."""
+        await said(hybrid, caller, TEA)
+        await hybrid.services.expiry.keep(caller.access, TEAM, 60 * 86400)
+        texts = [f"Release {n}. {RELEASE}" for n in "ABC"]
+        await happened(hybrid, caller, *texts, day=hybrid.clock() - timedelta(days=9))
+        hybrid.clock.advance(30 * 86400)
+        _, [action] = await consolidated(hybrid, caller)
+        if is_approved:
+            await hybrid.services.reviser.set_state(
+                caller.access, action["memory_id"], Change(review=None)
+            )
+        hybrid.clock.advance(31 * 86400)
+        await hybrid.services.expiry.expire()
+        left = await hybrid.sql("SELECT memory_id FROM memories")
+        assert [r["memory_id"] for r in left] == [action["memory_id"]] * is_approved
         await holds(hybrid, caller)
 
 

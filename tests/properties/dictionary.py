@@ -61,6 +61,11 @@ class Kept:
         return self.namespace, self.kind, canonical(self.now.text), self.happened
 
     @property
+    def is_own(self) -> bool:
+        """Whether somebody cared for it since a run made it: its sources' end is not its own."""
+        return self.pinned or len(self.revisions) > 1 or self.seen > 1
+
+    @property
     def in_force(self) -> bool:
         return not self.over and self.state == ACTIVE
 
@@ -146,28 +151,40 @@ class Dictionary:
         """Memories and turns."""
         return {**self.memories, **self.turns}
 
-    def entailed(self, ids: set[uuid.UUID]) -> set[uuid.UUID]:
+    def entailed(self, ids: set[uuid.UUID], *, expired: bool = False) -> set[uuid.UUID]:
         """These, and whatever still says what they said: turns, summaries, what was merged."""
         turns = {i for i, turn in self.turns.items() if turn.facts & ids}
-        made = {i for i, kept in self.memories.items() if kept.made_of & ids}
+        made = {
+            i
+            for i, kept in self.memories.items()
+            if kept.made_of & ids and not (expired and kept.is_own)
+        }
         merged = {o for k, o in self.merged if k in ids and self.memories[o].superseded_by == k}
         more = turns | made | merged
-        return ids if more <= ids else self.entailed(ids | more)
+        return ids if more <= ids else self.entailed(ids | more, expired=expired)
 
     def linked(self) -> set[tuple[uuid.UUID, uuid.UUID]]:
         """Memories and what they were made of, say beside themselves, or speak against."""
         made = {(i, source) for i, kept in self.memories.items() for source in kept.made_of}
         return self.merged | self.against | made
 
+    def expire(self, *ids: uuid.UUID) -> None:
+        """Take memories and turns away whose time is over."""
+        self._erase(self.entailed({*ids}, expired=True))
+
     def erase(self, *ids: uuid.UUID) -> None:
         """Take memories and turns away for good."""
-        gone = self.entailed({*ids})
+        self._erase(self.entailed({*ids}))
+
+    def _erase(self, gone: set[uuid.UUID]) -> None:
         self.merged = {pair for pair in self.merged if not gone & {*pair}}
         self.against = {pair for pair in self.against if not gone & {*pair}}
         for each in gone:
             self.memories.pop(each, None)
             self.turns.pop(each, None)
             self.erased.add(each)
+        for kept in self.memories.values():
+            kept.made_of -= gone
 
     def come_back(self, memory_id: uuid.UUID) -> None:
         """Let a memory be in force again, whatever it was superseded for."""
@@ -191,5 +208,5 @@ class Dictionary:
     def make_room(self, fact: Fact | None, *, but: uuid.UUID | None = None) -> bool:
         """Whether nobody else says this; what is over and said it is erased."""
         others = [] if fact is None else [i for i in self.equals(fact) if i != but]
-        self.erase(*(i for i in others if self.memories[i].over))
+        self.expire(*(i for i in others if self.memories[i].over))
         return not any(i in self.memories for i in others)

@@ -342,7 +342,7 @@ class Walk:
         over = [
             i for i, turn in self.must.turns.items() if turn.too_old and turn.namespace == namespace
         ]
-        self.must.erase(*over)
+        self.must.expire(*over)
         self.must.ttl_s.pop(namespace, None)
         if ttl_s is not None:
             self.must.ttl_s[namespace] = ttl_s
@@ -356,7 +356,7 @@ class Walk:
         await self.bench.services.collector.collect()
         await self.bench.storage.outbox.empty()
         over = [i for i, kept in self.must.everything().items() if kept.over]
-        self.must.erase(*over)
+        self.must.expire(*over)
         return f"{len(over)} were over"
 
     async def rotate(self, caller: Caller) -> str:
