@@ -92,7 +92,8 @@ _EPISODES: Final = f"""
                                   ON x.account_id = $1 AND x.memory_id = o.memory_id
                               WHERE x.memory_id IS NULL))
     ), episode AS (
-        SELECT m.memory_id, m.source, m.seq, coalesce(m.event_time, m.created_at) AS moment
+        SELECT m.memory_id, m.source, m.seq, m.expires_at,
+               coalesce(m.event_time, m.created_at) AS moment
         FROM memories m
         WHERE {_IN_FORCE} AND m.kind IN ('episodic', 'event') AND m.type = 1
           AND NOT EXISTS (SELECT FROM blocked b WHERE b.memory_id = m.memory_id)
@@ -104,13 +105,13 @@ _EPISODES: Final = f"""
     )
 """
 
-# Old episodes of one week and source, where they are many enough.
+# Old episodes of one week and source that stay for a while, where they are many enough.
 _GROUPS: Final = f"""
 WITH {_EPISODES}
 SELECT array_agg(e.memory_id ORDER BY e.moment, e.seq) AS ids
-FROM episode e WHERE e.moment < $6
-GROUP BY date_trunc('week', e.moment AT TIME ZONE 'UTC'), e.source HAVING count(*) >= $7
-ORDER BY min(e.moment) LIMIT $8
+FROM episode e WHERE e.moment < $6 AND (e.expires_at IS NULL OR e.expires_at >= $7)
+GROUP BY date_trunc('week', e.moment AT TIME ZONE 'UTC'), e.source HAVING count(*) >= $8
+ORDER BY min(e.moment) LIMIT $9
 """
 
 _NEWEST_EPISODES: Final = f"""
@@ -215,9 +216,16 @@ async def stale(
 
 
 async def old_groups(
-    database: Database, scope: Scope, *, before: datetime, size_min: int, limit: int
+    database: Database,
+    scope: Scope,
+    *,
+    before: datetime,
+    until: datetime,
+    size_min: int,
+    limit: int,
 ) -> list[list[uuid.UUID]]:
-    """Episodes of before then that have no summary, by week and source, in order of time."""
+    """Episodes of before then that have no summary, by week and source, in order of time; none that
+    expires earlier than `until`."""
     found = await database.fetch(
         _GROUPS,
         scope.account,
@@ -226,6 +234,7 @@ async def old_groups(
         SUMMARY,
         "summary",
         before,
+        until,
         size_min,
         limit,
     )

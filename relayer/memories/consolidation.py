@@ -55,6 +55,7 @@ UNSEEN: Final = timedelta(days=180)  # after which what is trivial may no longer
 WORKED_ON: Final = timedelta(days=7)  # after which what was for the work at hand may not
 OVER: Final = timedelta(days=30)  # after which a trivial event is of no consequence
 OLD: Final = timedelta(days=30)  # episodes that are summarised
+LASTING: Final = timedelta(days=7)  # what they have left at least: a summary ends with the first
 EPISODES_MIN: Final = 5  # of one week and source, to be worth a summary
 EPISODES_MAX: Final = 50  # in one summary
 SUMMARIES_MAX: Final = 20  # of one run, since each may be a paid model call
@@ -411,6 +412,7 @@ class Consolidator:
             self._database,
             work.scope,
             before=work.scope.now - OLD,
+            until=work.scope.now + LASTING,
             size_min=EPISODES_MIN,
             limit=max(limit, 0),
         )

@@ -248,6 +248,22 @@ class TestWhenASourceExpires:
         bench.clock.advance(1)
         return uuid.UUID(str(action["memory_id"]))
 
+    async def test_what_ends_soon_is_not_summarised(self, hybrid: Bench, caller: Caller) -> None:
+        """Its summary would end with it, and be paid for again."""
+        await said(hybrid, caller, TEA)
+        await hybrid.services.expiry.keep(caller.access, TEAM, 60 * 86400)
+        for n in range(7):
+            await said(hybrid, caller, f"Anna met client {n}.", kind="episodic")
+            hybrid.clock.advance(86400)
+        hybrid.clock.advance(40 * 86400)
+        made = 0
+        for _ in range(20):
+            await hybrid.services.expiry.expire()
+            run, _ = await consolidated(hybrid, caller)
+            made += run["summaries"]
+            hybrid.clock.advance(86400)
+        assert made == 1
+
     async def test_an_untouched_summary_ends(self, hybrid: Bench, caller: Caller) -> None:
         end = hybrid.clock() + timedelta(days=20)
         summary = await self._summary(hybrid, caller, end)
