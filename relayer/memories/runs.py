@@ -250,13 +250,18 @@ def _is_as_left(action: Row, left: dict[uuid.UUID, Row]) -> bool:
     row = left.get(action["memory_id"])
     if row is None or row["stored_at"] > action["created_at"]:
         return False
+    in_force = row["review"] is None and row["superseded_at"] is None
+    # What was said since was said of what is there, and would be nowhere.
+    untouched = not row["pinned"] and row["seen_count"] == 1
     match action["action"]:
         case rows.MERGE:
             [other] = action["other_ids"]
-            return other in left and left[other]["superseded_by"] == action["memory_id"]
+            merged = other in left and left[other]["superseded_by"] == action["memory_id"]
+            # What does not hold in the words of the one does not hold in those of the other.
+            return merged and in_force
         case rows.STALE:
             return bool(row["stale"])
         case rows.PROCEDURE:
-            return row["review"] == PENDING and not row["pinned"]
+            return row["review"] == PENDING and untouched
         case _:
-            return row["review"] is None and not row["pinned"] and row["superseded_at"] is None
+            return in_force and untouched

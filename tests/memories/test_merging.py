@@ -281,6 +281,23 @@ class TestMergingWithCare:
         assert (undone.undone, undone.skipped) == (0, 1)
         assert await hybrid.texts(caller, "green", mode="keyword") == []
 
+    @pytest.mark.parametrize("how", ["rejected", "superseded"])
+    async def test_undoing_brings_nothing_back_that_holds_no_more(
+        self, hybrid: Bench, caller: Caller, how: str
+    ) -> None:
+        await said(hybrid, caller, TEA)
+        [kept] = await said(hybrid, caller, TEA_AGAIN)
+        run, _ = await consolidated(hybrid, caller)
+        [coffee] = await said(hybrid, caller, "Anna drinks coffee in the morning.")
+        change = Change(review="rejected")
+        if how == "superseded":
+            change = Change(superseded_at=hybrid.clock(), superseded_by=coffee.id)
+        await hybrid.services.reviser.set_state(caller.access, kept.id, change)
+        undone = await hybrid.services.runs.undo(caller.access, run["run_id"])
+        assert (undone.undone, undone.skipped) == (0, 1)
+        assert await hybrid.texts(caller, "tea", mode="keyword") == []
+        await holds(hybrid, caller)
+
     async def test_forgetting_leaves_what_was_brought_back(
         self, hybrid: Bench, caller: Caller
     ) -> None:

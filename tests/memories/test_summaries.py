@@ -203,6 +203,19 @@ class TestSummariesWithCare:
         assert await hybrid.value("SELECT count(*) FROM memories WHERE kind = 'summary'"
                                   " AND revision_of IS NULL") == 2  # fmt: skip
 
+    async def test_undoing_leaves_what_was_said_since(self, hybrid: Bench, caller: Caller) -> None:
+        """Whoever said a summary's words was told that it is remembered as that."""
+        await happened(hybrid, caller, *MEETINGS, day=week(hybrid))
+        run, [action] = await consolidated(hybrid, caller)
+        made = await hybrid.services.memory.get(caller, action["memory_id"])
+        assert made.text is not None
+        [again] = await said(hybrid, caller, made.text, kind="summary", event_time=made.event_time)
+        assert again.id == made.id
+        undone = await hybrid.services.runs.undo(caller.access, run["run_id"])
+        assert (undone.undone, undone.skipped) == (0, 1)
+        assert (await hybrid.services.memory.get(caller, made.id)).text == made.text
+        await holds(hybrid, caller)
+
     async def test_a_source_forgotten_meanwhile_leaves_no_summary(
         self, hybrid: Bench, caller: Caller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
