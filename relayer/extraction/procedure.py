@@ -67,6 +67,11 @@ class ProcedureFinder:
     def __init__(self, *, model: LanguageModel | None) -> None:
         self._model = model
 
+    @property
+    def is_paid(self) -> bool:
+        """Whether a language model is asked, which costs money."""
+        return self._model is not None
+
     async def find(self, episodes: Sequence[Episode]) -> list[Procedure]:
         """Return what recurs in these episodes, at most `FOUND_MAX`, none sharing an episode.
 

@@ -42,6 +42,11 @@ class Summariser:
     def __init__(self, *, model: LanguageModel | None) -> None:
         self._model = model
 
+    @property
+    def is_paid(self) -> bool:
+        """Whether a language model is asked, which costs money."""
+        return self._model is not None
+
     async def summarise(self, episodes: Sequence[Episode]) -> str | None:
         """Return what happened, in one text; None if nothing of it may be said again.
 

@@ -60,6 +60,7 @@ EPISODES_MIN: Final = 5  # of one week and source, to be worth a summary
 EPISODES_MAX: Final = 50  # in one summary
 SUMMARIES_MAX: Final = 20  # of one run, since each may be a paid model call
 NEWEST_MAX: Final = 200  # episodes that are looked through for procedures
+MADE_BYTES_MAX: Final = 20_000  # of a summary or a procedure, sealed, with its tags and sources
 PLANNED_S_MAX: Final = 8.0  # of comparing, for a plan that a request waits for
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 GoOn = Callable[[], bool]
@@ -389,6 +390,8 @@ class Consolidator:
             read = await self._read(work, ids)
             if len(read) < EPISODES_MIN:
                 continue
+            if self._summariser.is_paid:
+                await self._writer.refuse_full(work.scope.account, MADE_BYTES_MAX)
             text = await self._summariser.summarise([r.episode for r in read])
             stored = False
             if text is not None:
@@ -433,6 +436,8 @@ class Consolidator:
         new = await rows.episodes_since(self._database, work.scope, since=work.since)
         if not new or work.row["procedures"]:
             return True
+        if self._finder.is_paid:
+            await self._writer.refuse_full(work.scope.account, MADE_BYTES_MAX)
         episodes = await self._newest(work)
         for found in await self._finder.find([e.episode for e in episodes]):
             draft = Draft(

@@ -453,14 +453,15 @@ class Writer:
         if new_bytes > 0 and self._storage_bytes_max and used > self._storage_bytes_max:
             raise _full()
 
-    async def refuse_full(self, account: AccountId) -> None:
-        """Return if an account has any room by now: what costs money may be worth its while.
+    async def refuse_full(self, account: AccountId, room_bytes: int = 1) -> None:
+        """Return if an account has so much room by now: what costs money may be worth its while.
 
         Raises:
-            QuotaExceeded: it has none.
+            QuotaExceeded: it has not.
         """
         row = await account_rows.find_account(self._database, account)
-        if row is not None and 0 < self._storage_bytes_max <= row["storage_bytes"]:
+        bytes_max = self._storage_bytes_max
+        if row is not None and bytes_max and row["storage_bytes"] + room_bytes > bytes_max:
             raise _full()
 
 

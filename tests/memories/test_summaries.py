@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relayer.errors import NotFound, Unavailable
+from relayer.errors import NotFound, QuotaExceeded, Unavailable
 from relayer.extraction.episodes import Episode
 from relayer.extraction.procedure import ProcedureFinder, procedures_by_rules, steps_of
 from relayer.extraction.summary import SUMMARY_CHARS_MAX, Summariser, summary_by_rules
@@ -19,6 +19,7 @@ from relayer.memories.consolidation import OLD
 from relayer.memories.opening import Caller
 from relayer.memories.revising import Edit
 from relayer.preferences import AccountSettings
+from tests.conftest import BenchMaker
 from tests.consolidating import (
     CUSTODIES,
     MEETINGS,
@@ -479,6 +480,44 @@ class TestWithAModel:
         )
         run, done = await listed(modelled, caller, run["run_id"])
         assert (run["state"], [a["action"] for a in done]) == ("done", ["merge", "summary"])
+
+    @pytest.mark.parametrize("left", [0, 100])
+    async def test_none_is_asked_for_what_has_no_room(
+        self, make_bench: BenchMaker, model: LanguageModel, server: OpenAIServer, left: int
+    ) -> None:
+        bench = make_bench(language_model=model, storage_bytes_max=1_000_000)
+        caller = await caller_of(bench, "managed")
+        for n, text in enumerate(MEETINGS):
+            when = week(bench) + timedelta(days=n)
+            await bench.remember(caller, text, kind="episodic", event_time=when)
+        used = await bench.value("SELECT storage_bytes FROM accounts")
+        run = await bench.services.runs.start(caller, TEAM)
+        work = bench.services.consolidator.work
+        await bench.sql("UPDATE accounts SET storage_bytes = $1", 1_000_000 - left)
+        for _ in range(3):
+            with pytest.raises(QuotaExceeded):
+                await work(caller.access.account, caller.keys, run["run_id"], always)
+        assert server.received == []
+        assert (await listed(bench, caller, run["run_id"]))[0]["state"] == "waiting"
+        await bench.sql("UPDATE accounts SET storage_bytes = $1", used)
+        server.script(answers(summary="Anna met the landlord."), answers(procedures=[]))
+        assert await work(caller.access.account, caller.keys, run["run_id"], always)
+        run, [action] = await listed(bench, caller, run["run_id"])
+        assert (run["state"], action["action"]) == ("done", "summary")
+
+    async def test_none_is_asked_for_procedures_that_have_no_room(
+        self, make_bench: BenchMaker, model: LanguageModel, server: OpenAIServer
+    ) -> None:
+        bench = make_bench(language_model=model, storage_bytes_max=1_000_000)
+        caller = await caller_of(bench, "managed")
+        await bench.remember(caller, *MEETINGS, kind="episodic")
+        run = await bench.services.runs.start(caller, TEAM)
+        await bench.sql("UPDATE accounts SET storage_bytes = 1000000")
+        with pytest.raises(QuotaExceeded):
+            await bench.services.consolidator.work(
+                caller.access.account, caller.keys, run["run_id"], always
+            )
+        assert server.received == []
 
     async def test_episodes_that_its_server_refuses_do_not_hold_a_run(
         self, modelled: Bench, server: OpenAIServer
