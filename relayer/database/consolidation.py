@@ -92,7 +92,7 @@ _EPISODES: Final = f"""
                                   ON x.account_id = $1 AND x.memory_id = o.memory_id
                               WHERE x.memory_id IS NULL))
     ), episode AS (
-        SELECT m.memory_id, m.source, m.seq, m.expires_at,
+        SELECT m.memory_id, m.source, m.seq, m.epoch, m.expires_at,
                coalesce(m.event_time, m.created_at) AS moment
         FROM memories m
         WHERE {_IN_FORCE} AND m.kind IN ('episodic', 'event') AND m.type = 1
@@ -105,13 +105,18 @@ _EPISODES: Final = f"""
     )
 """
 
-# Old episodes of one week and source that stay for a while, where they are many enough.
+# A page of old episodes of one week and source that stay for a while, where they are many enough.
 _GROUPS: Final = f"""
-WITH {_EPISODES}
-SELECT array_agg(e.memory_id ORDER BY e.moment, e.seq) AS ids
-FROM episode e WHERE e.moment < $6 AND (e.expires_at IS NULL OR e.expires_at >= $7)
-GROUP BY date_trunc('week', e.moment AT TIME ZONE 'UTC'), e.source HAVING count(*) >= $8
-ORDER BY min(e.moment) LIMIT $9
+WITH {_EPISODES}, grouped AS (
+    SELECT array_agg(e.memory_id ORDER BY e.moment, e.seq) AS ids, min(e.moment) AS moment,
+           (array_agg(e.seq ORDER BY e.moment, e.seq))[1] AS seq
+    FROM episode e
+    WHERE e.moment < $6 AND (e.expires_at IS NULL OR e.expires_at >= $7) AND e.epoch = ANY ($8)
+    GROUP BY date_trunc('week', e.moment AT TIME ZONE 'UTC'), e.source HAVING count(*) >= $9
+)
+SELECT g.ids, g.moment, g.seq FROM grouped g
+WHERE $10::timestamptz IS NULL OR (g.moment, g.seq) > ($10, $11::bigint)
+ORDER BY g.moment, g.seq LIMIT $12
 """
 
 _NEWEST_EPISODES: Final = f"""
@@ -221,12 +226,18 @@ async def old_groups(
     *,
     before: datetime,
     until: datetime,
+    epochs: Sequence[int],
     size_min: int,
+    after: Row | None,
     limit: int,
-) -> list[list[uuid.UUID]]:
-    """Episodes of before then that have no summary, by week and source, in order of time; none that
-    expires earlier than `until`."""
-    found = await database.fetch(
+) -> list[Row]:
+    """A page of groups, in order of time: `ids` of episodes of one week and source, of before then
+    and of these epochs, that have no summary; none that expires earlier than `until`.
+
+    Args:
+        after: the last of the page before.
+    """
+    return await database.fetch(
         _GROUPS,
         scope.account,
         scope.namespace_id,
@@ -235,10 +246,12 @@ async def old_groups(
         "summary",
         before,
         until,
+        epochs,
         size_min,
+        None if after is None else after["moment"],
+        None if after is None else after["seq"],
         limit,
     )
-    return [list(r["ids"]) for r in found]
 
 
 async def newest_episodes(database: Database, scope: Scope, *, limit: int) -> list[uuid.UUID]:

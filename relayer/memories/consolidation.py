@@ -15,7 +15,7 @@ Not here: which memories say the same (`merging.py`), what a summary or a proced
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -59,6 +59,8 @@ LASTING: Final = timedelta(days=7)  # what they have left at least: a summary en
 EPISODES_MIN: Final = 5  # of one week and source, to be worth a summary
 EPISODES_MAX: Final = 50  # in one summary
 SUMMARIES_MAX: Final = 20  # of one run, since each may be a paid model call
+GROUPS_AT_ONCE: Final = 20  # of episodes, in one statement
+GROUPS_MAX: Final = 200  # that are looked at at a time, for many may give no summary
 NEWEST_MAX: Final = 200  # episodes that are looked through for procedures
 MADE_BYTES_MAX: Final = 20_000  # of a summary or a procedure, sealed, with its tags and sources
 PLANNED_S_MAX: Final = 8.0  # of comparing, for a plan that a request waits for
@@ -230,8 +232,8 @@ class Consolidator:
         stale = [
             Action(new_id(), run_rows.STALE, row["memory_id"]) for row in await self._stale(work)
         ]
-        groups = await self._groups(work, SUMMARIES_MAX)
-        summaries = [Action(new_id(), run_rows.SUMMARY, new_id(), ids) for ids in groups]
+        groups = await self._page_of_groups(work, None)
+        summaries = [Action(new_id(), run_rows.SUMMARY, new_id(), _ids(row)) for row in groups]
         episodes = await self._newest(work)
         recurring = await asyncio.to_thread(procedures_by_rules, [e.episode for e in episodes])
         procedures = [[episodes[n].row["memory_id"] for n in found.episodes] for found in recurring]
@@ -386,40 +388,60 @@ class Consolidator:
     async def _summarise(self, work: _Work, go_on: GoOn) -> bool:
         """Put a summary beside the old episodes of a week and source."""
         assert work.row is not None
-        for ids in await self._groups(work, SUMMARIES_MAX - work.row["summaries"]):
-            read = await self._read(work, ids)
-            if len(read) < EPISODES_MIN:
-                continue
-            if self._summariser.is_paid:
-                await self._writer.refuse_full(work.scope.account, MADE_BYTES_MAX)
-            text = await self._summariser.summarise([r.episode for r in read])
-            stored = False
-            if text is not None:
-                common = set.intersection(*(set(r.draft.tags) for r in read))
-                draft = Draft(
-                    text=text,
-                    namespace=work.namespace,
-                    kind="summary",
-                    tags=sorted(common),
-                    event_time=max(r.episode.moment for r in read),
-                    confidence="medium",
-                )
-                stored = await self._store(work, draft, read, run_rows.SUMMARY)
+        made = work.row["summaries"]
+        async for ids in self._groups(work):
+            if made >= SUMMARIES_MAX:
+                break
             # A slice that stored nothing would ask for the same again for ever.
-            if stored and not go_on():
-                return False
+            if await self._summarised(work, ids):
+                made += 1
+                if not go_on():
+                    return False
         return True
 
-    async def _groups(self, work: _Work, limit: int) -> list[list[uuid.UUID]]:
-        groups = await rows.old_groups(
+    async def _summarised(self, work: _Work, ids: Sequence[uuid.UUID]) -> bool:
+        """Whether these episodes have a summary now."""
+        read = await self._read(work, ids)
+        if len(read) < EPISODES_MIN:
+            return False
+        if self._summariser.is_paid:
+            await self._writer.refuse_full(work.scope.account, MADE_BYTES_MAX)
+        text = await self._summariser.summarise([r.episode for r in read])
+        if text is None:
+            return False
+        common = set.intersection(*(set(r.draft.tags) for r in read))
+        draft = Draft(
+            text=text,
+            namespace=work.namespace,
+            kind="summary",
+            tags=sorted(common),
+            event_time=max(r.episode.moment for r in read),
+            confidence="medium",
+        )
+        return await self._store(work, draft, read, run_rows.SUMMARY)
+
+    async def _groups(self, work: _Work) -> AsyncIterator[list[uuid.UUID]]:
+        """Episodes that belong together, the oldest first; those that get no summary are passed."""
+        after: Row | None = None
+        for _ in range(0, GROUPS_MAX, GROUPS_AT_ONCE):
+            page = await self._page_of_groups(work, after)
+            for row in page:
+                yield _ids(row)
+            if len(page) < GROUPS_AT_ONCE:
+                return
+            after = page[-1]
+
+    async def _page_of_groups(self, work: _Work, after: Row | None) -> list[Row]:
+        return await rows.old_groups(
             self._database,
             work.scope,
             before=work.scope.now - OLD,
             until=work.scope.now + LASTING,
+            epochs=[key.epoch for key in work.keys.of(work.namespace)],
             size_min=EPISODES_MIN,
-            limit=max(limit, 0),
+            after=after,
+            limit=GROUPS_AT_ONCE,
         )
-        return [ids[:EPISODES_MAX] for ids in groups]
 
     async def _read(self, work: _Work, ids: Sequence[uuid.UUID]) -> list[_Read]:
         """Episodes as a model may see them."""
@@ -519,6 +541,11 @@ def _blind_words(
         for word in telling_words(draft)
         for key in work.keys.of(work.namespace)
     ]
+
+
+def _ids(group: Row) -> list[uuid.UUID]:
+    """Those of a group that one summary is made of."""
+    return list(group["ids"][:EPISODES_MAX])
 
 
 def _candidate(row: Row, draft: Draft) -> Candidate:
