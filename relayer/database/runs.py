@@ -39,12 +39,17 @@ VALUES ($1, $2, $3, $4, 'queued', $5)
 ON CONFLICT DO NOTHING
 """
 
-# Runs that did nothing, once that interests nobody any more.
+# Runs that did nothing, once that interests nobody any more; the last that looked at everything
+# tells the next one from when on to look.
 _PRUNE: Final = """
 DELETE FROM consolidations c
 WHERE c.account_id = $1 AND c.namespace_id = $2 AND c.finished_at < $3
   AND NOT EXISTS (SELECT FROM consolidation_actions a
                   WHERE a.account_id = $1 AND a.run_id = c.run_id)
+  AND (c.state <> 'done'
+       OR EXISTS (SELECT FROM consolidations l
+                  WHERE l.account_id = $1 AND l.namespace_id = $2 AND l.state = 'done'
+                    AND l.started_at > c.started_at))
 """
 
 _RUN_COLUMNS: Final = """

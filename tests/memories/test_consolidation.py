@@ -1,6 +1,7 @@
 """Consolidation runs: what they flag, when they come, who may what, and being stopped anywhere."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from relayer.clock import to_ms
 from relayer.database import runs as run_rows
 from relayer.errors import NotAllowed, NotFound
+from relayer.extraction.episodes import Episode
+from relayer.extraction.procedure import Procedure, ProcedureFinder
 from relayer.journal.states import Change
 from relayer.memories.consolidation import UNSEEN, Consolidator
 from relayer.memories.opening import Caller
@@ -419,6 +422,29 @@ class TestSchedule:
         await consolidated(hybrid, caller)
         runs = await hybrid.services.runs.newest(caller.access, None, before=None, limit=9)
         assert [r["merged"] for r in runs] == [0, 1]
+
+    async def test_not_the_last_that_looked_at_everything(
+        self, hybrid: Bench, caller: Caller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It says from when on there is anything new to look at, and to ask a model about."""
+        asked: list[int] = []
+        find = ProcedureFinder.find
+
+        async def counted(self: ProcedureFinder, shown: Sequence[Episode]) -> list[Procedure]:
+            asked.append(len(shown))
+            return await find(self, shown)
+
+        monkeypatch.setattr(ProcedureFinder, "find", counted)
+        await said(hybrid, caller, "Anna left for Rome.", kind="episodic")
+        hybrid.clock.advance(2 * 86400)
+        for _ in range(4):
+            await consolidated(hybrid, caller)
+            undone = await hybrid.services.runs.start(caller, TEAM)
+            await hybrid.services.runs.undo(caller.access, undone["run_id"])
+            hybrid.clock.advance(8 * 86400)
+        assert asked == [1]
+        runs = await hybrid.services.runs.newest(caller.access, None, before=None, limit=9)
+        assert [r["state"] for r in runs] == ["undone", "done"]
 
 
 class TestNothingElseHappens:
