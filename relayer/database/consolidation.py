@@ -69,7 +69,7 @@ WHERE a.account_id = $1 AND a.action = 'merge' AND a.memory_id = ANY ($2)
 """
 
 _STALE: Final = f"""
-SELECT m.memory_id, m.blob_id FROM memories m
+SELECT m.memory_id, m.blob_id, m.last_seen_at FROM memories m
 WHERE {_IN_FORCE} AND NOT m.pinned AND NOT m.stale
   AND (m.importance = 'trivial' AND greatest(m.last_seen_at, m.stored_at) < $4
        OR m.kind = 'working' AND greatest(m.last_seen_at, m.stored_at) < $5
@@ -131,7 +131,7 @@ WHERE {_IN_FORCE} AND m.kind IN ('episodic', 'event') AND m.stored_at >= $4
 
 # Those that are still in force and say what was read, locked until the transaction ends.
 _LOCK_UNCHANGED: Final = f"""
-SELECT m.memory_id, m.pinned, m.seen_count, m.created_at, m.last_seen_at FROM memories m
+SELECT m.memory_id, m.pinned, m.stale, m.seen_count, m.created_at, m.last_seen_at FROM memories m
 JOIN unnest($4::uuid[], $5::bytea[]) AS r (memory_id, blob_id)
     ON r.memory_id = m.memory_id AND r.blob_id = m.blob_id
 WHERE {_IN_FORCE}
@@ -214,7 +214,8 @@ async def stale(
     over: datetime,
     limit: int,
 ) -> list[Row]:
-    """(memory_id, blob_id) of what was unseen, last worked on or over before these moments."""
+    """(memory_id, blob_id, last_seen_at) of what was unseen, last worked on or over before these
+    moments."""
     return await database.fetch(
         _STALE, scope.account, scope.namespace_id, scope.now, unseen, worked_on, over, limit
     )

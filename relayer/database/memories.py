@@ -134,7 +134,7 @@ MEMORY_COLUMNS: Final = """
     m.superseded_by, m.pinned, m.review, m.stale, m.seen_count, m.last_seen_at, m.given_expires_at
 """
 _MEMORIES: Final = f"""
-SELECT {MEMORY_COLUMNS}
+SELECT {MEMORY_COLUMNS}, ns.ttl_s
 FROM memories m
 JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
 WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND (m.expires_at IS NULL OR m.expires_at > $3)
@@ -367,7 +367,7 @@ async def count_seen(
 async def find_memories(
     database: Database, *, account: AccountId, memory_ids: Sequence[uuid.UUID], now: datetime
 ) -> list[Row]:
-    """Rows of living memories of the account, in no order."""
+    """Rows of living memories of the account with `ttl_s` of their namespaces, in no order."""
     return await database.fetch(_MEMORIES, account, memory_ids, now)
 
 

@@ -177,7 +177,8 @@ ORDER BY a.action_id DESC LIMIT $3
 
 _SETTLE: Final = """
 UPDATE consolidation_actions SET undone = $4
-WHERE account_id = $1 AND run_id = $2 AND action_id = $3
+WHERE account_id = $1 AND run_id = $2 AND action_id = $3 AND undone IS NULL
+RETURNING action_id
 """
 
 _UNDO: Final = """
@@ -341,9 +342,10 @@ async def settle(
     run_id: uuid.UUID,
     action_id: uuid.UUID,
     undone: str,
-) -> None:
-    """Note that an action was undone or skipped."""
-    await connection.execute(_SETTLE, account, run_id, action_id, undone)
+) -> bool:
+    """Note that an action was undone or skipped; False if that was noted before."""
+    row = await connection.fetchrow(_SETTLE, account, run_id, action_id, undone)
+    return row is not None
 
 
 async def undo(database: Database, *, account: AccountId, run_id: uuid.UUID) -> None:

@@ -229,15 +229,15 @@ class Consolidator:
         scope = Scope(caller.access.account, entry.namespace_id, self._clock())
         work = _Work(caller.access, caller.keys, namespace, scope, last=await self._last(scope))
         merges, more = await self._planned_merges(work)
-        stale = [
-            Action(new_id(), run_rows.STALE, row["memory_id"]) for row in await self._stale(work)
-        ]
+        found = await self._stale(work)
+        stale = [Action(new_id(), run_rows.STALE, row["memory_id"]) for row in found]
         groups = await self._page_of_groups(work, None)
         summaries = [Action(new_id(), run_rows.SUMMARY, new_id(), _ids(row)) for row in groups]
         episodes = await self._newest(work)
         recurring = await asyncio.to_thread(procedures_by_rules, [e.episode for e in episodes])
         procedures = [[episodes[n].row["memory_id"] for n in found.episodes] for found in recurring]
         proposed = [Action(new_id(), run_rows.PROCEDURE, new_id(), ids) for ids in procedures]
+        more = more or len(found) == FLAGGED_AT_ONCE or len(groups) == GROUPS_AT_ONCE
         return Plan([*merges, *stale, *summaries, *proposed], more)
 
     async def _planned_merges(self, work: _Work) -> tuple[list[Action], bool]:
@@ -374,7 +374,12 @@ class Consolidator:
                 replace(scope, now=now),
                 read=[(row["memory_id"], row["blob_id"]) for row in found],
             )
-            chosen = [memory for memory, row in living.items() if not row["pinned"]]
+            seen = {row["memory_id"]: row["last_seen_at"] for row in found}
+            chosen = [
+                memory
+                for memory, row in living.items()
+                if not row["pinned"] and not row["stale"] and row["last_seen_at"] == seen[memory]
+            ]
             act = Act(scope.account, work.access.key, STATE, now)
             receipts, _ = await self._states.change_within(
                 connection, act, heads, {memory: Change(stale=True) for memory in chosen}
@@ -556,5 +561,14 @@ def _candidate(row: Row, draft: Draft) -> Candidate:
         pinned=row["pinned"],
         seen_count=row["seen_count"],
         seq=row["seq"],
-        expires_at=row["expires_at"],
+        expires_at=_end(row),
     )
+
+
+def _end(row: Row) -> datetime | None:
+    """When a memory expires, and if it is pinned, when it would without its pin."""
+    end: datetime | None = row["expires_at"]
+    if not row["pinned"] or row["ttl_s"] is None:
+        return end
+    aged: datetime = row["created_at"] + timedelta(seconds=row["ttl_s"])
+    return aged if end is None else min(end, aged)

@@ -34,7 +34,7 @@ class Candidate:
 
     Attributes:
         blob_id: of the revision that was read.
-        expires_at: when it ends, by whatever rule.
+        expires_at: when it ends, by whatever rule; a pin, which may be taken away, is none.
     """
 
     id: uuid.UUID

@@ -36,6 +36,10 @@ EMPTY_LIFE: Final = timedelta(days=7)  # of runs that did nothing
 DUE_PAGE: Final = 1_000
 
 
+class _Settled(Exception):
+    """Another request has undone or skipped an action meanwhile."""
+
+
 @dataclass(frozen=True)
 class Undone:
     """A run and what became of undoing it; with `more`, asking again goes on."""
@@ -179,13 +183,16 @@ class Runs:
                 state=rows.UNDONE,
                 now=self._clock(),
             )
-        undone, receipts = 0, list[bytes]()
+        undone, skipped, receipts = 0, 0, list[bytes]()
         page = await rows.open_actions(
             self._database, account=access.account, run_id=run_id, limit=UNDONE_MAX
         )
         for action in page:
-            signed = await self._undo(access, run_id, action)
-            undone += signed is not None
+            try:
+                signed = await self._undo(access, run_id, action)
+            except _Settled:
+                continue
+            undone, skipped = undone + (signed is not None), skipped + (signed is None)
             receipts += signed or ()
         more = len(page) == UNDONE_MAX
         if not more:
@@ -193,10 +200,14 @@ class Runs:
         if receipts:
             await self._outbox.publish_soon()
         run = await self.get(access, run_id)
-        return Undone(run, undone, len(page) - undone, more, receipts)
+        return Undone(run, undone, skipped, more, receipts)
 
     async def _undo(self, access: Access, run_id: uuid.UUID, action: Row) -> list[bytes] | None:
-        """The receipts of undoing one action; None when it was skipped."""
+        """The receipts of undoing one action; None when it was skipped.
+
+        Raises:
+            _Settled: another request was faster.
+        """
         try:
             async with self._database.transaction() as connection:
                 signed = await self._reversed(connection, access, action)
@@ -210,13 +221,14 @@ class Runs:
     async def _settle(
         self, connection: Connection, access: Access, run_id: uuid.UUID, action: Row, undone: bool
     ) -> None:
-        await rows.settle(
+        if not await rows.settle(
             connection,
             account=access.account,
             run_id=run_id,
             action_id=action["action_id"],
             undone=rows.UNDONE if undone else rows.SKIPPED,
-        )
+        ):
+            raise _Settled
 
     async def _reversed(
         self, connection: Connection, access: Access, action: Row

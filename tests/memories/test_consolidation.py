@@ -15,6 +15,7 @@ from relayer.extraction.procedure import Procedure, ProcedureFinder
 from relayer.journal.states import Change
 from relayer.memories.consolidation import UNSEEN, Consolidator
 from relayer.memories.opening import Caller
+from relayer.memories.runs import Runs, Undone
 from relayer.preferences import AccountSettings
 from relayer.sealed.grants import issue_grant, sign_join
 from relayer.upkeep.provision import NewKey
@@ -117,6 +118,32 @@ class TestStale:
         undone = await hybrid.services.runs.undo(caller.access, run["run_id"])
         assert (undone.undone, undone.skipped) == (0, 1)
 
+    @pytest.mark.parametrize("how", ["said again", "flagged"])
+    async def test_what_changes_between_reading_and_flagging_is_left_alone(
+        self, hybrid: Bench, caller: Caller, how: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        text = "The printer was out of paper."
+        [trivial] = await said(hybrid, caller, text, importance="trivial")
+        hybrid.clock.advance(UNSEEN.total_seconds() + 1)
+        flagged = Consolidator._flagged
+
+        async def late(self: Consolidator, work: Any, found: Any) -> int:
+            if how == "flagged":
+                await hybrid.services.reviser.set_state(
+                    caller.access, trivial.id, Change(stale=True)
+                )
+            else:
+                await said(hybrid, caller, text, importance="trivial")
+            return await flagged(self, work, found)
+
+        monkeypatch.setattr(Consolidator, "_flagged", late)
+        assert await consolidated(hybrid, caller) is not None
+        run, done = await consolidated(hybrid, caller)
+        assert (run["stale"], done) == (0, [])
+        assert await hybrid.value("SELECT count(*) FROM consolidation_actions") == 0
+        memory = await hybrid.services.memory.get(caller, trivial.id)
+        assert memory.state.stale == (how == "flagged")
+
 
 class TestRuns:
     async def test_one_at_a_time_and_the_same_for_all(self, hybrid: Bench, caller: Caller) -> None:
@@ -183,6 +210,50 @@ class TestRuns:
         assert await hybrid.value("SELECT count(*) FROM consolidations") == 0
         _, done = await consolidated(hybrid, caller)
         assert sorted(a["action"] for a in done) == sorted(a.action for a in plan.actions)
+
+    async def test_a_plan_says_that_there_is_more(
+        self, hybrid: Bench, caller: Caller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("relayer.memories.consolidation.FLAGGED_AT_ONCE", 2)
+        past = hybrid.clock() - timedelta(days=40)
+        members: dict[str, Any] = {"kind": "event", "importance": "trivial", "event_time": past}
+        plan = hybrid.services.consolidator.plan
+        await hybrid.remember(caller, "The lift was broken.", **members)
+        assert not (await plan(caller, TEAM)).more
+        await hybrid.remember(caller, "The door was open.", "The roof leaked.", **members)
+        planned = await plan(caller, TEAM)
+        assert ([a.action for a in planned.actions], planned.more) == (["stale"] * 2, True)
+
+    async def test_a_plan_says_that_there_are_more_weeks(
+        self, hybrid: Bench, caller: Caller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("relayer.memories.consolidation.GROUPS_AT_ONCE", 1)
+        for ago in (9, 8):
+            when = week(hybrid, ago)
+            await hybrid.remember(caller, *MEETINGS, kind="episodic", event_time=when)
+        planned = await hybrid.services.consolidator.plan(caller, TEAM)
+        assert ([a.action for a in planned.actions], planned.more) == (["summary"], True)
+
+    async def test_two_that_undo_it_at_once_count_each_action_once(
+        self, hybrid: Bench, caller: Caller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await said(hybrid, caller, TEA)
+        await said(hybrid, caller, TEA_AGAIN)
+        run, _ = await consolidated(hybrid, caller)
+        undo, undo_one, faster = hybrid.services.runs.undo, Runs._undo, list[Undone]()
+
+        async def late(self: Runs, *arguments: Any) -> Any:
+            monkeypatch.undo()
+            faster.append(await undo(caller.access, run["run_id"]))
+            return await undo_one(self, *arguments)
+
+        monkeypatch.setattr(Runs, "_undo", late)
+        slower = await undo(caller.access, run["run_id"])
+        counted = [(one.undone, one.skipped) for one in (*faster, slower)]
+        assert counted == [(1, 0), (0, 0)]
+        _, [action] = await listed(hybrid, caller, run["run_id"])
+        assert action["undone"] == "undone"
+        await holds(hybrid, caller)
 
     async def test_who_may_what(self, hybrid: Bench) -> None:
         founder = await hybrid.account()

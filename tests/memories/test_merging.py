@@ -342,6 +342,24 @@ class TestMergingWithCare:
         assert (undone.undone, undone.skipped) == (0, 1)
         await holds(hybrid, caller)
 
+    async def test_a_pin_does_not_make_it_the_longer_living(
+        self, hybrid: Bench, caller: Caller
+    ) -> None:
+        """Its namespace keeps memories for 30 days, and it may be pinned no longer by then."""
+        day = 86_400
+        await said(hybrid, caller, "Bob sells cups.")
+        await hybrid.services.expiry.keep(caller.access, TEAM, 30 * day)
+        [pinned] = await said(hybrid, caller, TEA)
+        await hybrid.services.reviser.set_state(caller.access, pinned.id, Change(pinned=True))
+        hybrid.clock.advance(20 * day)
+        await said(hybrid, caller, TEA_AGAIN)
+        await consolidated(hybrid, caller)
+        hybrid.clock.advance(5 * day)
+        await hybrid.services.reviser.set_state(caller.access, pinned.id, Change(pinned=False))
+        hybrid.clock.advance(6 * day)
+        await hybrid.services.expiry.expire()
+        assert await hybrid.texts(caller, "tea", mode="keyword") == [TEA_AGAIN]
+
     async def test_no_vector_is_needed(self, hybrid: Bench, caller: Caller) -> None:
         await hybrid.remember(caller, TEA)
         hybrid.clock.advance(3 * 86400)
