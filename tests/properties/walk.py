@@ -536,7 +536,7 @@ class Walk:
         """Counts are of rows: what is over counts until it is erased."""
         account = caller.access.account
         row = await account_rows.find_account(self.bench.storage.database, account)
-        aside = await listing.set_aside(self.bench.storage.database, account)
+        aside = await listing.set_aside(self.bench.storage.database, account, None)
         counted = sum(aside.values(), start=listing.SetAside())
         kept = list(self.must.memories.values())
         assert row is not None
