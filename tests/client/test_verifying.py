@@ -228,7 +228,7 @@ def test_bytes_are_judged_by_their_name_and_header(example):
     assert list(judge_blob(example.account, stored, data, "")) == []
     [finding] = judge_blob(example.account, stored, None, "missing")
     assert (finding.what, finding.found) == ("blob", "missing")
-    [finding] = judge_blob(example.account, stored, data[:-1] + b"\0", "")
+    [finding] = judge_blob(example.account, stored, data[:-1] + bytes([data[-1] ^ 1]), "")
     assert finding.what == "blob"
     foreign = replace(stored, blob_id=blob_id(b"x"), format="opaque")
     assert list(judge_blob(example.account, foreign, b"x", "")) == []
