@@ -54,7 +54,8 @@ async def test_what_a_crash_leaves_is_no_lost_memory(bench: Bench, folder: Path)
     caller = await bench.caller(await bench.account())
     [kept] = await bench.remember(caller, "Anna prefers tea.")
     [name] = [n for n in stored(folder) if (await envelope_of(folder, n))[:1] == b"\x01"]
-    lost = (await envelope_of(folder, name))[:-1] + b"\x00"
+    left = await envelope_of(folder, name)
+    lost = left[:-1] + bytes([left[-1] ^ 1])
     with pytest.raises(Crash):
         async with bench.storage.outbox.putting(
             caller.access.account, [(blob_hash(blob_id(lost)), lost)]
