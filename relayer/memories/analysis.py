@@ -40,7 +40,7 @@ from relayer.memories.conversations import (
     outcome,
     shown,
 )
-from relayer.memories.intake import Intake, Remembered
+from relayer.memories.intake import Answered, Intake, Remembered
 from relayer.memories.memory import LAST_SEQ
 from relayer.memories.opening import Caller, Opener, has_key
 from relayer.memories.recall import Query, RecallService
@@ -123,8 +123,16 @@ class Analysis:
         except (Unavailable, TimeoutError):
             return await self._keep(caller, conversation, redacted)
         drafts = await self._drafts(caller, conversation, facts, related)
-        stored, kept = await self._remember_turn(caller, conversation, drafts)
-        return outcome(drafts, stored, kept, redacted)
+        for _ in range(RACES_MAX):
+            try:
+                stored, kept = await self._remember_turn(caller, conversation, drafts)
+            except Answered:
+                before = await self._answered(caller, conversation, redacted)
+                if before is not None and not await self._waits(caller, before):
+                    return before
+            else:
+                return outcome(drafts, stored, kept, redacted)
+        raise _contended()
 
     async def again(self, caller: Caller, episode_id: uuid.UUID) -> Analyzed:
         """Take the facts out of a kept turn once more; it stays.
@@ -171,6 +179,11 @@ class Analysis:
                 continue
             return stored, origin.id if origin is not None and origin.kept else None
         raise _contended()
+
+    async def _waits(self, caller: Caller, before: Analyzed) -> bool:
+        """Whether the other request only let the conversation wait, whose facts are here."""
+        turn = before.episode
+        return turn is not None and await self._pending(caller.access.account, turn) is not None
 
     async def _origin(self, caller: Caller, conversation: Conversation) -> Origin | None:
         """The turn that facts come from, if it waits, is kept or is to be kept."""

@@ -51,6 +51,10 @@ class Remembered:
     others: Sequence[bytes] = ()
 
 
+class Answered(Exception):
+    """The same request came twice at once, and the other one was done first."""
+
+
 class Intake:
     """Takes in what is to be remembered, for one account at a time."""
 
@@ -82,6 +86,7 @@ class Intake:
 
         Raises:
             Conflict: an idempotency key came back with another text.
+            Answered: another request has left one of `marks`.
             QuotaExceeded: the account is full.
         """
         if origin is not None and origin.kept:
@@ -96,9 +101,9 @@ class Intake:
             memories = {n: await self._seal(access, p) for n, p in fresh.items()}
             try:
                 done = await self._store(access, prepared, memories, known, op, origin, marks)
-            except UniqueViolation:
-                # The same fact or key came in between: look again.
-                marks = await self._unknown(access.account, marks)
+            except UniqueViolation:  # the same fact or key came in between: look again
+                if await self._are_there(access.account, marks):
+                    raise Answered from None
                 continue
             except Gone as gone:
                 prepared = [without_same(p, gone.memories) for p in prepared]
@@ -157,11 +162,10 @@ class Intake:
         )
         return recognised(prepared, facts, marked, self._clock())
 
-    async def _unknown(self, account: AccountId, marks: Sequence[rows.Mark]) -> list[rows.Mark]:
-        """Those that no other request has left."""
-        by_name = {mark.mark: mark for mark in marks}
-        there = await rows.find_marks(self._database, account=account, marks=list(by_name))
-        return [mark for name, mark in by_name.items() if name not in there]
+    async def _are_there(self, account: AccountId, marks: Sequence[rows.Mark]) -> bool:
+        """Whether another request has left one of these."""
+        names = [mark.mark for mark in marks]
+        return bool(await rows.find_marks(self._database, account=account, marks=names))
 
     async def _seal(self, access: Access, p: Prepared) -> rows.NewMemory:
         return await apart(len(p.draft.text), self._sealed, access, p)

@@ -381,20 +381,39 @@ class TestPending:
         assert [fact.text for fact in again.facts] == found
 
     @pytest.mark.parametrize("found", [[], ["Anna is allergic to nuts.", "Bob lives in Rome."]])
+    @pytest.mark.parametrize(
+        "others", [[], ["Anna has a nut allergy.", "Carl left.", "Dora came."]]
+    )
     async def test_of_two_at_once_the_later_one_has_what_the_first_one_stored(
-        self, thinking: Bench, server: OpenAIServer, found: list[str]
+        self, thinking: Bench, server: OpenAIServer, found: list[str], others: list[str]
     ) -> None:
+        """Whatever the model says the second time."""
         caller, let = await thinking.caller(await thinking.account()), threading.Event()
-        server.script(replace(facts(*found), held=let), facts(*found))
+        server.script(replace(facts(*(others or found)), held=let), facts(*found))
         late = asyncio.create_task(analyze(thinking, caller, TALK, idempotency_key="k"))
         while not server.received:
             await asyncio.sleep(0.01)
         first = await analyze(thinking, caller, TALK, idempotency_key="k")
         let.set()
-        assert [(f.id, f.duplicate) for f in (await late).facts] == [
-            (f.id, True) for f in first.facts
+        assert [(f.id, f.text, f.duplicate) for f in (await late).facts] == [
+            (f.id, f.text, True) for f in first.facts
         ]
         assert await thinking.value(COUNT) == len(found)
+
+    async def test_of_two_texts_under_one_key_at_once_the_first_one_counts(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        caller, let = await thinking.caller(await thinking.account()), threading.Event()
+        server.script(replace(facts("Anna is allergic to nuts."), held=let), facts())
+        late = asyncio.create_task(analyze(thinking, caller, f"{TALK} No.", idempotency_key="k"))
+        while not server.received:
+            await asyncio.sleep(0.01)
+        assert (await analyze(thinking, caller, TALK, idempotency_key="k")).facts == []
+        let.set()
+        with pytest.raises(Conflict):
+            await late
+        assert (await analyze(thinking, caller, TALK, idempotency_key="k")).facts == []
+        assert await thinking.value(COUNT) == 0
 
     async def test_the_same_turn_waits_again_after_it_was_done(
         self, thinking: Bench, server: OpenAIServer
