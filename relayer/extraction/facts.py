@@ -70,20 +70,25 @@ def distinct(facts: Iterable[Fact]) -> list[Fact]:
 
 # With the signs that tell A+ from A-, C from C#, -5 from 5 and 1/2 from 1.2; a hyphen between
 # letters is a blank. A symbol by itself is a word, for it may be the point: a check mark or a
-# cross, = or ≠; ! is one only before what it denies.
+# cross, = or ≠; ! is one only before what it denies. Blanks between digits and / : - tell nothing.
 _SYMBOL: Final = "\0"
 _SIGNS: Final = frozenset("≤≥€£")
-_DASHES: Final = str.maketrans("\u2010\u2011\u2012\u2013\u2212\u2044", "-----/")
+_DASHES: Final = str.maketrans("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u2044", "-------/")
+_POWERS: Final = str.maketrans({char: f"^{n}" for n, char in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")})
+_WHOLE_AND_PART: Final = re.compile(r"(?<=\d)(?=[\u00bc-\u00be\u2150-\u215e])")
+_BETWEEN_DIGITS: Final = re.compile(r"(?<=\d)\s*([-/:])\s*(?=\d)")
 _WORD: Final = re.compile(
-    r"(?:(?<!\w)[-+<>≤≥$€£]{1,3}(?=\d))?\w+(?:(?<=\d)[-./:,^*](?=\d)\w+)*"
-    r"(?:[+#%€$£]{1,3}|-(?![\w-]))?|!(?=[\w=])|[=<>~+&|\0]"
+    r"(?:(?<!\w)[-+<>≤≥$€£]{1,3}(?=\d))?\w+(?:(?<=\d)(?:[-./:,*]|\^-?)(?=\d)\w+)*"
+    r"(?:[+#%€$£]{1,3}|-(?![\w-]))?|(?<!\S)!(?=\w)|!(?==)|[=<>~+&|\0]"
 )
 
 
 def normalised(text: str) -> str:
     """Return `text` for comparing: words, numbers, their signs and symbols, folded, one blank
     between."""
+    text = _WHOLE_AND_PART.sub(" ", text).translate(_POWERS)
     plain = unicodedata.normalize("NFKC", text).casefold().translate(_DASHES)
+    plain = _BETWEEN_DIGITS.sub(r"\1", plain)
     seen = plain if plain.isascii() else "".join(map(_as_seen, plain))
     return " ".join(plain[match.start() : match.end()] for match in _WORD.finditer(seen))
 
@@ -116,10 +121,13 @@ def say_the_same(one: str, other: str) -> bool:
 
 def _content(text: str) -> list[str]:
     words = [word for word in normalised(text).split() if word not in FILLERS]
-    return [
-        word[:-1] if len(word) >= _PLURAL_CHARS_MIN and word.endswith("s") else word
-        for word in words
-    ]
+    return [word[:-1] if _is_plural(word) else word for word in words]
+
+
+def _is_plural(word: str) -> bool:
+    """Whether a word may be a plural; 2.5ms is none of 2.5m."""
+    long = len(word) >= _PLURAL_CHARS_MIN and word.endswith("s")
+    return long and not any(char.isdigit() for char in word)
 
 
 def _is_usable(text: str, key: str) -> bool:

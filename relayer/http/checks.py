@@ -212,6 +212,7 @@ class Guard:
         self._shares = Shares(
             at_once=Limits.requests_at_once_max, waiting_max=Limits.requests_waiting_max
         )
+        self._owners = Shares(at_once=1, waiting_max=Limits.revoking_waiting_max)
 
     async def __call__(
         self,
@@ -268,9 +269,11 @@ class Guard:
         scope["state"][STATE] = found = await self._count(access.account, access.key, weight, now)
         if handler.opt.get(REVOKING) and access.is_owner:
             check_room([room for room in found if room.name == OF_KEY])
-            return
-        check_room(found)
-        scope["state"][shares.STATE] = await self._shares.enter(access.account)
+            place = await self._owners.enter(access.account + access.key)
+        else:
+            check_room(found)
+            place = await self._shares.enter(access.account)
+        scope["state"][shares.STATE] = place
 
     async def _check_founding(self, weight: int, now: datetime) -> None:
         """Before anything is stored for a key that nobody knows.

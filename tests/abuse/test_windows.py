@@ -270,6 +270,24 @@ async def test_refused_and_failed_requests_give_their_places_back(
         assert {a.status_code for a in await asyncio.gather(*together)} == {200}
 
 
+async def test_what_rights_are_taken_away_by_has_a_short_line_of_each_key(
+    storage: Storage, lean: Settings, managed: NewKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Limits, "requests_at_once_max", 0)  # other requests of the account hang
+    app = build_app(storage, dataclasses.replace(lean, request_timeout_s=30))
+    async with client_of(app, signer_of(managed)) as client:
+        assert (await client.get("/v1/grants")).status_code == 200
+        async with storage.database.transaction() as connection:
+            await connection.execute("LOCK TABLE grants IN ACCESS EXCLUSIVE MODE")
+            asked = {asyncio.create_task(client.get("/v1/grants")) for _ in range(20)}
+            refused: set[asyncio.Task[httpx.Response]] = set()
+            while len(asked) > 1 + Limits.revoking_waiting_max:
+                done, asked = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+                refused |= done
+        assert {task.result().json()["code"] for task in refused} == {"rate.at_once"}
+        assert {answer.status_code for answer in await asyncio.gather(*asked)} == {200}
+
+
 async def test_a_request_that_waits_too_long_is_told_so_and_leaves_the_line(
     storage: Storage, lean: Settings, managed: NewKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -290,8 +290,9 @@ class TestForgetting:
             assert texts(memory, namespace="other") == ["A note elsewhere."]
             with pytest.raises(ConfigError):
                 memory.forget_matching()
-            with pytest.raises(ConfigError):
-                memory.forget_matching(tags=[])
+            for filters in ({}, {"kind": "event"}):
+                with pytest.raises(ConfigError):
+                    memory.forget_matching(tags=[], **filters)
 
     async def test_a_filter_without_words_needs_no_key(self, sealed: Settings) -> None:
         with memory_of(sealed) as memory:

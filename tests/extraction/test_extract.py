@@ -353,6 +353,14 @@ async def test_known_facts_are_given_to_be_counted() -> None:
         ("½ a litre", "1/2 a litre", True),
         ("Great! It works", "great it works", True),
         ("v1.2 of it", "v1-2 of it", False),
+        ("From 9-17, 1:2", "from 9 \u2014 17, 1 : 2", True),
+        ("See 3,5", "see 3, 5", False),
+        ("No!Really", "no! really", True),
+        ("1½ litres", "1 1/2 litres", True),
+        ("1½ litres", "11/2 litres", False),
+        ("10⁵ cells", "105 cells", False),
+        ("10^-5 of it", "10 -5 of it", False),
+        ("- 5 apples", "5 apples", True),
     ],
 )
 def test_signs_beside_letters_and_digits_tell_facts_apart(one: str, other: str, same: bool) -> None:

@@ -310,6 +310,8 @@ def test_the_same_in_nearly_the_same_words(one: str, other: str) -> None:
         ("The rule is x != 0.", "The rule is x = 0."),
         ("The flag is !enabled.", "The flag is enabled."),
         ("Ready && paid.", "Ready || paid."),
+        ("The timeout is 2.5ms.", "The timeout is 2.5m."),
+        ("It takes 1 / 2 mg.", "It takes 1 2 mg."),
         ("The dose is 1/2 mg.", "The dose is 1.2 mg."),
         ("The score was 2:1.", "The score was 2.1."),
         ("The range is 1-5 km.", "The range is 1.5 km."),

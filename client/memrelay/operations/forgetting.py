@@ -93,9 +93,11 @@ class Forgetting(Correcting):
         """Erase what a list with these filters shows, all of it, with its history.
 
         Raises:
-            ConfigError: there is no filter; `forget_namespace` erases all.
+            ConfigError: there is no filter, or one of no tags; `forget_namespace` erases all.
         """
         narrowing = narrowed(filters)
+        if filters.get("tags") is not None and "tags" not in narrowing:
+            raise ConfigError("tags names none: without it, this would forget more than that.")
         if not narrowing:
             raise ConfigError("Without a filter, this would forget everything in the namespace.")
         return (yield from self._forget_matching(namespace, narrowing, dry_run, progress))
