@@ -138,7 +138,9 @@ def test_the_way_back_after_every_other_key_is_lost(
     # It goes on: a rotation without a lost key, and the recovery key still works afterwards.
     with other.client() as client:
         lost = client.add_key(namespaces=None, role="owner", label="lost")
-    assert other.json("rotate", "--revoke", "lost", "--reseal")["revoked"] == [lost.public_key]
+    assert other.json("rotate", "--revoke", lost.public_key, "--reseal")["revoked"] == [
+        lost.public_key
+    ]
     typed(monkeypatch, "".join(sheet["recovery_key"]))
     third = Machine(tmp_path / "third", machine.url, capsys)
     third.json("keys", "recover", sheet["url"], *named)
@@ -290,14 +292,14 @@ class TestLastOwner:
 
     def test_the_last_owner_but_one_needs_a_yes(self, sealed: Machine) -> None:
         with sealed.client() as owner:
-            owner.add_key(namespaces=None, role="owner", label="deputy")
-            owner.add_key(namespaces=["team"], label="agent")
-        for command in (["keys", "revoke", "deputy"], ["rotate", "--revoke", "deputy"]):
+            deputy = owner.add_key(namespaces=None, role="owner").public_key
+            agent = owner.add_key(namespaces=["team"]).public_key
+        for command in (["keys", "revoke", deputy], ["rotate", "--revoke", deputy]):
             sealed.run(*command, code=EXIT_USAGE)
             assert "who loses it loses the account" in sealed.err
-        sealed.json("keys", "revoke", "agent")  # no owner: no question
+        sealed.json("keys", "revoke", agent)  # no owner: no question
         sealed.json("keys", "recovery")
-        sealed.json("keys", "revoke", "deputy")
+        sealed.json("keys", "revoke", deputy)
 
     def test_the_last_owner_needs_it_all_the_more(self, sealed: Machine) -> None:
         with sealed.client() as owner:

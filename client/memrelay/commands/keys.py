@@ -1,27 +1,25 @@
 """The commands on the keys of an account: keys list, add, revoke.
 
-It does not own recovery (`recovery.py`), rotation (`rotation.py`) or agents' keys (`agents.py`).
-Keys for people are masked; a private key is printed once, by the command that makes it.
+It does not own recovery (`recovery.py`), rotation (`rotation.py`), agents' keys (`agents.py`) or
+which key a name means (`chosen_keys.py`). Keys for people are masked, but for those that are to be
+revoked; a private key is printed once, by the command that makes it.
 """
 
 from argparse import ArgumentParser
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from memrelay.answers import rfc3339
+from memrelay.commands.chosen_keys import KEY_HELP, YES_HELP, chosen_keys
 from memrelay.commands.new_keys import granted
 from memrelay.commands.parsers import Adder, number, stated
 from memrelay.commands.recovery import register_recovery
 from memrelay.commands.shell import Shell
 from memrelay.config import expanded
-from memrelay.errors import ConfigError, MemrelayError, NotFound
+from memrelay.errors import ConfigError
 from memrelay.models import KeyInfo
 from memrelay.private import write_private
 from memrelay.sealed.keys import Identity, masked, normalise_namespace
-
-KEY_HELP = "public key, 8 or more digits of its beginning, its short form in `keys list`, or label"
-_BEGINNING_DIGITS = 8
 
 
 def register(add: Adder) -> None:
@@ -31,7 +29,7 @@ def register(add: Adder) -> None:
     _add_keys_add(keys("add", keys_add, namespace=False))
     revoke = keys("revoke", keys_revoke)
     revoke.add_argument("key", help=KEY_HELP)
-    revoke.add_argument("--yes", action="store_true", help="also if too few owners are left")
+    revoke.add_argument("--yes", action="store_true", help=YES_HELP)
     register_recovery(keys)
 
 
@@ -106,71 +104,16 @@ def keys_add(shell: Shell) -> None:
 def keys_revoke(shell: Shell) -> None:
     """Withdraw a key."""
     with shell.client() as client:
-        keys = client.keys()
-        key = find_key(shell.args.key, keys)
-        check_owners_left(keys, [key], anyway=shell.args.yes)
+        [key] = chosen_keys(shell, client, [shell.args.key])
         revoked = client.revoke_key(key.public_key)
     shell.show(
         revoked.to_json(),
         [
-            f"{masked(key.public_key)} is revoked: the relayer answers it no more",
+            f"{key}, is revoked: the relayer answers it no more",
             "It still opens copies of what it could read before.",
             "`memrelay rotate` gives everybody else new keys and seals that anew under them.",
         ],
     )
-
-
-def find_key(wanted: str, keys: Sequence[KeyInfo]) -> KeyInfo:
-    """Return the key that a person means by its public key, the beginning of it, or its label.
-
-    Raises:
-        ConfigError: the name is empty.
-        NotFound: there is none.
-        MemrelayError: there are several.
-    """
-    if not wanted:
-        raise ConfigError("Name the key; an empty name is that of no key.")
-    exact = [key for key in keys if wanted in {key.public_key, masked(key.public_key), key.label}]
-    long = len(wanted) >= _BEGINNING_DIGITS
-    found = exact or [key for key in keys if long and key.public_key.startswith(wanted)]
-    found = [key for key in found if not key.revoked] or found
-    if not found:
-        short = (
-            "" if long else f" A public key's beginning counts from {_BEGINNING_DIGITS} digits on."
-        )
-        raise NotFound(f"No key has this name.{short}", status=404, code="not_found")
-    if len(found) > 1:
-        raise MemrelayError(
-            "Several keys have this name; give the whole public key: `memrelay keys list --json`."
-        )
-    return found[0]
-
-
-def check_owners_left(
-    keys: Sequence[KeyInfo], going: Sequence[KeyInfo], *, anyway: bool = False
-) -> None:
-    """Return if enough owners are left without some keys, or the person wants it `anyway`.
-
-    Raises:
-        ConfigError: none or one would be left; the message says what that means.
-    """
-    if anyway or not any(key.role == "owner" for key in going):
-        return
-    left = [key for key in keys if _owns(key) and key not in going]
-    if not left:
-        raise ConfigError(
-            "No key would own the account any more: nobody could change it again, and nobody could "
-            "read a sealed one. `memrelay keys recovery` makes another key first; --yes goes on."
-        )
-    if len(left) == 1:
-        raise ConfigError(
-            f"Only {masked(left[0].public_key)} would own the account then: who loses it loses the "
-            "account. `memrelay keys recovery` makes another key first; --yes goes on."
-        )
-
-
-def _owns(key: KeyInfo) -> bool:
-    return key.role == "owner" and not key.revoked and not _expired(key)
 
 
 def _expired(key: KeyInfo) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from memrelay.client import SyncMemoryClient
-from memrelay.commands.keys import KEY_HELP, check_owners_left, find_key
+from memrelay.commands.chosen_keys import KEY_HELP, YES_HELP, ChosenKey, chosen_keys
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell, warn
@@ -52,7 +52,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--no-wait", action="store_true", help="do not wait for the sealing")
     parser.add_argument("--resume", action="store_true", help="go on with sealing, rotate no more")
     parser.add_argument("--status", action="store_true", help="only show how far it is")
-    parser.add_argument("--yes", action="store_true", help="also if too few owners are left")
+    parser.add_argument("--yes", action="store_true", help=YES_HELP)
 
 
 def rotate(shell: Shell) -> None:
@@ -66,14 +66,15 @@ def rotate(shell: Shell) -> None:
         raise ConfigError("--status changes nothing; --resume takes --reseal and --namespace.")
     with shell.client() as client:
         shown: dict[str, Any] = {}
+        going = chosen_keys(shell, client, args.revoke) if args.revoke else []
         if not args.status:
-            shown = _resumed(client, shell) if args.resume else _begun(client, shell)
+            shown = _resumed(client, shell) if args.resume else _begun(client, shell, going)
         progress = client.rotation()
         if not args.status and not args.no_wait:
             progress = _followed(client, progress)
             shown["retired"] = _retire(client, progress)
         shown |= {"epochs": list(client.live_epochs()), "progress": progress.to_json()}
-    shell.show(shown, _lines(shown, progress))
+    shell.show(shown, [*_revoked(going), *_lines(shown, progress)])
     if progress.remaining and not (args.status or args.no_wait):
         raise MemrelayError(
             f"{progress.remaining} cannot be sealed anew for now: the relayer is busy, or lacks "
@@ -81,11 +82,7 @@ def rotate(shell: Shell) -> None:
         )
 
 
-def _begun(client: SyncMemoryClient, shell: Shell) -> dict[str, Any]:
-    args = shell.args
-    keys = client.keys()
-    going = [find_key(name, keys) for name in args.revoke]
-    check_owners_left(keys, going, anyway=args.yes)
+def _begun(client: SyncMemoryClient, shell: Shell, going: Sequence[ChosenKey]) -> dict[str, Any]:
     rotated = client.rotate(revoke=[key.public_key for key in going], reseal=_choice(shell))
     return rotated.to_json()
 
@@ -135,10 +132,13 @@ def _retire(client: SyncMemoryClient, progress: Rotation) -> bool:
     return True
 
 
+def _revoked(keys: Sequence[ChosenKey]) -> list[str]:
+    lines = [f"revoked   {key}" for key in keys]
+    return [*lines, "          old keys open nothing that is new"] if lines else []
+
+
 def _lines(shown: dict[str, Any], progress: Rotation) -> list[str]:
     lines = [f"epoch     {progress.epoch}, since {progress.to_json()['started_at']}"]
-    if shown.get("revoked"):
-        lines.append(f"revoked   {len(shown['revoked'])}; old keys open nothing that is new")
     if progress.total:
         lines.append(f"sealed    {progress.done} of {progress.total} under the newest keys")
     if progress.waiting_for_keys:

@@ -74,18 +74,18 @@ class Shell:
 
         return tell
 
-    def confirm(self, question: str) -> None:
+    def confirm(self, question: str, *, otherwise: str = "Nothing was erased.") -> None:
         """Return if a person at the terminal says yes.
 
         Raises:
             ConfigError: nobody is there to ask.
-            MemrelayError: the answer is no.
+            MemrelayError: the answer is no; it says `otherwise`.
         """
         if not sys.stdin.isatty():
             raise ConfigError("Nobody is there to ask; say --yes.")
         print(f"{_printable(question)} [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
-            raise MemrelayError("Nothing was erased.")
+            raise MemrelayError(otherwise)
 
     def say(self, line: str) -> None:
         """Print one line at once, of a command that goes on."""

@@ -216,9 +216,12 @@ class Ledger:
 
     def holders(self, at_ms: int) -> dict[bytes, list[Grant]]:
         """Return every key that holds anything at this time, with the grants that count for it."""
-        keys = dict.fromkeys(grant.recipient for grant, _ in self._grants)
-        held = {key: self.held_by(key, at_ms) for key in keys}
+        held = {key: self.held_by(key, at_ms) for key in self.recipients()}
         return {key: grants for key, grants in held.items() if grants}
+
+    def recipients(self) -> list[bytes]:
+        """Return every key that was ever granted anything, in order of its first grant."""
+        return list(dict.fromkeys(grant.recipient for grant, _ in self._grants))
 
     def revoked(self, public_key: bytes) -> bool:
         """Return whether a key was ever withdrawn."""
