@@ -6,6 +6,7 @@ Not here: keys that end (`test_agents_ending.py`), what is shown of agents
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -14,9 +15,10 @@ import pytest
 from nacl import bindings
 from nacl.exceptions import CryptoError
 
+from memrelay import SyncMemoryClient
 from memrelay.agents.provision import Agents
 from memrelay.agents.shares import Wish
-from memrelay.cli import EXIT_FAILED, EXIT_USAGE, main
+from memrelay.cli import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, main
 from memrelay.errors import Invalid, NotAllowed, NotFound, NotGranted
 from memrelay.private import write_private
 from memrelay.sealed.envelope import _HEADER, MEMORY, Place, open_envelope
@@ -335,3 +337,34 @@ def test_from_python(machine):
         (agent,) = Agents(owner, machine.folder).provision(["Coder"], Wish(shared=("team",)))
     assert agent.name == "coder"
     assert machine.settings("coder").public_key == agent.public_key
+
+
+def told(monkeypatch, tell):
+    """What a hostile relayer says of keys in place of the truth."""
+    truth = SyncMemoryClient.keys
+    monkeypatch.setattr(SyncMemoryClient, "keys", lambda client: tuple(map(tell, truth(client))))
+
+
+@pytest.mark.parametrize("lie", [{"revoked": True}, {"namespaces": ()}, {"label": "team"}])
+def test_whose_a_namespace_is_follows_from_grants(machine, monkeypatch, lie):
+    """A relayer that hides who holds one gets no agent to share all that it remembers."""
+    machine.provision("coder", "--shared", "team")
+    machine.provision("gone", "--shared", "team")
+    machine.run("agents", "revoke", "gone")
+    hidden = {"coder"} if "label" not in lie else {"gone"}
+    told(monkeypatch, lambda key: replace(key, **lie) if key.label in hidden else key)
+    machine.run("agents", "provision", "team", code=EXIT_USAGE)
+    assert "Choose another name" in machine.err
+    assert not list(machine.folder.glob("team*"))
+
+
+def test_a_label_ends_no_other_agents_key(machine, monkeypatch):
+    agents = {name: machine.provision(name)["public_key"] for name in ("coder", "tester", "guest")}
+    (machine.folder / "guest.json").unlink()
+    told(monkeypatch, lambda key: replace(key, label="coder") if key.label else key)
+    machine.run("agents", "revoke", "coder")
+    told(monkeypatch, lambda key: replace(key, label="lost"))
+    machine.run("agents", "revoke", "lost", code=EXIT_NOT_FOUND)
+    monkeypatch.undo()
+    assert machine.live("coder") == []
+    assert [*machine.live("tester"), *machine.live("guest")] == [agents["tester"], agents["guest"]]

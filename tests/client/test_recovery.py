@@ -24,6 +24,7 @@ from memrelay.cli import EXIT_FAILED, EXIT_USAGE
 from memrelay.config import Settings
 from memrelay.errors import ConfigError
 from memrelay.gateway.spool import SpoolKey
+from memrelay.models import KeyInfo
 from memrelay.sealed.keys import Identity
 from memrelay.sealed.recovery import recovered_identity, recovery_lines
 from tests.client.agents_scene import Machine
@@ -145,6 +146,26 @@ def test_the_way_back_after_every_other_key_is_lost(
     third = Machine(tmp_path / "third", machine.url, capsys)
     third.json("keys", "recover", sheet["url"], *named)
     assert third.json("recall", "who drinks tea")["results"]
+
+
+def test_who_else_owns_the_account_follows_from_grants(
+    sealed: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relayer neither adds an owner to what a person is told nor hides one."""
+    sheet = sealed.json("keys", "recovery")
+    before = Settings.load(sealed.profile, environ={})
+    hidden = before.public_key
+    truth = SyncMemoryClient.keys
+
+    def told(client: SyncMemoryClient) -> tuple[KeyInfo, ...]:
+        listed = [key for key in truth(client) if key.public_key != hidden]
+        return (*listed, KeyInfo(public_key="ab" * 32, role="owner"))
+
+    monkeypatch.setattr(SyncMemoryClient, "keys", told)
+    typed(monkeypatch, "\n".join(sheet["recovery_key"]))
+    lines = sealed.run("keys", "recover", "--force").splitlines()
+    owners = [line for line in lines if line.startswith("owner")]
+    assert owners == [f"owner     {before.masked_key}  -"]
 
 
 def test_a_mistyped_key_sends_nothing(

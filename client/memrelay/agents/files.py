@@ -58,6 +58,10 @@ class AgentFiles:
         """Return the path of an agent's profile."""
         return self._folder / f"{agent_name(name)}.json"
 
+    def known(self, name: str) -> bool:
+        """Return whether an agent has a profile here, or the mark of its end."""
+        return self.path(name).exists() or self._revoked(name).exists()
+
     def _pending(self, name: str) -> Path:
         return self._folder / f"{agent_name(name)}.json.pending"
 

@@ -150,7 +150,8 @@ class Agents:
 
     def _revoke(self, name: str) -> Agent:
         plan, settings = self._files.plan(name), self._files.settings(name)
-        labelled = self._labelled(name)
+        ledger, home = self._ledger(), home_of(name)
+        labelled = [key for key in self._labelled(name) if ledger.gave(home, bytes.fromhex(key))]
         own = [found.public_key for found in (plan and plan.settings, settings) if found]
         keys = [*labelled, *([plan.replaces] if plan and plan.replaces else []), *own]
         if not keys:
@@ -178,7 +179,7 @@ class Agents:
             except MemrelayError as error:
                 faults.append(str(error))
                 continue
-            ended = "revoked" if key.revoked else "expired"
+            ended = "revoked" if ledger.revoked(bytes.fromhex(key.public_key)) else "expired"
             agent = Agent(
                 name=name,
                 state="active" if held else ended,
@@ -232,23 +233,28 @@ class Agents:
         return f"`{shlex.join(['memrelay', 'agents', action, name, *self._options])}`"
 
     def _check_new(self, name: str, ledger: Ledger) -> None:
-        """Check that no key of this name is in use, and that nobody holds its namespace yet."""
-        infos = self._client.keys()
-        agents = [(_agent_label(info), info) for info in infos]
-        own = [info.public_key for label, info in agents if label == name]
-        if any(_held(name, ledger, key) for key in own):
+        """Check that no key of this name is in use, and that nobody holds its namespace yet.
+
+        An agent that ended may have shared its own: one that this machine knows comes back.
+        """
+        if any(_held(name, ledger, key) for key in self._labelled(name)):
             raise MemrelayError(
                 f"{name} has a key, but no profile at {self._files.path(name)}: put it back, "
                 f"or replace the key with {self._command('rotate', name)}."
             )
-        others = (info for label, info in agents if label and not info.revoked)
-        if not own:
-            check_apart(name, {held for info in others for held in info.namespaces or ()})
+        home, owner = home_of(name), self._client.settings.identity.public_key
+        if not self._files.known(name) and ledger.names(home, _now_ms(), but=owner):
+            check_apart(name, {home})
 
     def _labelled(self, name: str) -> list[str]:
-        """Return the keys that the relayer lists under an agent's name."""
+        """Return the keys that the relayer lists under an agent's name, and no profile as others'.
+
+        It may list any: what one of them holds tells whether it can be the agent's.
+        """
+        names, _ = self._files.profiles()
         infos = self._client.keys()
-        return [info.public_key for info in infos if _agent_label(info) == name]
+        keys = [info.public_key for info in infos if _agent_label(info) == name]
+        return [key for key in keys if names.get(key, name) == name]
 
     def _only_labelled(self, name: str, ledger: Ledger) -> str:
         keys = [key for key in self._labelled(name) if _held(name, ledger, key)]

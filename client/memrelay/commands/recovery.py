@@ -5,6 +5,7 @@ the answer to a program, and written nowhere; nor is it taken from an argument.
 """
 
 import sys
+import time
 from getpass import getpass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from memrelay.errors import ConfigError, MemrelayError
 from memrelay.models import KeyInfo
 from memrelay.private import write_private
 from memrelay.sealed.keys import Identity, account_bytes, masked
+from memrelay.sealed.ledger import Ledger
 from memrelay.sealed.recovery import LINES, recovered_identity, recovery_lines
 
 LABEL = "recovery"
@@ -96,19 +98,23 @@ def keys_recover(shell: Shell) -> None:
             if before.get("account_id") == values["account_id"] and "private_key" in before:
                 folder = spool_folder(shell.args.profile, shell.environ)
                 hand_over([folder], Identity.from_hex(before["private_key"]), mine)
-            others = client.keys()
+            ledger, listed = client.grants(), client.keys()
     shown = key.to_json() | {"url": values["url"], "profile": str(path)}
-    shell.show(shown, _welcome(path, others, {key.public_key, recovery.public_key.hex()}))
+    shell.show(shown, _welcome(path, ledger, listed, {mine.public_key, recovery.public_key}))
 
 
-def _welcome(path: Path, keys: tuple[KeyInfo, ...], known: set[str]) -> list[str]:
+def _welcome(
+    path: Path, ledger: Ledger, listed: tuple[KeyInfo, ...], known: set[bytes]
+) -> list[str]:
+    labels = {key.public_key: key.label for key in listed}
+    holders = ledger.holders(int(time.time() * 1000)).items()
     others = [
-        key
-        for key in keys
-        if key.role == "owner" and not key.revoked and key.public_key not in known
+        key.hex()
+        for key, held in holders
+        if key not in known and any(grant.role == "owner" for grant in held)
     ]
     lines = [f"profile   {path}: a new key that owns the account"]
-    lines += [f"owner     {masked(k.public_key)}  {k.label or '-'}" for k in others]
+    lines += [f"owner     {masked(key)}  {labels.get(key) or '-'}" for key in others]
     if others:
         lines.append(
             "A key that is lost: memrelay rotate --revoke KEY (revokes it, new keys for all)"

@@ -214,6 +214,12 @@ class Ledger:
             if grant.names(namespace) and grant.recipient != but
         )
 
+    def gave(self, namespace: str, public_key: bytes) -> bool:
+        """Return whether a key was ever granted a namespace by name, even if not any more."""
+        return any(
+            grant.recipient == public_key and grant.names(namespace) for grant, _ in self._grants
+        )
+
     def holders(self, at_ms: int) -> dict[bytes, list[Grant]]:
         """Return every key that holds anything at this time, with the grants that count for it."""
         held = {key: self.held_by(key, at_ms) for key in self.recipients()}
