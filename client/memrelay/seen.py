@@ -24,7 +24,9 @@ class Seen:
     """What this client has verified so far; a relayer that offers less is refused.
 
     `receipt_*` is the newest receipt that came with an answer, `checked_*` the end of the chain
-    that was followed link by link. `succession` are the relayer's `relayer-next` objects, base64.
+    that was followed link by link. `grant_serial` is the highest that owners signed,
+    `receipt_serial` that a receipt named, which is the relayer's word. `succession` are the
+    relayer's `relayer-next` objects, base64.
     """
 
     relayer_key: str | None = None
@@ -33,6 +35,7 @@ class Seen:
     epoch: int = 0
     receipt_seq: int = 0
     receipt_head: str = ""
+    receipt_serial: int = 0
     checked_seq: int = 0
     checked_head: str = ""
     succession: tuple[str, ...] = ()
@@ -48,6 +51,7 @@ class Seen:
             epoch=max(self.epoch, other.epoch),
             receipt_seq=newest.receipt_seq,
             receipt_head=newest.receipt_head,
+            receipt_serial=max(self.receipt_serial, other.receipt_serial),
             checked_seq=checked.checked_seq,
             checked_head=checked.checked_head,
             succession=_joined(self.succession, other.succession),
@@ -55,6 +59,9 @@ class Seen:
 
 
 def _read_seen(values: Mapping[str, Any]) -> Seen:
+    if "receipt_serial" not in values:
+        # Earlier versions kept one serial, which a receipt may have told.
+        values = {**values, "receipt_serial": values["grant_serial"], "grant_serial": 0}
     known = {item.name: values[item.name] for item in fields(Seen)[:-1]}
     for item in fields(Seen)[:-1]:
         if type(known[item.name]) is not type(item.default) and item.name != "relayer_key":

@@ -361,7 +361,8 @@ class Session:
             serial, owner = answer.grant_serial, "owner" in keyring.roles
             withheld = owner and (not ledger.complete or ledger.serial != serial)
             withheld |= ledger.hides_from(self.identity.public_key)
-            if withheld or serial < max(known.grant_serial, ledger.serial):
+            seen = max(known.grant_serial, known.receipt_serial)
+            if withheld or serial < max(seen, ledger.serial):
                 raise UntrustedRelayer("rollback", "The relayer withholds grants or revocations.")
             if 0 < keyring.epoch < known.epoch:
                 raise UntrustedRelayer("rollback", "The relayer withholds the newest epoch.")
@@ -485,7 +486,7 @@ class Session:
         self._note(
             receipt_seq=receipt.seq,
             receipt_head=receipt.digest.hex(),
-            grant_serial=receipt.serial,
+            receipt_serial=receipt.serial,
         )
         return receipt
 
@@ -499,6 +500,7 @@ class Session:
         self._seen.value = after
         trust = ("relayer_key", "sealed", "grant_serial", "epoch", "checked_seq", "succession")
         changed = any(getattr(before, name) != getattr(after, name) for name in trust)
+        changed |= after.receipt_serial > max(before.receipt_serial, before.grant_serial)
         # Receipts come with every write: those are saved now and then, and at the end.
         if changed or self.monotonic() - self._saved_s >= _SAVE_EVERY_S:
             self.save()

@@ -238,6 +238,7 @@ def test_what_was_seen_only_rises(tmp_path):
     "wrong",
     [
         {"grant_serial": "5"},
+        {"receipt_serial": "5"},
         {"epoch": None},
         {"sealed": 1},
         {"receipt_head": 7},
@@ -266,6 +267,20 @@ def test_what_was_seen_of_another_relayer_is_not_asked_of_this_one(tmp_path):
         file.pin(key, before=None)
         assert SeenFile(path).value.checked_seq == file.value.receipt_seq == seq
         assert (SeenFile(path).value.grant_serial, file.value.epoch) == (5, 2)
+
+
+def test_serials_of_before_hold_until_another_relayer_is_pinned(tmp_path):
+    """Files of earlier versions hold one serial, of grants or of a relayer's receipts."""
+    path = tmp_path / "seen.json"
+    old = asdict(Seen(relayer_key="ab" * 32, grant_serial=5, epoch=2))
+    del old["receipt_serial"]
+    write_private(path, old)
+    file = SeenFile(path)
+    assert (file.value.grant_serial, file.value.receipt_serial) == (0, 5)
+    file.pin("ab" * 32, before=None)
+    assert SeenFile(path).value.receipt_serial == 5
+    file.pin("cd" * 32, before=None)
+    assert SeenFile(path).value == Seen(epoch=2)
 
 
 COUNTING = """

@@ -13,6 +13,7 @@ from memrelay.sealed.grants import issue_grant
 from memrelay.sealed.keys import Identity, hash_256
 from memrelay.sealed.objects import from_base64, sign_object, to_base64
 from memrelay.sealed.receipts import HEADS_MAX, NO_HEAD, Heads, read_receipt
+from memrelay.seen import SeenFile
 from tests.client.session_scene import (
     IDS,
     NIL,
@@ -75,6 +76,36 @@ def test_a_shorter_history_is_refused_even_after_a_restart(scene):
         scene,
         scene.client.recall("tea"),
         *listed(scene, scene.grants(serial=1)),
+    )
+
+
+def test_one_receipt_of_a_hostile_relayer_shuts_nobody_out_of_the_next_one(scene):
+    """Only what owners signed holds at another relayer; what a relayer signed, at that one."""
+    scene.play(
+        scene.client.remember("Anna prefers tea."),
+        *listed(scene, scene.grants()),
+        ("/v1/remember", remembered(scene, receipt=scene.receipt(serial=2**53 - 1))),
+    )
+    scene.session.save()
+    scene.restart()
+    honest = scene.grants()
+    fails(UntrustedRelayer, "rollback", scene, scene.client.recall("tea"), *listed(scene, honest))
+    other = scene.example.founder
+    before, scene.settings = (
+        scene.settings.relayer_key,
+        replace(scene.settings, relayer_key=other.public_key.hex()),
+    )
+    SeenFile(scene.settings.seen_path).pin(scene.settings.relayer_key, before=before)
+    scene.restart()
+    recall(scene, ("/v1/relayer", scene.statement(signer=other)), ("/v1/grants", honest))
+    scene.restart()
+    fails(
+        UntrustedRelayer,
+        "rollback",
+        scene,
+        scene.client.recall("tea"),
+        ("/v1/relayer", scene.statement(signer=other)),
+        ("/v1/grants", scene.grants(serial=1)),
     )
 
 

@@ -198,7 +198,7 @@ def _guess(settings: Settings, seen: Seen) -> Refusal:
     if account_text(account_id_of(settings.identity.public_key)) == settings.account_id:
         detail = "The relayer does not know this account, or its founder's key was revoked."
         return Refusal("unknown account", detail)
-    if seen.grant_serial:
+    if seen.grant_serial or seen.receipt_serial:
         detail = "The relayer accepted this key before: it was revoked, or its grant ended."
         return Refusal("unclear", detail)
     detail = "The relayer does not accept this key: never granted, revoked or ended."
