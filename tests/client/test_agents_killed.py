@@ -2,15 +2,21 @@
 
 import json
 import stat
+from contextlib import suppress
+from subprocess import TimeoutExpired
 
 import pytest
 
+from memrelay.cli import EXIT_USAGE
+from memrelay.config import Settings
 from memrelay.gateway.spool import SpoolKey
 from tests.client.agents_scene import grants, machine
 from tests.client.breakpoints import COMMAND_S_MAX, breakpoint_at, killed_at
 from tests.client.spool_scene import spool_in, turns
 
 __all__ = ["machine"]  # fixtures
+
+OTHER_S_MAX = 5  # in which one that nothing keeps away comes to its end
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -130,3 +136,20 @@ def test_revoking_ends_what_a_killed_rotation_left(machine):
         machine.run("agents", "revoke", "coder")
         assert machine.live("coder") == []
         assert [path.name for path in machine.folder.glob("coder.json*")] == ["coder.json.revoked"]
+
+
+def test_of_two_at_one_file_one_adds_a_key(machine):
+    """A key whose profile another process replaced would be granted, and nobody's."""
+    path = machine.folder.parent / "laptop.json"
+    argv = ["keys", "add", "--namespace", "work", "--label", "laptop", "--out", str(path)]
+    with breakpoint_at(machine.url, "/v1/relayer", after=False, method="GET") as point:
+        machine.environ["MEMRELAY_URL"] = point.url
+        with machine.process(*argv) as one:
+            # It has seen that there is no file, and has not made its own.
+            assert point.reached.wait(COMMAND_S_MAX)
+            with machine.process(*argv) as other:
+                with suppress(TimeoutExpired):
+                    other.wait(OTHER_S_MAX)
+                point.released.set()
+        assert (one.returncode, other.returncode) == (0, EXIT_USAGE)
+        assert machine.live("laptop") == [Settings.load(path, environ={}).public_key]

@@ -8,16 +8,19 @@ revoked; a private key is printed once, by the command that makes it.
 from argparse import ArgumentParser
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 from memrelay.answers import rfc3339
+from memrelay.client import SyncMemoryClient
 from memrelay.commands.chosen_keys import KEY_HELP, YES_HELP, chosen_keys
-from memrelay.commands.new_keys import granted
+from memrelay.commands.new_keys import granted, new_profile, put_in_place
 from memrelay.commands.parsers import Adder, number, stated
 from memrelay.commands.recovery import register_recovery
 from memrelay.commands.shell import Shell
 from memrelay.config import expanded
 from memrelay.errors import ConfigError
-from memrelay.models import KeyInfo
+from memrelay.models import KeyInfo, NewKey
 from memrelay.private import write_private
 from memrelay.sealed.keys import Identity, masked, normalise_namespace
 
@@ -66,11 +69,9 @@ def keys_add(shell: Shell) -> None:
     if bool(args.namespace) == args.whole_account:
         raise ConfigError("Choose either --namespace (repeatable) or --whole-account.")
     out = expanded(args.out) if args.out else None
-    if out is not None and out.exists():
-        raise ConfigError(f"{out} exists.")
     names = None if args.whole_account else sorted(map(normalise_namespace, args.namespace))
     identity = Identity.generate()
-    wish = {
+    wish: dict[str, Any] = {
         "namespaces": names,
         "role": args.role,
         "label": args.label,
@@ -80,15 +81,7 @@ def keys_add(shell: Shell) -> None:
         if out is None:
             key = client.add_key(identity=identity, **wish)
         else:
-            own = replace(
-                client.settings,
-                private_key=identity.seed_hex(),
-                namespace=names[0] if names else client.settings.namespace,
-                relayer_key=client.statement().relayer.hex(),
-            )
-            # Written before it is granted anything: a key that cannot be kept must hold nothing.
-            write_private(out, own.profile())
-            key = granted(client, out, identity, **wish)
+            key = _added_at(out, client, identity, wish)
     shown = key.to_json() | ({"profile": str(out)} if out else {"private_key": key.private_key})
     scope = "the whole account" if key.namespaces is None else ", ".join(key.namespaces)
     place = f"profile      {out}" if out else f"private key  {key.private_key} (shown only now)"
@@ -99,6 +92,24 @@ def keys_add(shell: Shell) -> None:
         place,
     ]
     shell.show(shown, lines)
+
+
+def _added_at(
+    out: Path, client: SyncMemoryClient, identity: Identity, wish: dict[str, Any]
+) -> NewKey:
+    with new_profile(out, replaces=None) as pending:
+        names = wish["namespaces"]
+        own = replace(
+            client.settings,
+            private_key=identity.seed_hex(),
+            namespace=names[0] if names else client.settings.namespace,
+            relayer_key=client.statement().relayer.hex(),
+        )
+        # Written before it is granted anything: a key that cannot be kept must hold nothing.
+        write_private(pending, own.profile())
+        key = granted(client, pending, identity, **wish)
+        put_in_place(pending, out)
+    return key
 
 
 def keys_revoke(shell: Shell) -> None:

@@ -24,8 +24,10 @@ from memrelay.sealed.keys import Identity
 
 
 @contextmanager
-def new_profile(path: Path, *, replaces: bool) -> Iterator[Path]:
+def new_profile(path: Path, *, replaces: bool | None) -> Iterator[Path]:
     """Hold a profile that is to be made; yield where it is written first, for `put_in_place`.
+
+    `replaces` is None where a command has no --force.
 
     Raises:
         ConfigError: it is there already and nobody said that it may be replaced.
@@ -34,9 +36,9 @@ def new_profile(path: Path, *, replaces: bool) -> Iterator[Path]:
         raise ConfigError("A new profile is written as JSON; choose another name.")
     with locked(path.with_name(f".{path.name}.lock")):
         if path.exists() and not replaces:
-            raise ConfigError(
-                f"{path} exists; --force replaces it and keeps the old one beside it."
-            )
+            forced = "; --force replaces it and keeps the old one beside it"
+            hint = "" if replaces is None else forced
+            raise ConfigError(f"{path} exists{hint}.")
         pending = path.with_name(f"{path.name}.new")
         _keep_old(pending)
         yield pending
