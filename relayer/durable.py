@@ -58,11 +58,14 @@ def sync(path: Path) -> None:
 def drop_drafts(folder: Path, older_than: timedelta) -> bool:
     """Delete what of a folder's files nobody finished in that time; whether younger ones are there.
 
-    Whoever is that slow finds its draft gone, and fails.
+    Whoever is that slow finds its draft gone, and fails. An absent folder has none.
+
+    Raises:
+        OSError: the folder cannot be listed, or a file not be deleted.
     """
     began = time.time() - older_than.total_seconds()  # a file's times are the system's own
     dropped = young = False
-    for draft in folder.glob(f"{DRAFT}*"):
+    for draft in _drafts(folder):
         with suppress(FileNotFoundError):  # it was finished, or dropped, just now
             if draft.lstat().st_mtime > began:
                 young = True
@@ -72,6 +75,12 @@ def drop_drafts(folder: Path, older_than: timedelta) -> bool:
     if dropped:
         sync(folder)
     return young
+
+
+def _drafts(folder: Path) -> list[Path]:
+    with suppress(FileNotFoundError):
+        return [path for path in folder.iterdir() if path.name.startswith(DRAFT)]
+    return []
 
 
 @contextmanager

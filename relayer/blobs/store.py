@@ -8,6 +8,7 @@ Not here: buckets (`buckets.py`), what the bytes mean (`sealed.envelope`) and wh
 """
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -222,10 +223,17 @@ class FolderStore:
             durable.sync(path.parent)
 
     def _folders(self, account: AccountId) -> list[Path]:
-        return sorted((self._folder / account.hex()).glob("??"))
+        # Not by a pattern: what does not let itself be listed would count as empty.
+        try:
+            found = list((self._folder / account.hex()).iterdir())
+        except FileNotFoundError:
+            self._folder.stat()  # the account has nothing only if the store is there
+            return []
+        return sorted(path for path in found if len(path.name) == 2)
 
     def _accounts(self) -> list[AccountId]:
-        names = sorted(path.name for path in self._folder.iterdir() if path.is_dir())
+        with os.scandir(self._folder) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir())
         return [AccountId(bytes.fromhex(name)) for name in names if ACCOUNT.fullmatch(name)]
 
     def _mark(self, account: AccountId, seq: int) -> None:

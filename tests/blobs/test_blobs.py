@@ -26,6 +26,7 @@ from relayer.sealed.primitives import CryptoError
 from tests.chains import assert_chain_holds
 from tests.conftest import BenchMaker
 from tests.services import COUNT, TEAM, Bench
+from tests.setting_back import refuse_listing
 from tests.swift import LISTED_MAX, bucket_store
 
 ONE, TWO = AccountId(bytes(32)), AccountId(bytes([1]) * 32)
@@ -253,6 +254,32 @@ class TestFolder:
                 await use
             assert caught.value.code == "blobs.unavailable"
 
+    @pytest.mark.parametrize("fault", ["a file", "a loop", "denied"])
+    async def test_a_folder_that_cannot_be_listed_is_not_empty(
+        self, folder: Path, folder_store: FolderStore, monkeypatch: pytest.MonkeyPatch, fault: str
+    ) -> None:
+        own = folder / ONE.hex()
+        if fault == "a file":
+            own.write_text("a file where a folder should be")
+        elif fault == "a loop":
+            own.symlink_to(own)
+        else:
+            await folder_store.put_many(ONE, {NAMES[0]: DATA[0]})
+            refuse_listing(monkeypatch, own)
+        with pytest.raises(Unavailable):
+            await names(folder_store, ONE)
+        with pytest.raises(Unavailable):
+            await folder_store.drop_drafts(ONE, older_than=GRACE)
+
+    async def test_a_store_that_is_gone_is_not_empty(
+        self, folder: Path, folder_store: FolderStore
+    ) -> None:
+        """Its disk is not mounted."""
+        await folder_store.put_many(ONE, {NAMES[0]: DATA[0]})
+        folder.rename(folder.with_name("elsewhere"))
+        with pytest.raises(Unavailable):
+            await names(folder_store, ONE)
+
 
 class TestRelayerOnFolder:
     @pytest.fixture
@@ -309,6 +336,23 @@ class TestRelayerOnFolder:
         assert await on_folder.value(PURGED) is not None
         own = tmp_path / "blobs" / founder.account.hex()
         assert {p.name for p in files_in(own)} == {blob_id(closed.receipt), "newest"}
+
+    async def test_an_account_whose_folder_cannot_be_listed_is_not_empty(
+        self, on_folder: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        founder = await on_folder.account()
+        caller = await on_folder.caller(founder)
+        await on_folder.remember(caller, "Anna prefers tea.")
+        closing = on_folder.services.closing
+        with monkeypatch.context() as while_closing:
+            refuse_listing(while_closing, tmp_path / "blobs" / founder.account.hex())
+            closed = await closing.close(caller.access)
+            await closing.purge()
+            assert await on_folder.value(PURGED) is None
+        await closing.purge()
+        assert await on_folder.value(PURGED) is not None
+        left = await names(on_folder.storage.blobs, founder.account)
+        assert left == [blob_id(closed.receipt)]
 
     async def test_job_empties_the_outbox(self, on_folder: Bench) -> None:
         caller = await on_folder.caller(await on_folder.account())

@@ -13,7 +13,7 @@ import pytest
 from relayer.blobs.store import FolderStore
 from relayer.database.outbox import intend
 from relayer.database.pool import Database
-from relayer.errors import Corrupted, NotFound
+from relayer.errors import Corrupted, NotFound, Unavailable
 from relayer.journal.outbox import GRACE
 from relayer.recovery.collection import STRAY_GRACE
 from relayer.sealed.envelope import blob_id
@@ -27,7 +27,7 @@ from tests.collecting import STRAY, problems, put
 from tests.conftest import BenchMaker
 from tests.erasing import keep_turn, living
 from tests.services import OTHER, TEAM, Bench, new_identity
-from tests.setting_back import backup, bench, catch_up, folder, put_back
+from tests.setting_back import backup, bench, catch_up, folder, put_back, refuse_listing
 
 __all__ = ["bench", "folder"]  # fixtures
 PINNED = "SELECT pinned FROM memories WHERE account_id = $1"
@@ -90,6 +90,27 @@ async def test_what_was_erased_since_is_erased_again(bench: Bench, database: Dat
     seq = await bench.value("SELECT receipt_seq FROM accounts")
     await catch_up(bench.another())
     assert await bench.value("SELECT receipt_seq FROM accounts") == seq
+
+
+async def test_an_account_whose_folder_cannot_be_listed_has_not_caught_up(
+    bench: Bench, folder: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    founder = await bench.account()
+    agent = await bench.key(founder, TEAM)
+    caller = await bench.caller(founder)
+    [doomed] = await bench.remember(caller, "Anna prefers tea.")
+    saved = await backup(database)
+    await bench.revoke(founder, agent.identity.public_key)
+    await bench.services.forgetting.forget(caller.access, doomed.id)
+    await put_back(database, saved)
+    started = bench.another()
+    with monkeypatch.context() as while_starting:
+        refuse_listing(while_starting, folder / founder.account.hex())
+        with pytest.raises(Unavailable):
+            await catch_up(started)
+    await catch_up(started)
+    assert await living(bench) == set()
+    assert await started.storage.accounts.access(founder.account, agent.identity.public_key) is None
 
 
 async def test_an_account_that_was_erased_since_is_closed_again(
