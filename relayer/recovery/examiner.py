@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from relayer.blobs.cache import beneath
 from relayer.blobs.store import BlobStore
 from relayer.database import accounts as account_rows
 from relayer.database import collection as rows
@@ -20,7 +21,7 @@ from relayer.sealed import envelope
 from relayer.sealed.grants import parse_any
 from relayer.sealed.keys import AccountId, PublicKey
 from relayer.sealed.named import NamedKey, open_namespace
-from relayer.sealed.primitives import CryptoError
+from relayer.sealed.primitives import CryptoError, to_base64url
 from relayer.sealed.receipts import Receipt, open_receipt
 from relayer.sealed.states import SignedState, open_state
 from relayer.sealed.succession import open_next
@@ -36,7 +37,8 @@ class Unreferred:
 
     Attributes:
         stray: nobody knows what for.
-        useless: of something that was erased or done with, or that a newer object replaced.
+        useless: of something that was erased or done with, or that a newer object replaced, which
+            can be read.
         unknown: receipts of erasures that the database does not know.
         serial: the highest serial of grants that a receipt of another database had seen, whether
             or not what it erased is erased here by now.
@@ -119,8 +121,7 @@ class Examiner:
         ids = [header.address.memory for header in blobs.values() if header is not None]
         over = await rows.tombstoned(self._database, account=account, ids=ids)
         over |= await rows.extracted(self._database, account=account, ids=ids)
-        here = await rebuild_rows.sealed(self._database, account, ids)
-        epochs = {(row["id"], row["revision"]): row["epoch"] for row in here}
+        replaced = await self._replaced(account, blobs)
         nameless = [
             envelope.blob_hash(name)
             for name, header in blobs.items()
@@ -132,15 +133,31 @@ class Examiner:
             else set()
         )
         for name, header in blobs.items():
-            gone = envelope.blob_hash(name) in erased_blobs
+            gone = envelope.blob_hash(name) in erased_blobs or name in replaced
             if header is not None:
-                place = header.address
-                gone |= place.memory in over
-                # Sealed anew since: what is left of a database that was lost before its minute.
-                gone |= header.epoch < epochs.get((place.memory, place.revision), 0)
+                gone |= header.address.memory in over
             (found.useless if gone else found.stray).append(name)
             if not gone and header is not None and header.address.account == account:
                 found.memories.append(name)
+
+    async def _replaced(
+        self, account: AccountId, blobs: dict[str, envelope.Header | None]
+    ) -> set[str]:
+        """Those that were sealed anew since: left of a database that was lost before its minute.
+
+        What replaces them can be read. While it cannot, they may be all that is left.
+        """
+        places = {name: header for name, header in blobs.items() if header is not None}
+        ids = [header.address.memory for header in places.values()]
+        rows_here = await rebuild_rows.sealed(self._database, account, ids)
+        here = {(row["id"], row["revision"]): row for row in rows_here}
+        by: dict[str, str] = {}
+        for name, header in places.items():
+            row = here.get((header.address.memory, header.address.revision))
+            if row is not None and header.epoch < row["epoch"]:
+                by[name] = to_base64url(row["blob_id"])
+        read = await beneath(self._blobs).get_many(account, sorted({*by.values()})) if by else {}
+        return {name for name, newer in by.items() if isinstance(read.get(newer), bytes)}
 
     async def _sort_journal(
         self, account: AccountId, journal: dict[str, bytes], found: Unreferred

@@ -11,12 +11,15 @@ from relayer.memories.opening import Caller
 from relayer.record import new_id
 from relayer.recovery.collection import REST, STRAY_GRACE
 from relayer.sealed import envelope
+from relayer.sealed.primitives import to_base64url
 from relayer.sealed.states import SignedState, sign_state
 from tests.collecting import FORMER, LATER, STRAY, collect, problems, put
 from tests.conftest import BenchMaker
 from tests.erasing import keep_turn
+from tests.rotator import rotator
 from tests.services import TEAM, Bench
 
+BLOB_ID = "SELECT blob_id FROM memories WHERE memory_id = $1"
 USELESS = "this blob was erased or replaced and is still there"
 
 
@@ -38,6 +41,15 @@ async def names(bench: Bench, caller: Caller) -> set[str]:
 def sealed(bench: Bench, caller: Caller, memory: uuid.UUID, type_: int, revision: int = 1) -> bytes:
     address = envelope.Address(type_, caller.access.account, memory, revision)
     return envelope.seal(caller.keys.of(TEAM)[0], address, b"{}", created_ms=1)
+
+
+async def alter(bench: Bench, folder: Path, name: str) -> None:
+    """Put other bytes under a name, as a broken disk would."""
+    if bench.storage.outbox.outside:
+        [path] = folder.rglob(name)
+        path.write_bytes(b"other bytes")
+    else:
+        await bench.sql("UPDATE blobs SET bytes = 'x' WHERE blob_id = $1", envelope.blob_hash(name))
 
 
 async def busy(bench: Bench) -> Caller:
@@ -162,6 +174,42 @@ async def test_a_former_name_is_known_by_what_lies_beside_it(bench: Bench, held:
     assert (name in await names(bench, caller)) == (held == "its row")
 
 
+@pytest.mark.parametrize("lost", ["missing", "altered"])
+async def test_old_bytes_stay_while_the_new_ones_cannot_be_read(
+    bench: Bench, folder: Path, lost: str
+) -> None:
+    """The blobs' disk was lost, and last night's copy was put back beside today's database."""
+    owner = await rotator(bench, "managed")
+    caller = await owner.caller()
+    [stored] = await bench.remember(caller, "Anna prefers tea.")
+    store, account = bench.storage.blobs, owner.owner.account
+    old = to_base64url(await bench.value(BLOB_ID, stored.id))
+    saved = (await store.get_many(account, [old]))[old]
+    await owner.rotate(reseal="all")
+    await owner.reseal()
+    await owner.drop_old_bytes()
+    new = to_base64url(await bench.value(BLOB_ID, stored.id))
+    sealed_anew = (await store.get_many(account, [new]))[new]
+    assert isinstance(saved, bytes)
+    assert isinstance(sealed_anew, bytes)
+    if lost == "missing":
+        await store.delete(account, new)
+    else:
+        await alter(bench, folder, new)
+    assert await put(bench, caller, saved) == old
+    await collect(bench)
+    assert old in await names(bench, caller)
+    bench.clock.advance(STRAY_GRACE.total_seconds() - 1)
+    await collect(bench)
+    assert old in await names(bench, caller)
+    await store.delete(account, new)
+    await put(bench, caller, sealed_anew)
+    await bench.services.restore.complete(account, (await owner.caller()).keys)
+    await bench.sql("DELETE FROM blob_outbox")
+    await collect(bench)
+    assert old not in await names(bench, caller)
+
+
 async def test_a_turn_that_nobody_erased_waits_like_a_memory(bench: Bench) -> None:
     caller = await busy(bench)
     turn = await put(bench, caller, sealed(bench, caller, new_id(), envelope.EPISODE))
@@ -242,11 +290,7 @@ async def test_what_only_a_later_release_reads_is_kept(
 async def test_an_altered_object_is_reported_and_kept(bench: Bench, folder: Path) -> None:
     caller = await bench.caller(await bench.account())
     name = await put(bench, caller, b"somebody's bytes")
-    if bench.storage.outbox.outside:
-        [path] = folder.rglob(name)
-        path.write_bytes(b"somebody's byte")
-    else:
-        await bench.sql("UPDATE blobs SET bytes = 'x' WHERE blob_id = $1", envelope.blob_hash(name))
+    await alter(bench, folder, name)
     found = [("an object that nothing refers to does not match its name", name)]
     assert await problems(bench) == found
     bench.clock.advance(2 * STRAY_GRACE.total_seconds())
