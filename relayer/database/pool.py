@@ -3,8 +3,14 @@
 Not here: statements (the sibling modules) and the embedded server (`relayer.postgres.embedded`).
 """
 
+import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -15,6 +21,8 @@ from pgvector import HalfVector
 from pgvector.asyncpg import register_vector
 
 from relayer.errors import Unavailable
+
+log = logging.getLogger("relayer.database")
 
 Connection: TypeAlias = asyncpg.Connection  # or the pool's proxy of one
 Row: TypeAlias = asyncpg.Record
@@ -79,6 +87,17 @@ class Load:
 
 async def _keep(_: Connection) -> None:
     """Nothing to reset: no statement here leaves a session setting, a cursor or a session lock."""
+
+
+async def _roll_back(connection: Connection) -> None:
+    """End a transaction, with its connection if need be; whoever waits hears what it failed of."""
+    try:
+        await connection.execute("ROLLBACK")
+    except Exception as error:
+        extra = {"event": "database.rollback", "cause": type(error).__name__}
+        log.warning("a transaction ends with its connection", extra=extra)
+        with suppress(asyncpg.InterfaceError):  # it is gone, and given back, already
+            connection.terminate()
 
 
 class Database:
@@ -150,8 +169,13 @@ class Database:
                 self._waited_for -= 1
             try:
                 yield connection
-            finally:
-                await self._pool.release(connection)
+            except BaseException:
+                # A failure here must not take the place of what was raised, a stop least of all.
+                # The pool has ended such a connection, and opens another.
+                with suppress(Exception):
+                    await self._pool.release(connection)
+                raise
+            await self._pool.release(connection)
 
     def transaction(self) -> AbstractAsyncContextManager[Connection]:
         """One short transaction; nothing but the connection is awaited inside.
@@ -172,7 +196,7 @@ class Database:
             try:
                 yield connection
             except BaseException:
-                await connection.execute("ROLLBACK")
+                await _roll_back(connection)
                 raise
             await connection.execute("COMMIT")
 

@@ -174,3 +174,76 @@ async def test_a_frozen_server_does_not_keep_a_request(fresh_database: TestDatab
     assert isinstance(request.exception(), Unavailable)
     assert await database.fetch("SELECT 1")
     await database.close()
+
+
+class TestCancelling:
+    """A stop cancels a task; what fails while it gives its connection back must not hide that."""
+
+    async def test_a_server_that_ended_the_session(
+        self, fresh_database: TestDatabase, database: Database
+    ) -> None:
+        session = await Database.connect(fresh_database.connect_args, connections=1)
+        began = asyncio.Event()
+        backends: list[int] = []
+
+        async def work() -> None:
+            async with session.transaction() as connection:
+                backends.append(await connection.fetchval("SELECT pg_backend_pid()"))
+                began.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(work())
+        await began.wait()
+        await database.execute("SELECT pg_terminate_backend($1, 10000)", backends[0])
+        task.cancel()
+        await asyncio.wait({task})
+        cancelled = task.cancelled()
+        assert cancelled
+        assert await session.fetch("SELECT 1")
+        await session.close()
+
+    @pytest.mark.parametrize("begin", [Database.connection, Database.transaction])
+    async def test_a_server_that_does_not_hear_it(
+        self,
+        fresh_database: TestDatabase,
+        begin: Callable[[Database], AbstractAsyncContextManager[Connection]],
+    ) -> None:
+        session = await Database.connect(fresh_database.connect_args, connections=1, timeout_s=1)
+        asked = asyncio.Event()
+        backends: list[int] = []
+
+        async def work() -> None:
+            async with begin(session) as connection:
+                backends.append(await connection.fetchval("SELECT pg_backend_pid()"))
+                os.kill(backends[0], signal.SIGSTOP)
+                asked.set()
+                await connection.fetchval("SELECT pg_sleep(60)", timeout=60)
+
+        task = asyncio.create_task(work())
+        try:
+            await asked.wait()
+            await asyncio.sleep(0.1)
+            task.cancel()
+            await asyncio.wait({task}, timeout=60)
+        finally:
+            for pid in backends:
+                os.kill(pid, signal.SIGCONT)
+        cancelled = task.cancelled()
+        assert cancelled
+        assert await session.fetch("SELECT 1")
+        await session.close()
+
+    async def test_an_error_of_its_own_is_told(
+        self, fresh_database: TestDatabase, database: Database
+    ) -> None:
+        session = await Database.connect(fresh_database.connect_args, connections=1)
+
+        async def work() -> None:
+            async with session.transaction() as connection:
+                pid = await connection.fetchval("SELECT pg_backend_pid()")
+                await database.execute("SELECT pg_terminate_backend($1, 10000)", pid)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await work()
+        await session.close()
