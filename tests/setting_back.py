@@ -1,7 +1,5 @@
 """A relayer whose database is set back to yesterday beside the blobs of today."""
 
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +55,3 @@ async def restarted(bench: Bench, founder: NewKey) -> Bench:
     assert keys is not None
     await started.services.restore.complete(founder.account, keys)
     return started
-
-
-def refuse_listing(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Let the system refuse to say which names a folder has, though they can be opened."""
-    scandir, listdir = os.scandir, os.listdir
-
-    def refused(real: Callable[..., Any], path: Any) -> Any:
-        if Path(path) == folder:
-            raise PermissionError(13, "Permission denied")
-        return real(path)
-
-    monkeypatch.setattr(os, "scandir", lambda path=".": refused(scandir, path))
-    monkeypatch.setattr(os, "listdir", lambda path=".": refused(listdir, path))

@@ -91,6 +91,10 @@ class BucketStore:
             if data is not None
         }
 
+    async def unreadable(self, account: AccountId, names: Sequence[str]) -> list[str]:
+        """None: an object is read, or the store is away."""
+        return []
+
     async def delete(self, account: AccountId, name: str) -> None:
         """Remove one blob; a missing one is no error."""
         path = _path(account, name)

@@ -79,6 +79,10 @@ class CachedStore:
             found |= read
         return found
 
+    async def unreadable(self, account: AccountId, names: Sequence[str]) -> list[str]:
+        """Those of these, which were not read, that are there all the same."""
+        return await self.store.unreadable(account, names)
+
     async def delete(self, account: AccountId, name: str) -> None:
         """Remove one blob; a missing one is no error."""
         self._forget((account, name))

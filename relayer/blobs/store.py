@@ -5,9 +5,13 @@ Not here: buckets (`buckets.py`), what the bytes mean (`sealed.envelope`) and wh
 
 - Objects are named by the hash of their bytes, per account, written once and never changed.
 - Every read checks the name, so a store that alters a byte is noticed, not believed.
+- One file that cannot be read makes nothing beside it unavailable: it is left out like a missing
+  one, and may come back. Who deletes, or repeats erasures, asks what is `unreadable`.
 """
 
 import asyncio
+import errno
+import logging
 import os
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -25,9 +29,15 @@ from relayer.sealed.envelope import blob_id as name_of
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import CryptoError, blake2b_256
 
+log = logging.getLogger("relayer.blobs")
+
 LIST_PAGE: Final = 500
 NEWEST: Final = "newest"
 ACCOUNT: Final = re.compile("[0-9a-f]{64}")
+# What is wrong with one file; anything else is so with all, such as too many open ones.
+_OF_ONE_FILE: Final = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EUCLEAN}
+)
 
 
 class BlobStore(Protocol):
@@ -43,7 +53,13 @@ class BlobStore(Protocol):
     async def get_many(
         self, account: AccountId, names: Sequence[str]
     ) -> dict[str, bytes | Corrupted]:
-        """The blobs that exist, each verified or the error that says why not."""
+        """The blobs that exist, each verified or the error that says why not.
+
+        Missing in it may be what is there and cannot be read now.
+        """
+
+    async def unreadable(self, account: AccountId, names: Sequence[str]) -> list[str]:
+        """Those of these, which were not read, that are there all the same."""
 
     async def delete(self, account: AccountId, name: str) -> None:
         """Remove one blob; a missing one is no error."""
@@ -79,6 +95,17 @@ def _mismatch() -> Corrupted:
     return Corrupted("A stored object does not match its name.")
 
 
+async def unread(
+    store: BlobStore,
+    account: AccountId,
+    names: Sequence[str],
+    found: Mapping[str, bytes | Corrupted],
+) -> list[str]:
+    """Those of these names that are there and were not among what was `found` of them."""
+    missing = [name for name in names if name not in found]
+    return await store.unreadable(account, missing) if missing else []
+
+
 class PostgresStore:
     """Blobs in the database, written by the same statement as their rows."""
 
@@ -97,6 +124,10 @@ class PostgresStore:
         """The blobs that exist, each verified or the error that says why not."""
         found = await statements.find(self._database, account, names)
         return {name: verified(name, data) for name, data in found.items()}
+
+    async def unreadable(self, account: AccountId, names: Sequence[str]) -> list[str]:
+        """None: a row is read, or the database is away."""
+        return []
 
     async def delete(self, account: AccountId, name: str) -> None:
         """Remove one blob; a missing one is no error."""
@@ -151,6 +182,10 @@ class FolderStore:
         """The blobs that exist, each verified or the error that says why not."""
         with _translated():
             return await asyncio.to_thread(self._get_all, account, names)
+
+    async def unreadable(self, account: AccountId, names: Sequence[str]) -> list[str]:
+        """Those of these, which were not read, that are there all the same."""
+        return await asyncio.to_thread(self._unreadable, account, names)
 
     async def delete(self, account: AccountId, name: str) -> None:
         """Remove one blob; a missing one is no error."""
@@ -211,10 +246,25 @@ class FolderStore:
 
     def _get_all(self, account: AccountId, names: Sequence[str]) -> dict[str, bytes | Corrupted]:
         found: dict[str, bytes | Corrupted] = {}
+        refused: list[OSError] = []
         for name in names:
-            with suppress(FileNotFoundError):
+            try:
                 found[name] = verified(name, self._path(account, name).read_bytes())
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                if error.errno not in _OF_ONE_FILE:
+                    raise
+                refused.append(error)
+        if refused:
+            self._folders(account)  # refuses, too, where it is more than some files
+            cause = refused[-1].strerror  # the system's word for it, without the path
+            extra = {"event": "blobs.unreadable", "count": len(refused), "cause": cause}
+            log.error("blobs cannot be read", extra=extra)
         return found
+
+    def _unreadable(self, account: AccountId, names: Sequence[str]) -> list[str]:
+        return [name for name in names if _is_there(self._path(account, name))]
 
     def _delete(self, account: AccountId, name: str) -> None:
         path = self._path(account, name)
@@ -252,6 +302,17 @@ class FolderStore:
         for folder in (self._folder / account.hex(), *self._folders(account)):
             young |= durable.drop_drafts(folder, older_than)
         return young
+
+
+def _is_there(path: Path) -> bool:
+    """Whether something has this name, as far as that can be told."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _names_in(folder: Path) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from relayer.blobs.cache import beneath
-from relayer.blobs.store import BlobStore
+from relayer.blobs.store import BlobStore, unread
 from relayer.database import accounts as account_rows
 from relayer.database import collection as rows
 from relayer.database import rebuild as rebuild_rows
@@ -48,6 +48,7 @@ class Unreferred:
         states: what those `ahead` say of memories, by name.
         memories: those `stray` that are sealed memories or turns.
         altered: their bytes do not match their names.
+        unread: they are there and cannot be read now; they may be any of the others.
     """
 
     stray: list[str] = field(default_factory=list)
@@ -60,6 +61,7 @@ class Unreferred:
     states: dict[str, SignedState] = field(default_factory=dict)
     memories: list[str] = field(default_factory=list)
     altered: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
 
 
 class Examiner:
@@ -93,7 +95,9 @@ class Examiner:
         lonely = [name for blob, name in hashes.items() if blob not in referred]
         found = Unreferred()
         for at in range(0, len(lonely), READ_AT_ONCE):
-            objects = await self._blobs.get_many(account, lonely[at : at + READ_AT_ONCE])
+            some = lonely[at : at + READ_AT_ONCE]
+            objects = await self._blobs.get_many(account, some)
+            found.unread += await unread(self._blobs, account, some, objects)
             await self._sort(account, objects, found)
         return found
 

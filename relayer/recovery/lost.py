@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from relayer.blobs.store import BlobStore
+from relayer.blobs.store import BlobStore, unread
 from relayer.database import memories as rows
 from relayer.database import rebuild as rebuild_rows
 from relayer.database.pool import Database, Row
@@ -35,6 +35,7 @@ class Lost:
         turns: the same of turns.
         later: names of those that they open, of types that only a later release knows.
         others: how many are sealed under other keys.
+        unread: how many cannot be read now; they may be any of the others.
         states: memory → the newest `state` object of it, and its name.
     """
 
@@ -42,6 +43,7 @@ class Lost:
     turns: list[Blob] = field(default_factory=list)
     later: list[str] = field(default_factory=list)
     altered: int = 0
+    unread: int = 0
     others: int = 0
     states: dict[uuid.UUID, tuple[SignedState, bytes]] = field(default_factory=dict)
 
@@ -74,6 +76,8 @@ class Finder:
         async for name, data in self._without_rows(account):
             if isinstance(data, bytes):
                 self._note(account, name, data, keys, lost)
+            elif data is None:
+                lost.unread += 1
             else:
                 lost.altered += 1
         return lost
@@ -82,24 +86,33 @@ class Finder:
         self, account: AccountId, key_ids: Container[bytes], ids: Container[uuid.UUID] | None
     ) -> bool:
         """Whether something under one of these keys has no row yet: one of these memories and
-        turns, or (None) anything."""
+        turns, or (None) anything. What cannot be read now may be that."""
         async for header in self._headers_without_rows(account):
+            if header is None:
+                return True
             if header.key_id in key_ids and (ids is None or header.address.memory in ids):
                 return True
         return False
 
     async def needs(self, account: AccountId, epochs: range) -> bool:
-        """Whether an account was rebuilt and something of these epochs has no row yet."""
+        """Whether an account was rebuilt and something of these epochs has no row yet, or may have
+        none: what cannot be read now."""
         if not await rebuild_rows.is_incomplete(self._database, account):
             return False
         async for header in self._headers_without_rows(account):
-            if header.epoch in epochs:
+            if header is None or header.epoch in epochs:
                 return True
         return False
 
-    async def _headers_without_rows(self, account: AccountId) -> AsyncIterator[envelope.Header]:
-        """The header of every sealed blob that no row speaks of."""
+    async def _headers_without_rows(
+        self, account: AccountId
+    ) -> AsyncIterator[envelope.Header | None]:
+        """The header of every sealed blob that no row speaks of; None of one that cannot be read
+        now."""
         async for _, data in self._without_rows(account):
+            if data is None:
+                yield None
+                continue
             try:
                 header = envelope.read_header(data) if isinstance(data, bytes) else None
             except CryptoError:
@@ -109,16 +122,19 @@ class Finder:
 
     async def _without_rows(
         self, account: AccountId
-    ) -> AsyncIterator[tuple[str, bytes | Corrupted]]:
-        """Name and bytes of every blob that no row speaks of."""
+    ) -> AsyncIterator[tuple[str, bytes | Corrupted | None]]:
+        """Name and bytes of every blob that no row speaks of; None of one that cannot be read."""
         names = [name async for name in self._blobs.names(account)]
         for page in _pages(names, PAGE):
             hashes = {envelope.blob_hash(n): n for n in page}
             known = await rows.known_blobs(self._database, account=account, blob_ids=list(hashes))
             unknown = [name for blob, name in hashes.items() if blob not in known]
             for some in _pages(unknown, READ_AT_ONCE):
-                for found in (await self._blobs.get_many(account, some)).items():
+                read = await self._blobs.get_many(account, some)
+                for found in read.items():
                     yield found
+                for name in await unread(self._blobs, account, some, read):
+                    yield name, None
 
     async def overtaken(
         self, account: AccountId, keys: Mapping[bytes, NamespaceKey], found: Sequence[Blob]
@@ -139,7 +155,9 @@ class Finder:
                     continue
                 old = to_base64url(row["blob_id"])
                 blobs = await self._blobs.get_many(account, [old, name])
-                if old not in blobs and _is_read(keys[header.key_id], header, blobs.get(name)):
+                if old in blobs or await unread(self._blobs, account, [old], blobs):
+                    continue
+                if _is_read(keys[header.key_id], header, blobs.get(name)):
                     overtaken.append(row)
         return overtaken
 

@@ -26,7 +26,7 @@ from relayer.database import queue
 from relayer.database import replay as rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Database, Row
-from relayer.errors import Conflict, NotFound, Unavailable
+from relayer.errors import Conflict, Corrupted, NotFound, Unavailable
 from relayer.journal.outbox import GRACE, Outbox
 from relayer.journal.receipts import Act
 from relayer.journal.states import STATE, Change, States
@@ -151,7 +151,11 @@ class Replay:
                 await rows.end_puts(self._database, account, known + GRACE / 2)
 
     async def _catch_up_one(self, account: AccountId) -> int:
-        """Bring an account up to its journal; the serial that its chain has to reach."""
+        """Bring an account up to its journal; the serial that its chain has to reach.
+
+        Raises:
+            Corrupted: something cannot be read, which may be a revocation or an erasure.
+        """
         history: list[bytes] = []
         erasures: list[Receipt] = []
         names: list[NamedKey] = []
@@ -159,6 +163,8 @@ class Replay:
         serial = 0
         async for page in self._examiner.pages(account):
             found = await self._examiner.examine(account, page)
+            if found.unread:
+                raise Corrupted("Objects that no row refers to cannot be read.")
             history += found.history
             erasures += found.unknown
             names += found.names

@@ -105,15 +105,16 @@ class Restore:
         return Restored(
             restored=done.restored,
             skipped=indexed + inspected - done.restored - failed,
-            failed=failed + lost.altered,
-            total=found + indexed + lost.altered,
+            failed=failed + lost.altered + lost.unread,
+            total=found + indexed + lost.altered + lost.unread,
             truncated=found > limit,
         )
 
     async def complete(self, account: AccountId, keys: Keys) -> None:
         """Give a rebuilt account's memories their rows, as far as these keys go.
 
-        When nothing is left that other keys would open, the account is complete.
+        When nothing is left that other keys would open, or that cannot be read now, the account is
+        complete.
         """
         if not await rebuild_rows.is_incomplete(self._database, account):
             return
@@ -127,7 +128,7 @@ class Restore:
         if later:
             extra = {"event": "restore.later", "count": len(later)}
             log.warning("records are of a later release", extra=extra)
-        if not lost.others:
+        if not lost.others and not lost.unread:
             await self._set_complete(account, later)
 
     async def _set_complete(self, account: AccountId, later: Sequence[str]) -> None:

@@ -288,11 +288,13 @@ async def _check_stores(storage: Storage, account: AccountId, report: Report) ->
         found = await examiner.examine(account, page)
         named = {problem["id"] for problem in report.problems}
         altered = [name for name in found.altered if name not in named]
+        unread = [name for name in found.unread if name not in named]
         for what, names in (
             ("nothing refers to this blob", found.stray),
             ("this blob was erased or replaced and is still there", found.useless),
             ("the database does not know this journal object", found.ahead),
             ("an object that nothing refers to does not match its name", altered),
+            ("an object that nothing refers to cannot be read", unread),
         ):
             for name in names:
                 report.problem(account, what, name)

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from relayer.blobs.store import BlobStore
+from relayer.blobs.store import BlobStore, unread
 from relayer.clock import Clock, from_claimed_ms, from_ms, to_ms
 from relayer.database import accounts as account_rows
 from relayer.database import queue
 from relayer.database import rebuild as rows
 from relayer.database.pool import Database, UniqueViolation
-from relayer.errors import Unavailable
+from relayer.errors import Corrupted, Unavailable
 from relayer.journal.outbox import Outbox
 from relayer.logs import describe
 from relayer.memories.eraser import ERASURES
@@ -162,7 +162,10 @@ class Rebuild:
         return journal
 
     async def _read_page(self, account: AccountId, names: list[str], journal: Journal) -> None:
-        for data in (await self._blobs.get_many(account, names)).values():
+        read = await self._blobs.get_many(account, names)
+        if await unread(self._blobs, account, names, read):
+            raise Corrupted("An object cannot be read, which may be a revocation or an erasure.")
+        for data in read.values():
             known = isinstance(data, bytes) and self._note(account, data, journal)
             journal.blobs += not known
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from relayer.blobs.store import BlobStore
+from relayer.blobs.store import BlobStore, unread
 from relayer.database import closing as closing_rows
 from relayer.database import outbox as outbox_rows
 from relayer.database import rebuild as rebuild_rows
@@ -211,6 +211,8 @@ class Transfer:
         whole = {name: data for name, data in found.items() if isinstance(data, bytes)}
         for name in found.keys() - whole.keys():
             self.report.problem(account, "it does not match its name", name)
+        for name in await unread(self._old, account, missing, found):
+            self.report.problem(account, "it cannot be read", name)
         await self._new.put_many(account, whole)
         again = await self._new.get_many(account, list(whole))
         for name, data in whole.items():

@@ -1,12 +1,14 @@
 """One suite that every blob store passes, and a relayer on a folder."""
 
 import asyncio
+import errno
 import os
 import signal
 import stat
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -16,18 +18,19 @@ import obstore
 import pytest
 
 from relayer.blobs.buckets import BucketStore
-from relayer.blobs.store import BlobStore, FolderStore, PostgresStore
+from relayer.blobs.store import BlobStore, FolderStore, PostgresStore, unread
 from relayer.database.pool import Database
 from relayer.errors import Corrupted, NotFound, QuotaExceeded, Unavailable
 from relayer.journal.outbox import GRACE
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.keys import AccountId
-from relayer.sealed.primitives import CryptoError
+from relayer.sealed.primitives import CryptoError, to_base64url
+from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds
 from tests.conftest import BenchMaker
 from tests.services import COUNT, TEAM, Bench
-from tests.setting_back import refuse_listing
 from tests.swift import LISTED_MAX, bucket_store
+from tests.unreadable import make_unreadable, refuse_listing
 
 ONE, TWO = AccountId(bytes(32)), AccountId(bytes([1]) * 32)
 DATA = [bytes([n]) * (n + 1) * 100 for n in range(7)]
@@ -271,6 +274,29 @@ class TestFolder:
         with pytest.raises(Unavailable):
             await folder_store.drop_drafts(ONE, older_than=GRACE)
 
+    async def test_a_file_that_cannot_be_read_hides_nothing_beside_it(
+        self, folder: Path, folder_store: FolderStore
+    ) -> None:
+        await folder_store.put_many(ONE, dict(zip(NAMES, DATA, strict=True)))
+        make_unreadable(folder, NAMES[1])
+        read = await folder_store.get_many(ONE, NAMES[:3])
+        assert read == {NAMES[0]: DATA[0], NAMES[2]: DATA[2]}
+        await folder_store.delete(ONE, NAMES[0])
+        assert await folder_store.unreadable(ONE, NAMES[:2]) == [NAMES[1]]
+        assert await unread(folder_store, ONE, NAMES[1:3], read) == [NAMES[1]]
+
+    async def test_what_is_wrong_with_all_files_is_told_of_all(
+        self, folder_store: FolderStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await folder_store.put_many(ONE, {NAMES[0]: DATA[0]})
+
+        def too_many(path: Path) -> bytes:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(Path, "read_bytes", too_many)
+        with pytest.raises(Unavailable):
+            await folder_store.get_many(ONE, NAMES)
+
     async def test_a_store_that_is_gone_is_not_empty(
         self, folder: Path, folder_store: FolderStore
     ) -> None:
@@ -319,6 +345,51 @@ class TestRelayerOnFolder:
         make_old(draft)
         await on_folder.another().services.collector.collect()
         assert self.files(tmp_path) == kept
+
+    async def test_a_file_that_cannot_be_read_is_one_memory_less(
+        self, on_folder: Bench, tmp_path: Path
+    ) -> None:
+        caller = await on_folder.caller(await on_folder.account())
+        texts = ("Anna prefers tea.", "Ben sells cups.", "Carl drinks tea.")
+        hidden, *_ = await on_folder.remember(caller, *texts)
+        await on_folder.storage.outbox.publish()
+        back = make_unreadable(tmp_path, await self.name_of(on_folder, hidden.id))
+        assert {*await on_folder.texts(caller, "tea cups")} == {*texts[1:]}
+        with pytest.raises(Corrupted):
+            await on_folder.services.memory.get(caller, hidden.id)
+        [problem] = (await check(on_folder.storage)).problems
+        assert (problem["problem"], problem["id"]) == ("its blob is missing", str(hidden.id))
+        back()
+        assert {*await on_folder.texts(caller, "tea cups")} == {*texts}
+
+    async def test_rows_come_back_beside_a_file_that_cannot_be_read(
+        self, on_folder: Bench, tmp_path: Path
+    ) -> None:
+        founder = await on_folder.account()
+        caller = await on_folder.caller(founder)
+        texts = ("Anna prefers tea.", "Ben sells cups.", "Carl drinks tea.")
+        hidden, *_ = await on_folder.remember(caller, *texts)
+        await on_folder.storage.outbox.publish()
+        name = await self.name_of(on_folder, hidden.id)
+        back = make_unreadable(tmp_path, name)
+        await on_folder.sql("DELETE FROM memories")
+        await on_folder.sql("UPDATE accounts SET incomplete = true")
+        restore, forgetting = on_folder.services.restore, on_folder.services.forgetting
+        await restore.complete(founder.account, caller.keys)
+        assert {*await on_folder.texts(caller, "tea cups")} == {*texts[1:]}
+        assert (await restore.restore(caller, TEAM, 9)).failed == 1
+        problems = [(p["problem"], p["id"]) for p in (await check(on_folder.storage)).problems]
+        assert ("an object that nothing refers to cannot be read", name) in problems
+        with pytest.raises(Unavailable):  # nobody knows whether it is in there
+            await forgetting.forget_namespace(caller.access, TEAM)
+        back()
+        await restore.complete(founder.account, caller.keys)
+        assert {*await on_folder.texts(caller, "tea cups")} == {*texts}
+        await forgetting.forget_namespace(caller.access, TEAM)
+
+    async def name_of(self, bench: Bench, memory_id: uuid.UUID) -> str:
+        found = await bench.value("SELECT blob_id FROM memories WHERE memory_id = $1", memory_id)
+        return to_base64url(found)
 
     async def test_nothing_a_killed_process_left_stays_of_an_erased_account(
         self, on_folder: Bench, tmp_path: Path

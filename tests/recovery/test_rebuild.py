@@ -33,6 +33,7 @@ from tests.services import OTHER, TEAM, Bench, bench_on, new_identity
 from tests.signing import client_of, signed_headers
 from tests.talking import AWAY, BERLIN, MUNICH, analyze, choose, facts
 from tests.thinking import model, server
+from tests.unreadable import make_unreadable
 
 __all__ = ["bench", "lose", "model", "server"]  # fixtures
 
@@ -112,6 +113,24 @@ async def test_what_was_erased_stays_erased(bench: Bench, lose: Lose, tmp_path: 
     await lost.storage.outbox.empty()
     left = [data for data in (await every(lost, founder)) if data.startswith(b"\x01")]
     assert left == []
+
+
+async def test_an_account_with_an_unreadable_object_is_not_rebuilt(
+    bench: Bench, lose: Lose, tmp_path: Path
+) -> None:
+    """It may be an erasure; other accounts do not wait for it."""
+    founder, _ = await bench.account(), await bench.account()
+    caller = await bench.caller(founder)
+    [doomed] = await bench.remember(caller, "Anna prefers tea.")
+    receipt, _ = await bench.services.memory.forget(caller.access, doomed.id)
+    await bench.storage.outbox.publish()
+    lost = await lose(bench)
+    back = make_unreadable(tmp_path, blob_id(receipt))
+    outcomes = await rebuilt(lost, bench)
+    assert sorted(outcomes) == ["not rebuilt: Corrupted, see the log", REBUILT]
+    back()
+    assert await rebuilt(lost, bench) == [REBUILT]
+    assert await lost.value("SELECT memory_id FROM tombstones") == doomed.id
 
 
 async def test_a_sealed_account_waits_for_each_key(bench: Bench, lose: Lose) -> None:

@@ -27,7 +27,8 @@ from tests.collecting import STRAY, problems, put
 from tests.conftest import BenchMaker
 from tests.erasing import keep_turn, living
 from tests.services import OTHER, TEAM, Bench, new_identity
-from tests.setting_back import backup, bench, catch_up, folder, put_back, refuse_listing
+from tests.setting_back import backup, bench, catch_up, folder, put_back
+from tests.unreadable import make_unreadable, refuse_listing
 
 __all__ = ["bench", "folder"]  # fixtures
 PINNED = "SELECT pinned FROM memories WHERE account_id = $1"
@@ -111,6 +112,28 @@ async def test_an_account_whose_folder_cannot_be_listed_has_not_caught_up(
     await catch_up(started)
     assert await living(bench) == set()
     assert await started.storage.accounts.access(founder.account, agent.identity.public_key) is None
+
+
+async def test_an_account_with_an_unreadable_object_answers_nobody(
+    bench: Bench, folder: Path, database: Database
+) -> None:
+    """It may be what revokes a key, or erases something; other accounts do not wait for it."""
+    founder, other = await bench.account(), await bench.account()
+    caller = await bench.caller(founder)
+    [doomed] = await bench.remember(caller, "Anna prefers tea.")
+    saved = await backup(database)
+    receipt, _ = await bench.services.memory.forget(caller.access, doomed.id)
+    await put_back(database, saved)
+    back = make_unreadable(folder, blob_id(receipt))
+    started = bench.another()
+    await catch_up(started)
+    with pytest.raises(Corrupted):
+        await started.caller(founder)
+    await started.caller(other)
+    back()
+    await replay_on(started.storage, started.clock).try_again()
+    await started.caller(founder)
+    assert await living(bench) == set()
 
 
 async def test_an_account_that_was_erased_since_is_closed_again(

@@ -29,6 +29,7 @@ from tests.collecting import collect
 from tests.conftest import BenchMaker
 from tests.services import TEAM, Bench
 from tests.swift import Swift
+from tests.unreadable import make_unreadable
 
 MakeRelayer = Callable[..., Bench]
 ORDER = ("postgres", "bucket", "folder", "postgres")
@@ -185,6 +186,22 @@ async def test_what_is_altered_is_told_and_nothing_is_removed(
     assert (problem["problem"], problem["id"]) == ("it does not match its name", spoilt)
     assert (report.copied, report.removed) == (len(before) - 1, 0)
     assert len(await contents(bench.storage.blobs, caller.access.account)) == len(before)
+
+
+async def test_what_cannot_be_read_is_told_and_nothing_is_removed(
+    relayer: MakeRelayer, folder: Path, tmp_path: Path
+) -> None:
+    bench = relayer(blob_store=f"file:{folder}")
+    caller = await busy(bench)
+    before = await contents(bench.storage.blobs, caller.access.account)
+    hidden = sorted(before)[3]
+    back = make_unreadable(folder, hidden)
+    report = await bring(bench, f"file:{tmp_path / 'other'}", move=True)
+    [problem] = report.problems
+    assert (problem["problem"], problem["id"]) == ("it cannot be read", hidden)
+    assert (report.copied, report.removed) == (len(before) - 1, 0)
+    back()
+    assert await contents(bench.storage.blobs, caller.access.account) == before
 
 
 async def test_only_what_the_new_store_gives_back_is_removed(
