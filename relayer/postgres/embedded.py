@@ -158,16 +158,18 @@ class EmbeddedPostgres:
         """
         while True:
             await asyncio.sleep(_WATCH_S)
-            if self._users is None or self.is_running():
-                continue
-            _log.warning("the database server is gone", extra={"event": "postgres.gone"})
-            deadline = time.monotonic() + self._start_timeout_s
             try:
-                async with self._transition(deadline):
-                    await self._bring_up(deadline)
-            except (PostgresError, OSError) as error:
+                if self._users is not None and not self.is_running():
+                    await self._bring_back()
+            except Exception as error:  # also of looking: a process may be short of open files
                 extra = {"event": "postgres.waits", "cause": type(error).__name__}
                 _log.error("the database server does not come back", extra=extra)
+
+    async def _bring_back(self) -> None:
+        _log.warning("the database server is gone", extra={"event": "postgres.gone"})
+        deadline = time.monotonic() + self._start_timeout_s
+        async with self._transition(deadline):
+            await self._bring_up(deadline)
 
     async def stop(self) -> None:
         """Ends this use; the server stops when it was the last one.

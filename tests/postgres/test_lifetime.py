@@ -1,10 +1,12 @@
 """How long a server lives: from its first user to its last, through kills of users and of it."""
 
 import asyncio
+import errno
 import fcntl
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -126,6 +128,32 @@ async def test_killed_server_is_brought_back_under_its_user(data_dir: Path) -> N
             await run(postgres.dsn, "DROP TABLE kept")
         watch.cancel()
     assert server_of(data_dir).pid() is None
+
+
+async def test_a_process_short_of_files_goes_on_looking_after_its_server(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with EmbeddedPostgres(data_dir=data_dir) as postgres:
+        await run(postgres.dsn, KEEP)
+        monkeypatch.setattr("relayer.postgres.embedded._WATCH_S", 0.05)
+        failed, read_text = asyncio.Event(), Path.read_text
+
+        def too_many(path: Path, *how: Any) -> str:
+            if path.name == "postmaster.pid" and not failed.is_set():
+                failed.set()
+                raise OSError(errno.EMFILE, "Too many open files")
+            return read_text(path, *how)
+
+        monkeypatch.setattr(Path, "read_text", too_many)
+        watch = asyncio.create_task(postgres.keep_up())
+        await failed.wait()
+        old = server_of(data_dir).pid()
+        os.kill(old, signal.SIGKILL)
+        await ends(old)
+        async with asyncio.timeout(60):
+            while await fetched(postgres) is None:
+                await asyncio.sleep(0.05)
+        watch.cancel()
 
 
 async def fetched(postgres: EmbeddedPostgres) -> int | None:
