@@ -17,6 +17,7 @@ WHERE datname = current_database() AND wait_event_type = 'Lock'
 """
 LOCK_MEMORIES = "SELECT FROM memories WHERE account_id = $1 FOR UPDATE"
 LOCK_TURNS = "SELECT FROM episodes WHERE account_id = $1 FOR UPDATE"
+LOCK_NOTES = "SELECT FROM blob_outbox WHERE account_id = $1 FOR UPDATE"
 
 
 async def race(bench: Bench, account: AccountId, *works: Awaitable[Any]) -> list[Any]:
@@ -24,7 +25,7 @@ async def race(bench: Bench, account: AccountId, *works: Awaitable[Any]) -> list
     begun: list[asyncio.Future[Any]] = []
     async with bench.storage.database.transaction() as connection:
         await lock_account(connection, account)
-        for statement in (LOCK_MEMORIES, LOCK_TURNS):
+        for statement in (LOCK_MEMORIES, LOCK_TURNS, LOCK_NOTES):
             await connection.execute(statement, account)
         for number, work in enumerate(works, 1):
             begun.append(asyncio.ensure_future(work))

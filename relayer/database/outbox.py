@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from relayer.database.accounts import lock_account
 from relayer.database.pool import Connection, Database
 from relayer.sealed.keys import AccountId
 
@@ -19,11 +18,15 @@ ON CONFLICT DO NOTHING RETURNING blob_id
 """
 # That noted blobs, which are put once more, are not to go before that.
 _POSTPONE: Final = """
-UPDATE blob_outbox SET due_at = greatest(due_at, $3) WHERE account_id = $1 AND blob_id = ANY ($2)
+UPDATE blob_outbox SET due_at = greatest(due_at, $3)
+WHERE account_id = $1 AND blob_id = ANY (ARRAY(
+    SELECT blob_id FROM blob_outbox WHERE account_id = $1 AND blob_id = ANY ($2)
+    ORDER BY blob_id FOR UPDATE))
 """
 _NOT_DUE: Final = """
 SELECT blob_id FROM blob_outbox
 WHERE account_id = $1 AND blob_id = ANY ($2) AND due_at > $3
+ORDER BY blob_id FOR UPDATE
 """
 # That strays are not to go: they are found, and noted, again.
 _SPARE: Final = "DELETE FROM blob_outbox WHERE account_id = $1 AND blob_id = ANY ($2) AND stray"
@@ -40,8 +43,9 @@ SELECT blob_id FROM memories WHERE account_id = $1 AND blob_id = ANY ($2)
 UNION ALL
 SELECT blob_id FROM episodes WHERE account_id = $1 AND blob_id = ANY ($2) AND state <> 'done'
 """
-_IS_DUE: Final = """
-SELECT EXISTS (SELECT FROM blob_outbox WHERE account_id = $1 AND blob_id = $2 AND due_at <= $3)
+_LOCK_DUE: Final = """
+SELECT blob_id FROM blob_outbox
+WHERE account_id = $1 AND blob_id = $2 AND due_at <= $3 FOR UPDATE
 """
 _DELETE_OUTBOX: Final = "DELETE FROM blob_outbox WHERE account_id = $1 AND blob_id = $2"
 _OUTBOX_HOLDS: Final = """
@@ -70,19 +74,18 @@ async def intend(
 
 
 async def postpone(
-    connection: Connection, *, account: AccountId, blob_ids: Sequence[bytes], due_at: datetime
+    database: Database, *, account: AccountId, blob_ids: Sequence[bytes], due_at: datetime
 ) -> None:
-    """Let those of these blobs that are noted go at that time at the earliest.
-
-    Under the account's lock, which a deletion holds from when it finds its blob due.
-    """
-    await connection.execute(_POSTPONE, account, blob_ids, due_at)
+    """Let those of these blobs that are noted go at that time at the earliest; one that is being
+    deleted just now is waited for."""
+    await database.execute(_POSTPONE, account, blob_ids, due_at)
 
 
 async def not_due(
     connection: Connection, *, account: AccountId, blob_ids: Sequence[bytes], now: datetime
 ) -> set[bytes]:
-    """Those of these blobs that are noted and not due."""
+    """Those of these blobs that are noted and not due; none is deleted before the transaction
+    ends."""
     rows = await connection.fetch(_NOT_DUE, account, blob_ids, now)
     return {r["blob_id"] for r in rows}
 
@@ -103,9 +106,11 @@ async def due_deletions(
 async def lock_due(
     connection: Connection, *, account: AccountId, blob_id: bytes, now: datetime
 ) -> bool:
-    """Whether the blob is due still; that cannot change until the transaction ends."""
-    await lock_account(connection, account)
-    return bool(await connection.fetchval(_IS_DUE, account, blob_id, now))
+    """Whether the blob is due still; that cannot change until the transaction ends.
+
+    The note is locked, not its account: an outside store may take long.
+    """
+    return await connection.fetchval(_LOCK_DUE, account, blob_id, now) is not None
 
 
 async def referenced(

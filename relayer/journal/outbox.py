@@ -5,8 +5,9 @@ nothing of this.
 
 - A blob is noted before it is put and the note goes with the transaction that refers to it: what a
   crash leaves behind is deleted when its grace is over, and never taken for a lost memory.
-- Blobs are deleted under the account's lock, and only those that are due. The transaction that is
-  to refer to one asks under that lock whether it is noted and not due: then it is in the store.
+- Blobs are deleted under the locks of their notes, and only those that are due. The transaction
+  that is to refer to one locks its note and asks whether it is not due: then it is in the store.
+  Of a store inside the database they are deleted under the account's lock, like everything there.
 - What is erased is noted in the erasing transaction and deleted until the store confirms.
 - Journal objects are staged in the database by the transaction they belong to, then published; the
   store is told how far the account's history has come by then.
@@ -95,9 +96,7 @@ class Outbox:
             self._database, account=account, blob_ids=ids, due_at=due_at
         )
         if len(noted) < len(ids):
-            async with self._database.transaction() as connection:
-                await account_rows.lock_account(connection, account)
-                await outbox_rows.postpone(connection, account=account, blob_ids=ids, due_at=due_at)
+            await outbox_rows.postpone(self._database, account=account, blob_ids=ids, due_at=due_at)
         await self._blobs.put_many(account, named)
 
     async def _has_kept(
@@ -225,9 +224,12 @@ class Outbox:
             raise refused
 
     async def _delete(self, account: AccountId, blob_id: bytes) -> None:
-        # Under the lock, because the same foreign bytes may be uploaded again meanwhile.
+        # Under a lock, because the same foreign bytes may be uploaded again meanwhile. An outside
+        # store may take long, and holds up no other write.
         now = self._clock()
         async with self._database.transaction() as connection:
+            if not self.outside:
+                await account_rows.lock_account(connection, account)
             if not await outbox_rows.lock_due(
                 connection, account=account, blob_id=blob_id, now=now
             ):

@@ -352,6 +352,58 @@ class Overtaken(FolderStore):
         await super().mark(account, seq)
 
 
+class Lingering(FolderStore):
+    """A store that deletes, but takes its time for it."""
+
+    def __init__(self, *, folder: Path) -> None:
+        super().__init__(folder=folder)
+        self.asked, self.goes_on = asyncio.Event(), asyncio.Event()
+
+    async def delete(self, account: AccountId, name: str) -> None:
+        """What a folder does, when it is told to go on."""
+        self.asked.set()
+        await self.goes_on.wait()
+        await super().delete(account, name)
+
+
+async def test_a_slow_deletion_keeps_no_write_of_its_account(bench: Bench, folder: Path) -> None:
+    caller = await bench.caller(await bench.account())
+    vector = np.ones(6, np.float32)
+    manual = bench.services.manual
+    doomed, name = await manual.remember(caller, TEAM, b"the same bytes", vector)
+    await bench.services.forgetting.forget(caller.access, doomed)
+    store = Lingering(folder=folder)
+    deleting = asyncio.create_task(outbox_on(bench, store, soon_s=60).empty())
+    await store.asked.wait()
+    async with asyncio.timeout(5):
+        [kept] = await bench.remember(caller, "Ben sells cups.")
+        await bench.services.forgetting.forget(caller.access, kept.id)
+    again = asyncio.create_task(manual.remember(caller, TEAM, b"the same bytes", vector))
+    await bench.until(WAITING, 1)  # only who brings what is being deleted has to wait
+    async with asyncio.timeout(5):
+        await bench.remember(caller, "Carl drinks tea.")
+    store.goes_on.set()
+    await deleting
+    assert (await again)[1] == name
+    assert name in stored(folder)
+    assert (await check(bench.storage)).problems == []
+
+
+async def test_a_write_that_is_late_keeps_its_blob(bench: Bench, folder: Path) -> None:
+    """Its grace is over between its last look and its commit."""
+    caller = await bench.caller(await bench.account())
+    await bench.remember(caller, "Ben sells cups.")
+    data = b"\x02 foreign bytes"
+    blob = (blob_hash(blob_id(data)), data)
+    async with bench.storage.outbox.putting(caller.access.account, [blob]) as connection:
+        bench.clock.advance(2 * GRACE.total_seconds())
+        deleting = asyncio.create_task(bench.storage.outbox.empty())
+        await bench.until(WAITING, 1)
+        await connection.execute("DELETE FROM blob_outbox WHERE blob_id = $1", blob[0])
+    await deleting
+    assert blob_id(data) in stored(folder)
+
+
 async def test_a_slow_store_holds_no_request(bench: Bench, folder: Path) -> None:
     await bench.account()
     waiting = await staged(bench)
