@@ -233,6 +233,7 @@ def build_services(
         writer=writer,
         identity=storage.identity,
         finder=finder,
+        clock=clock,
     )
     consolidator = Consolidator(
         database=storage.database,

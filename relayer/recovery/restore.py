@@ -18,10 +18,12 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
 from relayer.blobs.store import BlobStore
+from relayer.clock import Clock
 from relayer.database import memories as rows
 from relayer.database import namespaces as namespace_rows
 from relayer.database import outbox as outbox_rows
@@ -45,6 +47,7 @@ from relayer.tenants.namespaces import Namespaces
 log = logging.getLogger("relayer.restore")
 
 RESTORE: Final = "restore"
+REST: Final = timedelta(hours=1)  # between walks with the same keys, if the last one did nothing
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class Restore:
         writer: Writer,
         identity: Identity,
         finder: Finder,
+        clock: Clock,
     ) -> None:
         self._database = database
         self._blobs = blobs
@@ -87,6 +91,9 @@ class Restore:
         self._writer = writer
         self._identity = identity
         self._finder = finder
+        self._clock = clock
+        # Account → ids of keys that walks did nothing with, and until when that counts.
+        self._resting: dict[AccountId, tuple[frozenset[bytes], datetime]] = {}
 
     async def restore(self, caller: Caller, namespace: Namespace, limit: int) -> Restored:
         """Give at most `limit` blobs of the namespace their rows back.
@@ -114,11 +121,14 @@ class Restore:
         """Give a rebuilt account's memories their rows, as far as these keys go.
 
         When nothing is left that other keys would open, or that cannot be read now, the account is
-        complete.
+        complete. Until then, it is asked for each minute, and reads the store only with a new key
+        or after an hour.
         """
         if not await rebuild_rows.is_incomplete(self._database, account):
             return
         at_hand = await self._keys_at_hand(account, keys)
+        if self._rests(account, at_hand):
+            return
         lost = await self._finder.lost(account, at_hand)
         # Nobody asked for it: the relayer itself is whom the receipts name.
         access = Access(account, self._identity.public_key, (), "sealed", 0)
@@ -128,8 +138,23 @@ class Restore:
         if later:
             extra = {"event": "restore.later", "count": len(later)}
             log.warning("records are of a later release", extra=extra)
-        if not lost.others and not lost.unread:
+        left = lost.others + lost.unread
+        if not left:
             await self._set_complete(account, later)
+        if done.restored or not left:
+            self._resting.pop(account, None)
+        else:
+            known, until = self._resting.get(account, (frozenset(), self._clock() + REST))
+            self._resting[account] = known | at_hand.keys(), until
+
+    def _rests(self, account: AccountId, at_hand: Mapping[bytes, NamespaceKey]) -> bool:
+        """Whether walks through the store did nothing lately, with each of these keys."""
+        now = self._clock()
+        known, until = self._resting.get(account, (frozenset(), now))
+        if now >= until:
+            self._resting.pop(account, None)
+            return False
+        return at_hand.keys() <= known
 
     async def _set_complete(self, account: AccountId, later: Sequence[str]) -> None:
         """Wait for no more keys; what only a later release reads is looked at again, and kept, when

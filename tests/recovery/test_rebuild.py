@@ -2,6 +2,7 @@
 
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from relayer.app import build_app
+from relayer.blobs.store import FolderStore
 from relayer.clock import MOMENT_MS_MAX, rfc3339_ms
 from relayer.errors import Conflict
 from relayer.journal.states import Change
@@ -17,9 +19,10 @@ from relayer.llm import LanguageModel
 from relayer.memories.opening import Caller
 from relayer.memories.revising import Edit
 from relayer.record import Draft, encode, new_id
+from relayer.recovery.restore import REST
 from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
 from relayer.sealed.grants import issue_grant
-from relayer.sealed.keys import Root, account_id, account_text
+from relayer.sealed.keys import AccountId, Root, account_id, account_text
 from relayer.sealed.named import NamedKey, sign_namespace
 from relayer.sealed.primitives import random_key
 from relayer.sealed.receipts import REBUILD, open_receipt, sign_receipt
@@ -149,6 +152,39 @@ async def test_a_sealed_account_waits_for_each_key(bench: Bench, lose: Lose) -> 
     lost.clock.advance(3600 * 24 * 30)
     await lost.services.collector.collect()
     await lost.storage.outbox.empty()
+    await lost.unlocked(founder, OTHER, hold_s=300)
+    await completed(lost, founder)
+    assert await lost.value("SELECT count(*) FROM memories") == 2
+    assert not await lost.value("SELECT incomplete FROM accounts")
+
+
+async def test_the_store_is_not_read_each_minute_while_keys_are_missing(
+    bench: Bench, lose: Lose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    founder = await bench.account("sealed")
+    caller = await bench.unlocked(founder, TEAM, OTHER)
+    await bench.remember(caller, "Anna prefers tea.")
+    await bench.remember(caller, "Elsewhere.", namespace=OTHER)
+    lost = await lose(bench)
+    await rebuilt(lost, bench)
+    await lost.unlocked(founder, TEAM, hold_s=300)
+    await completed(lost, founder)  # gives a row back
+    await completed(lost, founder)  # finds that there is nothing more to do
+    read, get_many = [], FolderStore.get_many
+
+    async def counted(store: FolderStore, account: AccountId, names: Sequence[str]) -> Any:
+        read.extend(names)
+        return await get_many(store, account, names)
+
+    monkeypatch.setattr(FolderStore, "get_many", counted)
+    for _ in range(3):
+        lost.clock.advance(60)
+        await completed(lost, founder)
+    assert read == []
+    lost.clock.advance(REST.total_seconds())
+    await lost.unlocked(founder, TEAM, hold_s=300)
+    await completed(lost, founder)
+    assert read != []
     await lost.unlocked(founder, OTHER, hold_s=300)
     await completed(lost, founder)
     assert await lost.value("SELECT count(*) FROM memories") == 2
