@@ -48,6 +48,7 @@ HOUSEKEEPING = {
     "index_steps._DELETE_OLD",
     "memories._DELETE_EXPIRED_MARKS",
     "replay._NEWEST",
+    "replay._PUTTING",
     "unlock_keys._ANNOUNCE",
     "unlock_keys._ANNOUNCED",
     "unlock_keys._FORGET_SILENT",

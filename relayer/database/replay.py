@@ -18,6 +18,12 @@ WHERE closed_at IS NULL
 """
 _SET_DUE: Final = "UPDATE accounts SET grant_serial_due = $2 WHERE account_id = $1"
 _SET_INCOMPLETE: Final = "UPDATE accounts SET incomplete = true WHERE account_id = $1"
+# Accounts that may have blobs noted as being put, with their newest receipt's number.
+_PUTTING: Final = """
+SELECT account_id, receipt_seq FROM accounts a
+WHERE closed_at IS NULL AND EXISTS (
+    SELECT FROM blob_outbox o WHERE o.account_id = a.account_id AND NOT o.stray)
+"""
 # That what was being put when the database was of that age is to go, unless a row comes.
 _END_PUTS: Final = """
 DELETE FROM blob_outbox WHERE account_id = $1 AND NOT stray AND due_at > $2
@@ -37,6 +43,12 @@ async def set_due(database: Database, account: AccountId, serial: int) -> None:
 async def set_incomplete(connection: Connection, account: AccountId) -> None:
     """Memories of the account may lack their rows."""
     await connection.execute(_SET_INCOMPLETE, account)
+
+
+async def accounts_putting(database: Database) -> list[tuple[AccountId, int]]:
+    """Accounts of which blobs are noted that are no strays, and their newest receipt's number."""
+    rows = await database.fetch(_PUTTING)
+    return [(AccountId(r["account_id"]), r["receipt_seq"]) for r in rows]
 
 
 async def end_puts(database: Database, account: AccountId, due_after: datetime) -> None:

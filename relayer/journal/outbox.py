@@ -11,6 +11,8 @@ nothing of this.
 - What is erased is noted in the erasing transaction and deleted until the store confirms.
 - Journal objects are staged in the database by the transaction they belong to, then published; the
   store is told how far the account's history has come by then.
+- It is told so after every transaction that put blobs, too, before anybody is answered: else
+  nothing would show that a database was set back to the moment in which they were noted.
 - Those of an account come in order: grants with a gap between them would not be believed. One that
   resists waits with what is behind it, and keeps nothing of other accounts.
 - What was published of an account that was closed meanwhile is noted like a blob that is erased.
@@ -21,8 +23,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
+from weakref import WeakValueDictionary
 
 from relayer.blobs.store import BlobStore
 from relayer.clock import Clock
@@ -48,6 +52,14 @@ TURN_S: Final = 60.0  # of deleting, whether it resists or is only far away; oth
 MARKS_MAX: Final = 2  # of one object; a history may grow faster than it is marked
 
 
+@dataclass(eq=False)
+class _Marking:
+    """Those of this process that mark one account: what the first has marked serves the others."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    marked: int = 0
+
+
 class Outbox:
     """Notes, publishes and deletes on behalf of a store outside the database."""
 
@@ -58,6 +70,8 @@ class Outbox:
         self._blobs = blobs
         self._clock = clock
         self._soon_s = soon_s
+        self._markings: WeakValueDictionary[AccountId, _Marking] = WeakValueDictionary()
+        self._unmarked: dict[AccountId, None] = {}  # in this order they are tried again
 
     @property
     def outside(self) -> bool:
@@ -80,9 +94,13 @@ class Outbox:
         for _ in range(PUTS_MAX):
             await self._put(account, named)
             async with self._database.transaction() as connection:
-                if await self._has_kept(connection, account, named):
+                kept = await self._has_kept(connection, account, named)
+                if kept:
                     yield connection
-                    return
+            if kept:
+                if named:
+                    await self._mark_soon(account)
+                return
         raise Unavailable("The blob store was too slow.", code="store.late")
 
     async def _put(self, account: AccountId, named: Mapping[str, bytes]) -> None:
@@ -117,12 +135,15 @@ class Outbox:
         )
 
     async def publish(self) -> None:
-        """Move staged journal objects into the outside store.
+        """Move staged journal objects into the outside store, and mark what could not be before.
 
         Raises:
             Unavailable: some of them have to be tried again.
         """
         await self._publish(RESISTING_MAX)
+        for account in list(self._unmarked):
+            self._unmarked.pop(account, None)
+            await self._mark(account)
 
     async def _publish(self, resisting_max: int) -> None:
         if not self.outside:
@@ -168,14 +189,31 @@ class Outbox:
             )
 
     async def _mark(self, account: AccountId) -> None:
+        try:
+            marking = self._markings.setdefault(account, _Marking())
+            async with marking.lock:
+                await self._mark_newest(account, marking)
+        except BaseException:  # also when nobody waits for it any more
+            self._unmarked[account] = None
+            raise
+
+    async def _mark_newest(self, account: AccountId, marking: _Marking) -> None:
         # Another process may mark a newer receipt meanwhile, and this one's mark replace it.
-        marked = 0
         for _ in range(MARKS_MAX):
             newest = await outbox_rows.newest_receipt(self._database, account)
-            if newest == marked:
+            if newest == marking.marked:
                 return
             await self._blobs.mark(account, newest)
-            marked = newest
+            marking.marked = newest
+
+    async def _mark_soon(self, account: AccountId) -> None:
+        """Mark what was just committed, within `soon_s`: it holds where the store is away, too."""
+        try:
+            async with asyncio.timeout(self._soon_s):
+                await self._mark(account)
+        except (Unavailable, TimeoutError) as error:
+            code = error.code if isinstance(error, Unavailable) else "outbox.slow"
+            log.warning("a mark waits", extra={"event": "outbox.unmarked", "code": code})
 
     async def publish_soon(self) -> None:
         """Publish now what the store takes within `soon_s`; the rest waits for its next round.

@@ -38,6 +38,7 @@ from relayer.storage import (
     last_writers,
     make_folder,
     opened,
+    replay_on,
 )
 
 DUMP_FILE: Final = "database.dump"
@@ -154,6 +155,8 @@ async def restore(
     async with opened(settings, clock) as storage:
         # Which requests were accepted since the backup, nobody knows any more.
         await account_rows.restore_nonces(storage.database)
+        # Nor which puts that it saw came to their end, where the store was told of nothing since.
+        await replay_on(storage, clock).end_puts()
         return manifest
 
 
