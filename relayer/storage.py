@@ -92,14 +92,17 @@ async def opened(
     *,
     new: bool = True,
     rotating: bool = False,
+    whatever_store: bool = False,
     unlock_keys: UnlockKeys | None = None,
 ) -> AsyncIterator[Storage]:
     """Storage on a migrated database; the embedded server is started and stopped with it.
 
     Where there is nothing yet a `new` installation is made. What a database that was set back has
-    forgotten is repeated first. Without `unlock_keys` the process makes its own.
+    forgotten is repeated first; with `whatever_store`, also where the blob store has nothing of any
+    account. Without `unlock_keys` the process makes its own.
 
     Raises:
+        SettingsError: the blob store is not that of this database.
         Unavailable: the blob store is away.
         IdentityError: the relayer's key cannot be used, is not there or not that of the accounts,
             or is half replaced and not `rotating`.
@@ -121,7 +124,7 @@ async def opened(
             identity = await _identity(settings, database)
             storage = _storage(settings, connect_args, database, identity, clock, unlock_keys)
             await _refuse_other_key(storage, path)
-            await replay_on(storage, clock).catch_up()
+            await replay_on(storage, clock).catch_up(whatever_store=whatever_store)
             yield storage
 
 

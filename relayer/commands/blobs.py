@@ -1,6 +1,6 @@
-"""`relayer blobs`: bringing every blob into another store.
+"""`relayer blobs`: bringing every blob into another store, going on with one that is empty.
 
-Not here: how (`upkeep/transfer.py`).
+Not here: how (`upkeep/transfer.py`, `recovery/replay.py`).
 """
 
 import sys
@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
+from relayer.clock import utc_now
 from relayer.commands.options import Exit, json_option, run, settings_of, show, storage_options
 from relayer.commands.upkeep import Progress
+from relayer.storage import opened, replay_on
 from relayer.upkeep import transfer
 
 _to_option = click.option(
@@ -48,6 +50,30 @@ def blobs_move(to: str, as_json: bool, **values: Any) -> None:
     something could not be moved.
     """
     _transfer(to, as_json, values, move=True)
+
+
+@blobs_group.command("accept")
+@storage_options
+@json_option
+def blobs_accept(as_json: bool, **values: Any) -> None:
+    """Go on with a blob store that has lost everything, for good.
+
+    A relayer does not start on a store that has nothing of any account: it may be a folder whose
+    disk is not mounted. This lets it start on one that is empty and stays so. What was there does
+    not come back: memories without bytes are named by `relayer check`.
+    """
+
+    async def work() -> int:
+        settings = settings_of(values)
+        async with opened(settings, new=False, whatever_store=True) as storage:
+            return (
+                0
+                if storage.blobs.transactional
+                else await replay_on(storage, utc_now).accept_store()
+            )
+
+    lost = run(work())
+    show({"accounts": lost}, as_json, lambda: f"accounts that have nothing there: {lost}")
 
 
 def _transfer(to: str, as_json: bool, values: dict[str, Any], *, move: bool) -> None:

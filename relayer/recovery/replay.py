@@ -21,6 +21,7 @@ from typing import Final
 from relayer.blobs.store import BlobStore
 from relayer.clock import Clock, from_claimed_ms, from_ms
 from relayer.database import accounts as account_rows
+from relayer.database import blobs as blob_rows
 from relayer.database import outbox as outbox_rows
 from relayer.database import queue
 from relayer.database import replay as rows
@@ -43,6 +44,7 @@ from relayer.sealed.objects import claims_of, integer_member
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Receipt
 from relayer.sealed.states import SignedState
+from relayer.settings import SettingsError
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.closing import CLOSE, Closing
 from relayer.tenants.namespaces import Namespaces
@@ -82,27 +84,75 @@ class Replay:
         self._relayers = relayers
         self._examiner = Examiner(database=database, blobs=blobs, relayers=relayers)
 
-    async def catch_up(self) -> None:
+    async def catch_up(self, *, whatever_store: bool = False) -> None:
         """Repeat what accounts lack that an outside store knows to have come further.
 
-        One small read an account, unless the database was set back.
+        One small read an account, unless the database was set back. With `whatever_store`, one that
+        has nothing of any account is not refused.
 
         Raises:
+            SettingsError: the store is not the one that this database's accounts were put into.
             Unavailable: the store is away; nobody knows what was revoked.
         """
         if self._blobs.transactional:
             return
-        accounts = await rows.newest(self._database)
+        accounts = {AccountId(row["account_id"]): row for row in await rows.newest(self._database)}
+        marks = await self._marks(list(accounts))
+        if not all(marks.values()) and not whatever_store:
+            await self._refuse_other_store(accounts, marks)
+        for account, mark in marks.items():
+            row = accounts[account]
+            if _is_behind(row, mark) and await self._is_still_behind(account, mark):
+                event = {"event": "replay.older"}
+                log.warning("an account is older than its blobs", extra=event)
+                # Which requests it had accepted since, nobody knows any more.
+                await account_rows.restore_nonces(self._database)
+                await self._catch_up_alone(account, row["receipt_seq"])
+
+    async def _marks(self, accounts: Sequence[AccountId]) -> dict[AccountId, int]:
+        marks: dict[AccountId, int] = {}
         for at in range(0, len(accounts), AT_ONCE):
-            some = {AccountId(row["account_id"]): row for row in accounts[at : at + AT_ONCE]}
-            marks = await asyncio.gather(*(self._blobs.marked(account) for account in some))
-            for (account, row), mark in zip(some.items(), marks, strict=True):
-                if _is_behind(row, mark) and await self._is_still_behind(account, mark):
-                    event = {"event": "replay.older"}
-                    log.warning("an account is older than its blobs", extra=event)
-                    # Which requests it had accepted since, nobody knows any more.
-                    await account_rows.restore_nonces(self._database)
-                    await self._catch_up_alone(account, row["receipt_seq"])
+            some = accounts[at : at + AT_ONCE]
+            found = await asyncio.gather(*(self._blobs.marked(account) for account in some))
+            marks |= dict(zip(some, found, strict=True))
+        return marks
+
+    async def _refuse_other_store(
+        self, accounts: Mapping[AccountId, Row], marks: Mapping[AccountId, int]
+    ) -> None:
+        """Return unless accounts were published and the store has nothing of any.
+
+        What was erased or revoked from now on would not be in the store that has everything.
+
+        Raises:
+            SettingsError: so it is.
+        """
+        # First: what is staged no more by then is in the store when that is asked.
+        staged = set(await blob_rows.accounts(self._database))
+        published = {a for a, row in accounts.items() if row["receipt_seq"]} - staged
+        missing = {account for account in published if not marks[account]}
+        if missing:
+            missing -= set(await self._blobs.accounts())
+        if not missing:
+            return
+        # One that was restored from a copy lacks what came after that.
+        if missing == published:
+            raise SettingsError(
+                "RELAYER_BLOB_STORE: the database has accounts and nothing of any of them is there."
+                " Is its disk mounted, and is it the right folder or bucket? If what was there is"
+                " lost for good: relayer blobs accept"
+            )
+        extra = {"event": "replay.missing", "accounts": len(missing)}
+        log.error("accounts have nothing in the blob store", extra=extra)
+
+    async def accept_store(self) -> int:
+        """Go on with a store that has lost what accounts had there; how many did."""
+        accounts = await rows.newest(self._database)
+        present = set(await self._blobs.accounts())
+        lost = [row for row in accounts if AccountId(row["account_id"]) not in present]
+        for row in lost:
+            await self._blobs.mark(AccountId(row["account_id"]), row["receipt_seq"])
+        return len(lost)
 
     async def _is_still_behind(self, account: AccountId, mark: int) -> bool:
         """Whether a mark is not of what another process committed since all rows were read."""

@@ -152,7 +152,8 @@ async def restore(
         await load(connect_args, folder / DUMP_FILE)
         if other_key:
             await _take_over(settings, connect_args)
-    async with opened(settings, clock) as storage:
+    # A store that is put in its place later is refused by who serves until then.
+    async with opened(settings, clock, whatever_store=True) as storage:
         # Which requests were accepted since the backup, nobody knows any more.
         await account_rows.restore_nonces(storage.database)
         # Nor which puts that it saw came to their end, where the store was told of nothing since.

@@ -1,0 +1,119 @@
+"""A database beside a blob store that is not its own: a disk that is not mounted, a wrong name."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from shutil import copytree, rmtree
+
+import pytest
+
+from relayer.clock import utc_now
+from relayer.sealed.keys import AccountId
+from relayer.settings import Settings, SettingsError
+from relayer.storage import Storage, opened
+from relayer.upkeep import provision
+from tests.life import WAIT_S_MAX
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "blobs"
+
+
+@pytest.fixture
+def outside(lean: Settings, folder: Path) -> Settings:
+    """Settings of a relayer whose blobs are in a folder."""
+    return replace(lean, blob_store=f"file:{folder}")
+
+
+async def create(storage: Storage) -> AccountId:
+    new = await provision.create_account(storage, label="", custody="managed", clock=utc_now)
+    return new.account
+
+
+@pytest.fixture
+async def account(outside: Settings) -> AccountId:
+    """An account that was published."""
+    async with opened(outside) as storage:
+        return await create(storage)
+
+
+async def start(settings: Settings) -> None:
+    async with opened(settings):
+        pass
+
+
+def accept(settings: Settings) -> "subprocess.CompletedProcess[str]":
+    """What an operator types."""
+    return subprocess.run(
+        [sys.executable, "-m", "relayer", "blobs", "accept", "--json"]
+        + ["--data-dir", str(settings.data_dir), "--database-url", settings.database_url]
+        + ["--blob-store", settings.blob_store],
+        env=os.environ.copy(),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S_MAX,
+        check=False,
+    )
+
+
+async def test_an_empty_mount_point_is_refused(
+    outside: Settings, folder: Path, account: AccountId
+) -> None:
+    aside = folder.rename(folder.with_name("aside"))
+    for _ in range(2):
+        with pytest.raises(SettingsError, match=r"RELAYER_BLOB_STORE.*mounted.*blobs accept"):
+            await start(outside)
+    folder.rmdir()
+    aside.rename(folder)
+    await start(outside)
+
+
+async def test_so_is_a_folder_of_others(
+    outside: Settings, folder: Path, account: AccountId
+) -> None:
+    folder.rename(folder.with_name("aside"))
+    (folder / ("0" * 64)).mkdir(parents=True)
+    with pytest.raises(SettingsError):
+        await start(outside)
+
+
+async def test_a_store_restored_from_before_an_account_is_taken(
+    outside: Settings, folder: Path, account: AccountId, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = copytree(folder, folder.with_name("copy"))
+    async with opened(outside) as storage:
+        await create(storage)
+    rmtree(folder)
+    copy.rename(folder)
+    await start(outside)
+    assert [r.event for r in caplog.records if hasattr(r, "accounts")] == ["replay.missing"]
+
+
+async def test_a_store_of_a_release_without_marks_is_taken(
+    outside: Settings, folder: Path, account: AccountId
+) -> None:
+    (folder / account.hex() / "newest").unlink()
+    await start(outside)
+
+
+async def test_so_is_an_empty_one_for_what_was_inside_the_database(
+    lean: Settings, outside: Settings
+) -> None:
+    """It is published there, all of it."""
+    async with opened(lean) as storage:
+        await create(storage)
+    await start(outside)
+
+
+async def test_an_empty_store_is_accepted_when_it_is_said_so(
+    outside: Settings, folder: Path, account: AccountId
+) -> None:
+    folder.rename(folder.with_name("aside"))
+    done = accept(outside)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"accounts": 1}
+    await start(outside)
