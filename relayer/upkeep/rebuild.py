@@ -13,7 +13,7 @@ are at hand, all others come with the next requests. Source: SPEC §17.
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -33,6 +33,7 @@ from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.grants import Chain, parse_any
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey, account_text
 from relayer.sealed.named import NamedKey, open_namespace
+from relayer.sealed.objects import claimed
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import (
     FIRST_PREVIOUS,
@@ -62,7 +63,7 @@ class Journal:
     history: list[bytes] = field(default_factory=list)  # grants, and what they rest on
     receipts: list[tuple[Receipt, bytes]] = field(default_factory=list)
     namespaces: dict[tuple[Namespace, int], tuple[NamedKey, bytes]] = field(default_factory=dict)
-    seq: int = 0  # the highest receipt number that any of them names
+    seq: int = 0  # the highest receipt number that any of them names, or the store was told of
     blobs: int = 0  # objects that are none of these: memories, turns, uploads
 
 
@@ -105,22 +106,33 @@ class Rebuild:
         self._clock = clock
 
     async def rebuild(self, *, only_if_empty: bool = False) -> list[Rebuilt]:
-        """Every account of the store that the database does not know, one after the other."""
+        """Every account of the store that the database does not know, one after the other.
+
+        With `only_if_empty` nothing, if an account was ever founded here in another way: what has
+        only rebuilt ones is what an interrupted rebuild leaves, or one that another replica is at.
+        """
         stored = await self._blobs.accounts()  # first: a new account is published after its rows
         known = await rows.known_accounts(self._database)
         lost = [account for account in stored if account not in known]
-        if only_if_empty and known:
-            if lost:
-                extra = {"event": "rebuild.needed", "accounts": len(lost)}
-                log.warning("accounts are not in the database", extra=extra)
-            return []
         if not lost:
+            return []
+        if only_if_empty and not await self._has_only_rebuilt(known):
+            extra = {"event": "rebuild.needed", "accounts": len(lost)}
+            log.warning("accounts are not in the database", extra=extra)
             return []
         # Which requests they had accepted, nobody knows any more.
         await account_rows.restore_nonces(self._database)
         done = [await self._rebuild_alone(account) for account in lost]
         await self._outbox.publish_soon()
         return done
+
+    async def _has_only_rebuilt(self, known: Iterable[AccountId]) -> bool:
+        """Whether all these accounts, if any, were founded again, or are erased."""
+        for account in known:
+            first = await account_rows.receipts_after(self._database, account, 0, 1)
+            if not first or claimed(first[0], "op") not in (REBUILD, CLOSE):
+                return False
+        return True
 
     async def _rebuild_alone(self, account: AccountId) -> Rebuilt:
         """What became of one account, whatever happens: its objects are its tenant's.
@@ -151,7 +163,8 @@ class Rebuild:
         return Rebuilt(account, CLOSED if closed else REBUILT, journal.blobs)
 
     async def _read(self, account: AccountId) -> Journal:
-        journal = Journal()
+        # Else it would be behind what the store was told of, and have to catch up at every start.
+        journal = Journal(seq=await self._blobs.marked(account))
         page: list[str] = []
         async for name in self._blobs.names(account):
             page.append(name)

@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +13,7 @@ import pytest
 from relayer.app import build_app
 from relayer.blobs.store import FolderStore
 from relayer.clock import MOMENT_MS_MAX, rfc3339_ms
-from relayer.errors import Conflict
+from relayer.errors import Conflict, Unavailable
 from relayer.journal.states import Change
 from relayer.llm import LanguageModel
 from relayer.memories.opening import Caller
@@ -30,6 +30,7 @@ from relayer.storage import Storage
 from relayer.upkeep import provision
 from relayer.upkeep.check import check
 from relayer.upkeep.rebuild import CLOSED, REBUILT, rebuild_lost
+from tests.chains import assert_chain_holds
 from tests.openai_server import OpenAIServer
 from tests.rebuilding import ROWS, Lose, bench, completed, embed_all, every, lose, rebuilt
 from tests.services import OTHER, TEAM, Bench, bench_on, new_identity
@@ -222,6 +223,83 @@ async def test_only_an_empty_database_is_rebuilt_by_itself(bench: Bench, lose: L
     await lost.account()
     assert await rebuild_lost(lost.storage, lost.clock, only_if_empty=True) == []
     assert len(await rebuild_lost(lost.storage, lost.clock)) == 1
+
+
+class Awaited(FolderStore):
+    """A store in which something happens before the second account is read."""
+
+    happens: Callable[[], Awaitable[object]]
+    read = 0
+
+    async def marked(self, account: AccountId) -> int:
+        """What a folder does."""
+        self.read += 1
+        if self.read == 2:
+            await self.happens()
+        return await super().marked(account)
+
+
+async def away() -> None:
+    raise Unavailable("away")
+
+
+async def accounts(bench: Bench) -> int:
+    return int(await bench.value("SELECT count(*) FROM accounts"))
+
+
+def awaited(lost: Bench, folder: Path, happens: Callable[[], Awaitable[object]]) -> Storage:
+    store = Awaited(folder=folder)
+    store.happens = happens
+    return replace(lost.storage, blobs=store)
+
+
+async def by_itself(lost: Bench, storage: Storage | None = None) -> list[str]:
+    """What a start does."""
+    done = await rebuild_lost(storage or lost.storage, lost.clock, only_if_empty=True)
+    return [one.outcome for one in done]
+
+
+async def test_a_rebuild_that_was_interrupted_goes_on(
+    bench: Bench, lose: Lose, tmp_path: Path
+) -> None:
+    for _ in range(3):
+        await bench.account()
+    lost = await lose(bench)
+    with pytest.raises(Unavailable):
+        await by_itself(lost, awaited(lost, tmp_path / "blobs", away))
+    assert await accounts(lost) == 1
+    assert await by_itself(lost) == [REBUILT, REBUILT]
+    assert await by_itself(lost) == []
+
+
+async def test_another_replica_does_not_begin_before_all_are_there(
+    bench: Bench, lose: Lose, tmp_path: Path
+) -> None:
+    for _ in range(3):
+        await bench.account()
+    lost = await lose(bench)
+    done: list[str] = []
+
+    async def other() -> None:
+        done.extend(await by_itself(lost.another()))
+        assert await accounts(lost) == 3
+
+    await by_itself(lost, awaited(lost, tmp_path / "blobs", other))
+    assert done == [REBUILT, REBUILT]
+
+
+async def test_what_was_rebuilt_is_not_behind_its_store(bench: Bench, lose: Lose) -> None:
+    """Memories alone were written last."""
+    founder = await bench.account()
+    caller = await bench.caller(founder)
+    for number in range(5):
+        await bench.remember(caller, f"Crate {number} is here.")
+    lost = await lose(bench)
+    await rebuilt(lost, bench)
+    seq = await lost.value("SELECT receipt_seq FROM accounts")
+    assert seq > await bench.value("SELECT receipt_seq FROM accounts")
+    assert seq == await lost.storage.blobs.marked(founder.account)
+    await assert_chain_holds(lost, founder.account)
 
 
 async def moved_back(bench: Bench, founder: provision.NewKey) -> None:
