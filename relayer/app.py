@@ -41,7 +41,6 @@ from relayer.storage import Storage
 from relayer.telemetry.requests import request_counts
 from relayer.tenants.access import Access
 from relayer.tenants.proof import Proof
-from relayer.upkeep.rebuild import rebuild_lost
 
 log = logging.getLogger("relayer")
 UNLOCK_HEADER: Final = "x-memrelay-unlock"
@@ -166,7 +165,7 @@ def build_app(
         response_class=surroundings.JsonResponse,
         request_max_body_size=Limits.body_bytes_max,
         openapi_config=_openapi(),
-        lifespan=[_lifespan(storage, services, exposition, clock)],
+        lifespan=[_lifespan(storage, services, exposition)],
         debug=False,
         logging_config=None,
         pdb_on_exception=False,
@@ -217,10 +216,9 @@ def _openapi() -> OpenAPIConfig:
     )
 
 
-def _lifespan(storage: Storage, services: Services, exposition: Exposition, clock: Clock) -> Any:
+def _lifespan(storage: Storage, services: Services, exposition: Exposition) -> Any:
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
-        await rebuild_lost(storage, clock, only_if_empty=True)
         await storage.announcements.announce()
         tasks = [
             asyncio.create_task(services.worker.run()),

@@ -2,6 +2,8 @@
 
 Not here: the application (`app.py`), the command line (`__main__.py`), several of it (`workers`).
 
+- Asked to end before it answers anybody, as while a rebuild lasts, a process leaves that: the next
+  start goes on with it.
 - A process that leaves answers what still arrives by its connections, and tells each of them so:
   a client that hears it connects anew, to whoever listens by then, and no request is lost.
 """
@@ -11,13 +13,15 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import uvicorn
 
 from relayer.app import build_app
+from relayer.clock import utc_now
+from relayer.errors import Unavailable
 from relayer.http.accepting import Door
 from relayer.http.connections import Bounds, bounded
 from relayer.process import collect_rarely, forbid_core_files
@@ -25,6 +29,8 @@ from relayer.running import alone, announced
 from relayer.settings import Limits, Settings, SettingsError
 from relayer.storage import Storage, make_folder, opened
 from relayer.telemetry import tracing
+from relayer.tenants.unlocking import UnlockKeys
+from relayer.upkeep.rebuild import rebuild_lost
 
 log = logging.getLogger("relayer")
 
@@ -124,15 +130,59 @@ async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _stay)
     make_folder(settings)
     with alone(settings.data_dir), bound(settings) as sockets:
-        url = url_of(settings, sockets)
-        async with opened(settings) as storage:
-            with contextlib.ExitStack() as told:
+        begun = asyncio.Event()
+        await unless_ended(ending.leaving, begun, _serve(settings, sockets, ending, begun, ready))
 
-                def begun() -> None:
-                    told.enter_context(announced(settings.data_dir, url))
-                    ready(url)
 
-                await attend(storage, settings, sockets, ending, begun)
+async def _serve(
+    settings: Settings,
+    sockets: Sequence[socket.socket],
+    ending: Ending,
+    begun: asyncio.Event,
+    ready: Callable[[str], None],
+) -> None:
+    url = url_of(settings, sockets)
+    async with completed(settings) as storage:
+        begun.set()
+        with contextlib.ExitStack() as told:
+
+            def answers() -> None:
+                told.enter_context(announced(settings.data_dir, url))
+                ready(url)
+
+            await attend(storage, settings, sockets, ending, answers)
+
+
+@contextlib.asynccontextmanager
+async def completed(
+    settings: Settings, *, unlock_keys: UnlockKeys | None = None
+) -> AsyncIterator[Storage]:
+    """Storage whose accounts are founded again, if all of them were lost.
+
+    Raises:
+        RelayerError, SettingsError, IdentityError: as for `opened`.
+    """
+    async with opened(settings, unlock_keys=unlock_keys) as storage:
+        await rebuild_lost(storage, utc_now, only_if_empty=True)
+        yield storage
+
+
+async def unless_ended(
+    asked: asyncio.Event, begun: asyncio.Event, work: Coroutine[Any, Any, None]
+) -> None:
+    """Do work that heeds `asked` by itself once it has `begun`; before that, cancel it then."""
+    working = asyncio.create_task(work)
+    heard = [asyncio.create_task(event.wait()) for event in (asked, begun)]
+    try:
+        await asyncio.wait({working, *heard}, return_when=asyncio.FIRST_COMPLETED)
+        if begun.is_set():
+            await asyncio.wait({working})
+    finally:
+        for task in (working, *heard):
+            task.cancel()
+        await asyncio.wait({working, *heard})
+    if not working.cancelled():
+        working.result()
 
 
 def _stay() -> None:
@@ -156,6 +206,9 @@ async def attend(
     """Answer what comes in by these sockets until asked to end; calls `ready` when it does.
 
     With `shared` other processes listen by them as well.
+
+    Raises:
+        Unavailable: it could not begin.
     """
     app: Any = build_app(storage, settings, stopping=ending.leaving)
     server = _Server(server_config(app, settings), shared=shared)
@@ -164,7 +217,8 @@ async def attend(
     async with tracing.as_environment_says():
         try:
             await _until_started(server, serving)
-            ready()
+            if not ending.leaving.is_set():
+                ready()
             await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():
                 await server.part(ending.now, request_s=settings.request_timeout_s)
@@ -248,5 +302,5 @@ async def _until_started(server: uvicorn.Server, task: "asyncio.Task[None]") -> 
     while not server.started:
         if task.done():
             task.result()
-            raise SystemExit(1)
+            raise Unavailable("The relayer could not begin.")  # the log says why
         await asyncio.sleep(0.01)

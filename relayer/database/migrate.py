@@ -94,7 +94,12 @@ async def _bring_up(connection: asyncpg.Connection, connect_args: dict[str, Any]
     if present != head():
         from relayer.database.upgrade import upgrade  # noqa: PLC0415  # brings alembic
 
-        await asyncio.to_thread(upgrade, connect_args, folder=folder())
+        # Whoever is cancelled waits for it: it goes on, and nobody else may begin meanwhile.
+        work = asyncio.ensure_future(asyncio.to_thread(upgrade, connect_args, folder=folder()))
+        try:
+            await asyncio.shield(work)
+        finally:
+            await asyncio.wait({work})
     await queue.install(connection)
 
 

@@ -33,7 +33,7 @@ from relayer.database.check import connections_max
 from relayer.errors import Unavailable
 from relayer.process import forbid_core_files
 from relayer.running import alone, announced
-from relayer.serve import GRACE_S, LEAVE_S, bound, end_on_signals, url_of
+from relayer.serve import GRACE_S, LEAVE_S, bound, end_on_signals, unless_ended, url_of
 from relayer.settings import Settings, SettingsError
 from relayer.storage import Storage, make_folder, opened
 from relayer.telemetry.room import SEVERAL
@@ -109,15 +109,22 @@ async def supervise(settings: Settings, ready: Callable[[str], None]) -> None:
     with alone(settings.data_dir), bound(settings) as sockets:
         crew = Crew(settings, sockets, utc_now)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, crew.renew)
-        async with opened(settings) as storage:
-            await refuse_too_many(storage, settings)
-            await rebuild_lost(storage, utc_now, only_if_empty=True)
-            try:
-                await _serve_until(stop, crew, settings, lambda: ready(url_of(settings, sockets)))
-            finally:
-                for one in sockets:
-                    one.close()
-                await crew.end()
+        begun = asyncio.Event()
+
+        async def work() -> None:
+            async with opened(settings) as storage:
+                await refuse_too_many(storage, settings)
+                await rebuild_lost(storage, utc_now, only_if_empty=True)
+                begun.set()
+                try:
+                    url = url_of(settings, sockets)
+                    await _serve_until(stop, crew, settings, lambda: ready(url))
+                finally:
+                    for one in sockets:
+                        one.close()
+                    await crew.end()
+
+        await unless_ended(stop, begun, work())
 
 
 async def _serve_until(

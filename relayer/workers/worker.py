@@ -24,9 +24,8 @@ from relayer.identity import IdentityError
 from relayer.logs import configure
 from relayer.postgres.embedded import PostgresError
 from relayer.process import collect_rarely, forbid_core_files
-from relayer.serve import GRACE_S, Ending, attend, end_on_signals
+from relayer.serve import GRACE_S, Ending, attend, completed, end_on_signals, unless_ended
 from relayer.settings import Settings, SettingsError
-from relayer.storage import opened
 from relayer.telemetry.room import SEVERAL
 from relayer.tenants.unlocking import HandedKeys
 from relayer.workers.lines import LEAVE, READY, heard, read_keys, read_settings
@@ -64,8 +63,14 @@ async def _work(
     ending = Ending()
     end_on_signals(ending.end)
     listener.begin(ending)
-    async with opened(settings, unlock_keys=keys) as storage:
-        await attend(storage, settings, sockets, ending, listener.ready, shared=True)
+    begun = asyncio.Event()
+
+    async def serve() -> None:
+        async with completed(settings, unlock_keys=keys) as storage:
+            begun.set()
+            await attend(storage, settings, sockets, ending, listener.ready, shared=True)
+
+    await unless_ended(ending.leaving, begun, serve())
 
 
 class _Listener:
