@@ -9,6 +9,8 @@ Not here: what these steps do (`memories/indexing.py`, `memories/analysis.py`), 
   as long as some process could hold them, then left: the next unlocked request resumes it.
 - A job that ends every worker which takes it is parked (`parking.py`), so that others go on.
 - A job that failed is held, and not queued again, until it is forgotten; so there is one at a time.
+- What ends by time is left alone while this machine's clock is not the database's: requests signed
+  by the right time are refused then, and what is erased by the wrong one is erased for good.
 - Nothing an exception says reaches the queue's log: handlers raise with fixed words.
 """
 
@@ -26,7 +28,7 @@ from pgqueuer import AsyncpgDriver, Job, Queries, QueueManager
 from pgqueuer.errors import RetryRequested
 
 from relayer import parking
-from relayer.clock import Clock
+from relayer.clock import Clock, utc_now
 from relayer.database import accounts as account_rows
 from relayer.database import episodes as episode_rows
 from relayer.database import index_steps, queue
@@ -34,6 +36,7 @@ from relayer.database import memories as rows
 from relayer.database import rebuild as rebuild_rows
 from relayer.database import reseal as reseal_rows
 from relayer.database import vectors as vector_rows
+from relayer.database.check import database_clock
 from relayer.database.pool import STATEMENT_TIMEOUT_S, Database, Row
 from relayer.errors import (
     Corrupted,
@@ -53,6 +56,7 @@ from relayer.memories.runs import Runs
 from relayer.recovery.restore import Restore
 from relayer.sealed.keys import AccountId, Namespace
 from relayer.sealed.unlock import HOLD_S_MAX
+from relayer.settings import Limits
 from relayer.telemetry.work import observed
 from relayer.tenants.custody import Custody, Keys, LentKeys
 from relayer.tenants.namespaces import Namespaces
@@ -369,6 +373,8 @@ class Worker:
 
     async def _delete_blobs(self, job: Job) -> None:
         try:
+            if await self._is_off():
+                raise RetryRequested(_backoff(job, 1.0), "the clock is wrong")
             await self._outbox.empty()
         except Unavailable as error:
             raise RetryRequested(_backoff(job, 1.0), error.code) from None
@@ -407,20 +413,34 @@ class Worker:
         await self._queue_consolidations(account)
 
     async def _keep_house(self) -> None:
-        steps = (
-            self._delete_expired,
-            *self._chores,
-            self._outbox.publish,
-            self._outbox.empty,
-            self.sweep,
-        )
         while True:
-            for step in steps:
-                try:
-                    await step()
-                except Exception as error:
-                    _note("housekeeping waits", "jobs.wait", error)
+            await self.keep_house_once()
             await asyncio.sleep(HOUSEKEEPING_S)
+
+    async def keep_house_once(self) -> None:
+        """One round; while the clock is wrong, only what no time has to do with."""
+        try:
+            steps = await self._steps()
+        except Exception as error:
+            _note("housekeeping waits", "jobs.wait", error)
+            return
+        for step in steps:
+            try:
+                await step()
+            except Exception as error:
+                _note("housekeeping waits", "jobs.wait", error)
+
+    async def _steps(self) -> Sequence[Chore]:
+        publish, empty = self._outbox.publish, self._outbox.empty
+        if await self._is_off():
+            log.error("the clock is wrong: nothing expires", extra={"event": "jobs.clock"})
+            return [publish]
+        return [self._delete_expired, *self._chores, publish, empty, self.sweep]
+
+    async def _is_off(self) -> bool:
+        """Whether this machine's clock is so far from the database's that it refuses requests."""
+        off = abs(utc_now() - await database_clock(self._database))
+        return off > timedelta(seconds=Limits.clock_skew_s_max)
 
     async def _delete_expired(self) -> None:
         self._custody.forget_expired()

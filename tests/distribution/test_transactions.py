@@ -40,7 +40,7 @@ def named(function: object) -> set[str]:
 def test_every_kind_of_job_is_found_again_when_it_is_lost() -> None:
     swept = named(Worker.sweep) | named(Worker._queue_consolidations)
     assert swept == KINDS - FOUND_OTHERWISE
-    assert "empty" in inspect.getsource(Worker._keep_house)
+    assert "empty" in inspect.getsource(Worker._steps)
 
 
 def test_postings_are_written_by_unnest() -> None:

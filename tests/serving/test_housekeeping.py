@@ -5,17 +5,22 @@ Not here: expiring (`test_expiry.py`) and webhooks (`test_webhooks.py`), which s
 
 import asyncio
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from relayer import jobs
+from relayer.clock import utc_now
 from relayer.database import queue
 from relayer.journal.outbox import GRACE
 from relayer.sealed.receipts import open_receipt
 from relayer.upkeep import check
 from tests.chains import chain_of
 from tests.conftest import BenchMaker
+from tests.erasing import living
 from tests.services import Bench
+from tests.staging import staged
 
 RECEIPTS = "SELECT count(*) FROM receipts WHERE account_id = $1"
 OUTBOX = "SELECT count(*) FROM blob_outbox"
@@ -96,3 +101,29 @@ async def test_what_waits_is_queued_once(several: list[Bench]) -> None:
 async def test_several_announce_themselves_each(several: list[Bench]) -> None:
     await asyncio.gather(*(b.storage.announcements.announce() for b in several * 2))
     assert await several[0].value("SELECT count(*) FROM unlock_keys") == len(several)
+
+
+@pytest.mark.parametrize("off", [timedelta(days=730), -timedelta(days=730)])
+async def test_by_a_wrong_clock_nothing_is_erased(
+    several: list[Bench],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    off: timedelta,
+) -> None:
+    """What is staged is published all the same; the right clock erases."""
+    bench = several[0]
+    caller = await bench.caller(await bench.account())
+    soon = bench.clock() + timedelta(minutes=5)
+    [expiring] = await bench.remember(caller, "The build is red.", expires_at=soon)
+    await staged(bench)
+    bench.clock.advance(timedelta(days=730).total_seconds())
+    before = stored(folder)
+    monkeypatch.setattr(jobs, "utc_now", lambda: utc_now() + off)
+    await bench.services.worker.keep_house_once()
+    assert await living(bench) == {expiring.id}
+    assert stored(folder) == before + 1
+    assert [r.event for r in caplog.records if hasattr(r, "event")] == ["jobs.clock"]
+    monkeypatch.undo()
+    await bench.services.worker.keep_house_once()
+    assert await living(bench) == set()
