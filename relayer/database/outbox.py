@@ -18,10 +18,12 @@ ON CONFLICT DO NOTHING RETURNING blob_id
 """
 # That noted blobs, which are put once more, are not to go before that.
 _POSTPONE: Final = """
-UPDATE blob_outbox SET due_at = greatest(due_at, $3)
-WHERE account_id = $1 AND blob_id = ANY (ARRAY(
-    SELECT blob_id FROM blob_outbox WHERE account_id = $1 AND blob_id = ANY ($2)
-    ORDER BY blob_id FOR UPDATE))
+UPDATE blob_outbox SET due_at = greatest(due_at, $3) WHERE account_id = $1 AND blob_id = ANY ($2)
+"""
+# In the order of all who lock several, so that none waits for another that waits for it.
+_LOCK: Final = """
+SELECT blob_id FROM blob_outbox
+WHERE account_id = $1 AND blob_id = ANY ($2) ORDER BY blob_id FOR UPDATE
 """
 _NOT_DUE: Final = """
 SELECT blob_id FROM blob_outbox
@@ -78,7 +80,9 @@ async def postpone(
 ) -> None:
     """Let those of these blobs that are noted go at that time at the earliest; one that is being
     deleted just now is waited for."""
-    await database.execute(_POSTPONE, account, blob_ids, due_at)
+    async with database.transaction() as connection:
+        await connection.execute(_LOCK, account, blob_ids)
+        await connection.execute(_POSTPONE, account, blob_ids, due_at)
 
 
 async def not_due(
