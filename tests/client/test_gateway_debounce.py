@@ -115,6 +115,98 @@ async def test_an_answer_after_the_next_question_is_captured_with_the_end_of_its
     assert scene.captured[1:] == [["user: two?", "assistant: second"]]
 
 
+async def test_every_late_answer_of_an_earlier_run_is_its_own() -> None:
+    scene = Scene()
+    scene.asked("one?")
+    scene.answered("part 1")
+    scene.asked("two?", SECOND)
+    scene.answered("part 2")
+    scene.answered("part 3")
+    scene.answered("two!", context=SECOND)
+    assert not scene.debounce.ended(FIRST)  # the hook is to capture all of it
+    assert scene.debounce.ended(FIRST)  # handed over a second time
+    scene.answered("part 4")  # the hook has captured it
+    scene.debounce.flush()
+    assert scene.captured == [
+        ["user: one?", "assistant: part 1"],
+        ["user: two?", "assistant: two!"],
+    ]
+
+
+async def test_the_first_answer_of_an_earlier_run_is_its_own() -> None:
+    scene = Scene()
+    scene.asked("one?")
+    scene.asked("two?", SECOND)
+    scene.answered("answer to one")
+    scene.answered("answer to two", context=SECOND)
+    assert not scene.debounce.ended(FIRST)
+    scene.debounce.flush()
+    assert scene.captured == [["user: two?", "assistant: answer to two"]]
+    assert scene.debounce.ended(SECOND)
+
+
+async def test_an_answer_after_the_end_of_a_captured_run_is_captured_by_silence() -> None:
+    scene = Scene()
+    scene.asked("one?")
+    scene.answered("first")
+    scene.asked("two?", SECOND)
+    assert scene.debounce.ended(FIRST)
+    scene.answered("late", silence_s=0.01)
+    scene.done.clear()
+    await asyncio.wait_for(scene.done.wait(), 60)
+    scene.answered("second", context=SECOND)
+    scene.debounce.flush()
+    assert scene.debounce.ended(SECOND)
+    scene.answered("later", context=SECOND)
+    scene.debounce.flush()
+    assert scene.captured == [
+        ["user: one?", "assistant: first"],
+        ["user: one?", "assistant: late"],
+        ["user: two?", "assistant: second"],
+        ["user: two?", "assistant: later"],
+    ]
+
+
+async def test_late_answers_are_captured_without_an_end() -> None:
+    """Not every gateway tells the end of a run."""
+    scene = Scene()
+    scene.asked("one?")
+    scene.asked("two?", SECOND)
+    scene.answered("late", silence_s=0.01)
+    await asyncio.wait_for(scene.done.wait(), 60)
+    assert scene.captured == [["user: one?", "assistant: late"]]
+    assert scene.debounce.ended(FIRST)
+
+
+async def test_late_answers_of_a_run_that_is_no_longer_known_are_captured() -> None:
+    scene = Scene()
+    scene.asked("one?")
+    for number in range(2, 11):
+        assert scene.captured == []
+        scene.asked(f"{number}?", Context(session_id="s1", run_id=f"r{number}"))
+        if number < 10:
+            scene.answered(f"late {number}")
+    assert scene.captured == [["user: one?", *(f"assistant: late {n}" for n in range(2, 10))]]
+    scene.answered("later")
+    scene.debounce.flush()
+    assert scene.captured[1:] == [["assistant: later"]]  # not under another question
+
+
+async def test_an_earlier_run_that_asks_again_goes_on() -> None:
+    scene = Scene()
+    scene.asked("one?")
+    scene.asked("two?", SECOND)
+    scene.answered("second", context=SECOND)
+    scene.asked("one, with what a tool said?")
+    assert scene.captured == []
+    scene.answered("first")
+    scene.debounce.flush()
+    assert scene.captured == [
+        ["user: one?", "assistant: first"],
+        ["user: two?", "assistant: second"],
+    ]
+
+
 async def test_a_late_end_of_a_run_that_the_next_question_captured_adds_nothing() -> None:
     scene = Scene()
     scene.asked("one?")

@@ -4,11 +4,12 @@ It does not own what is kept of a turn (`conversation.py`) or its delivery (`cap
 
 - A turn is what was asked of a model and what it answered until it fell silent, or was asked anew.
 - A turn that was captured so is not captured again when the gateway does tell its end.
+- An answer counts for its own run, however late it comes: never for the newest turn of the session.
 """
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,24 +17,22 @@ from memrelay.gateway.events import ASSISTANT, USER, Context, Message
 from memrelay.gateway.guards import agent_of
 
 _SESSIONS_MAX = 256
-_RUNS_MAX = 8  # of a session, whose end may still be handed over
+_TURNS_MAX = 9  # of a session: the newest, and those whose answers or end may still come
 
 Capture = Callable[[Sequence[Message], Context], None]
 
 
 @dataclass
 class _Turn:
-    """The newest turn of a session."""
+    """What is known of a run; without names of runs, of a question."""
 
     context: Context
     prompt: str
     answers: list[str] = field(default_factory=list)  # those that were not captured yet
     capture: Capture | None = None
     timer: asyncio.TimerHandle | None = None
-    captured: bool = False
+    captured: bool = False  # by silence, or by the next question
     ended: bool = False
-    # The session's runs before this one that were captured so.
-    earlier: deque[str | None] = field(default_factory=lambda: deque(maxlen=_RUNS_MAX))
 
     def flush(self) -> None:
         """Capture what was answered since the last time."""
@@ -52,16 +51,16 @@ class _Turn:
 
 
 class Debounce:
-    """The newest turn of each of many sessions."""
+    """The newest turns of each of many sessions."""
 
     def __init__(self) -> None:
-        self._turns: OrderedDict[tuple[str, str], _Turn] = OrderedDict()
+        self._turns: OrderedDict[tuple[str, str], deque[_Turn]] = OrderedDict()
 
     def asked(self, event: object, context: Context) -> None:
         """Note that a model is asked: the turn before is over by that, and captured."""
         found, context = _read(event, context)
-        turn = self._turns.get(_place(context))
-        if turn is None or not _same_run(turn, context):
+        turn = self._turn(context)
+        if turn is None or turn.ended or not _same_run(turn, context):
             self._begin(found, context)
 
     def answered(
@@ -69,14 +68,11 @@ class Debounce:
     ) -> None:
         """Note an answer; after `silence_s` without another one, the turn is captured."""
         found, context = _read(event, context)
-        turn = self._turns.get(_place(context)) or self._begin(found, context)
-        if _other_run(turn, context) and context.run_id in turn.earlier:
-            turn.earlier.remove(context.run_id)  # its end captures all of it, with this
-            return
-        if turn.ended:
-            if _same_run(turn, context):
-                return  # it was captured as a whole
+        turn = self._turn(context)
+        if turn is None or (turn.ended and not _same_run(turn, context)):
             turn = self._begin(found, context)
+        elif turn.ended and not turn.captured:
+            return  # whoever handed over its end has captured all of it
         texts = found.get("assistantTexts")
         listed = texts if isinstance(texts, list) else []
         turn.answers += [text for text in listed if isinstance(text, str) and text.strip()]
@@ -88,41 +84,52 @@ class Debounce:
     def ended(self, context: Context) -> bool:
         """Note that a turn has ended; return whether it was captured already.
 
-        An end that is handed over late may be that of an earlier run than the newest turn's.
+        If it was not, the caller is to capture all of it; that holds for an earlier turn whose
+        late answers still wait, too. What else was answered since is captured here.
         """
-        turn = self._turns.get(_place(context))
+        turn = self._turn(context)
         if turn is None:
             return False
-        if _other_run(turn, context):
-            return context.run_id in turn.earlier
+        newest = turn is self._turns[_place(context)][-1]
         if turn.ended:
-            return False
-        if turn.captured:
-            turn.flush()  # what was answered since
+            return not newest  # the newest may be another one, whose question nobody told
+        turn.ended = True
+        if turn.captured and (newest or not turn.answers):
+            turn.flush()
         else:
             turn.forget()
-        turn.ended = True
+            turn.captured = False
         return turn.captured
 
     def flush(self) -> None:
         """Capture every turn that waits for silence."""
-        for turn in self._turns.values():
-            turn.flush()
+        for turns in self._turns.values():
+            _flush(turns)
+
+    def _turn(self, context: Context) -> _Turn | None:
+        """Return the turn of a run; without a name on either side, the newest."""
+        turns = self._turns.get(_place(context), ())
+        return next((turn for turn in reversed(turns) if not _other_run(turn, context)), None)
 
     def _begin(self, found: Mapping[str, Any], context: Context) -> _Turn:
         place = _place(context)
         prompt = found.get("prompt")
         turn = _Turn(context=context, prompt=prompt if isinstance(prompt, str) else "")
-        before = self._turns.pop(place, None)
-        if before is not None:
-            before.flush()
-            turn.earlier = before.earlier
-            if before.captured:
-                turn.earlier.append(before.context.run_id)
-        self._turns[place] = turn
+        turns = self._turns.pop(place, deque())
+        if turns:
+            turns[-1].flush()
+        turns.append(turn)
+        if len(turns) > _TURNS_MAX:
+            turns.popleft().flush()
+        self._turns[place] = turns
         while len(self._turns) > _SESSIONS_MAX:
-            self._turns.popitem(last=False)[1].flush()
+            _flush(self._turns.popitem(last=False)[1])
         return turn
+
+
+def _flush(turns: Iterable[_Turn]) -> None:
+    for turn in turns:
+        turn.flush()
 
 
 def _read(event: object, context: Context) -> tuple[Mapping[str, Any], Context]:
