@@ -63,9 +63,10 @@ export default {
       const forward = handOver(name, pick);
       api.on(name, (event, ctx) => (link.welcome.debounce ? forward(event, ctx) : undefined));
     }
-    api.on("gateway_stop", () => {
-      lose(late.splice(0));
+    api.on("gateway_stop", async () => {
       link.close();
+      await new Promise(setImmediate); // the turns under way have failed by then, and wait, too
+      lose(late.splice(0));
     });
     for (const tool of TOOLS) {
       // A factory, so that each call knows the agent and the session it belongs to.

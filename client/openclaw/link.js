@@ -16,7 +16,7 @@ import { connect } from "node:net";
 const HELLO_MS = 1_000;
 const PAUSE_MS_MIN = 1_000; // after a failure; doubled with each further one
 const PAUSE_MS_MAX = 30_000;
-const LATE_MAX = 2; // calls without any answer meanwhile, after which the gateway hangs
+const LATE_MAX = 2; // calls one after the other, without any answer, after which the gateway hangs
 const LINE_CHARS_MAX = 2 * 1024 * 1024;
 const PARAMS_BYTES_MAX = LINE_CHARS_MAX - 128; // without what stands around them in a line
 
@@ -35,7 +35,8 @@ export class Link {
   #socket;
   #waiting = new Map();
   #lastId = 0;
-  #late = 0; // calls since the last answer to any
+  #late = 0; // calls one after the other, since the last answer to any
+  #lateAt = 0; // when the last of these was late
   #pauseMs = 0;
   #retryAt = 0;
 
@@ -103,21 +104,31 @@ export class Link {
   }
 
   async #answered(method, params, deadlineMs) {
+    const beganAt = performance.now();
     try {
       const result = await this.#ask(method, params, deadlineMs);
       this.#noteSuccess();
       return result;
     } catch (error) {
       const late = error instanceof Late;
-      if (late ? ++this.#late >= LATE_MAX : !(error instanceof Refused)) throw error;
+      if (late ? this.#hangs(beganAt) : !(error instanceof Refused)) throw error;
       this.logger.warn(`memrelay: a call was without memory (${error.message})`);
       return late ? undefined : null;
     }
   }
 
+  /** Note that a call is late; return whether the gateway hangs. */
+  #hangs(beganAt) {
+    if (beganAt < this.#lateAt) return false; // calls at once are late for one and the same reason
+    this.#lateAt = performance.now();
+    return ++this.#late >= LATE_MAX;
+  }
+
   #ask(method, params, deadlineMs) { // `params` in JSON
     const id = ++this.#lastId;
     return new Promise((resolve, reject) => {
+      // Closed since the call began: nobody would fail it before its deadline.
+      if (this.#socket.destroyed) throw new Error("the connection closed");
       const settle = (how, value) => {
         clearTimeout(timer);
         this.#waiting.delete(id);

@@ -29,6 +29,9 @@ HOST = Path(__file__).parent / "host.mjs"
 AWAY = "turns go on without memory"
 ANNA = {"agentId": "anna", "sessionKey": "agent:anna:main", "sessionId": "s", "runId": "r"}
 ASKED = {"prompt": "…", "currentUserMessage": "Do I prefer green tea or coffee in the morning?"}
+RECALL = {"hook": "before_prompt_build", "event": ASKED, "ctx": ANNA}
+ENDED = {"success": True, "messages": [{"role": "user", "content": TEA}]}
+END = {"hook": "agent_end", "event": ENDED, "ctx": ANNA}
 
 
 class Host:
@@ -39,16 +42,22 @@ class Host:
         self.logged: list[str] = []
 
     def call(self, **call: Any) -> Any:
+        return self._made(call)
+
+    def at_once(self, *calls: dict[str, Any]) -> Any:
+        return self._made(calls)
+
+    def _made(self, calls: Any) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(call) + "\n")
+        self._process.stdin.write(json.dumps(calls) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
         self.logged += answer["logged"]
         return answer["result"]
 
     def recall(self) -> Any:
-        return self.call(hook="before_prompt_build", event=ASKED, ctx=ANNA)
+        return self.call(**RECALL)
 
     def search(self) -> str:
         answer = self.call(tool="memory_search", event={"query": "green tea"}, ctx=ANNA)
@@ -219,10 +228,9 @@ def test_turns_that_end_meanwhile_are_handed_over_later(machine: Machine) -> Non
 
 
 def test_turns_that_still_wait_at_the_end_are_told(machine: Machine) -> None:
-    event = {"success": True, "messages": [{"role": "user", "content": TEA}]}
     with hosted(machine) as host:
         for _ in range(3):
-            host.call(hook="agent_end", event=event, ctx=ANNA)
+            host.call(**END)
         for _ in range(2):
             host.call(hook="gateway_stop", event={}, ctx={})
     assert [line for line in host.logged if "lost" in line] == [lost(3)]
@@ -233,17 +241,21 @@ def lost(turns: int) -> str:
 
 
 @contextmanager
-def answering(machine: Machine, *answers: Any) -> Iterator[list[dict[str, Any]]]:
+def answering(
+    machine: Machine, *answers: Any, deadline_ms: int = 300
+) -> Iterator[list[dict[str, Any]]]:
     """Something in a gateway's place with these answers to calls, in turn; None is silence."""
     asked = []
 
     class Answering(socketserver.StreamRequestHandler):
         def handle(self) -> None:
-            for answer in ({"result": {"proof": "p", "hook_deadline_ms": 300}}, *answers):
+            hello = {"result": {"proof": "p", "hook_deadline_ms": deadline_ms}}
+            for answer in (hello, *answers):
                 asked.append(json.loads(self.rfile.readline()))
                 if answer is not None:
                     said = {"id": asked[-1]["id"], **answer}
                     self.wfile.write(json.dumps(said).encode() + b"\n")
+            self.rfile.read()  # until the plugin closes the connection
 
     with (
         socketserver.TCPServer(("127.0.0.1", 0), Answering) as server,
@@ -274,13 +286,38 @@ def test_one_call_that_fails_leaves_the_connection_to_the_others(
     assert host.logged == [f"warn: memrelay: a call was without memory ({why})"] * 2
 
 
+def test_calls_at_once_that_are_late_are_no_gateway_that_hangs(machine: Machine) -> None:
+    found = {"result": {"prependContext": "found"}}
+    late = [None] * 3
+    with answering(machine, *late, found, *late, None) as asked, hosted(machine) as host:
+        assert host.at_once(*[RECALL] * 3) == late
+        assert host.recall() is not None
+        assert host.at_once(*[RECALL] * 3) == late
+        assert AWAY not in "".join(host.logged)
+        assert host.recall() is None  # the second deadline in a row
+    assert [one["method"] for one in asked] == ["hello", *["before_prompt_build"] * 8]
+    assert [AWAY in line for line in host.logged] == [False] * 6 + [True]
+
+
+@pytest.mark.parametrize("after_ms", [0, 50], ids=["begun", "sent"])
+def test_turns_under_way_at_the_end_are_told(machine: Machine, after_ms: int) -> None:
+    stop = {"hook": "gateway_stop", "event": {}, "after_ms": after_ms}
+    found = {"result": {"prependContext": "found"}}
+    unanswered = [None] * 2 if after_ms else []
+    with answering(machine, found, *unanswered, deadline_ms=9000), hosted(machine) as host:
+        host.recall()
+        began = time.monotonic()
+        host.at_once(END, END, stop)
+        assert time.monotonic() - began < 5  # nothing waits for a deadline
+    assert [line for line in host.logged if "lost" in line] == [lost(2)]
+
+
 def test_a_turn_that_the_gateway_refuses_is_not_handed_over_for_ever(machine: Machine) -> None:
-    event = {"success": True, "messages": [{"role": "user", "content": TEA}]}
     refusal = {"error": {"code": -32603, "message": "The call failed."}}
     nothing = {"result": None}
     with answering(machine, refusal, nothing, nothing) as asked, hosted(machine) as host:
         for _ in range(3):
-            host.call(hook="agent_end", event=event, ctx=ANNA)
+            host.call(**END)
     assert [one["method"] for one in asked] == ["hello", *["agent_end"] * 3]
 
 
