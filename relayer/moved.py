@@ -155,9 +155,14 @@ class MovedReceipt(Moved):
 
 
 class MovedTombstone(Moved):
-    """That a memory was erased; `namespace` is None when it went, too."""
+    """That a memory was erased; `namespace` is None when it went, too.
+
+    Attributes:
+        expired: whether it went because its time was over.
+    """
 
     id: uuid.UUID
     namespace: Name | None
     blob_ids: Annotated[list[BlobName], Meta(min_length=1, max_length=1000)]
     erased_at: Moment
+    expired: bool = False

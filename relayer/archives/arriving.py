@@ -241,14 +241,22 @@ class Arriving:
     ) -> list[bytes]:
         """Erase what lives of these, and remember the others; the receipts."""
         ids = unique([stone.id for stone in stones])
-        blobs = [hash_of(name) for stone in stones for name in stone.blob_ids]
+        receipts: list[bytes] = []
         entries = await self._entries(access, [s.namespace for s in stones if s.namespace])
         async with self._database.transaction() as connection:
             heads = await locked_heads(connection, access)
             act = Act(access.account, access.key, FORGET, heads.time(self._clock()))
-            receipts, heads = await self._eraser.erase_within(
-                connection, act, heads, ids, blob_ids=blobs
-            )
+            for expired in (False, True):
+                part = [stone for stone in stones if stone.expired == expired]
+                signed, heads = await self._eraser.erase_within(
+                    connection,
+                    act,
+                    heads,
+                    [stone.id for stone in part],
+                    blob_ids=[hash_of(name) for stone in part for name in stone.blob_ids],
+                    expired=expired,
+                )
+                receipts += signed
             known = await rows.erased(connection, access.account, ids)
             fresh = [stone for stone in stones if stone.id not in known]
             await _check_room(connection, access.account, heads, fresh)
@@ -278,6 +286,7 @@ class Arriving:
                     _number(entries.get(stone.namespace or "")),
                     [hash_of(name) for name in stone.blob_ids],
                     stone.erased_at if is_lasting(stone.erased_at) else act.time,
+                    stone.expired,
                 )
                 for stone in stones
             ],

@@ -205,6 +205,7 @@ class Leaving:
                 namespace=row["namespace"],
                 blob_ids=[to_base64url(name) for name in row["blob_ids"]],
                 erased_at=row["erased_at"],
+                expired=row["expired"],
             )
             for row in found
         ]

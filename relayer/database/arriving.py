@@ -144,10 +144,10 @@ WHERE l.account_id = $1 AND (l.memory_id = ANY ($2) OR l.other_id = ANY ($2))
 # What was erased elsewhere never comes; the receipts of it are its journal here.
 _INSERT_TOMBSTONES: Final = """
 WITH stone AS (
-    INSERT INTO tombstones (account_id, memory_id, namespace_id, blob_ids, erased_at)
-    SELECT $1, memory_id, namespace_id, string_to_array(blob_ids, ' ')::bytea[], erased_at
-    FROM unnest($2::uuid[], $3::int[], $4::text[], $5::timestamptz[])
-        AS t (memory_id, namespace_id, blob_ids, erased_at)
+    INSERT INTO tombstones (account_id, memory_id, namespace_id, blob_ids, erased_at, expired)
+    SELECT $1, memory_id, namespace_id, string_to_array(blob_ids, ' ')::bytea[], erased_at, expired
+    FROM unnest($2::uuid[], $3::int[], $4::text[], $5::timestamptz[], $12::bool[])
+        AS t (memory_id, namespace_id, blob_ids, erased_at, expired)
     ON CONFLICT DO NOTHING
 ), journal AS (
     INSERT INTO blobs (account_id, blob_id, bytes, created_at)
@@ -367,26 +367,28 @@ async def insert_tombstones(
     connection: Connection,
     account: AccountId,
     *,
-    stones: Sequence[tuple[uuid.UUID, int | None, Sequence[bytes], datetime]],
+    stones: Sequence[tuple[uuid.UUID, int | None, Sequence[bytes], datetime, bool]],
     vouched: Vouched,
     journal_ids: Sequence[bytes],
     now: datetime,
 ) -> None:
-    """Remember (id, namespace, blob ids, time) of what was erased elsewhere, with its receipts."""
+    """Remember (id, namespace, blob ids, time, whether it had expired) of what was erased
+    elsewhere, with its receipts."""
     await connection.execute(
         _INSERT_TOMBSTONES,
         account,
-        [memory_id for memory_id, _, _, _ in stones],
-        [number for _, number, _, _ in stones],
+        [memory_id for memory_id, _, _, _, _ in stones],
+        [number for _, number, _, _, _ in stones],
         # An array of arrays of different lengths is none of PostgreSQL's types.
-        [" ".join(f"\\x{name.hex()}" for name in names) for _, _, names, _ in stones],
-        [erased_at for _, _, _, erased_at in stones],
+        [" ".join(f"\\x{name.hex()}" for name in names) for _, _, names, _, _ in stones],
+        [erased_at for _, _, _, erased_at, _ in stones],
         now,
         journal_ids,
         [signed for _, signed in vouched.receipts],
         [n for n, _ in vouched.receipts],
         vouched.seq,
         vouched.head,
+        [expired for _, _, _, _, expired in stones],
     )
 
 

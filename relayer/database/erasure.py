@@ -34,8 +34,8 @@ WITH doomed AS (
     DELETE FROM links
     WHERE account_id = $1 AND (memory_id = ANY ($2) OR other_id = ANY ($2) OR other_id = ANY ($10))
 ), stone AS (
-    INSERT INTO tombstones (account_id, memory_id, namespace_id, blob_ids, erased_at)
-    SELECT $1, stone_id, min(namespace_id), array_agg(blob_id), $3::timestamptz
+    INSERT INTO tombstones (account_id, memory_id, namespace_id, blob_ids, erased_at, expired)
+    SELECT $1, stone_id, min(namespace_id), array_agg(blob_id), $3::timestamptz, $15
     FROM unnest($11::uuid[], $12::int[], $13::bytea[]) AS t (stone_id, namespace_id, blob_id)
     GROUP BY stone_id
     ON CONFLICT DO NOTHING
@@ -169,8 +169,8 @@ SELECT unnest(blob_ids) AS blob_id FROM tombstones WHERE account_id = $1 AND mem
 """
 # Tombstones of memories that a journal says were erased, whatever this database remembers of them.
 _INSERT_TOMBSTONES: Final = """
-INSERT INTO tombstones (account_id, memory_id, namespace_id, blob_ids, erased_at)
-SELECT $1, i.memory_id, min(n.namespace_id), array_agg(i.blob_id), $2
+INSERT INTO tombstones (account_id, memory_id, namespace_id, blob_ids, erased_at, expired)
+SELECT $1, i.memory_id, min(n.namespace_id), array_agg(i.blob_id), $2, $6
 FROM unnest($3::uuid[], $4::bytea[]) AS i (memory_id, blob_id)
 LEFT JOIN namespaces n ON n.account_id = $1 AND n.name = $5
 GROUP BY i.memory_id
@@ -187,6 +187,7 @@ class Erased:
         stones: (id to remember it under, namespace, blob) of each blob that there was of them.
         earlier: blobs that they had before they were sealed anew, and that are still to go.
         receipts: (seq, signed), which are also the journal's tombstones.
+        expired: whether it goes because time is over.
     """
 
     rows: Sequence[uuid.UUID]
@@ -196,6 +197,7 @@ class Erased:
     receipts: Sequence[tuple[int, bytes]]
     receipt_blob_ids: Sequence[bytes]
     receipt_head: bytes
+    expired: bool
 
 
 async def entailed(
@@ -279,6 +281,7 @@ async def erase(
         [number for _, number, _ in erased.stones],
         [blob for _, _, blob in erased.stones],
         erased.earlier,
+        erased.expired,
     )
 
 
@@ -313,7 +316,8 @@ async def insert_tombstones(
     items: Sequence[tuple[uuid.UUID, bytes]],
     namespace: str | None,
     now: datetime,
+    expired: bool,
 ) -> None:
     """Remember that these (memory, blob) were erased, unless that is known."""
     ids, blobs = [i for i, _ in items], [b for _, b in items]
-    await connection.execute(_INSERT_TOMBSTONES, account, now, ids, blobs, namespace)
+    await connection.execute(_INSERT_TOMBSTONES, account, now, ids, blobs, namespace, expired)

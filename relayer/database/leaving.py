@@ -86,7 +86,7 @@ LEFT JOIN namespace_keys k ON k.account_id = $1 AND k.namespace_id = n.namespace
 ORDER BY n.namespace_id, k.epoch
 """
 _TOMBSTONES_AFTER: Final = """
-SELECT t.memory_id AS id, ns.name AS namespace, t.blob_ids, t.erased_at
+SELECT t.memory_id AS id, ns.name AS namespace, t.blob_ids, t.erased_at, t.expired
 FROM tombstones t
 LEFT JOIN namespaces ns ON ns.account_id = t.account_id AND ns.namespace_id = t.namespace_id
 WHERE t.account_id = $1 AND t.memory_id > $2 ORDER BY t.memory_id LIMIT $3

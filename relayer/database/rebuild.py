@@ -42,10 +42,10 @@ SELECT $1, number, epoch, key_id, object
 FROM unnest($2::int[], $3::int[], $4::bytea[], $5::bytea[]) AS k (number, epoch, key_id, object)
 """
 _INSERT_STONES: Final = """
-INSERT INTO tombstones (account_id, memory_id, namespace_id, blob_ids, erased_at)
-SELECT $1, memory_id, namespace_id, string_to_array(blob_ids, ' ')::bytea[], erased_at
-FROM unnest($2::uuid[], $3::int[], $4::text[], $5::timestamptz[])
-    AS t (memory_id, namespace_id, blob_ids, erased_at)
+INSERT INTO tombstones (account_id, memory_id, namespace_id, blob_ids, erased_at, expired)
+SELECT $1, memory_id, namespace_id, string_to_array(blob_ids, ' ')::bytea[], erased_at, expired
+FROM unnest($2::uuid[], $3::int[], $4::text[], $5::timestamptz[], $6::bool[])
+    AS t (memory_id, namespace_id, blob_ids, erased_at, expired)
 """
 # Erased blobs whose deletion the lost database had still to see to.
 _DELETE_AGAIN: Final = """
@@ -100,6 +100,7 @@ class Stone:
     namespace_id: int | None
     blob_ids: Sequence[bytes]
     erased_at: datetime
+    expired: bool
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,7 @@ async def insert_stones(
         [s.namespace_id for s in stones],
         [" ".join(f"\\x{name.hex()}" for name in s.blob_ids) for s in stones],
         [s.erased_at for s in stones],
+        [s.expired for s in stones],
     )
     blobs = sorted({name for s in stones for name in s.blob_ids})
     await connection.execute(_DELETE_AGAIN, account, blobs, now)

@@ -90,7 +90,9 @@ class Eraser:
                 doomed = await rows.entailed(
                     connection, account=account, ids=doomed, expired=op == EXPIRE
                 )
-                done, _ = await self._erase_locked(connection, act, heads, doomed)
+                done, _ = await self._erase_locked(
+                    connection, act, heads, doomed, expired=op == EXPIRE
+                )
             erasure.add(done)
         if erasure.receipts:
             await self._outbox.publish_soon()
@@ -114,7 +116,9 @@ class Eraser:
         if not ids:
             return [], heads
         doomed = await rows.entailed(connection, account=act.account, ids=ids, expired=expired)
-        done, after = await self._erase_locked(connection, act, heads, doomed, blob_ids=blob_ids)
+        done, after = await self._erase_locked(
+            connection, act, heads, doomed, blob_ids=blob_ids, expired=expired
+        )
         return done.receipts, after
 
     async def repeat(self, receipt: Receipt) -> Erasure:
@@ -129,8 +133,14 @@ class Eraser:
             heads = await self._heads(connection, receipt.account)
             now = heads.time(self._clock())
             act = Act(receipt.account, self._identity.public_key, receipt.op, now)
+            expired = receipt.op == EXPIRE
             done, _ = await self._erase_locked(
-                connection, act, heads, [i for i, _ in items], blob_ids=[b for _, b in items]
+                connection,
+                act,
+                heads,
+                [i for i, _ in items],
+                blob_ids=[b for _, b in items],
+                expired=expired,
             )
             await rows.insert_tombstones(
                 connection,
@@ -138,6 +148,7 @@ class Eraser:
                 items=items,
                 namespace=receipt.namespace,
                 now=act.time,
+                expired=expired,
             )
         if done.receipts:
             await self._outbox.publish_soon()
@@ -166,6 +177,7 @@ class Eraser:
         ids: Sequence[uuid.UUID],
         *,
         blob_ids: Sequence[bytes] = (),
+        expired: bool,
     ) -> tuple[Erasure, account_rows.Heads]:
         """Erase exactly these under the account's lock, and the heads after it."""
         memories = await rows.lock_memories(connection, account=act.account, memory_ids=ids)
@@ -198,6 +210,7 @@ class Eraser:
                 envelope.blob_hash(envelope.blob_id(signed)) for _, signed in receipts
             ],
             receipt_head=after.receipt_head,
+            expired=expired,
         )
         await rows.erase(
             connection,

@@ -27,7 +27,7 @@ from relayer.database.pool import Database, UniqueViolation
 from relayer.errors import Corrupted, Unavailable
 from relayer.journal.outbox import Outbox
 from relayer.logs import describe
-from relayer.memories.eraser import ERASURES
+from relayer.memories.eraser import ERASURES, EXPIRE
 from relayer.recovery.continuation import continued
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.grants import Chain, parse_any
@@ -357,6 +357,7 @@ def _stones(journal: Journal, numbers: dict[Namespace, int]) -> list[rows.Stone]
             None if receipt.namespace is None else numbers[receipt.namespace],
             sorted(blobs[memory_id]),
             from_ms(receipt.time_ms),
+            receipt.op == EXPIRE,
         )
         for memory_id, receipt in last.items()
     ]

@@ -19,6 +19,7 @@ from relayer.sealed.grants import issue_grant, parse_any
 from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds
 from tests.collecting import FORMER
+from tests.consolidating import MEETINGS, consolidated, happened, week
 from tests.erasing import keep_turn
 from tests.moving import (
     EMPTY,
@@ -38,6 +39,7 @@ from tests.talking import analyze, choose
 
 __all__ = ["here", "there"]  # fixtures
 
+PINNED = Change(pinned=True)
 COUNTS = "SELECT name, memory_count, word_count, storage_bytes FROM namespaces ORDER BY name"
 
 
@@ -141,6 +143,53 @@ async def test_what_was_erased_there_since_goes_here(here: Bench, there: Bench) 
     await there.services.arriving.take_in((await there.caller(founder)).access, later)
     assert await there.sql(ROWS) == []
     assert await there.sql("SELECT blob_id FROM blobs b WHERE get_byte(bytes, 0) = 1") == []
+
+
+@pytest.mark.parametrize("made", ["here", "there"])
+@pytest.mark.parametrize("how", ["expired", "forgotten"])
+async def test_what_expired_there_leaves_what_is_somebody_s_own(
+    here: Bench, there: Bench, made: str, how: str
+) -> None:
+    """A pinned summary of it, made at either of both, ends only when it was forgotten."""
+    founder = await here.account()
+    caller, end = await here.caller(founder), here.clock() + timedelta(days=20)
+    dog = "Anna met the landlord's dog."
+    await happened(here, caller, *MEETINGS, day=week(here))
+    [source] = await happened(here, caller, dog, day=week(here), expires_at=end)
+    if made == "here":
+        _, [action] = await consolidated(here, caller)
+        await here.services.reviser.set_state(caller.access, action["memory_id"], PINNED)
+    await moved(here, there, founder)
+    reader = await there.unlocked(founder, TEAM)
+    if made == "there":
+        _, [action] = await consolidated(there, reader)
+        await there.services.reviser.set_state(reader.access, action["memory_id"], PINNED)
+    assert source.id in action["other_ids"]
+    if how == "expired":
+        here.clock.advance(21 * 86_400)
+        await here.services.expiry.expire()
+    else:
+        await here.services.forgetting.forget(caller.access, source.id)
+    reader = await there.unlocked(founder, TEAM)
+    await there.services.arriving.take_in(reader.access, await packed(here, caller))
+    left = {r["memory_id"] for r in await there.sql(ROWS)}
+    assert len(left - {action["memory_id"]}) == len(MEETINGS)
+    assert (action["memory_id"] in left) == (how == "expired")
+    stones = {stone.id: stone for stone in (await packed(there, reader)).tombstones}
+    assert stones[source.id].expired == (how == "expired")
+    assert (await check(there.storage)).problems == []
+    await assert_chain_holds(there, founder.account)
+
+
+async def test_what_expired_before_it_came_is_remembered_so(here: Bench, there: Bench) -> None:
+    founder = await here.account()
+    caller, end = await here.caller(founder), here.clock() + timedelta(days=1)
+    [source] = await here.remember(caller, "Anna met the landlord's dog.", expires_at=end)
+    here.clock.advance(2 * 86_400)
+    await here.services.expiry.expire()
+    await moved(here, there, founder)
+    [stone] = (await packed(there, await there.caller(founder))).tombstones
+    assert (stone.id, stone.expired) == (source.id, True)
 
 
 async def test_a_place_that_is_taken(here: Bench, there: Bench) -> None:
