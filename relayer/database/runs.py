@@ -168,6 +168,24 @@ WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND m.revision_of IS NULL
 ORDER BY m.memory_id FOR UPDATE
 """
 
+# Whether a memory holds, or what it was merged into does, and so on: as long as it says what it
+# said then.
+_STILL_SAID: Final = """
+WITH RECURSIVE said AS (
+    SELECT m.memory_id, m.review, m.superseded_at, m.superseded_by FROM memories m
+    WHERE m.account_id = $1 AND m.memory_id = $2
+    UNION
+    SELECT k.memory_id, k.review, k.superseded_at, k.superseded_by
+    FROM said s
+    JOIN links l ON l.account_id = $1 AND l.memory_id = s.superseded_by
+                AND l.relation = 'merged' AND l.other_id = s.memory_id
+    JOIN memories k ON k.account_id = $1 AND k.memory_id = s.superseded_by
+                   AND k.stored_at <= s.superseded_at
+    WHERE s.review IS NULL
+)
+SELECT FROM said WHERE superseded_at IS NULL AND review IS NULL
+"""
+
 _OPEN_ACTIONS: Final = """
 SELECT a.action_id, a.action, a.memory_id, a.other_ids, a.created_at
 FROM consolidation_actions a
@@ -326,6 +344,13 @@ async def lock_left(
 ) -> dict[uuid.UUID, Row]:
     """Memories as they are now, locked; those that live."""
     return {r["memory_id"]: r for r in await connection.fetch(_LEFT, account, memory_ids)}
+
+
+async def is_still_said(
+    connection: Connection, *, account: AccountId, memory_id: uuid.UUID
+) -> bool:
+    """Whether a memory is in force, or what it was merged into is and says the same."""
+    return await connection.fetchrow(_STILL_SAID, account, memory_id) is not None
 
 
 async def open_actions(

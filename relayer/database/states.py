@@ -97,18 +97,30 @@ WHERE m.account_id = $1 AND back.account_id = $1 AND back.memory_id = $2
   AND m.memory_id <> back.memory_id AND m.namespace_id = back.namespace_id
   AND m.epoch = back.epoch AND m.fingerprint = back.fingerprint AND m.superseded_at IS NULL
 """
+# How often memories that come back were counted for what they were merged into, for what that was
+# merged into since, and so on.
+_COUNTED: Final = """
+WITH RECURSIVE counted AS (
+    SELECT l.memory_id, l.other_id FROM links l
+    WHERE l.account_id = $1 AND l.relation = 'merged' AND l.other_id = ANY ($2)
+    UNION
+    SELECT l.memory_id, c.other_id FROM counted c
+    JOIN memories k ON k.account_id = $1 AND k.memory_id = c.memory_id
+    JOIN links l ON l.account_id = $1 AND l.memory_id = k.superseded_by
+                AND l.relation = 'merged' AND l.other_id = k.memory_id
+)
+SELECT c.memory_id, sum(o.seen_count) AS seen_count FROM counted c
+JOIN memories o ON o.account_id = $1 AND o.memory_id = c.other_id
+GROUP BY c.memory_id
+"""
 # Take memories that were merged out of the links and counts of what they were merged into.
 _PART: Final = """
 WITH parted AS (
     DELETE FROM links WHERE account_id = $1 AND relation = 'merged' AND other_id = ANY ($2)
-    RETURNING memory_id, other_id
-), counted AS (
-    SELECT p.memory_id, sum(o.seen_count) AS seen_count FROM parted p
-    JOIN memories o ON o.account_id = $1 AND o.memory_id = p.other_id
-    GROUP BY p.memory_id
 )
 UPDATE memories m SET seen_count = greatest(1, m.seen_count - c.seen_count)
-FROM counted c WHERE m.account_id = $1 AND m.memory_id = c.memory_id
+FROM unnest($3::uuid[], $4::bigint[]) AS c (memory_id, seen_count)
+WHERE m.account_id = $1 AND m.memory_id = c.memory_id
 """
 # What memories are linked to, and what is linked to them.
 _LINKS_OF: Final = """
@@ -206,8 +218,15 @@ async def part(
     connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> None:
     """Take back for links and counts that these were merged into others."""
+    counted = await connection.fetch(_COUNTED, account, memory_ids)
     await note_change(connection, account)
-    await connection.execute(_PART, account, memory_ids)
+    await connection.execute(
+        _PART,
+        account,
+        memory_ids,
+        [row["memory_id"] for row in counted],
+        [int(row["seen_count"]) for row in counted],
+    )
 
 
 async def links_of(

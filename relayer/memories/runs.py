@@ -243,7 +243,8 @@ class Runs:
         left = await rows.lock_left(
             connection, account=act.account, memory_ids=[memory_id, *merged]
         )
-        if not _is_as_left(action, left):
+        is_said = await rows.is_still_said(connection, account=act.account, memory_id=memory_id)
+        if not _is_as_left(action, left, is_said=is_said):
             return None
         if action["action"] in (rows.SUMMARY, rows.PROCEDURE):
             act = replace(act, op=FORGET)
@@ -257,12 +258,12 @@ class Runs:
         return signed
 
 
-def _is_as_left(action: Row, left: dict[uuid.UUID, Row]) -> bool:
-    """Whether the memories of an action are as it left them."""
+def _is_as_left(action: Row, left: dict[uuid.UUID, Row], *, is_said: bool) -> bool:
+    """Whether the memories of an action are as it left them; with `is_said`, what the first of them
+    says holds, if only in the words of another that it was merged into since."""
     row = left.get(action["memory_id"])
     if row is None or row["stored_at"] > action["created_at"]:
         return False
-    in_force = row["review"] is None and row["superseded_at"] is None
     # What was said since was said of what is there, and would be nowhere.
     untouched = not row["pinned"] and row["seen_count"] == 1
     match action["action"]:
@@ -270,10 +271,11 @@ def _is_as_left(action: Row, left: dict[uuid.UUID, Row]) -> bool:
             [other] = action["other_ids"]
             merged = other in left and left[other]["superseded_by"] == action["memory_id"]
             # What does not hold in the words of the one does not hold in those of the other.
-            return merged and in_force
+            return merged and is_said
         case rows.STALE:
             return bool(row["stale"])
         case rows.PROCEDURE:
             return row["review"] == PENDING and untouched
         case _:
+            in_force = row["review"] is None and row["superseded_at"] is None
             return in_force and untouched

@@ -298,6 +298,59 @@ class TestMergingWithCare:
         assert await hybrid.texts(caller, "tea", mode="keyword") == []
         await holds(hybrid, caller)
 
+    async def _merged_twice(
+        self, bench: Bench, caller: Caller
+    ) -> tuple[list[uuid.UUID], list[uuid.UUID]]:
+        """Two runs, and three memories of which each was merged into the next one."""
+        runs, ids = [], []
+        for text in (TEA, TEA_AGAIN, "Anna just prefers green tea in the morning"):
+            [one] = await said(bench, caller, text)
+            ids.append(one.id)
+            if len(ids) > 1:
+                change = Change(pinned=True)
+                await bench.services.reviser.set_state(caller.access, one.id, change)
+                run, [action] = await consolidated(bench, caller)
+                assert (action["memory_id"], action["other_ids"]) == (ids[-1], [ids[-2]])
+                runs.append(run["run_id"])
+                await bench.services.reviser.set_state(caller.access, one.id, Change(pinned=False))
+                bench.clock.advance(1)
+        return runs, ids
+
+    @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+    async def test_runs_are_undone_in_any_order(
+        self, hybrid: Bench, caller: Caller, order: tuple[int, int]
+    ) -> None:
+        runs, ids = await self._merged_twice(hybrid, caller)
+        counts = "SELECT seen_count FROM memories ORDER BY seq"
+        assert [r["seen_count"] for r in await hybrid.sql(counts)] == [1, 2, 3]
+        seen = []
+        for n in order:
+            undone = await hybrid.services.runs.undo(caller.access, runs[n])
+            assert (undone.undone, undone.skipped) == (1, 0)
+            seen.append([r["seen_count"] for r in await hybrid.sql(counts)])
+        assert seen == [[1, 1, 2] if order[0] == 0 else [1, 2, 1], [1, 1, 1]]
+        states = await hybrid.sql(STATES)
+        assert [r["superseded_by"] for r in states] == [None] * len(ids)
+        await holds(hybrid, caller)
+
+    @pytest.mark.parametrize("how", ["rejected", "edited"])
+    async def test_undoing_looks_at_what_all_of_it_was_merged_into(
+        self, hybrid: Bench, caller: Caller, how: str
+    ) -> None:
+        [first, _], [merged, _, last] = await self._merged_twice(hybrid, caller)
+        reviser = hybrid.services.reviser
+        if how == "edited":
+            await reviser.edit(caller, last, Edit(changes={"text": "Anna prefers coffee."}))
+        else:
+            await reviser.set_state(caller.access, last, Change(review="rejected"))
+        undone = await hybrid.services.runs.undo(caller.access, first)
+        assert (undone.undone, undone.skipped) == (0, 1)
+        assert await hybrid.texts(caller, "tea", mode="keyword") == []
+        back = Change(superseded_by=None, superseded_at=None)
+        await reviser.set_state(caller.access, merged, back)
+        assert await hybrid.texts(caller, "tea", mode="keyword") == [TEA], "by hand it may"
+        await holds(hybrid, caller)
+
     async def test_forgetting_leaves_what_was_brought_back(
         self, hybrid: Bench, caller: Caller
     ) -> None:

@@ -113,14 +113,13 @@ def _take_back(
     kept = must.memories.get(memory_id)
     if kept is None or kept.now.since > run.at:
         return False
-    holds = kept.review is None and kept.superseded_at is None
     match action:
         case rows.MERGE:
             [other_id] = others
             other = must.memories.get(other_id)
             if other is None or other.superseded_by != memory_id:
                 return False
-            if not holds or not must.make_room(other.fact):
+            if not must.is_still_said(memory_id) or not must.make_room(other.fact):
                 return False
             must.come_back(other_id)
         case rows.STALE:
@@ -128,7 +127,7 @@ def _take_back(
                 return False
             kept.stale = False
         case _:
-            if not holds or kept.is_own:
+            if kept.review is not None or kept.superseded_at is not None or kept.is_own:
                 return False
             must.erase(memory_id)
     return True

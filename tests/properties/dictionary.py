@@ -7,6 +7,7 @@ import unicodedata
 import uuid
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 from relayer.record import ACTIVE, HELD_BACK, PENDING, PENDING_REVIEW, REJECTED, SUPERSEDED
 from relayer.sealed.keys import Namespace
@@ -192,7 +193,22 @@ class Dictionary:
         kept.superseded_at = kept.superseded_by = None
         for pair in [pair for pair in self.merged if pair[1] == memory_id]:
             self.merged.remove(pair)
-            self.memories[pair[0]].seen = max(1, self.memories[pair[0]].seen - kept.seen)
+            for one in self.merged_into(pair[0]):
+                self.memories[one].seen = max(1, self.memories[one].seen - kept.seen)
+
+    def merged_into(self, memory_id: uuid.UUID) -> list[uuid.UUID]:
+        """A memory, what it is merged into, and so on."""
+        above = self.memories[memory_id].superseded_by
+        merged = above is not None and (above, memory_id) in self.merged
+        return [memory_id, *(self.merged_into(above) if merged else [])]
+
+    def is_still_said(self, memory_id: uuid.UUID) -> bool:
+        """Whether it holds, or what it was merged into and was not edited since."""
+        said = [self.memories[i] for i in self.merged_into(memory_id)]
+        ends = [(one.superseded_at, above.now.since) for one, above in pairwise(said)]
+        edited = any(end is not None and since > end for end, since in ends)
+        unreviewed = all(one.review is None for one in said)
+        return unreviewed and not edited and said[-1].superseded_at is None
 
     def equals(self, fact: Fact) -> list[uuid.UUID]:
         """Memories that say this and were not superseded, over or not."""
