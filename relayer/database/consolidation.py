@@ -17,6 +17,8 @@ from relayer.database.pool import Connection, Database, Row
 from relayer.database.runs import PROCEDURE, SUMMARY, Scope
 from relayer.sealed.keys import AccountId
 
+Place = tuple[datetime, int]  # of a group of episodes: moment and seq of its first
+
 _IN_FORCE: Final = """
     m.account_id = $1 AND m.namespace_id = $2 AND m.revision_of IS NULL AND m.format = 'sealed'
     AND m.superseded_at IS NULL AND m.review IS NULL AND m.embedding_model IS DISTINCT FROM 'lost'
@@ -229,14 +231,14 @@ async def old_groups(
     until: datetime,
     epochs: Sequence[int],
     size_min: int,
-    after: Row | None,
+    after: Place | None,
     limit: int,
 ) -> list[Row]:
     """A page of groups, in order of time: `ids` of episodes of one week and source, of before then
     and of these epochs, that have no summary; none that expires earlier than `until`.
 
     Args:
-        after: the last of the page before.
+        after: the (moment, seq) of the last of the page before.
     """
     return await database.fetch(
         _GROUPS,
@@ -249,8 +251,7 @@ async def old_groups(
         until,
         epochs,
         size_min,
-        None if after is None else after["moment"],
-        None if after is None else after["seq"],
+        *(after or (None, None)),
         limit,
     )
 
