@@ -418,7 +418,8 @@ class Worker:
             await asyncio.sleep(HOUSEKEEPING_S)
 
     async def keep_house_once(self) -> None:
-        """One round; while the clock is wrong, only what no time has to do with."""
+        """One round; while the clock is wrong, only what no time of others has to do with."""
+        self._custody.forget_expired()  # by this machine's time alone, also while it is all alone
         try:
             steps = await self._steps()
         except Exception as error:
@@ -443,7 +444,6 @@ class Worker:
         return off > timedelta(seconds=Limits.clock_skew_s_max)
 
     async def _delete_expired(self) -> None:
-        self._custody.forget_expired()
         await account_rows.delete_expired(self._database)
         await index_steps.delete_old(self._database)
         await rows.delete_expired_marks(self._database)

@@ -97,7 +97,13 @@ class BucketStore:
 
     async def delete(self, account: AccountId, name: str) -> None:
         """Remove one blob; a missing one is no error."""
-        path = _path(account, name)
+        await self._delete(_path(account, name))
+
+    async def unmark(self, account: AccountId) -> None:
+        """Forget what was marked, once nothing of the account is here any more."""
+        await self._delete(f"{account.hex()}/{NEWEST}")
+
+    async def _delete(self, path: str) -> None:
         async with self._translated(self._deadline_s):
             try:
                 await self._one(lambda: obstore.delete_async(self._objects, path))

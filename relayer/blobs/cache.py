@@ -108,6 +108,10 @@ class CachedStore:
         """The highest receipt number that was marked."""
         return await self.store.marked(account)
 
+    async def unmark(self, account: AccountId) -> None:
+        """Forget that, once nothing of the account is here any more."""
+        await self.store.unmark(account)
+
     async def drop_drafts(self, account: AccountId, *, older_than: timedelta) -> bool:
         """Delete what crashes left of objects that were never there whole, if nobody can be putting
         them still; whether younger ones are there."""

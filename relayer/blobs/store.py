@@ -76,6 +76,9 @@ class BlobStore(Protocol):
     async def marked(self, account: AccountId) -> int:
         """The highest receipt number that was marked; 0 where the rows themselves are here."""
 
+    async def unmark(self, account: AccountId) -> None:
+        """Forget that, once nothing of the account is here any more."""
+
     async def drop_drafts(self, account: AccountId, *, older_than: timedelta) -> bool:
         """Delete what crashes left of objects that were never there whole, if nobody can be putting
         them still; whether younger ones are there."""
@@ -151,6 +154,9 @@ class PostgresStore:
         """0: what is here cannot be newer than the rows."""
         return 0
 
+    async def unmark(self, account: AccountId) -> None:
+        """Nothing: no account is marked here."""
+
     async def drop_drafts(self, account: AccountId, *, older_than: timedelta) -> bool:
         """Nothing: a transaction leaves all or none."""
         return False
@@ -219,6 +225,11 @@ class FolderStore:
         """The highest receipt number that was marked."""
         with _translated():
             return await asyncio.to_thread(self._marked, account)
+
+    async def unmark(self, account: AccountId) -> None:
+        """Forget that, once nothing of the account is here any more."""
+        with _translated():
+            await asyncio.to_thread(self._unmark, account)
 
     async def drop_drafts(self, account: AccountId, *, older_than: timedelta) -> bool:
         """Delete what crashes left under temporary names, if nobody can be writing them still;
@@ -296,6 +307,13 @@ class FolderStore:
         with suppress(FileNotFoundError, ValueError):  # a damaged mark is none
             return int((self._folder / account.hex() / NEWEST).read_bytes())
         return 0
+
+    def _unmark(self, account: AccountId) -> None:
+        place = self._folder / account.hex()
+        (place / NEWEST).unlink(missing_ok=True)
+        for empty in (*self._folders(account), place):
+            with suppress(OSError):  # a draft of somebody who was killed may be there
+                empty.rmdir()
 
     def _drop_drafts(self, account: AccountId, older_than: timedelta) -> bool:
         young = False

@@ -50,7 +50,7 @@ WITH doomed AS (
     DELETE FROM blobs b USING unreferenced d WHERE b.account_id = $1 AND b.blob_id = d.blob_id
 ), outbox AS (
     INSERT INTO blob_outbox (account_id, blob_id, due_at)
-    SELECT $1, blob_id, $3 FROM unreferenced WHERE $4
+    SELECT $1, blob_id, $3 FROM unreferenced WHERE $4 ORDER BY blob_id
     ON CONFLICT (account_id, blob_id)
     DO UPDATE SET due_at = excluded.due_at, stray = excluded.stray
 ), noted AS (
@@ -83,7 +83,7 @@ WHERE account_id = $1
 """
 
 _EARLIER_BLOBS: Final = """
-SELECT memory_id, blob_id FROM blob_outbox WHERE account_id = $1 AND memory_id = ANY ($2)
+SELECT memory_id, blob_id, due_at FROM blob_outbox WHERE account_id = $1 AND memory_id = ANY ($2)
 """
 
 # These memories and turns, and everything that still says what they said: the turns that memories
@@ -250,10 +250,11 @@ async def revision_counts(
 
 async def earlier_blobs(
     connection: Connection, *, account: AccountId, row_ids: Sequence[uuid.UUID]
-) -> list[tuple[uuid.UUID, bytes]]:
-    """(row or turn, blob) of what these had before they were sealed anew, and is still to go."""
+) -> list[tuple[uuid.UUID, bytes, datetime]]:
+    """(row or turn, blob, when it goes) of what these had before they were sealed anew, and is
+    still to go."""
     rows = await connection.fetch(_EARLIER_BLOBS, account, row_ids)
-    return [(r["memory_id"], r["blob_id"]) for r in rows]
+    return [(r["memory_id"], r["blob_id"], r["due_at"]) for r in rows]
 
 
 async def erase(

@@ -140,10 +140,23 @@ class Outbox:
         Raises:
             Unavailable: some of them have to be tried again.
         """
-        await self._publish(RESISTING_MAX)
+        try:
+            await self._publish(RESISTING_MAX)
+        finally:
+            await self._mark_missed(RESISTING_MAX)
+
+    async def _mark_missed(self, resisting_max: int) -> None:
+        refused: list[Unavailable] = []
         for account in list(self._unmarked):
             self._unmarked.pop(account, None)
-            await self._mark(account)
+            try:
+                await self._mark(account)
+            except Unavailable as error:
+                refused.append(error)
+            if len(refused) >= resisting_max:
+                break
+        if refused:
+            raise refused[-1]
 
     async def _publish(self, resisting_max: int) -> None:
         if not self.outside:

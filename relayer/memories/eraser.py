@@ -199,12 +199,13 @@ class Eraser:
             for r in doomed
         }
         earlier = await rows.earlier_blobs(connection, account=act.account, row_ids=list(places))
-        had = [*((_row_id(r), r["blob_id"]) for r in doomed), *earlier]
+        had = [*((_row_id(r), r["blob_id"]) for r in doomed), *((r, b) for r, b, _ in earlier)]
         erased = rows.Erased(
             rows=[row["row_id"] for row in memories],
             turns=[row["memory_id"] for row in turns],
             stones=[(*places[row_id], blob) for row_id, blob in had],
-            earlier=[blob for _, blob in earlier],
+            # One that is due may be on its way out of an outside store, and its note locked.
+            earlier=[b for _, b, due in earlier if due > act.time or not self._outbox.outside],
             receipts=receipts,
             receipt_blob_ids=[
                 envelope.blob_hash(envelope.blob_id(signed)) for _, signed in receipts

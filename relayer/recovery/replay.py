@@ -107,7 +107,20 @@ class Replay:
                 log.warning("an account is older than its blobs", extra=event)
                 # Which requests it had accepted since, nobody knows any more.
                 await account_rows.restore_nonces(self._database)
-                await self._catch_up_alone(account, row["receipt_seq"])
+                await self._catch_up_alone(account, row["receipt_seq"], mark)
+        await self._mark_missed(accounts, marks)
+
+    async def _mark_missed(
+        self, accounts: Mapping[AccountId, Row], marks: Mapping[AccountId, int]
+    ) -> None:
+        """Tell the store what it was not told of when it was away, or by an earlier release."""
+        missed = {a for a, mark in marks.items() if mark < accounts[a]["receipt_seq"]}
+        if missed:
+            # What is staged is told with that; what has nothing there may be in another store.
+            missed -= set(await blob_rows.accounts(self._database))
+            missed &= set(await self._blobs.accounts())
+        for account in sorted(missed):
+            await self._blobs.mark(account, accounts[account]["receipt_seq"])
 
     async def _marks(self, accounts: Sequence[AccountId]) -> dict[AccountId, int]:
         marks: dict[AccountId, int] = {}
@@ -156,8 +169,7 @@ class Replay:
 
     async def _is_still_behind(self, account: AccountId, mark: int) -> bool:
         """Whether a mark is not of what another process committed since all rows were read."""
-        row = await account_rows.find_account(self._database, account)
-        return row is not None and row["closed_at"] is None and _is_behind(row, mark)
+        return any(_is_behind(row, mark) for row in await rows.newest(self._database, account))
 
     async def try_again(self) -> None:
         """Catch up with the accounts that could not be.
@@ -167,9 +179,11 @@ class Replay:
         """
         for row in await rows.newest(self._database):
             if row["grant_serial_due"] == rows.HELD:
-                await self._catch_up_alone(AccountId(row["account_id"]), row["receipt_seq"])
+                account = AccountId(row["account_id"])
+                mark = await self._blobs.marked(account)
+                await self._catch_up_alone(account, row["receipt_seq"], mark)
 
-    async def _catch_up_alone(self, account: AccountId, seq: int) -> None:
+    async def _catch_up_alone(self, account: AccountId, seq: int, mark: int) -> None:
         """Catch up with one account, whatever happens: what its journal says is its tenant's.
 
         Raises:
@@ -182,7 +196,8 @@ class Replay:
                 due = await self._catch_up_one(account)
             except Conflict:  # another replica does the same
                 due = await self._catch_up_one(account)
-            await rows.set_due(self._database, account, due)
+            # What comes back from now on waits for keys, not for another start.
+            await rows.set_caught_up(self._database, account, due, mark)
         except Unavailable:
             raise
         except Exception as error:
@@ -306,7 +321,8 @@ class Replay:
 
 
 def _is_behind(row: Row, mark: int) -> bool:
-    return bool(mark > row["receipt_seq"] or row["grant_serial"] < row["grant_serial_due"])
+    told = max(row["receipt_seq"], row["caught_up"])
+    return bool(mark > told or row["grant_serial"] < row["grant_serial_due"])
 
 
 def _comes_back(row: Row, change: Change) -> bool:

@@ -120,8 +120,6 @@ class Rebuild:
             extra = {"event": "rebuild.needed", "accounts": len(lost)}
             log.warning("accounts are not in the database", extra=extra)
             return []
-        # Which requests they had accepted, nobody knows any more.
-        await account_rows.restore_nonces(self._database)
         done = [await self._rebuild_alone(account) for account in lost]
         await self._outbox.publish_soon()
         return done
@@ -155,6 +153,8 @@ class Rebuild:
         try:
             # Of an account that was erased, nothing is left but that.
             chain, grants = (Chain(account), []) if closed else _chain(account, journal)
+            # Which requests it had accepted, nobody knows any more.
+            await account_rows.restore_nonces(self._database)
             await self._found_again(account, journal, chain, grants, closed)
         except CryptoError as error:
             return Rebuilt(account, f"not rebuilt: {error}", journal.blobs)

@@ -180,14 +180,18 @@ class Transfer:
     async def remove_all(self) -> None:
         """Take out of the old store what the new one gives back."""
         for account in await self._old.accounts():
+            moved = True
             async for page in _pages(self._old, account):
                 found = await self._new.get_many(account, page)
                 safe = [name for name in page if isinstance(found.get(name), bytes)]
                 for name in set(page).difference(safe):
                     self.report.problem(account, "it came meanwhile: does a relayer run?", name)
+                moved &= len(safe) == len(page)
                 await asyncio.gather(*(self._old.delete(account, name) for name in safe))
                 self.report.removed += len(safe)
                 self._progress(len(page))
+            if moved:  # else a relayer that is started here by mistake would not see that it is
+                await self._old.unmark(account)
 
     async def _empty_again(self) -> None:
         """Let the relayer empty accounts that were closed after they had been copied."""

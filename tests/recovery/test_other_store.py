@@ -46,10 +46,10 @@ async def start(settings: Settings) -> None:
         pass
 
 
-def accept(settings: Settings) -> "subprocess.CompletedProcess[str]":
+def blobs(settings: Settings, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """What an operator types."""
     return subprocess.run(
-        [sys.executable, "-m", "relayer", "blobs", "accept", "--json"]
+        [sys.executable, "-m", "relayer", "blobs", *arguments, "--json"]
         + ["--data-dir", str(settings.data_dir), "--database-url", settings.database_url]
         + ["--blob-store", settings.blob_store],
         env=os.environ.copy(),
@@ -81,6 +81,18 @@ async def test_so_is_a_folder_of_others(
         await start(outside)
 
 
+async def test_so_is_the_store_that_was_moved_from(
+    outside: Settings, folder: Path, account: AccountId
+) -> None:
+    new = f"file:{folder.with_name('new')}"
+    done = blobs(outside, "move", "--to", new)
+    assert done.returncode == 0, done.stderr
+    assert list(folder.iterdir()) == []
+    with pytest.raises(SettingsError):
+        await start(outside)
+    await start(replace(outside, blob_store=new))
+
+
 async def test_a_store_restored_from_before_an_account_is_taken(
     outside: Settings, folder: Path, account: AccountId, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -96,8 +108,11 @@ async def test_a_store_restored_from_before_an_account_is_taken(
 async def test_a_store_of_a_release_without_marks_is_taken(
     outside: Settings, folder: Path, account: AccountId
 ) -> None:
-    (folder / account.hex() / "newest").unlink()
+    newest = folder / account.hex() / "newest"
+    told = newest.read_text()
+    newest.unlink()
     await start(outside)
+    assert newest.read_text() == told, "it is told what it was not told of"
 
 
 async def test_so_is_an_empty_one_for_what_was_inside_the_database(
@@ -113,7 +128,7 @@ async def test_an_empty_store_is_accepted_when_it_is_said_so(
     outside: Settings, folder: Path, account: AccountId
 ) -> None:
     folder.rename(folder.with_name("aside"))
-    done = accept(outside)
+    done = blobs(outside, "accept")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"accounts": 1}
     await start(outside)

@@ -99,6 +99,7 @@ class Debounce:
         else:
             turn.forget()
             turn.captured = False
+            turn.prompt = ""  # whoever captures all of it has that, too
         return turn.captured
 
     def flush(self) -> None:
