@@ -291,7 +291,7 @@ class Limits:
     stand_in_bytes_max: Final = 16 * 2**10  # of what MemWal's clients ask a blockchain, unsigned
     requests_at_once_max: Final = 2  # of one account in one process; the others wait
     requests_waiting_max: Final = 64  # of one account in one process
-    revoking_waiting_max: Final = 8  # of one owner's key: what it takes rights away by, one by one
+    revoking_waiting_max: Final = 64  # of one owner's key: what it takes rights away by, one by one
     text_bytes_max: Final = 2**20  # one remembered text
     bulk_text_bytes_max: Final = 64 * 2**10  # one text of a bulk request
     analyze_bytes_max: Final = 64 * 2**10  # one conversation; a model has to read it

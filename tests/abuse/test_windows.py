@@ -279,7 +279,7 @@ async def test_what_rights_are_taken_away_by_has_a_short_line_of_each_key(
         assert (await client.get("/v1/grants")).status_code == 200
         async with storage.database.transaction() as connection:
             await connection.execute("LOCK TABLE grants IN ACCESS EXCLUSIVE MODE")
-            asked = {asyncio.create_task(client.get("/v1/grants")) for _ in range(20)}
+            asked = {asyncio.create_task(client.get("/v1/grants")) for _ in range(80)}
             refused: set[asyncio.Task[httpx.Response]] = set()
             while len(asked) > 1 + Limits.revoking_waiting_max:
                 done, asked = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)

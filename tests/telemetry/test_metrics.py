@@ -174,8 +174,8 @@ async def test_full_windows_closed_doors_and_foreign_rights_are_counted_too(
     before = counted()
     few = build_app(storage, dataclasses.replace(lean, requests_per_hour=1, registration="closed"))
     async with client_of(few, signer_of(managed)) as client:
-        first = await client.get("/v1/keys")
-        full = await client.get("/v1/keys")
+        first = await client.get("/v1/settings")
+        full = await client.get("/v1/settings")
         founding = await client.post("/v1/accounts", json={"grants": []})
     async with client_of(build_app(storage, lean), signer_of(sealed)) as client:
         locked = await client.post("/v1/recall", json={"query": "tea"})

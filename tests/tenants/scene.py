@@ -276,6 +276,7 @@ _FORMS: Final = (
     (re.compile(r"0x[0-9a-f]{64}"), "ACCOUNT"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "KEY"),
     (ID, "ID"),
+    (re.compile(r'"[a-z_]+_left":[0-9]+'), "LEFT"),  # a minute of the clock may end in between
     (re.compile(r"\b20\d\d-\d\d-\d\dT[0-9:.]+(?:Z|\+00:00)"), "TIME"),
     (re.compile(r'"[A-Za-z0-9_-]{43}"'), '"BLOB"'),
     (re.compile(r'"[A-Za-z0-9+/]{22,}={0,2}"'), '"SIGNED"'),
