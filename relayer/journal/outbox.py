@@ -140,12 +140,16 @@ class Outbox:
         Raises:
             Unavailable: some of them have to be tried again.
         """
+        refused: Unavailable | None = None
         try:
             await self._publish(RESISTING_MAX)
-        finally:
-            await self._mark_missed(RESISTING_MAX)
+        except Unavailable as error:  # nothing else: what is stopped meanwhile marks no more
+            refused = error
+        await self._mark_missed()
+        if refused is not None:
+            raise refused
 
-    async def _mark_missed(self, resisting_max: int) -> None:
+    async def _mark_missed(self) -> None:
         refused: list[Unavailable] = []
         for account in list(self._unmarked):
             self._unmarked.pop(account, None)
@@ -153,7 +157,7 @@ class Outbox:
                 await self._mark(account)
             except Unavailable as error:
                 refused.append(error)
-            if len(refused) >= resisting_max:
+            if len(refused) >= RESISTING_MAX:
                 break
         if refused:
             raise refused[-1]

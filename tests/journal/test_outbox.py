@@ -285,6 +285,19 @@ class TestResistingJournal:
         await bench.storage.outbox.publish()
         assert stored(own) == {blob_id(b"{first}"), blob_id(b"{second}")}
 
+    async def test_a_stop_is_heard_while_marks_wait(self, bench: Bench, folder: Path) -> None:
+        account = (await bench.account()).account
+        store = Halting(folder=folder)
+        outbox = outbox_on(bench, store, soon_s=60)
+        with pytest.raises(Unavailable):
+            await outbox._mark(account)
+        await staged(bench)
+        publishing = asyncio.create_task(outbox.publish())
+        await store.reached.wait()
+        publishing.cancel()
+        await asyncio.wait([publishing])
+        assert publishing.cancelled(), "an outage would be what a loop goes on after"
+
     async def test_a_store_that_is_away_is_not_asked_for_all(
         self, bench: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -316,6 +329,23 @@ class Away(FolderStore):
     async def put_many(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
         """Nothing; it is counted."""
         self.asked += 1
+        raise Unavailable("The blob store is away.", code="blobs.unavailable")
+
+
+class Halting(FolderStore):
+    """A store that takes no mark, and nothing ever comes to its end in."""
+
+    def __init__(self, *, folder: Path) -> None:
+        super().__init__(folder=folder)
+        self.reached = asyncio.Event()
+
+    async def put_many(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
+        """Nothing, ever; it is told that it began."""
+        self.reached.set()
+        await asyncio.Event().wait()
+
+    async def mark(self, account: AccountId, seq: int) -> None:
+        """Nothing."""
         raise Unavailable("The blob store is away.", code="blobs.unavailable")
 
 
