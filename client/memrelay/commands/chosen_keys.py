@@ -53,7 +53,8 @@ def chosen_keys(shell: Shell, client: SyncMemoryClient, names: Sequence[str]) ->
     ledger, now_ms = client.grants(), int(time.time() * 1000)
     if not _owns(ledger.held_by(client.settings.identity.public_key, now_ms)):
         raise NotGranted("Only an owner's key revokes keys.")
-    labels = {key.public_key: key.label for key in client.keys()}  # noqa: SIM118  # no mapping
+    infos = client.keys()
+    labels = {info.public_key: info.label for info in infos}
     folder = agents_folder(shell.args.profile, shell.environ)
     agents, _ = AgentFiles(folder, client.settings.account_id).profiles()
     keys = [_find(name, ledger, labels, agents, now_ms) for name in names]
