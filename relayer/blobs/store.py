@@ -14,11 +14,11 @@ import errno
 import logging
 import os
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 from relayer import durable
 from relayer.database import blobs as statements
@@ -30,6 +30,9 @@ from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import CryptoError, blake2b_256
 
 log = logging.getLogger("relayer.blobs")
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 LIST_PAGE: Final = 500
 NEWEST: Final = "newest"
@@ -169,6 +172,9 @@ class FolderStore:
     after a crash there is the whole object or none, and maybe the temporary name, until somebody
     drops it. `<folder>/<account>/newest` holds the number of the newest receipt that anything there
     speaks of.
+
+    Once another folder has its name, such as the bare mount point of a disk that went away, the
+    store is away: what was written there would hide that everything else is missing.
     """
 
     transactional = False
@@ -176,66 +182,81 @@ class FolderStore:
     def __init__(self, *, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._opened = folder.stat()
 
     async def put_many(self, account: AccountId, blobs: Mapping[str, bytes]) -> None:
         """Store blobs durably; storing one again changes nothing."""
-        with _translated():
-            await asyncio.to_thread(self._put_all, account, blobs)
+        await self._use(self._put_all, account, blobs)
 
     async def get_many(
         self, account: AccountId, names: Sequence[str]
     ) -> dict[str, bytes | Corrupted]:
         """The blobs that exist, each verified or the error that says why not."""
-        with _translated():
-            return await asyncio.to_thread(self._get_all, account, names)
+        return await self._use(self._get_all, account, names)
 
     async def unreadable(self, account: AccountId, names: Sequence[str]) -> list[str]:
         """Those of these, which were not read, that are there all the same."""
-        return await asyncio.to_thread(self._unreadable, account, names)
+        return await self._use(self._unreadable, account, names)
 
     async def delete(self, account: AccountId, name: str) -> None:
         """Remove one blob; a missing one is no error."""
-        with _translated():
-            await asyncio.to_thread(self._delete, account, name)
+        await self._use(self._delete, account, name)
 
     async def names(self, account: AccountId, *, after: str = "") -> AsyncIterator[str]:
         """Every name of the account, or those behind one, in the store's own order."""
-        with _translated():
-            folders = await asyncio.to_thread(self._folders, account)
+        folders = await self._use(self._folders, account)
         for folder in folders:
             if folder.name < after[:2]:
                 continue
-            with _translated():
-                found = await asyncio.to_thread(_names_in, folder)
+            found = await self._use(_names_in, folder)
             for name in found:
                 if name > after:
                     yield name
 
     async def accounts(self) -> list[AccountId]:
         """Every account that has objects here."""
-        with _translated():
-            return await asyncio.to_thread(self._accounts)
+        return await self._use(self._accounts)
 
     async def mark(self, account: AccountId, seq: int) -> None:
         """Remember that the account's history had come as far as this receipt."""
-        with _translated():
-            await asyncio.to_thread(self._mark, account, seq)
+        await self._use(self._mark, account, seq)
 
     async def marked(self, account: AccountId) -> int:
         """The highest receipt number that was marked."""
-        with _translated():
-            return await asyncio.to_thread(self._marked, account)
+        return await self._use(self._marked, account)
 
     async def unmark(self, account: AccountId) -> None:
         """Forget that, once nothing of the account is here any more."""
-        with _translated():
-            await asyncio.to_thread(self._unmark, account)
+        await self._use(self._unmark, account)
 
     async def drop_drafts(self, account: AccountId, *, older_than: timedelta) -> bool:
         """Delete what crashes left under temporary names, if nobody can be writing them still;
         whether younger ones are there."""
+        return await self._use(self._drop_drafts, account, older_than)
+
+    async def _use(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What some work on the folder gives, in a thread.
+
+        Raises:
+            Unavailable: the folder is away, or refuses the work.
+        """
+
+        def in_place() -> T:
+            self._refuse_other()
+            return work(*args, **kwargs)
+
         with _translated():
-            return await asyncio.to_thread(self._drop_drafts, account, older_than)
+            return await asyncio.to_thread(in_place)
+
+    def _refuse_other(self) -> None:
+        """Return if the store's name still leads to its folder.
+
+        Raises:
+            OSError: it leads nowhere, or elsewhere.
+        """
+        if not os.path.samestat(self._folder.stat(), self._opened):
+            log.error("the blob folder is another one by now", extra={"event": "blobs.other"})
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     def _path(self, account: AccountId, name: str) -> Path:
         blob_hash(name)  # refuses anything that could walk out of the folder
@@ -288,7 +309,7 @@ class FolderStore:
         try:
             found = list((self._folder / account.hex()).iterdir())
         except FileNotFoundError:
-            self._folder.stat()  # the account has nothing only if the store is there
+            self._refuse_other()  # the account has nothing only if the store is there
             return []
         return sorted(path for path in found if len(path.name) == 2)
 

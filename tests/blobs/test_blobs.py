@@ -306,6 +306,31 @@ class TestFolder:
         with pytest.raises(Unavailable):
             await names(folder_store, ONE)
 
+    async def test_nothing_is_written_into_a_folder_that_took_the_store_s_name(
+        self, folder: Path, folder_store: FolderStore
+    ) -> None:
+        """Its disk went away, and its mount point is bare."""
+        await folder_store.put_many(ONE, {NAMES[0]: DATA[0]})
+        disk = folder.rename(folder.with_name("disk"))
+        folder.mkdir()
+        for use in (
+            folder_store.put_many(ONE, {NAMES[1]: DATA[1]}),
+            folder_store.get_many(ONE, NAMES),
+            folder_store.unreadable(ONE, NAMES),
+            folder_store.mark(ONE, 7),
+            folder_store.marked(ONE),
+            folder_store.delete(ONE, NAMES[0]),
+            folder_store.accounts(),
+            names(folder_store, ONE),
+        ):
+            with pytest.raises(Unavailable):
+                await use
+        assert not list(folder.iterdir())
+        folder.rmdir()
+        disk.rename(folder)
+        await folder_store.put_many(ONE, {NAMES[1]: DATA[1]})
+        assert set(await names(folder_store, ONE)) == set(NAMES[:2])
+
 
 class TestRelayerOnFolder:
     @pytest.fixture
