@@ -16,7 +16,7 @@ erased.
 
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -193,22 +193,21 @@ class Restore:
         await self._drop_overtaken(
             access.account, keys, turns + [(name, header) for name, header, _ in placed]
         )
-        works = [
-            (name, partial(self._restore_turn, access, keys, name, header))
-            for name, header in turns
-        ] + [
-            (name, partial(self._restore_one, access, keys, lost, name, header, at, equals=equals))
-            for name, header, at in placed
-        ]
         done = _Outcome()
-        for name, work in works:
-            try:
-                done.restored += await work()
-            except UnknownVersion:
-                done.later.append(name)
-            except CryptoError:
-                done.failed += 1
+        for name, header in turns:
+            await self._count(done, name, self._restore_turn(access, keys, name, header))
+        for name, header, at in placed:
+            work = self._restore_one(access, keys, lost, name, header, at, equals=equals)
+            await self._count(done, name, work)
         return done
+
+    async def _count(self, done: _Outcome, name: str, work: Awaitable[bool]) -> None:
+        try:
+            done.restored += await work
+        except UnknownVersion:
+            done.later.append(name)
+        except CryptoError:
+            done.failed += 1
 
     async def _drop_overtaken(
         self, account: AccountId, keys: Mapping[bytes, NamespaceKey], blobs: Sequence[Blob]

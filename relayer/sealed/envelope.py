@@ -31,7 +31,7 @@ _HEADER: Final = struct.Struct(">BBBBIQ32s16sI32s24s")
 assert _HEADER.size == HEADER_BYTES
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Address:
     """What an envelope must say about itself, and what its row says about it."""
 
@@ -57,7 +57,7 @@ class _Fields(NamedTuple):
     nonce: bytes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Header:
     """The public first 124 bytes of an envelope."""
 
