@@ -97,6 +97,7 @@ def build_app(
         "analysis": services.analysis,
         "asking": services.asking,
         "accounts": storage.accounts,
+        "granting": storage.granting,
         "custody": storage.custody,
         "announcements": storage.announcements,
         "database": storage.database,

@@ -48,6 +48,7 @@ from relayer.tenants.accounts import Accounts
 from relayer.tenants.announcing import Announcements
 from relayer.tenants.closing import Closing
 from relayer.tenants.custody import Custody
+from relayer.tenants.granting import Granting
 from relayer.tenants.namespaces import Namespaces
 from relayer.tenants.unlocking import UnlockKeys
 
@@ -67,6 +68,7 @@ class Storage:
     identity: Identity
     succession: tuple[bytes, ...]
     accounts: Accounts
+    granting: Granting
     namespaces: Namespaces
     custody: Custody
     announcements: Announcements
@@ -342,7 +344,7 @@ def replay_on(storage: Storage, clock: Clock) -> Replay:
     return Replay(
         database=database,
         blobs=storage.blobs,
-        accounts=storage.accounts,
+        granting=storage.granting,
         namespaces=storage.namespaces,
         eraser=Eraser(database=database, outbox=outbox, identity=identity, clock=clock),
         closing=closing_on(storage, clock),
@@ -387,8 +389,10 @@ def storage_on(
     blobs = blobs_on(settings, database)
     soon_s = SOON_SHARE * settings.request_timeout_s
     outbox = Outbox(database=database, blobs=blobs, clock=clock, soon_s=soon_s)
-    accounts = Accounts(
+    accounts = Accounts(database=database, identity=identity, clock=clock)
+    granting = Granting(
         database=database,
+        accounts=accounts,
         outbox=outbox,
         identity=identity,
         clock=clock,
@@ -410,6 +414,7 @@ def storage_on(
         identity=identity,
         succession=succession,
         accounts=accounts,
+        granting=granting,
         namespaces=namespaces,
         custody=custody,
         announcements=Announcements(

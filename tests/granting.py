@@ -49,7 +49,7 @@ async def post(
             **(joined or {}),
         },
     )
-    return await bench.storage.accounts.grant(
+    return await bench.storage.granting.grant(
         account=issuer.account,
         actor=issuer.identity.public_key,
         signed=signed,

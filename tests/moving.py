@@ -78,7 +78,7 @@ async def founded(here: Bench, there: Bench, founder: provision.NewKey) -> Calle
     """The founder's caller at the other relayer, where its account has nothing but itself."""
     chain = await here.storage.accounts.chain(founder.account)
     first = chain.grants[founder.identity.public_key][0].signed
-    await there.storage.accounts.create(
+    await there.storage.granting.create(
         founder=founder.identity.public_key, grants=[first], label="anna"
     )
     there.root[founder.account] = here.root[founder.account]

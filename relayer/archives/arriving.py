@@ -48,7 +48,8 @@ from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Item
 from relayer.settings import Limits
 from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts, check_bounds
+from relayer.tenants.accounts import Accounts
+from relayer.tenants.granting import Granting, check_bounds
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 from relayer.tenants.rotation import Needs
 
@@ -101,6 +102,7 @@ class Arriving:
         database: Database,
         needs: Needs,
         accounts: Accounts,
+        granting: Granting,
         namespaces: Namespaces,
         outbox: Outbox,
         eraser: Eraser,
@@ -111,6 +113,7 @@ class Arriving:
         self._database = database
         self._needs = needs
         self._accounts = accounts
+        self._granting = granting
         self._namespaces = namespaces
         self._outbox = outbox
         self._eraser = eraser
@@ -169,7 +172,7 @@ class Arriving:
                         " sealed anew here, then import again.",
                         code="epoch.in_use",
                     )
-                receipts += await self._accounts.accept_moved(
+                receipts += await self._granting.accept_moved(
                     part.chain,
                     part.fresh,
                     actor=access.key,
@@ -201,11 +204,11 @@ class Arriving:
                 if oldest > parts[-1].oldest:
                     chain = chain.copy()
                     parts.append(_Part(chain, oldest))
-            self._accounts.check_room(chain, item)
+            self._granting.check_room(chain, item)
             chain.add(item)
             check_bounds(item)
             if item.recipient == self._identity.public_key and isinstance(item, Grant):
-                self._accounts.check_custodian(item)
+                self._granting.check_custodian(item)
             parts[-1].fresh.append((item, grant.label, grant.succession))
         return parts
 

@@ -1,6 +1,6 @@
 """Who may found an account over HTTP.
 
-Not here: founding itself (`tenants/accounts.py`).
+Not here: founding itself (`tenants/granting.py`).
 
 - Open without a token only where nobody but this machine can ask: bound to loopback, public URL
   unset or loopback, no forwarding header on the request, and a Host that is loopback too: a web

@@ -1,7 +1,7 @@
 """Signing what was done, each receipt tied to the one before it.
 
 Not here: the format (`sealed.receipts`), when a receipt is due (`memories/writer.py`,
-`memories/eraser.py`, `tenants/accounts.py`), storing it.
+`memories/eraser.py`, `tenants/granting.py`), storing it.
 """
 
 import uuid

@@ -45,8 +45,8 @@ from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Receipt
 from relayer.sealed.states import SignedState
 from relayer.settings import SettingsError
-from relayer.tenants.accounts import Accounts
 from relayer.tenants.closing import CLOSE, Closing
+from relayer.tenants.granting import Granting
 from relayer.tenants.namespaces import Namespaces
 
 log = logging.getLogger("relayer.replay")
@@ -62,7 +62,7 @@ class Replay:
         *,
         database: Database,
         blobs: BlobStore,
-        accounts: Accounts,
+        granting: Granting,
         namespaces: Namespaces,
         eraser: Eraser,
         closing: Closing,
@@ -73,7 +73,7 @@ class Replay:
     ) -> None:
         self._database = database
         self._blobs = blobs
-        self._accounts = accounts
+        self._granting = granting
         self._namespaces = namespaces
         self._eraser = eraser
         self._closing = closing
@@ -316,7 +316,7 @@ class Replay:
         except CryptoError:
             return 0  # what is stored does not hold, and answers nobody anyway
         if steps:
-            await self._accounts.accept_moved(chain, steps, actor=self._identity.public_key)
+            await self._granting.accept_moved(chain, steps, actor=self._identity.public_key)
         return due
 
 

@@ -1,6 +1,6 @@
 """Our own routes on an account: found it, look at it, choose its settings, close it.
 
-Not here: what these do (`tenants/accounts.py`, `tenants/closing.py`), its keys (`keys.py`).
+Not here: what these do (`tenants/granting.py`, `tenants/closing.py`), its keys (`keys.py`).
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -29,6 +29,7 @@ from relayer.settings import Settings
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.closing import Closing
+from relayer.tenants.granting import Granting
 
 
 class AccountBody(bodies.Change):
@@ -54,6 +55,7 @@ async def create_account(
     request: Request[Any, Any, Any],
     data: JSONBody[AccountBody],
     accounts: NamedDependency[Accounts],
+    granting: NamedDependency[Granting],
     registration: NamedDependency[Registration],
     identity: NamedDependency[Identity],
 ) -> Answer:
@@ -62,7 +64,7 @@ async def create_account(
     registration.check(request, data.token)
     founder: PublicKey = request.scope["state"][FOUNDER]
     grants = [signed_object(g, "grants") for g in data.grants]
-    chain, receipts = await accounts.create(founder=founder, grants=grants, label=data.label)
+    chain, receipts = await granting.create(founder=founder, grants=grants, label=data.label)
     return {
         "account_id": account_text(chain.account),
         "public_key": founder.hex(),

@@ -1,6 +1,6 @@
 """Our own routes on an account's keys: list, grant, revoke, rotate.
 
-Not here: what these do (`tenants/accounts.py`, `tenants/rotation.py`).
+Not here: what these do (`tenants/granting.py`, `tenants/rotation.py`).
 """
 
 from collections.abc import Mapping
@@ -22,6 +22,7 @@ from relayer.sealed.primitives import to_base64
 from relayer.settings import Limits
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts
+from relayer.tenants.granting import Granting
 from relayer.tenants.rotation import Choice, NamespaceProgress, Progress, Rotations
 
 
@@ -95,13 +96,13 @@ def _grant(entry: Mapping[str, Any]) -> dict[str, Any]:
 async def add_grant(
     data: JSONBody[GrantBody],
     access: NamedDependency[Access],
-    accounts: NamedDependency[Accounts],
+    granting: NamedDependency[Granting],
     identity: NamedDependency[Identity],
 ) -> Answer:
     """Give a key that agreed to join something to read or write."""
     check_relayer(data.relayer, identity)
     access.require_owner()
-    grant, receipt = await accounts.grant(
+    grant, receipt = await granting.grant(
         account=access.account,
         actor=access.key,
         signed=signed_object(data.grant, "grant"),
@@ -115,13 +116,13 @@ async def add_grant(
 async def add_revocation(
     data: JSONBody[RevocationBody],
     access: NamedDependency[Access],
-    accounts: NamedDependency[Accounts],
+    granting: NamedDependency[Granting],
     identity: NamedDependency[Identity],
 ) -> Answer:
     """Take everything from a key that it was given so far."""
     check_relayer(data.relayer, identity)
     access.require_owner()
-    revocation, receipt = await accounts.revoke(
+    revocation, receipt = await granting.revoke(
         account=access.account,
         actor=access.key,
         signed=signed_object(data.revocation, "revocation"),

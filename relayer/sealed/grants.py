@@ -1,7 +1,7 @@
 """Grants, revocations and joins: who may read and write what, provable from the founder's key.
 
 Source: SPEC §4.1–4.2. Not here: where grants are stored and who may post one
-(`tenants/accounts.py`).
+(`tenants/granting.py`).
 
 - A grant is believed because its chain ends at the key that hashes to the account id, never
   because a database says so.

@@ -1,6 +1,6 @@
 """Receipts, their hash chain, and the other objects a relayer signs. Source: SPEC §4.3, §6, §15.
 
-Not here: when a receipt is due (`memories/writer.py`, `memories/eraser.py`, `tenants/accounts.py`)
+Not here: when a receipt is due (`memories/writer.py`, `memories/eraser.py`, `tenants/granting.py`)
 and its row lock (`database.accounts`); which keys a relayer has had (`sealed.succession`).
 
 - A chain is signed by the keys of one relayer, oldest first: where a newer one has signed, an older

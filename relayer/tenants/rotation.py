@@ -1,6 +1,6 @@
 """Beginning a new epoch of an account, and how far its memories have followed.
 
-Not here: sealing them anew (`memories/reseal.py`), accepting single grants (`accounts.py`).
+Not here: sealing them anew (`memories/reseal.py`), accepting single grants (`granting.py`).
 Source: SPEC §16.
 
 - A rotation is accepted as a whole: revocations first, then a grant of the new epoch to everybody
@@ -36,8 +36,9 @@ from relayer.sealed.grants import (
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, PublicKey
 from relayer.sealed.primitives import CryptoError, to_base64url
 from relayer.tenants.access import Access
-from relayer.tenants.accounts import Accounts, check_bounds
+from relayer.tenants.accounts import Accounts
 from relayer.tenants.custody import Custody, Keys
+from relayer.tenants.granting import Granting, check_bounds
 
 Choice = Literal["revoked", "all", "none"]
 Problem = Literal["missing", "later"]
@@ -115,6 +116,7 @@ class Rotations:
         database: Database,
         blobs: BlobStore,
         accounts: Accounts,
+        granting: Granting,
         custody: Custody,
         needs: Needs,
         identity: Identity,
@@ -123,6 +125,7 @@ class Rotations:
         self._database = database
         self._blobs = blobs
         self._accounts = accounts
+        self._granting = granting
         self._custody = custody
         self._needs = needs
         self._identity = identity
@@ -166,7 +169,7 @@ class Rotations:
             if access.custody == "managed":  # else an owner lends the keys, and that begins it
                 await queue.enqueue(connection, queue.RESEAL, access.account)
 
-        receipts = await self._accounts.accept_rotation(after, items, actor=access.key, also=also)
+        receipts = await self._granting.accept_rotation(after, items, actor=access.key, also=also)
         return Rotated(after.epoch, after.serial, receipts)
 
     async def progress(self, access: Access) -> Progress:
@@ -234,9 +237,9 @@ class Rotations:
                 if isinstance(item, Grant):
                     if not after.live(item.recipient, now_ms):
                         raise CryptoError("a rotation gives nothing to new or withdrawn keys")
-                    self._accounts.check_custodian(item)
+                    self._granting.check_custodian(item)
                 check_bounds(item)
-                self._accounts.check_room(after, item)
+                self._granting.check_room(after, item)
                 after.add(item)
                 await asyncio.sleep(0)  # others have their turn
             if after.epoch > before.epoch:

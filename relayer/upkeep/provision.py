@@ -1,6 +1,6 @@
 """What the command line does to accounts and keys, beside a running server or without one.
 
-Not here: printing (`__main__.py`) and the rules of grants (`tenants/accounts.py`, `sealed.grants`).
+Not here: printing (`__main__.py`) and the rules of grants (`tenants/granting.py`, `sealed.grants`).
 
 - On a managed account the relayer, as custodian, issues grants; on a sealed one only an owner's
   key can, used in memory and written nowhere.
@@ -77,7 +77,7 @@ async def create_account(
                 created_ms=now_ms,
             )
         )
-    await storage.accounts.create(founder=founder.public_key, grants=grants, label=label)
+    await storage.granting.create(founder=founder.public_key, grants=grants, label=label)
     return NewKey(account, founder, custody)
 
 
@@ -123,7 +123,7 @@ async def add_key(
         issuer=issuer.public_key,
         relayer=storage.identity.public_key,
     )
-    await storage.accounts.grant(
+    await storage.granting.grant(
         account=account, actor=issuer.public_key, signed=signed, join=join, label=label
     )
     return NewKey(account, identity, storage.accounts.custody(chain))
@@ -154,7 +154,7 @@ async def revoke_key(
         recipient=key,
         created_ms=to_ms(clock()),
     )
-    await storage.accounts.revoke(account=account, actor=issuer.public_key, signed=signed)
+    await storage.granting.revoke(account=account, actor=issuer.public_key, signed=signed)
 
 
 def _issuer(storage: Storage, chain: Chain, owner: Identity | None) -> tuple[Identity, list[Root]]:

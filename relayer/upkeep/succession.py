@@ -90,7 +90,7 @@ async def _hand_over(
         BadRequest, Corrupted, CryptoError: its grants do not let it be handed over.
     """
     with suppress(NotFound):  # it was erased
-        return await storage.accounts.hand_over(account, successor, named)
+        return await storage.granting.hand_over(account, successor, named)
     return False
 
 

@@ -165,7 +165,7 @@ async def give(bench: Bench, owner: NewKey, key: NewKey, namespace: Namespace) -
         issuer=owner.identity.public_key,
         relayer=bench.storage.identity.public_key,
     )
-    await bench.storage.accounts.grant(
+    await bench.storage.granting.grant(
         account=owner.account,
         actor=owner.identity.public_key,
         signed=signed,

@@ -37,7 +37,7 @@ from relayer.sealed.receipts import open_checkpoint
 from relayer.sealed.succession import keys_of, name_next
 from relayer.settings import Limits, Settings
 from relayer.storage import Storage, opened
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.granting import Granting
 from relayer.tenants.proof import Proof
 from relayer.upkeep import check, provision, succession
 from tests.processes import RunningRelayer, command, running_relayer
@@ -273,7 +273,7 @@ async def spoiled(storage: Storage) -> provision.NewKey:
         )
         chain.add(parse_any(signed))
         steps.append((parse_any(signed), "", None))
-    await storage.accounts.accept_moved(chain, steps, actor=made.identity.public_key)
+    await storage.granting.accept_moved(chain, steps, actor=made.identity.public_key)
     return made
 
 
@@ -324,18 +324,18 @@ async def test_an_interrupted_rotation_goes_on(
         first = storage.identity.public_key
         for label in ("one", "two"):
             await provision.create_account(storage, label=label, custody="managed", clock=utc_now)
-    accept, steps = Accounts._accept, iter(range(2, 99))
+    accept, steps = Granting._accept, iter(range(2, 99))
 
-    async def counted(self: Accounts, *arguments: Any, **named: Any) -> bytes:
+    async def counted(self: Granting, *arguments: Any, **named: Any) -> bytes:
         done = await accept(self, *arguments, **named)
         if next(steps) == stop_at:
             raise Stopped
         return done
 
     with monkeypatch.context() as patch:
-        patch.setattr(Accounts, "_accept", counted)
+        patch.setattr(Granting, "_accept", counted)
         if stop_at == 1:
-            patch.setattr(Accounts, "hand_over", stopped)
+            patch.setattr(Granting, "hand_over", stopped)
         with pytest.raises(Stopped):
             await rotated(settings)
     path = settings.data_dir / "relayer.key"

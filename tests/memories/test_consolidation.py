@@ -58,7 +58,9 @@ async def let_read(bench: Bench, founder: NewKey, key: NewKey) -> None:
         relayer=bench.storage.identity.public_key,
     )
     actor = issuer.public_key
-    await accounts.grant(account=account, actor=actor, signed=signed, join=join, label="")
+    await bench.storage.granting.grant(
+        account=account, actor=actor, signed=signed, join=join, label=""
+    )
 
 
 @pytest.fixture

@@ -313,7 +313,7 @@ async def moved_back(bench: Bench, founder: provision.NewKey) -> None:
         keys=[bench.root[founder.account]],
         created_ms=1,
     )
-    await bench.storage.accounts.create(
+    await bench.storage.granting.create(
         founder=founder.identity.public_key, grants=[grant], label=""
     )
 

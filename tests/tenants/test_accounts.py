@@ -61,7 +61,7 @@ class TestCreate:
         grant = founding(founder, account, root)
         results = await asyncio.gather(
             *(
-                bench.storage.accounts.create(founder=founder.public_key, grants=[grant], label="")
+                bench.storage.granting.create(founder=founder.public_key, grants=[grant], label="")
                 for _ in range(4)
             ),
             return_exceptions=True,
@@ -69,7 +69,7 @@ class TestCreate:
         refused = [r for r in results if isinstance(r, BaseException)]
         assert [type(r) for r in refused] == [Conflict] * 3
         with pytest.raises(Conflict):
-            await bench.storage.accounts.create(
+            await bench.storage.granting.create(
                 founder=founder.public_key, grants=[grant], label=""
             )
 
@@ -94,11 +94,11 @@ class TestCreate:
         ]
         for grants in wrong:
             with pytest.raises(BadRequest):
-                await bench.storage.accounts.create(
+                await bench.storage.granting.create(
                     founder=founder.public_key, grants=grants, label=""
                 )
         with pytest.raises(BadRequest):
-            await bench.storage.accounts.create(founder=relayer, grants=[own], label="")
+            await bench.storage.granting.create(founder=relayer, grants=[own], label="")
         assert await bench.value("SELECT count(*) FROM accounts") == 0
 
     async def test_a_custodian_grant_must_open(self, bench: Bench) -> None:
@@ -110,7 +110,7 @@ class TestCreate:
         other = founding(founder, account, root, serial=2, recipient=relayer, role="custodian")
         moved = resigned(founder, good, box=parse_grant(other).box)
         with pytest.raises(BadRequest):
-            await bench.storage.accounts.create(
+            await bench.storage.granting.create(
                 founder=founder.public_key,
                 grants=[founding(founder, account, root), moved],
                 label="",
@@ -344,7 +344,7 @@ class TestGrant:
         account = account_id(agent.identity.public_key)
         grant = founding(agent.identity, account, Root(1, random_key()))
         with pytest.raises(Conflict):
-            await bench.storage.accounts.create(
+            await bench.storage.granting.create(
                 founder=agent.identity.public_key, grants=[grant], label=""
             )
         assert await bench.value("SELECT count(*) FROM accounts") == 2
@@ -398,7 +398,7 @@ class TestRevocation:
             )
 
         async def revoke(data: bytes) -> None:
-            await bench.storage.accounts.revoke(
+            await bench.storage.granting.revoke(
                 account=founder.account, actor=agent.identity.public_key, signed=data
             )
 

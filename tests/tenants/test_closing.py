@@ -17,7 +17,6 @@ from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.grants import Chain, issue_grant
 from relayer.sealed.keys import AccountId
 from relayer.sealed.receipts import open_receipt
-from relayer.tenants.accounts import Accounts
 from relayer.upkeep import check, provision
 from tests.conftest import BenchMaker
 from tests.racing import WAITING
@@ -126,9 +125,9 @@ class TestClosing:
             recipient=founder.identity.public_key, role="owner", keys=[root], created_ms=1,
             expires_ms=None,
         )  # fmt: skip
-        accounts: Accounts = bench.storage.accounts
+        granting, key = bench.storage.granting, founder.identity.public_key
         with pytest.raises(Conflict) as caught:
-            await accounts.create(founder=founder.identity.public_key, grants=[grant], label="")
+            await granting.create(founder=key, grants=[grant], label="")
         assert caught.value.code == "account.closed"
         assert Chain(founder.account).serial == 0
 

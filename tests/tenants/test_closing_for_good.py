@@ -89,7 +89,7 @@ class TestArchives:
         chain = await bench.storage.accounts.chain(founder.account)
         first = chain.grants[founder.identity.public_key][0].signed
         await closed(bench, founder)
-        found_again = bench.storage.accounts.create
+        found_again = bench.storage.granting.create
         key = founder.identity.public_key
         for label in ("anna", "anna again"):
             with pytest.raises(Conflict) as caught:

@@ -158,7 +158,7 @@ class TestAcceptance:
         _, [grant, *_] = await owner.objects([bench_root, bench.root[owner.owner.account]])
         await refused(
             "grant.invalid",
-            bench.storage.accounts.grant(
+            bench.storage.granting.grant(
                 account=owner.owner.account,
                 actor=owner.owner.identity.public_key,
                 signed=grant,

@@ -179,7 +179,7 @@ class TestRetiring:
             issuer=founder.identity.public_key,
             relayer=bench.storage.identity.public_key,
         )
-        await bench.storage.accounts.grant(
+        await bench.storage.granting.grant(
             account=founder.account,
             actor=founder.identity.public_key,
             signed=signed,

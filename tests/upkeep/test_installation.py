@@ -35,7 +35,7 @@ from relayer.running import LOCK_FILE, RUNNING_FILE, alone, announced, is_served
 from relayer.sealed.keys import AccountId, Identity
 from relayer.settings import Settings, SettingsError, unknown_variables
 from relayer.storage import NotInstalled, opened
-from relayer.tenants.accounts import Accounts
+from relayer.tenants.granting import Granting
 from relayer.upkeep import check, doctor, provision, succession
 from tests.conftest import TestDatabase
 from tests.life import until
@@ -294,13 +294,13 @@ class TestOneServer:
         self, settings: Settings, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await populated(settings)
-        hand_over, seen = Accounts.hand_over, []
+        hand_over, seen = Granting.hand_over, []
 
         async def looked_at(*arguments: Any) -> bool:
             seen.append(is_served(settings.data_dir))
             return await hand_over(*arguments)
 
-        monkeypatch.setattr(Accounts, "hand_over", looked_at)
+        monkeypatch.setattr(Granting, "hand_over", looked_at)
         await succession.rotate(settings, utc_now)
         assert seen == [True]
         assert not is_served(settings.data_dir)

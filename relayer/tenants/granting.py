@@ -1,0 +1,412 @@
+"""What changes who may read and write: accounts founded, grants and revocations accepted.
+
+Not here: what a chain allows now (`accounts.py`), a new root under which all are granted anew
+(`rotation.py`), SQL (`database.accounts`).
+
+- Each change is one transaction with its receipt and its journal object.
+- A chain is continued before anything is stored, so nothing is stored that its rules refuse.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from relayer.clock import MOMENT_MS_MAX, Clock, to_ms
+from relayer.database import accounts as statements
+from relayer.database.pool import Connection, Database, UniqueViolation
+from relayer.errors import BadRequest, Conflict, NotFound, QuotaExceeded
+from relayer.journal.outbox import Outbox
+from relayer.journal.receipts import Act, next_receipt
+from relayer.sealed.envelope import blob_hash, blob_id
+from relayer.sealed.grants import (
+    Chain,
+    Grant,
+    Revocation,
+    issue_grant,
+    issue_revocation,
+    open_grant,
+    parse_grant,
+    parse_revocation,
+    verify_join,
+)
+from relayer.sealed.keys import AccountId, Identity, PublicKey, account_id
+from relayer.sealed.primitives import CryptoError, exchange_public_key
+from relayer.sealed.receipts import Item
+from relayer.settings import Limits
+from relayer.tenants.accounts import Accounts
+
+STORED_EPOCH_MAX: Final = 2**31 - 2  # columns hold the next one, too, which "below" may have to be
+
+
+class Granting:
+    """Founds accounts, and accepts grants and revocations."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        accounts: Accounts,
+        outbox: Outbox,
+        identity: Identity,
+        clock: Clock,
+        grants_max: int,
+    ) -> None:
+        self._database = database
+        self._accounts = accounts
+        self._outbox = outbox
+        self._identity = identity
+        self._clock = clock
+        self._grants_max = grants_max
+
+    async def create(
+        self, *, founder: PublicKey, grants: Sequence[bytes], label: str
+    ) -> tuple[Chain, list[bytes]]:
+        """A new account with its first grants; (chain, receipts).
+
+        Raises:
+            BadRequest: a grant breaks a rule.
+            Conflict: the account exists, or a key belongs to another account.
+        """
+        account = account_id(founder)
+        chain = Chain(account)
+        try:
+            items = [parse_grant(signed) for signed in grants]
+            for item in items:
+                chain.add(item)
+                check_bounds(item)
+                self.check_custodian(item)
+        except CryptoError as error:
+            raise BadRequest(f"A grant was refused: {error}.", code="grant.invalid") from None
+        if chain.founder != founder or any(not self._known_here(i, founder) for i in items):
+            raise BadRequest(
+                "An account begins with the founder's own grant and, if managed, the custodian's.",
+                code="grant.invalid",
+            )
+        try:
+            receipts = await self._store_first(account, founder, items, label)
+        except UniqueViolation:  # founded twice at the same time, or erased
+            raise await self._founded(account) from None
+        await self._outbox.publish_soon()
+        self._accounts.remember(chain)
+        return chain, receipts
+
+    async def _store_first(
+        self, account: AccountId, founder: PublicKey, items: Sequence[Grant], label: str
+    ) -> list[bytes]:
+        """The receipts of an account's first grants, which are stored with it.
+
+        Raises:
+            UniqueViolation: there is, or was, such an account.
+            Conflict: it exists, or the key belongs to another one.
+        """
+        receipts = []
+        async with self._database.transaction() as connection:
+            if await statements.lock_account(connection, account):
+                raise Conflict("That account exists.", code="account.exists")
+            await statements.insert_account(
+                connection, account=account, label=label, now=self._clock()
+            )
+            if not await statements.claim_key(connection, key=founder, account=account):
+                raise Conflict("That key belongs to another account.", code="key.taken")
+            for item in items:
+                receipts.append(await self._store(connection, item, actor=founder, label=label))
+        return receipts
+
+    async def _founded(self, account: AccountId) -> Conflict:
+        """Why an account cannot be founded."""
+        row = await statements.find_account(self._database, account)
+        if row is not None and row["closed_at"] is not None:
+            return Conflict("That account was erased, for good.", code="account.closed")
+        return Conflict("That account exists.", code="account.exists")
+
+    def check_custodian(self, grant: Grant) -> None:
+        """Return when a custodian's grant is this relayer's and opens, and any other one is not
+        the relayer's: jobs rely on it, and a custodian that is an owner, too, stands elsewhere in
+        the chain, where it may name no successor.
+
+        Raises:
+            CryptoError: it is another's, its box holds other keys than it says, or it gives this
+                relayer another role.
+        """
+        if grant.role == "custodian":
+            open_grant(grant, self._identity)
+        elif grant.recipient == self._identity.public_key:
+            raise CryptoError("a relayer is a custodian and nothing else")
+
+    def check_room(self, before: Chain, item: Grant | Revocation) -> None:
+        """Return when a chain may be continued with this; what relayers add by themselves always
+        may.
+
+        Raises:
+            QuotaExceeded: the chain is full.
+        """
+        spare = Limits.revocations_spare if isinstance(item, Revocation) else 0
+        count = self._grants_max + spare
+        size = count * Limits.grant_bytes_mean
+        if before.serial >= count or before.bytes + len(item.signed) > size:
+            raise QuotaExceeded("The account has no room for more grants.", code="grant.quota")
+
+    def _known_here(self, grant: Grant, founder: PublicKey) -> bool:
+        """At founding only the founder and this relayer take part: others join, with proof."""
+        return grant.recipient in (founder, self._identity.public_key)
+
+    async def grant(
+        self, *, account: AccountId, actor: PublicKey, signed: bytes, join: bytes, label: str
+    ) -> tuple[Grant, bytes]:
+        """Accept a grant to a key that agreed to join; (grant, receipt).
+
+        Raises:
+            BadRequest: the grant or the join breaks a rule.
+            Conflict: another serial is due, or the key belongs to another account.
+            QuotaExceeded: the account has no room for more grants.
+        """
+        try:
+            grant = parse_grant(signed)
+            if grant.role != "custodian":
+                verify_join(
+                    join,
+                    account=account,
+                    issuer=grant.issuer,
+                    recipient=grant.recipient,
+                    relayer=self._identity.public_key,
+                )
+            check_bounds(grant)
+            self.check_custodian(grant)
+        except CryptoError as error:
+            raise BadRequest(f"The grant was refused: {error}.", code="grant.invalid") from None
+        chain = await self._accounts.chain(account)
+        self.check_room(chain, grant)
+        if any(entry.epoch > chain.epoch for entry in grant.scope):
+            raise BadRequest("A new epoch begins with a rotation.", code="grant.invalid")
+        return grant, await self._accept(account, grant, actor=actor, label=label)
+
+    async def revoke(
+        self, *, account: AccountId, actor: PublicKey, signed: bytes
+    ) -> tuple[Revocation, bytes]:
+        """Accept a revocation; (revocation, receipt).
+
+        Raises:
+            BadRequest: it breaks a rule.
+            Conflict: another serial is due.
+            QuotaExceeded: the account has no room for more revocations.
+        """
+        try:
+            revocation = parse_revocation(signed)
+            check_bounds(revocation)
+        except CryptoError as error:
+            raise BadRequest(
+                f"The revocation was refused: {error}.", code="grant.invalid"
+            ) from None
+        self.check_room(await self._accounts.chain(account), revocation)
+        return revocation, await self._accept(account, revocation, actor=actor, label="")
+
+    async def accept_rotation(
+        self,
+        after: Chain,
+        items: Sequence[Grant | Revocation],
+        *,
+        actor: PublicKey,
+        also: Callable[[Connection], Awaitable[None]],
+    ) -> list[bytes]:
+        """Store what a chain has accepted that ends in `after`, all or nothing; the receipts.
+
+        `also` is done in the same transaction, under the account's lock. Keys keep the labels that
+        they have.
+
+        Raises:
+            Conflict: another grant came in between, or `also` says so.
+            NotFound: the account is gone.
+        """
+        by_serial = await statements.grant_labels(self._database, after.account)
+        labels = {
+            item.recipient: by_serial[item.serial]
+            for item in after.items
+            if by_serial.get(item.serial)
+        }
+        async with self._database.transaction() as connection:
+            # Also without items: else `also` and another writer could wait for each other.
+            if await statements.lock_account(connection, after.account) is None:
+                raise NotFound("No such account.")
+            receipts = [
+                await self._store(
+                    connection, item, actor=actor, label=labels.get(item.recipient, "")
+                )
+                for item in items
+            ]
+            await also(connection)
+        await self._outbox.publish_soon()
+        self._accounts.remember(after)
+        return receipts
+
+    async def accept_moved(
+        self,
+        after: Chain,
+        moved: Sequence[tuple[Grant | Revocation, str, bytes | None]],
+        *,
+        actor: PublicKey,
+        also: Callable[[Connection], Awaitable[None]] | None = None,
+    ) -> list[bytes]:
+        """Store what a chain has accepted elsewhere, as (item, label, succession); the receipts.
+
+        Nobody proves here to hold the keys, so they belong to no account until they `claim`.
+        `also` is done in the same transaction, under the account's lock.
+
+        Raises:
+            Conflict: another grant came in between, or `also` says so.
+        """
+        async with self._database.transaction() as connection:
+            receipts = [
+                await self._store(
+                    connection,
+                    item,
+                    actor=actor,
+                    label=label,
+                    succession=succession,
+                    joins=False,
+                )
+                for item, label, succession in moved
+            ]
+            if also is not None:
+                await also(connection)
+        await self._outbox.publish_soon()
+        self._accounts.remember(after)
+        return receipts
+
+    async def hand_over(self, account: AccountId, successor: Identity, named: bytes) -> bool:
+        """Give custody to this relayer's next key and take it from today's; whether there was any.
+
+        `named` is the `relayer-next` object. What an interrupted handover did is not done again.
+        """
+        chain = await self._accounts.chain(account)
+        held = chain.live(successor.public_key, to_ms(self._clock()))
+        known = {entry for grant in held for entry in grant.scope}
+        if not (custody := self._accounts.custodian_grants(chain)):
+            return False
+        for grant in custody:
+            if not known.issuperset(grant.scope):
+                await self._pass_on(grant, successor, named)
+        chain = await self._accounts.chain(account)
+        signed = issue_revocation(
+            successor,
+            account=account,
+            serial=chain.serial + 1,
+            recipient=self._identity.public_key,
+            created_ms=to_ms(self._clock()),
+        )
+        actor = successor.public_key
+        await self._accept(account, parse_revocation(signed), actor=actor, label="")
+        return True
+
+    async def _pass_on(self, custody: Grant, successor: Identity, named: bytes) -> None:
+        """Grant the successor what a custodian's grant gave."""
+        signed = issue_grant(
+            self._identity,
+            account=custody.account,
+            serial=(await self._accounts.chain(custody.account)).serial + 1,
+            recipient=successor.public_key,
+            role="custodian",
+            keys=open_grant(custody, self._identity),
+            created_ms=to_ms(self._clock()),
+            expires_ms=custody.expires_ms,
+        )
+        actor = self._identity.public_key
+        grant = parse_grant(signed)
+        await self._accept(custody.account, grant, actor=actor, label="", succession=named)
+
+    async def _accept(
+        self,
+        account: AccountId,
+        item: Grant | Revocation,
+        *,
+        actor: PublicKey,
+        label: str,
+        succession: bytes | None = None,
+    ) -> bytes:
+        chain = (await self._accounts.chain(account)).copy()
+        if item.account == account and item.serial != chain.serial + 1:
+            raise Conflict(
+                f"The next serial of this account is {chain.serial + 1}.", code="grant.serial"
+            )
+        try:
+            if succession is not None:
+                chain.learn(succession)
+            chain.add(item)
+        except CryptoError as error:
+            raise BadRequest(f"The grant was refused: {error}.", code="grant.invalid") from None
+        async with self._database.transaction() as connection:
+            receipt = await self._store(
+                connection, item, actor=actor, label=label, succession=succession
+            )
+        await self._outbox.publish_soon()
+        self._accounts.remember(chain)
+        return receipt
+
+    async def _store(
+        self,
+        connection: Connection,
+        item: Grant | Revocation,
+        *,
+        actor: PublicKey,
+        label: str,
+        succession: bytes | None = None,
+        joins: bool = True,
+    ) -> bytes:
+        """Store a grant or revocation that its chain accepted; the receipt.
+
+        With `joins`, its recipient's key belongs to the account from now on.
+        """
+        heads = await statements.lock_account(connection, item.account)
+        if heads is None:
+            raise NotFound("No such account.")
+        if heads.grant_serial + 1 != item.serial:
+            raise Conflict("Another grant came in between.", code="grant.serial")
+        is_grant = isinstance(item, Grant)
+        # A relayer belongs to no account.
+        joins = joins and isinstance(item, Grant) and item.role != "custodian"
+        if joins and not await statements.claim_key(
+            connection, key=item.recipient, account=item.account
+        ):
+            raise Conflict("That key belongs to another account.", code="key.taken")
+        act = Act(item.account, actor, "grant" if is_grant else "revoke", self._clock())
+        heads = replace(heads, grant_serial=item.serial)
+        receipt, after = next_receipt(self._identity, act, heads, (_grant_item(item),))
+        await statements.insert_grant(
+            connection,
+            account=item.account,
+            serial=item.serial,
+            recipient=item.recipient,
+            label=label,
+            signed=item.signed,
+            now=act.time,
+            receipt_seq=after.receipt_seq,
+            receipt=receipt,
+            receipt_head=after.receipt_head,
+            blob_id=blob_hash(blob_id(item.signed)),
+            succession=succession,
+            succession_blob_id=None if succession is None else blob_hash(blob_id(succession)),
+            epoch=max((e.epoch for e in item.scope), default=0) if isinstance(item, Grant) else 0,
+        )
+        return receipt
+
+
+def check_bounds(item: Grant | Revocation) -> None:
+    """Return when a grant or revocation that is new here keeps to what this relayer works with.
+
+    What was accepted before stays valid, whatever it says.
+
+    Raises:
+        CryptoError: it has a time beyond those that a clock shows, or an epoch beyond those that
+            columns hold; or it withdraws what is no usable key, of which no client reads a word.
+    """
+    exchange_public_key(item.recipient)
+    expires_ms = item.expires_ms if isinstance(item, Grant) else None
+    if max(item.created_ms, expires_ms or 0) > MOMENT_MS_MAX:
+        raise CryptoError("a time is out of range")
+    epochs = [entry.epoch for entry in item.scope] if isinstance(item, Grant) else [0]
+    if max(epochs) > STORED_EPOCH_MAX:
+        raise CryptoError("an epoch is out of range")
+
+
+def _grant_item(item: Grant | Revocation) -> Item:
+    identifier = item.grant if isinstance(item, Grant) else statements.NIL
+    return Item(identifier, 0, blob_id(item.signed))
