@@ -1,11 +1,14 @@
 """A relayer whose database is set back to yesterday beside the blobs of today."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from relayer.database.pool import Database
+from relayer.journal.outbox import GRACE
+from relayer.sealed.keys import AccountId
 from relayer.storage import replay_on
 from relayer.upkeep.provision import NewKey
 from tests.conftest import BenchMaker
@@ -15,6 +18,7 @@ TABLES = (
     "accounts", "namespaces", "namespace_keys", "memories", "postings", "links", "receipts",
     "tombstones", "episodes", "grants", "key_owner", "idempotency",
 )  # fmt: skip
+NOTES = "SELECT t::text FROM blob_outbox t"
 
 
 @pytest.fixture
@@ -55,3 +59,33 @@ async def restarted(bench: Bench, founder: NewKey) -> Bench:
     assert keys is not None
     await started.services.restore.complete(founder.account, keys)
     return started
+
+
+async def snapshot(database: Database) -> dict[str, list[Any]]:
+    return await backup(database) | {"blob_outbox": await database.fetch(NOTES)}
+
+
+def take_within_a_put(
+    bench: Bench, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, list[Any]]:
+    """What the next put of this relayer fills with the tables as they are by then."""
+    saved: dict[str, list[Any]] = {}
+    put_many = bench.storage.blobs.put_many
+
+    async def put_and_save(account: AccountId, blobs: Mapping[str, bytes]) -> None:
+        await put_many(account, blobs)
+        if not saved:
+            saved.update(await snapshot(database))
+
+    monkeypatch.setattr(bench.storage.blobs, "put_many", put_and_save)
+    return saved
+
+
+async def serve_for_a_while(started: Bench, founder: NewKey) -> None:
+    """Beyond the grace of everything that was being put."""
+    started.clock.advance(GRACE.total_seconds() + 60)
+    await started.storage.outbox.empty()
+    await started.services.collector.collect()
+    keys = await started.storage.custody.job_keys(founder.account)
+    assert keys is not None
+    await started.services.restore.complete(founder.account, keys)

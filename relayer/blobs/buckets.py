@@ -21,7 +21,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -34,7 +34,7 @@ from obstore.exceptions import (
 )
 from obstore.store import S3Store
 
-from relayer.blobs.store import ACCOUNT, LIST_PAGE, NEWEST, is_name, verified
+from relayer.blobs.store import ACCOUNT, LIST_PAGE, NEWEST, is_name, read_mark, verified
 from relayer.errors import Corrupted, Unavailable
 from relayer.sealed.envelope import blob_hash
 from relayer.sealed.keys import AccountId
@@ -143,9 +143,7 @@ class BucketStore:
         """The highest receipt number that was marked."""
         async with self._translated(self._deadline_s):
             data = await self._get(f"{account.hex()}/{NEWEST}")
-        with suppress(ValueError):  # a damaged mark is none
-            return int(data or b"")
-        return 0
+        return read_mark(data or b"")
 
     async def drop_drafts(self, account: AccountId, *, older_than: timedelta) -> bool:
         """Nothing: each object is put by one request, whole."""

@@ -36,6 +36,7 @@ T = TypeVar("T")
 
 LIST_PAGE: Final = 500
 NEWEST: Final = "newest"
+MARK_MAX: Final = 2**53
 ACCOUNT: Final = re.compile("[0-9a-f]{64}")
 # What is wrong with one file; anything else is so with all, such as too many open ones.
 _OF_ONE_FILE: Final = frozenset(
@@ -74,10 +75,10 @@ class BlobStore(Protocol):
         """Every account that has objects here."""
 
     async def mark(self, account: AccountId, seq: int) -> None:
-        """Remember that the account's history had come as far as this receipt."""
+        """Remember that the account's history had come as far as this number."""
 
     async def marked(self, account: AccountId) -> int:
-        """The highest receipt number that was marked; 0 where the rows themselves are here."""
+        """The highest number that was marked; 0 where the rows themselves are here."""
 
     async def unmark(self, account: AccountId) -> None:
         """Forget that, once nothing of the account is here any more."""
@@ -99,6 +100,13 @@ def matching(digest: bytes, data: bytes) -> bytes | Corrupted:
 
 def _mismatch() -> Corrupted:
     return Corrupted("A stored object does not match its name.")
+
+
+def read_mark(data: bytes) -> int:
+    """The number that a mark says; 0 for a damaged one, which could hide all that is lost."""
+    with suppress(ValueError):
+        return number if (number := int(data)) < MARK_MAX else 0
+    return 0
 
 
 async def unread(
@@ -325,15 +333,16 @@ class FolderStore:
             durable.replace(path, str(seq).encode())
 
     def _marked(self, account: AccountId) -> int:
-        with suppress(FileNotFoundError, ValueError):  # a damaged mark is none
-            return int((self._folder / account.hex() / NEWEST).read_bytes())
+        with suppress(FileNotFoundError):
+            return read_mark((self._folder / account.hex() / NEWEST).read_bytes())
         return 0
 
     def _unmark(self, account: AccountId) -> None:
         place = self._folder / account.hex()
         (place / NEWEST).unlink(missing_ok=True)
+        self._drop_drafts(account, timedelta(0))  # else what is left of a crash keeps the folder
         for empty in (*self._folders(account), place):
-            with suppress(OSError):  # a draft of somebody who was killed may be there
+            with suppress(OSError):  # something of a stranger's may be there
                 empty.rmdir()
 
     def _drop_drafts(self, account: AccountId, older_than: timedelta) -> bool:

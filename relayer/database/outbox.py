@@ -32,7 +32,8 @@ ORDER BY blob_id FOR UPDATE
 """
 # That strays are not to go: they are found, and noted, again.
 _SPARE: Final = "DELETE FROM blob_outbox WHERE account_id = $1 AND blob_id = ANY ($2) AND stray"
-_NEWEST_RECEIPT: Final = "SELECT receipt_seq FROM accounts WHERE account_id = $1"
+# Receipts that were lost with an older database count, too: the mark of what came since is newer.
+_NEWEST: Final = "SELECT receipt_seq + store_ahead AS mark FROM accounts WHERE account_id = $1"
 # What is due: no stray blob of an account some of whose memories may have lost their rows.
 _OUTBOX: Final = """
 SELECT o.account_id, o.blob_id FROM blob_outbox o
@@ -55,10 +56,10 @@ SELECT count(*) FROM blob_outbox WHERE account_id = $1 AND blob_id = ANY ($2)
 """
 
 
-async def newest_receipt(database: Database, account: AccountId) -> int:
-    """The number of the account's newest receipt, 0 without one."""
-    row = await database.fetchrow(_NEWEST_RECEIPT, account)
-    return 0 if row is None else int(row["receipt_seq"])
+async def newest_mark(database: Database, account: AccountId) -> int:
+    """What a store is to be told of the account's newest receipt, 0 without one."""
+    row = await database.fetchrow(_NEWEST, account)
+    return 0 if row is None else int(row["mark"])
 
 
 async def intend(

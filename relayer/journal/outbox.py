@@ -21,7 +21,7 @@ nothing of this.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -48,7 +48,7 @@ PUTS_MAX: Final = 3  # of the same blobs: none is slow or asleep for its grace t
 PAGE: Final = 100
 RESISTING_MAX: Final = 1_000  # a store that is away refuses all
 RESISTING_SOON_MAX: Final = 10  # accounts, while a request waits
-TURN_S: Final = 60.0  # of deleting, whether it resists or is only far away; others wait for it
+TURN_S: Final = 60.0  # whether a store resists or is only far away; other work waits meanwhile
 MARKS_MAX: Final = 2  # of one object; a history may grow faster than it is marked
 
 
@@ -149,18 +149,25 @@ class Outbox:
         if refused is not None:
             raise refused
 
+    def mark_later(self, accounts: Iterable[AccountId]) -> None:
+        """Let the next round tell the store of these accounts, too."""
+        self._unmarked |= dict.fromkeys(accounts)
+
     async def _mark_missed(self) -> None:
-        refused: list[Unavailable] = []
+        """Mark what could not be, for `TURN_S`; one account that resists keeps no other."""
+        refused: Unavailable | None = None
+        loop = asyncio.get_running_loop()
+        until = loop.time() + TURN_S
         for account in list(self._unmarked):
             self._unmarked.pop(account, None)
             try:
-                await self._mark(account)
+                await self.mark(account)
             except Unavailable as error:
-                refused.append(error)
-            if len(refused) >= RESISTING_MAX:
+                refused = error
+            if loop.time() > until:
                 break
-        if refused:
-            raise refused[-1]
+        if refused is not None:
+            raise refused
 
     async def _publish(self, resisting_max: int) -> None:
         if not self.outside:
@@ -188,7 +195,7 @@ class Outbox:
             await self._blobs.put_many(account, {name: data})
         finally:  # also what the store did not confirm may come
             await self._note_if_closed(account, name)
-        await self._mark(account)
+        await self.mark(account)
         await staged.delete(self._database, account, name)
 
     async def _note_if_closed(self, account: AccountId, name: str) -> None:
@@ -205,7 +212,12 @@ class Outbox:
                 due_at=self._clock() + GRACE,
             )
 
-    async def _mark(self, account: AccountId) -> None:
+    async def mark(self, account: AccountId) -> None:
+        """Tell the store how far the account's history has come.
+
+        Raises:
+            Unavailable: it is away; the next round tries again.
+        """
         try:
             marking = self._markings.setdefault(account, _Marking())
             async with marking.lock:
@@ -217,7 +229,7 @@ class Outbox:
     async def _mark_newest(self, account: AccountId, marking: _Marking) -> None:
         # Another process may mark a newer receipt meanwhile, and this one's mark replace it.
         for _ in range(MARKS_MAX):
-            newest = await outbox_rows.newest_receipt(self._database, account)
+            newest = await outbox_rows.newest_mark(self._database, account)
             if newest == marking.marked:
                 return
             await self._blobs.mark(account, newest)
@@ -227,7 +239,7 @@ class Outbox:
         """Mark what was just committed, within `soon_s`: it holds where the store is away, too."""
         try:
             async with asyncio.timeout(self._soon_s):
-                await self._mark(account)
+                await self.mark(account)
         except (Unavailable, TimeoutError) as error:
             code = error.code if isinstance(error, Unavailable) else "outbox.slow"
             log.warning("a mark waits", extra={"event": "outbox.unmarked", "code": code})

@@ -7,7 +7,8 @@ blobs their rows back (`restore.py`).
   left of a lost row: it is noted, can be restored meanwhile, and goes when nobody did for days.
 - Sealed memories are restored without being asked (a database that was set back does not know
   them), and are kept until their keys were at hand: only those that do not open then may go.
-- An erasure in the journal that the database does not know is repeated (`replay.py`).
+- A grant, revocation or erasure in the journal that the database does not know holds from now on
+  (`replay.py`).
 - What a crash left half put goes when nobody can be writing it any more.
 - Journal objects stay. Of an account whose memories lack their rows, everything stays.
 """
@@ -27,12 +28,11 @@ from relayer.database import replay as replay_rows
 from relayer.database.pool import Connection, Database
 from relayer.errors import RelayerError, Unavailable
 from relayer.journal.outbox import GRACE
-from relayer.recovery.examiner import Examiner
+from relayer.recovery.examiner import Examiner, Unreferred
 from relayer.recovery.replay import Replay
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, PublicKey
 from relayer.sealed.primitives import to_base64url
-from relayer.sealed.receipts import Receipt
 
 log = logging.getLogger("relayer.collection")
 
@@ -98,7 +98,7 @@ class Collector:
             return
         self._after = page[-1]
         found = await self._examiner.examine(account, page)
-        await self._repeat(found.unknown)
+        await self._repeat(account, found)
         if await rebuild_rows.is_incomplete(self._database, account):
             return  # what has no row may get one
         now = self._clock()
@@ -111,12 +111,15 @@ class Collector:
         if found.altered:
             log.error("an object is altered", extra={"event": "blobs.corrupted"})
 
-    async def _repeat(self, receipts: Sequence[Receipt]) -> None:
+    async def _repeat(self, account: AccountId, found: Unreferred) -> None:
+        """Let hold what the journal knows and the database does not."""
         try:
-            await self._replay.repeat(receipts)
+            if found.history:
+                await self._replay.catch_up_late(account, found.history)
+            await self._replay.repeat(found.unknown)
         except RelayerError as error:
             # The next walk finds it again.
-            log.warning("erasing waits", extra={"event": "replay.wait", "code": error.code})
+            log.warning("catching up waits", extra={"event": "replay.wait", "code": error.code})
 
     async def _note(
         self, connection: Connection, account: AccountId, names: Sequence[str], due_at: datetime

@@ -105,22 +105,25 @@ class Replay:
             if _is_behind(row, mark) and await self._is_still_behind(account, mark):
                 event = {"event": "replay.older"}
                 log.warning("an account is older than its blobs", extra=event)
-                # Which requests it had accepted since, nobody knows any more.
-                await account_rows.restore_nonces(self._database)
+                if row["grant_serial_due"] != rows.HELD:  # else it has accepted none since
+                    # Which requests it had accepted since, nobody knows any more.
+                    await account_rows.restore_nonces(self._database)
                 await self._catch_up_alone(account, row["receipt_seq"], mark)
         await self._mark_missed(accounts, marks)
 
     async def _mark_missed(
         self, accounts: Mapping[AccountId, Row], marks: Mapping[AccountId, int]
     ) -> None:
-        """Tell the store what it was not told of when it was away, or by an earlier release."""
-        missed = {a for a, mark in marks.items() if mark < accounts[a]["receipt_seq"]}
+        """Let the store be told what it was not told of when it was away, or by an earlier release.
+
+        Not at once: a store that is full can be read, and others may mark newer receipts meanwhile.
+        """
+        missed = {account for account, mark in marks.items() if mark < _told(accounts[account])}
         if missed:
             # What is staged is told with that; what has nothing there may be in another store.
             missed -= set(await blob_rows.accounts(self._database))
             missed &= set(await self._blobs.accounts())
-        for account in sorted(missed):
-            await self._blobs.mark(account, accounts[account]["receipt_seq"])
+        self._outbox.mark_later(sorted(missed))
 
     async def _marks(self, accounts: Sequence[AccountId]) -> dict[AccountId, int]:
         marks: dict[AccountId, int] = {}
@@ -164,7 +167,7 @@ class Replay:
         present = set(await self._blobs.accounts())
         lost = [row for row in accounts if AccountId(row["account_id"]) not in present]
         for row in lost:
-            await self._blobs.mark(AccountId(row["account_id"]), row["receipt_seq"])
+            await self._outbox.mark(AccountId(row["account_id"]))
         return len(lost)
 
     async def _is_still_behind(self, account: AccountId, mark: int) -> bool:
@@ -182,6 +185,23 @@ class Replay:
                 account = AccountId(row["account_id"])
                 mark = await self._blobs.marked(account)
                 await self._catch_up_alone(account, row["receipt_seq"], mark)
+
+    async def catch_up_late(self, account: AccountId, history: Sequence[bytes]) -> None:
+        """Catch up once more where the chain goes on in objects that came into the store late, as
+        one that is still being copied has them.
+
+        Raises:
+            Unavailable: database or store are away.
+        """
+        stored = await account_rows.grants_after(self._database, account, 0)
+        try:
+            steps, _ = continued(Chain(account), stored, history)
+        except CryptoError:
+            return  # what is stored does not hold, and answers nobody anyway
+        for row in await rows.newest(self._database, account) if steps else ():
+            log.warning("an account's grants came late", extra={"event": "replay.late"})
+            mark = await self._blobs.marked(account)
+            await self._catch_up_alone(account, row["receipt_seq"], mark)
 
     async def _catch_up_alone(self, account: AccountId, seq: int, mark: int) -> None:
         """Catch up with one account, whatever happens: what its journal says is its tenant's.
@@ -235,8 +255,8 @@ class Replay:
         serial = 0
         async for page in self._examiner.pages(account):
             found = await self._examiner.examine(account, page)
-            if found.unread:
-                raise Corrupted("Objects that no row refers to cannot be read.")
+            if found.unread or found.altered:
+                raise Corrupted("Objects that no row refers to cannot be read, or are altered.")
             history += found.history
             erasures += found.unknown
             names += found.names
@@ -321,8 +341,12 @@ class Replay:
 
 
 def _is_behind(row: Row, mark: int) -> bool:
-    told = max(row["receipt_seq"], row["caught_up"])
-    return bool(mark > told or row["grant_serial"] < row["grant_serial_due"])
+    return bool(mark > _told(row) or row["grant_serial"] < row["grant_serial_due"])
+
+
+def _told(row: Row) -> int:
+    """What the store is told of the newest receipt: beyond all that were lost with it before."""
+    return int(row["receipt_seq"] + row["store_ahead"])
 
 
 def _comes_back(row: Row, change: Change) -> bool:

@@ -173,7 +173,7 @@ class Transfer:
             async for page in _pages(self._old, account):
                 await self._copy(account, page)
                 self._progress(len(page))
-            newest = await outbox_rows.newest_receipt(self._storage.database, account)
+            newest = await outbox_rows.newest_mark(self._storage.database, account)
             await self._new.mark(account, max(newest, await self._old.marked(account)))
         await self._empty_again()
 

@@ -290,7 +290,7 @@ class TestResistingJournal:
         store = Halting(folder=folder)
         outbox = outbox_on(bench, store, soon_s=60)
         with pytest.raises(Unavailable):
-            await outbox._mark(account)
+            await outbox.mark(account)
         await staged(bench)
         publishing = asyncio.create_task(outbox.publish())
         await store.reached.wait()
@@ -313,6 +313,20 @@ class TestResistingJournal:
         with pytest.raises(Unavailable):
             await outbox.publish()
         assert store.asked == 2 + 3
+
+    async def test_marks_take_a_turn_and_no_longer(
+        self, bench: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What else housekeeping does would wait for each of them."""
+        accounts = [(await bench.account()).account for _ in range(3)]
+        store = Tired(folder=folder)
+        outbox = outbox_on(bench, store, soon_s=60)
+        outbox.mark_later(accounts)
+        monkeypatch.setattr("relayer.journal.outbox.TURN_S", -1.0)
+        for round_ in range(1, 4):
+            with pytest.raises(Unavailable):
+                await outbox.publish()
+            assert store.asked == accounts[:round_], "the others are next"
 
 
 async def waiting(bench: Bench) -> dict[bytes, int]:
@@ -346,6 +360,19 @@ class Halting(FolderStore):
 
     async def mark(self, account: AccountId, seq: int) -> None:
         """Nothing."""
+        raise Unavailable("The blob store is away.", code="blobs.unavailable")
+
+
+class Tired(FolderStore):
+    """A store that takes no mark."""
+
+    def __init__(self, *, folder: Path) -> None:
+        super().__init__(folder=folder)
+        self.asked: list[AccountId] = []
+
+    async def mark(self, account: AccountId, seq: int) -> None:
+        """Nothing; it is counted."""
+        self.asked.append(account)
         raise Unavailable("The blob store is away.", code="blobs.unavailable")
 
 

@@ -1,5 +1,6 @@
 """A database beside a blob store that is not its own: a disk that is not mounted, a wrong name."""
 
+import errno
 import json
 import os
 import subprocess
@@ -10,7 +11,9 @@ from shutil import copytree, rmtree
 
 import pytest
 
+from relayer import durable
 from relayer.clock import utc_now
+from relayer.errors import Unavailable
 from relayer.sealed.keys import AccountId
 from relayer.settings import Settings, SettingsError
 from relayer.storage import Storage, opened
@@ -85,6 +88,9 @@ async def test_so_is_the_store_that_was_moved_from(
     outside: Settings, folder: Path, account: AccountId
 ) -> None:
     new = f"file:{folder.with_name('new')}"
+    for place in (folder / account.hex()).iterdir():
+        if place.is_dir():
+            (place / ".new-left").write_bytes(b"of a relayer that was killed")
     done = blobs(outside, "move", "--to", new)
     assert done.returncode == 0, done.stderr
     assert list(folder.iterdir()) == []
@@ -111,8 +117,26 @@ async def test_a_store_of_a_release_without_marks_is_taken(
     newest = folder / account.hex() / "newest"
     told = newest.read_text()
     newest.unlink()
-    await start(outside)
+    async with opened(outside) as storage:
+        await storage.outbox.publish()
     assert newest.read_text() == told, "it is told what it was not told of"
+
+
+async def test_one_that_takes_nothing_more_is_read(
+    outside: Settings, folder: Path, account: AccountId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk is full, or only to be read."""
+    newest = folder / account.hex() / "newest"
+    newest.write_text("1")
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(durable, "replace", full)
+    async with opened(outside) as storage:
+        with pytest.raises(Unavailable):
+            await storage.outbox.publish()
+    assert newest.read_text() == "1"
 
 
 async def test_so_is_an_empty_one_for_what_was_inside_the_database(

@@ -4,60 +4,26 @@ That is what a dump or a recovery to a point in time makes of it.
 """
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from relayer.blobs.store import FolderStore
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
-from relayer.journal.outbox import GRACE, Outbox
+from relayer.journal.outbox import Outbox
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.keys import AccountId
 from relayer.storage import replay_on
-from relayer.upkeep.provision import NewKey
 from tests.erasing import living
 from tests.services import Bench, new_identity
-from tests.setting_back import backup, bench, folder, put_back
+from tests.setting_back import bench, folder, put_back, serve_for_a_while, take_within_a_put
 from tests.staging import outbox_on
 
 __all__ = ["bench", "folder"]  # fixtures
 NOTED = "SELECT count(*) FROM blob_outbox WHERE NOT stray"
 WRITE = "UPDATE accounts SET receipt_seq = receipt_seq + 1 WHERE account_id = $1"
-NOTES = "SELECT t::text FROM blob_outbox t"
-
-
-async def snapshot(database: Database) -> dict[str, list[Any]]:
-    return await backup(database) | {"blob_outbox": await database.fetch(NOTES)}
-
-
-def take_within_a_put(
-    bench: Bench, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, list[Any]]:
-    """What the next put of this relayer fills with the tables as they are by then."""
-    saved: dict[str, list[Any]] = {}
-    put_many = bench.storage.blobs.put_many
-
-    async def put_and_save(account: AccountId, blobs: Mapping[str, bytes]) -> None:
-        await put_many(account, blobs)
-        if not saved:
-            saved.update(await snapshot(database))
-
-    monkeypatch.setattr(bench.storage.blobs, "put_many", put_and_save)
-    return saved
-
-
-async def serve_for_a_while(started: Bench, founder: NewKey) -> None:
-    """Beyond the grace of everything that was being put."""
-    started.clock.advance(GRACE.total_seconds() + 60)
-    await started.storage.outbox.empty()
-    await started.services.collector.collect()
-    keys = await started.storage.custody.job_keys(founder.account)
-    assert keys is not None
-    await started.services.restore.complete(founder.account, keys)
 
 
 async def test_a_memory_that_a_snapshot_saw_being_put_comes_back(

@@ -119,3 +119,22 @@ async def test_a_later_release_s_schema_is_left_alone(postgres: EmbeddedPostgres
         with pytest.raises(PostgresError, match="install the newer release"):
             await migrate.migrate(**later)
         assert await migrate.revision(**later) == "9999"
+
+
+@pytest.mark.parametrize(("caught_up", "ahead"), [(0, 0), (8, 0), (34, 24)])
+async def test_a_mark_stays_ahead_by_what_it_was(
+    postgres: EmbeddedPostgres, caught_up: int, ahead: int
+) -> None:
+    """What 0009 said of an account whose store was told of more than its ten receipts."""
+    async with database_at(postgres, "0009") as earlier:
+        old = await asyncpg.connect(**earlier["connect_args"])
+        await old.execute(
+            "INSERT INTO accounts"
+            " (account_id, label, created_at, grant_serial, receipt_head, receipt_seq, caught_up)"
+            " VALUES ($1, '', now(), 1, '', 10, $2)",
+            bytes(32),
+            caught_up,
+        )
+        await migrate.migrate(**earlier)
+        assert await old.fetchval("SELECT store_ahead FROM accounts") == ahead
+        await old.close()

@@ -1,0 +1,156 @@
+"""A database that is set back once more, and a store that was not whole when it had caught up."""
+
+from pathlib import Path
+
+import pytest
+
+from relayer.database.pool import Database
+from relayer.errors import Corrupted
+from relayer.sealed.envelope import blob_id
+from relayer.sealed.keys import PublicKey
+from relayer.upkeep.provision import NewKey
+from tests.erasing import living
+from tests.services import TEAM, Bench
+from tests.setting_back import (
+    backup,
+    bench,
+    catch_up,
+    folder,
+    put_back,
+    serve_for_a_while,
+    take_within_a_put,
+)
+from tests.unreadable import make_unreadable
+
+__all__ = ["bench", "folder"]  # fixtures
+FLOOR = "SELECT floor_s FROM nonce_floor"
+
+
+async def set_back_once(bench: Bench, database: Database, founder: NewKey) -> Bench:
+    """A relayer that has caught up with what its store was told of much that is lost."""
+    saved = await backup(database)
+    caller = await bench.caller(founder)
+    for n in range(9):
+        await bench.remember(caller, f"Cup number {n} is blue.")
+    await put_back(database, saved)
+    started = bench.another()
+    await catch_up(started)
+    return started
+
+
+async def may(bench: Bench, founder: NewKey, key: PublicKey) -> bool:
+    return await bench.storage.accounts.access(founder.account, key) is not None
+
+
+async def test_what_is_decided_after_that_holds_again(bench: Bench, database: Database) -> None:
+    """Its numbers were given before, to receipts that are lost."""
+    founder = await bench.account()
+    agent = (await bench.key(founder, TEAM)).identity.public_key
+    [doomed] = await bench.remember(await bench.caller(founder), "Anna prefers tea.")
+    once = await set_back_once(bench, database, founder)
+    saved = await backup(database)
+    caller = await once.caller(founder)
+    await once.revoke(founder, agent)
+    await once.services.forgetting.forget(caller.access, doomed.id)
+    await put_back(database, saved)
+    started = once.another()
+    await catch_up(started)
+    assert not await may(started, founder, agent)
+    assert doomed.id not in await living(started)
+
+
+async def test_what_is_being_put_after_that_comes_back(
+    bench: Bench, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    founder = await bench.account()
+    once = await set_back_once(bench, database, founder)
+    caller = await once.caller(founder)
+    saved = take_within_a_put(once, database, monkeypatch)
+    [put] = await once.remember(caller, "Ben sells cups.")
+    await put_back(database, saved)
+    started = once.another()
+    await catch_up(started)
+    await serve_for_a_while(started, founder)
+    assert put.id in await living(started)
+
+
+async def revoked_in_the_store(
+    bench: Bench, database: Database, folder: Path
+) -> tuple[NewKey, PublicKey, Path]:
+    """An account set back to before a revocation; the key it takes everything from, its object."""
+    founder = await bench.account()
+    agent = (await bench.key(founder, TEAM)).identity.public_key
+    saved = await backup(database)
+    await bench.revoke(founder, agent)
+    revocation = await bench.value("SELECT object FROM grants ORDER BY serial DESC LIMIT 1")
+    await put_back(database, saved)
+    [path] = folder.rglob(blob_id(revocation))
+    return founder, agent, path
+
+
+async def test_an_account_with_an_altered_object_answers_nobody(
+    bench: Bench, database: Database, folder: Path
+) -> None:
+    """It may be what revokes a key."""
+    founder, agent, path = await revoked_in_the_store(bench, database, folder)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    started = bench.another()
+    await catch_up(started)
+    with pytest.raises(Corrupted):
+        await started.caller(founder)
+    path.write_bytes(whole)
+    await started.services.collector.collect()
+    assert not await may(started, founder, agent)
+    await started.caller(founder)
+
+
+async def test_what_comes_into_the_store_late_holds_from_then_on(
+    bench: Bench, database: Database, folder: Path
+) -> None:
+    """The store is still being copied when the relayer starts."""
+    founder, agent, path = await revoked_in_the_store(bench, database, folder)
+    aside = path.rename(folder.parent / "aside")
+    started = bench.another()
+    await catch_up(started)
+    assert await may(started, founder, agent)
+    aside.rename(path)
+    await started.services.collector.collect()
+    assert not await may(started, founder, agent)
+
+
+@pytest.mark.parametrize("text", ["9" * 16, "9" * 19, "-1", "1e3", ""])
+async def test_a_damaged_mark_is_none(
+    bench: Bench, database: Database, folder: Path, text: str
+) -> None:
+    """It keeps nobody from the account, and hides no later loss."""
+    founder = await bench.account()
+    caller = await bench.caller(founder)
+    saved = await backup(database)
+    newest = folder / founder.account.hex() / "newest"
+    newest.write_text(text)
+    for _ in range(2):
+        await catch_up(bench.another())
+    [later] = await bench.remember(caller, "Anna prefers tea.")
+    await put_back(database, saved)
+    started = bench.another()
+    await catch_up(started)
+    await serve_for_a_while(started, founder)
+    assert later.id in await living(started)
+
+
+async def test_one_that_cannot_catch_up_keeps_no_other_account_from_answering(
+    bench: Bench, database: Database, folder: Path
+) -> None:
+    """Whoever's clock is behind would be refused after each start, and each command."""
+    founder = await bench.account()
+    [doomed] = await bench.remember(await bench.caller(founder), "Anna prefers tea.")
+    saved = await backup(database)
+    receipt, _ = await bench.services.memory.forget((await bench.caller(founder)).access, doomed.id)
+    await put_back(database, saved)
+    make_unreadable(folder, blob_id(receipt))
+    await catch_up(bench.another())
+    assert await bench.value(FLOOR) > 0
+    await bench.sql("UPDATE nonce_floor SET floor_s = 0")
+    await catch_up(bench.another())
+    assert await bench.value(FLOOR) == 0
