@@ -199,9 +199,10 @@ class Replay:
         except CryptoError:
             return  # what is stored does not hold, and answers nobody anyway
         for row in await rows.newest(self._database, account) if steps else ():
-            log.warning("an account's grants came late", extra={"event": "replay.late"})
-            mark = await self._blobs.marked(account)
-            await self._catch_up_alone(account, row["receipt_seq"], mark)
+            if row["grant_serial_due"] != rows.HELD:  # else that is tried again anyway
+                log.warning("an account's grants came late", extra={"event": "replay.late"})
+                mark = await self._blobs.marked(account)
+                await self._catch_up_alone(account, row["receipt_seq"], mark)
 
     async def _catch_up_alone(self, account: AccountId, seq: int, mark: int) -> None:
         """Catch up with one account, whatever happens: what its journal says is its tenant's.
