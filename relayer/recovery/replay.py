@@ -4,10 +4,11 @@ Not here: telling what it has forgotten (`examiner.py`), founding lost accounts 
 (`upkeep/rebuild.py`), giving memories their rows (`restore.py`). Source: SPEC §17.4.
 
 - Before anybody is answered: a key that was revoked since must not be believed for one request.
+- First what holds of memories, then grants and revocations, then erasures, with receipts of the
+  relayer's own. What else was stored since comes back as of a rebuilt account, and is not collected
+  before.
 - Grants and revocations come in the order of their serials, each verified against those before it.
   A chain that cannot be continued to its end is not believed at all: its account answers nobody.
-- Then what holds of memories, and erasures, with receipts of the relayer's own. What else was
-  stored since comes back as of a rebuilt account, and is not collected before.
 - An account answers nobody until it has caught up. One that cannot keeps no other one from it, and
   is tried again at the next start and between two walks through the store.
 """
@@ -263,9 +264,10 @@ class Replay:
             names += found.names
             states |= found.states
             serial = max(serial, found.serial)
-        due = max(serial, await self._continue(account, history))
-        # Before any other receipts: whether a state is of since, only its number tells.
+        # Before any other receipts: whether a state is of since, only its number tells. What comes
+        # behind it may be interrupted.
         await self._say_again(account, states)
+        due = max(serial, await self._continue(account, history))
         if await self.repeat(erasures):
             for named in names:
                 await self._namespaces.create(account, named.namespace, named.epoch, named.key_id)

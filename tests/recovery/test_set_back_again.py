@@ -1,16 +1,19 @@
 """A database that is set back once more, and a store that was not whole when it had caught up."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from relayer.database.pool import Database
-from relayer.errors import Corrupted
+from relayer.errors import Corrupted, Unavailable
+from relayer.journal.states import Change
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.keys import PublicKey
+from relayer.tenants.granting import Granting
 from relayer.upkeep.provision import NewKey
 from tests.erasing import living
-from tests.services import TEAM, Bench
+from tests.services import OTHER, TEAM, Bench
 from tests.setting_back import (
     backup,
     bench,
@@ -154,3 +157,29 @@ async def test_one_that_cannot_catch_up_keeps_no_other_account_from_answering(
     await bench.sql("UPDATE nonce_floor SET floor_s = 0")
     await catch_up(bench.another())
     assert await bench.value(FLOOR) == 0
+
+
+async def test_an_interrupted_catching_up_forgets_no_decision(
+    bench: Bench, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Receipts of its own have the numbers by then that the decision had."""
+    founder = await bench.account()
+    caller = await bench.caller(founder)
+    [memory] = await bench.remember(caller, "Anna prefers tea.")
+    saved = await backup(database)
+    await bench.services.reviser.set_state(caller.access, memory.id, Change(pinned=True))
+    for namespace in (TEAM, OTHER):
+        await bench.key(founder, namespace)
+    await put_back(database, saved)
+    accept_moved = Granting.accept_moved
+
+    async def and_stop(self: Granting, *arguments: Any, **named: Any) -> list[bytes]:
+        await accept_moved(self, *arguments, **named)
+        raise Unavailable("The database went away.")
+
+    with monkeypatch.context() as while_starting:
+        while_starting.setattr(Granting, "accept_moved", and_stop)
+        with pytest.raises(Unavailable):
+            await catch_up(bench.another())
+    await catch_up(bench.another())
+    assert await bench.value("SELECT pinned FROM memories")
