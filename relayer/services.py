@@ -232,6 +232,7 @@ def build_services(
         blobs=storage.blobs,
         namespaces=storage.namespaces,
         writer=writer,
+        outbox=storage.outbox,
         identity=storage.identity,
         finder=finder,
         clock=clock,

@@ -42,6 +42,8 @@ ACCOUNT: Final = re.compile("[0-9a-f]{64}")
 _OF_ONE_FILE: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EUCLEAN}
 )
+# Of these, what a wrong mode or owner is not, which all files may have.
+_DAMAGE: Final = _OF_ONE_FILE - {errno.EACCES, errno.EPERM}
 
 
 class BlobStore(Protocol):
@@ -333,9 +335,16 @@ class FolderStore:
             durable.replace(path, str(seq).encode())
 
     def _marked(self, account: AccountId) -> int:
-        with suppress(FileNotFoundError):
+        try:
             return read_mark((self._folder / account.hex() / NEWEST).read_bytes())
-        return 0
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            if error.errno not in _DAMAGE:
+                raise
+            extra = {"event": "blobs.mark", "cause": error.strerror}
+            log.error("a mark cannot be read", extra=extra)
+            return 0
 
     def _unmark(self, account: AccountId) -> None:
         place = self._folder / account.hex()

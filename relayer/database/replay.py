@@ -13,10 +13,11 @@ HELD: Final = 2**31 - 1  # the serial that an account lacks whose catching up ha
 
 # How far every account is that was not closed.
 _NEWEST: Final = """
-SELECT account_id, receipt_seq, grant_serial, grant_serial_due, store_ahead FROM accounts
+SELECT account_id, receipt_seq, changed_at, grant_serial, grant_serial_due, store_ahead
+FROM accounts
 WHERE closed_at IS NULL AND ($1::bytea IS NULL OR account_id = $1)
 """
-_SET_CAUGHT_UP: Final = """
+_HOLD: Final = """
 UPDATE accounts SET grant_serial_due = $2, store_ahead = greatest(store_ahead, $3 - receipt_seq)
 WHERE account_id = $1
 """
@@ -35,8 +36,8 @@ DELETE FROM blob_outbox WHERE account_id = $1 AND NOT stray AND due_at > $2
 
 
 async def newest(database: Database, account: AccountId | None = None) -> list[Row]:
-    """Every account, or this one, with its newest receipt's number, its newest grant's, the one it
-    lacks, and by how much its store is told of more receipts than there are."""
+    """Every account, or this one, with its newest receipt's number, when it was changed, the number
+    of its newest grant, the one it lacks, and by how much its store is told of more receipts."""
     return await database.fetch(_NEWEST, account)
 
 
@@ -45,10 +46,10 @@ async def set_due(database: Database, account: AccountId, serial: int) -> None:
     await database.execute(_SET_DUE, account, serial)
 
 
-async def set_caught_up(database: Database, account: AccountId, serial: int, mark: int) -> None:
-    """The account has caught up with a store that was told of this receipt, and tells it of later
-    ones from now on; it is answered when its chain of grants has come so far."""
-    await database.execute(_SET_CAUGHT_UP, account, serial, mark)
+async def hold(database: Database, account: AccountId, mark: int) -> None:
+    """Let the account not be answered before it has caught up with a store that was told of this
+    receipt; what the store is told from now on is beyond that."""
+    await database.execute(_HOLD, account, HELD, mark)
 
 
 async def set_incomplete(connection: Connection, account: AccountId) -> None:

@@ -234,6 +234,7 @@ class Outbox:
                 return
             await self._blobs.mark(account, newest)
             marking.marked = newest
+        self._unmarked[account] = None  # somebody else may have marked a newer one before this
 
     async def _mark_soon(self, account: AccountId) -> None:
         """Mark what was just committed, within `soon_s`: it holds where the store is away, too."""

@@ -10,9 +10,10 @@ from typing import Final
 
 from relayer.blobs.cache import beneath
 from relayer.blobs.store import BlobStore, unread
-from relayer.database import accounts as account_rows
+from relayer.clock import to_ms
 from relayer.database import collection as rows
 from relayer.database import rebuild as rebuild_rows
+from relayer.database import replay as replay_rows
 from relayer.database.pool import Database
 from relayer.errors import Corrupted
 from relayer.memories.eraser import ERASURES
@@ -177,8 +178,7 @@ class Examiner:
             if (receipt := self._receipt(data, account)) is not None:
                 receipts[name] = receipt
             elif (said := self._state(data, account)) is not None:
-                row = await account_rows.find_account(self._database, account)
-                newer = row is not None and said.seq > row["receipt_seq"]
+                newer = await self._is_of_since(said)
                 (found.ahead if newer else found.useless).append(name)
                 if newer:
                     found.states[name] = said
@@ -217,6 +217,16 @@ class Examiner:
                 receipt.op in ERASURES and (named & living or named - erased)
             ):
                 found.unknown.append(receipt)
+
+    async def _is_of_since(self, said: SignedState) -> bool:
+        """Whether a state was said after the newest change that the database knows.
+
+        Also one with an earlier number may be: of a history that went on from an older copy.
+        """
+        return any(
+            said.seq > row["receipt_seq"] or 0 < to_ms(row["changed_at"]) < said.time_ms
+            for row in await replay_rows.newest(self._database, said.account)
+        )
 
     def _receipt(self, data: bytes, account: AccountId) -> Receipt | None:
         try:

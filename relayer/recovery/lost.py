@@ -193,7 +193,7 @@ class Finder:
         except CryptoError:
             return
         before = lost.states.get(said.memory)
-        if said.account == account and (before is None or before[0].seq < said.seq):
+        if said.account == account and (before is None or before[0].order < said.order):
             lost.states[said.memory] = (said, envelope.blob_hash(name))
 
 

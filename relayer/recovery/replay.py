@@ -106,7 +106,7 @@ class Replay:
             if _is_behind(row, mark) and await self._is_still_behind(account, mark):
                 event = {"event": "replay.older"}
                 log.warning("an account is older than its blobs", extra=event)
-                if row["grant_serial_due"] != rows.HELD:  # else it has accepted none since
+                if mark > _told(row):  # else it is tried again, and has lost nothing more
                     # Which requests it had accepted since, nobody knows any more.
                     await account_rows.restore_nonces(self._database)
                 await self._catch_up_alone(account, row["receipt_seq"], mark)
@@ -211,7 +211,7 @@ class Replay:
         Raises:
             Unavailable: database or store are away.
         """
-        await rows.set_due(self._database, account, rows.HELD)
+        await rows.hold(self._database, account, mark)
         try:
             await self._end_puts(account, seq)
             try:
@@ -219,7 +219,7 @@ class Replay:
             except Conflict:  # another replica does the same
                 due = await self._catch_up_one(account)
             # What comes back from now on waits for keys, not for another start.
-            await rows.set_caught_up(self._database, account, due, mark)
+            await rows.set_due(self._database, account, due)
         except Unavailable:
             raise
         except Exception as error:
@@ -298,7 +298,7 @@ class Replay:
         All of it or nothing. The objects of before are of no use then; others wait for their
         memories (`restore.py`).
         """
-        said = sorted(states.items(), key=lambda one: one[1].seq)
+        said = sorted(states.items(), key=lambda one: one[1].order)
         newest = {state.memory: state for _, state in said}
         now = self._clock()
         async with self._database.transaction() as connection:
@@ -315,7 +315,7 @@ class Replay:
             for at in range(0, len(staying), RECEIPT_ITEMS_MAX):
                 part = {i: changes[i] for i in staying[at : at + RECEIPT_ITEMS_MAX]}
                 _, heads = await self._states.change_within(connection, act, heads, part)
-            for memory_id in sorted(back, key=lambda i: newest[i].seq):
+            for memory_id in sorted(back, key=lambda i: newest[i].order):
                 # What says the same here said something else by then: its edit is yet to come back.
                 await state_rows.give_up_words(connection, account=account, memory_id=memory_id)
                 one = {memory_id: changes[memory_id]}

@@ -32,6 +32,7 @@ from relayer.database import revisions
 from relayer.database.pool import Database, UniqueViolation
 from relayer.database.states import Link
 from relayer.errors import NotFound
+from relayer.journal.outbox import Outbox
 from relayer.memories.opening import Caller
 from relayer.memories.writer import Effects, Writer
 from relayer.record import UnknownVersion, decode
@@ -81,6 +82,7 @@ class Restore:
         blobs: BlobStore,
         namespaces: Namespaces,
         writer: Writer,
+        outbox: Outbox,
         identity: Identity,
         finder: Finder,
         clock: Clock,
@@ -89,6 +91,7 @@ class Restore:
         self._blobs = blobs
         self._namespaces = namespaces
         self._writer = writer
+        self._outbox = outbox
         self._identity = identity
         self._finder = finder
         self._clock = clock
@@ -199,6 +202,8 @@ class Restore:
         for name, header, at in placed:
             work = self._restore_one(access, keys, lost, name, header, at, equals=equals)
             await self._count(done, name, work)
+        if done.restored:  # with receipts, of which nothing was put that a mark would follow
+            self._outbox.mark_later([access.account])
         return done
 
     async def _count(self, done: _Outcome, name: str, work: Awaitable[bool]) -> None:

@@ -1,6 +1,6 @@
 """The signed object that says what holds of a memory beside what it says. Source: SPEC §4, §13.
 
-Not here: when one is due (`relayer.journal.states`). The newest one of a memory, by `seq`, counts.
+Not here: when one is due (`relayer.journal.states`). The last one of a memory counts.
 """
 
 import uuid
@@ -49,6 +49,11 @@ class SignedState:
     superseded_by: uuid.UUID | None
     merged: bool
     expires_ms: int | None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """By this the last one is told; a database that was set back gives numbers again."""
+        return self.time_ms, self.seq
 
 
 def sign_state(relayer: Identity, said: SignedState) -> bytes:

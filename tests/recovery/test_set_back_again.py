@@ -183,3 +183,126 @@ async def test_an_interrupted_catching_up_forgets_no_decision(
             await catch_up(bench.another())
     await catch_up(bench.another())
     assert await bench.value("SELECT pinned FROM memories")
+
+
+async def test_what_comes_back_is_told_to_the_store(bench: Bench, database: Database) -> None:
+    """Of two backups the older one is put back, and after some decisions the newer one."""
+    founder = await bench.account()
+    agent = (await bench.key(founder, TEAM)).identity.public_key
+    [doomed] = await bench.remember(await bench.caller(founder), "Anna prefers tea.")
+    older = await backup(database)
+    once = await set_back_once(bench, database, founder)
+    await serve_for_a_while(once, founder)
+    await once.storage.outbox.publish()
+    newer = await backup(database)
+    await put_back(database, older)
+    again = once.another()
+    await catch_up(again)
+    await again.revoke(founder, agent)
+    await again.services.forgetting.forget((await again.caller(founder)).access, doomed.id)
+    await put_back(database, newer)
+    started = again.another()
+    await catch_up(started)
+    assert not await may(started, founder, agent)
+    assert doomed.id not in await living(started)
+
+
+async def test_a_decision_of_another_history_is_newer_by_its_time(
+    bench: Bench, database: Database
+) -> None:
+    """Its number is below those of the newer copy that is put back in the end."""
+    founder = await bench.account()
+    caller = await bench.caller(founder)
+    [memory] = await bench.remember(caller, "Anna prefers tea.")
+    older = await backup(database)
+    for n in range(6):
+        await bench.remember(caller, f"Cup number {n} is blue.")
+    newer = await backup(database)
+    bench.clock.advance(60)
+    await bench.remember(caller, "Ben sells cups.")
+    await put_back(database, older)
+    once = bench.another()
+    await catch_up(once)
+    bench.clock.advance(60)
+    access = (await once.caller(founder)).access
+    await once.services.reviser.set_state(access, memory.id, Change(pinned=True))
+    await put_back(database, newer)
+    await catch_up(once.another())
+    assert await bench.value("SELECT pinned FROM memories WHERE memory_id = $1", memory.id)
+
+
+async def test_the_last_decision_counts_whatever_its_number(
+    bench: Bench, database: Database
+) -> None:
+    """The one before it, of a history that was lost, is not deleted yet."""
+    founder = await bench.account()
+    caller = await bench.caller(founder)
+    [memory] = await bench.remember(caller, "Anna prefers tea.")
+    saved = await backup(database)
+    for n in range(6):
+        await bench.remember(caller, f"Cup number {n} is blue.")
+    await bench.services.reviser.set_state(caller.access, memory.id, Change(pinned=True))
+    await put_back(database, saved)
+    once = bench.another()
+    await catch_up(once)
+    bench.clock.advance(60)
+    access = (await once.caller(founder)).access
+    await once.services.reviser.set_state(access, memory.id, Change(pinned=False))
+    await put_back(database, saved)
+    await catch_up(once.another())
+    assert not await bench.value("SELECT pinned FROM memories WHERE memory_id = $1", memory.id)
+
+
+async def test_a_lost_revocation_refuses_slow_clocks_once(
+    bench: Bench, database: Database, folder: Path
+) -> None:
+    """Its account answers nobody; the others do."""
+    founder = await bench.account()
+    agent = (await bench.key(founder, TEAM)).identity.public_key
+    [doomed] = await bench.remember(await bench.caller(founder), "Anna prefers tea.")
+    saved = await backup(database)
+    await bench.revoke(founder, agent)
+    revocation = await bench.value("SELECT object FROM grants ORDER BY serial DESC LIMIT 1")
+    await bench.services.forgetting.forget((await bench.caller(founder)).access, doomed.id)
+    await put_back(database, saved)
+    [path] = folder.rglob(blob_id(revocation))
+    path.unlink()
+    await catch_up(bench.another())
+    assert await bench.value(FLOOR) > 0
+    await bench.sql("UPDATE nonce_floor SET floor_s = 0")
+    await catch_up(bench.another())
+    assert await bench.value(FLOOR) == 0
+
+
+async def test_requests_accepted_after_a_backup_of_a_held_account_count_once(
+    bench: Bench, database: Database, folder: Path
+) -> None:
+    founder = await bench.account()
+    [doomed] = await bench.remember(await bench.caller(founder), "Anna prefers tea.")
+    saved = await backup(database)
+    receipt, _ = await bench.services.memory.forget((await bench.caller(founder)).access, doomed.id)
+    await put_back(database, saved)
+    back = make_unreadable(folder, blob_id(receipt))
+    await catch_up(bench.another())
+    held = await backup(database)
+    back()
+    once = bench.another()
+    await catch_up(once)
+    await once.remember(await once.caller(founder), "Ben sells cups.")
+    await put_back(database, held)
+    await bench.sql("UPDATE nonce_floor SET floor_s = 0")
+    await catch_up(once.another())
+    assert await bench.value(FLOOR) > 0
+
+
+async def test_a_mark_that_cannot_be_read_keeps_nobody_from_answering(
+    bench: Bench, folder: Path
+) -> None:
+    founder, other = await bench.account(), await bench.account()
+    newest = folder / founder.account.hex() / "newest"
+    newest.unlink()
+    newest.mkdir()
+    started = bench.another()
+    await catch_up(started)
+    await started.caller(founder)
+    await started.caller(other)
