@@ -5,8 +5,8 @@ reading (`archived.py`) or what people are told (`commands/files.py`).
 
 - What is half written stands in `FILE.part`, with marks to go on from; `FILE` is there only when it
   is whole.
-- What changed during the export, which the receipts since its beginning name, is read again; what
-  was erased is read last.
+- What changed or came during the export, which the receipts since its beginning name, is read
+  again; what was erased is read last.
 
 Source: SPEC.md §17.
 """
@@ -56,11 +56,18 @@ _AGAIN = "again"
 _Types = type | UnionType
 # What is looked at before a relayer judges the rest: a relayer wrote it, so it may be anything.
 _READ: Mapping[str, Mapping[str, _Types]] = {
-    "account": {"relayer": str, "succession": list, "receipt_seq": int, "label": str},
+    "account": {
+        "relayer": str,
+        "succession": list,
+        "receipt_seq": int,
+        "memory_seq": int,
+        "label": str,
+    },
     "grant": {"object": str, "succession": str | None},
     "namespace": {"name": str},
     "memory": {
         "id": str,
+        "seq": int,
         "revision_of": str | None,
         "type": int,
         "format": str,
@@ -79,7 +86,8 @@ _READ: Mapping[str, Mapping[str, _Types]] = {
     "mark": {"part": str, "cursor": str},
     "end": {"counts": dict},
 }
-_UNCHANGING = frozenset({"remember", "analyze", "grant", "revoke", "forget", "expire", "close"})
+_STORING = frozenset({"remember", "analyze"})
+_UNCHANGING = frozenset({"grant", "revoke", "forget", "expire", "close"})
 _IDS_AT_ONCE = 10
 _VERSION_AT = 14  # in the text of a UUID
 
@@ -142,9 +150,11 @@ class Standing:
     part: str = _PAGED[0]
     cursor: str = ""
     began_seq: int = 0
+    began_memory_seq: int = 0
     receipt_seq: int = 0
     newest: bytes = b""  # the receipt of that number, signed
     changed: dict[str, None] = field(default_factory=dict)  # in order, each once
+    new: set[str] = field(default_factory=set)  # stored since, and in the file
     counts: Counter[str] = field(default_factory=Counter)
     losses: Losses = field(default_factory=Losses)
 
@@ -163,19 +173,24 @@ class Standing:
         self.losses.take(record)
         if kind == "account":
             self.began_seq = record["receipt_seq"]
+            self.began_memory_seq = record["memory_seq"]
+        if kind == "memory" and record["seq"] > self.began_memory_seq and record["blob"]:
+            self.new.add(record["id"])
         if kind == "receipt":
             self.receipt_seq = record["seq"]
             self.newest = from_base64(record["object"], "receipt")
             if self.receipt_seq > self.began_seq:
-                self.changed |= dict.fromkeys(_changed_by(self.newest))
+                self.changed |= dict.fromkeys(self._changed_by(self.newest))
 
-
-def _changed_by(receipt: bytes) -> list[str]:
-    """The memories that a receipt says were changed; who reads the archive verifies it."""
-    if text_of(claimed_member(receipt, "op")) in _UNCHANGING:
-        return []
-    items = [list_of(item) for item in list_of(claimed_member(receipt, "items"))]
-    return [uuid_text(item[0]) for item in items if item]
+    def _changed_by(self, receipt: bytes) -> list[str]:
+        """The memories and turns that a receipt says are otherwise than the file has them; who
+        reads the archive verifies it."""
+        op = text_of(claimed_member(receipt, "op"))
+        if op in _UNCHANGING:
+            return []
+        items = [list_of(item) for item in list_of(claimed_member(receipt, "items"))]
+        ids = [uuid_text(item[0]) for item in items if item]
+        return [i for i in ids if not (op in _STORING and i in self.new)]
 
 
 class _Writer:
@@ -283,8 +298,13 @@ def _read_again(client: SyncMemoryClient, standing: Standing, put: Callable[...,
         changed, standing.changed = list(standing.changed), {}
         for at in range(0, len(changed), _IDS_AT_ONCE):
             ids = changed[at : at + _IDS_AT_ONCE]
+            turns = set(ids)
             for records in _all_pages(client, "memories", ids=ids):
                 put("memories", records, again=True)
+                turns -= {record["id"] for record in records}
+            if turns:
+                for records in _all_pages(client, "episodes", ids=sorted(turns)):
+                    put("episodes", records, again=True)
         before = standing.receipt_seq
         for records in _all_pages(client, "receipts", cursor=str(before)):
             put("receipts", records)

@@ -95,6 +95,19 @@ class Leaving:
         )
         return await self._page_of(access.account, found)
 
+    async def turns(self, access: Access, ids: Sequence[uuid.UUID]) -> Page:
+        """Those of these turns that wait or are kept, as they are now; there is no next page.
+
+        Raises:
+            NotAllowed: the key does not own the account.
+        """
+        access.require_owner()
+        found = await rows.episodes_named(self._database, access.account, ids)
+        blobs = await self._stored(access.account, found)
+        if len(blobs) < len(found):
+            found = await rows.episodes_named(self._database, access.account, ids)
+        return [_moved_turn(row, blobs) for row in found], None
+
     async def _account(self, account: AccountId) -> MovedAccount:
         row = await rows.account(self._database, account)
         if row is None:
@@ -170,21 +183,7 @@ class Leaving:
             now = await rows.episodes_after(self._database, account, after, ROWS // 10)
             left = {row["id"] for row in now}
             found = [row for row in found if row["id"] in left]
-        page = [
-            MovedEpisode(
-                id=row["id"],
-                namespace=row["namespace"],
-                epoch=row["epoch"],
-                writer=row["writer"].hex(),
-                state=row["state"],
-                created_at=row["created_at"],
-                fingerprint=row["fingerprint"],
-                blob_id=to_base64url(row["blob_id"]),
-                blob=blobs.get(to_base64url(row["blob_id"])),
-            )
-            for row in found
-        ]
-        return page, last
+        return [_moved_turn(row, blobs) for row in found], last
 
     async def _stored(self, account: AccountId, found: Sequence[Row]) -> Mapping[str, bytes]:
         """The blobs of rows; one that is missing or altered is left out, and its row says so."""
@@ -215,6 +214,20 @@ class Leaving:
 _AS_STORED: Final = frozenset(MovedMemory.__struct_fields__) - {
     "writer", "postings", "vectors", "links", "blob_id", "blob",
 }  # fmt: skip
+
+
+def _moved_turn(row: Row, blobs: Mapping[str, bytes]) -> MovedEpisode:
+    return MovedEpisode(
+        id=row["id"],
+        namespace=row["namespace"],
+        epoch=row["epoch"],
+        writer=row["writer"].hex(),
+        state=row["state"],
+        created_at=row["created_at"],
+        fingerprint=row["fingerprint"],
+        blob_id=to_base64url(row["blob_id"]),
+        blob=blobs.get(to_base64url(row["blob_id"])),
+    )
 
 
 def _number(cursor: str) -> int:

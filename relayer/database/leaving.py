@@ -70,14 +70,16 @@ _LINKS: Final = """
 SELECT memory_id, relation, other_id, created_at FROM links
 WHERE account_id = $1 AND memory_id = ANY ($2) ORDER BY memory_id, relation, other_id
 """
-_EPISODES_AFTER: Final = """
+_EPISODES: Final = """
 SELECT e.episode_id AS id, ns.name AS namespace, e.epoch, e.writer, e.state, e.created_at,
        e.fingerprint, e.blob_id
 FROM episodes e
 JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
-WHERE e.account_id = $1 AND e.episode_id > $2 AND e.state IN ('pending', 'kept')
-ORDER BY e.episode_id LIMIT $3
+WHERE e.account_id = $1 AND e.state IN ('pending', 'kept')
 """
+_EPISODES_AFTER: Final = f"{_EPISODES} AND e.episode_id > $2 ORDER BY e.episode_id LIMIT $3"
+# For what changed meanwhile.
+_EPISODES_NAMED: Final = f"{_EPISODES} AND e.episode_id = ANY ($2) ORDER BY e.episode_id"
 _NAMESPACES_AFTER: Final = """
 SELECT n.namespace_id, n.name, n.ttl_s, k.epoch, k.key_id
 FROM (SELECT namespace_id, name, ttl_s FROM namespaces
@@ -155,6 +157,13 @@ async def episodes_after(
 ) -> list[Row]:
     """A page of turns that wait or are kept, by id."""
     return await database.fetch(_EPISODES_AFTER, account, episode_id, limit)
+
+
+async def episodes_named(
+    database: Database, account: AccountId, episode_ids: Sequence[uuid.UUID]
+) -> list[Row]:
+    """Those of these turns that wait or are kept."""
+    return await database.fetch(_EPISODES_NAMED, account, list(episode_ids))
 
 
 async def namespaces_after(

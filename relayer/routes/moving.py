@@ -66,8 +66,10 @@ async def export(
         page, following = await leaving.page(access, part, cursor)
     elif part == "memories":
         page, following = await leaving.memories(access, [parse_id(i) for i in ids], cursor)
+    elif part == "episodes":
+        page, following = await leaving.turns(access, [parse_id(i) for i in ids])
     else:
-        raise BadRequest("ids are of memories.")
+        raise BadRequest("ids are of memories or episodes.")
     return {"part": part, "records": [_moved(item) for item in page], "next": following}
 
 

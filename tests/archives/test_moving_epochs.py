@@ -26,7 +26,17 @@ from tests.chains import assert_chain_holds, chain_of
 from tests.conftest import database_copy
 from tests.embeddings_server import DIM, KEY, MODEL, EmbeddingsServer
 from tests.erasing import living
-from tests.moving import EMPTY, ROWS, founded, here, moved, packed, there
+from tests.moving import (
+    EMPTY,
+    ROWS,
+    everything,
+    founded,
+    here,
+    leaving,
+    moved,
+    packed,
+    there,
+)
 from tests.openai_server import OpenAIServer
 from tests.racing import WAITING
 from tests.rotator import CUSTODIES, NOT_NOW, Rotator, epochs, opened_by, rotator
@@ -313,6 +323,24 @@ class TestTurns:
         await there.services.forgetting.forget(reader.access, kept.facts[0].id)
         assert await there.value(kept_turns) == 1
         assert (await check(there.storage)).problems == []
+
+    async def test_they_are_read_again_by_name_as_long_as_they_are_there(
+        self, here: Bench, there: Bench, model: LanguageModel, server: OpenAIServer
+    ) -> None:
+        thinking = here.another(language_model=model)
+        founder = await thinking.account()
+        server.script(AWAY)
+        caller = await thinking.caller(founder)
+        [memory] = await here.remember(caller, "Ben sells cups.")
+        waits = await analyze(thinking, caller, "1. user: I am allergic to peanuts.")
+        assert waits.episode is not None
+        ids = [memory.id, waits.episode]
+        page, following = await leaving(here).turns(caller.access, ids)
+        assert (page, following) == (await everything(here, caller, "episodes"), None)
+        stranger = await here.caller(await here.account())
+        assert await leaving(here).turns(stranger.access, ids) == ([], None)
+        await thinking.services.analysis.extract_episode(founder.account, caller.keys, ids[1])
+        assert await leaving(here).turns(caller.access, ids) == ([], None)
 
     async def test_one_that_gave_its_facts_here_does_not_come_again(
         self, here: Bench, there: Bench, model: LanguageModel, server: OpenAIServer

@@ -121,6 +121,93 @@ def test_export_goes_on_where_it_broke_off(
     assert not texts & {TEXTS[0], TEXTS[1]}
 
 
+def meanwhile(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, part: str, act: Callable[[], object]
+) -> dict[str, int]:
+    """Export while something happens just before the first page of a part."""
+    whole, waiting = SyncMemoryClient.export_page, [act]
+
+    def racing(client: SyncMemoryClient, page: str, **more: object) -> object:
+        if page == part and waiting:
+            waiting.pop()()
+        return whole(client, page, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SyncMemoryClient, "export_page", racing)
+        return exported(scene)
+
+
+def held(scene: Scene) -> list[Record]:
+    archive = open_archive(scene.archive, scene.founder, account_bytes(scene.account_id))
+    return list(archive.rows())
+
+
+@pytest.mark.parametrize("part", ["memories", "episodes", "receipts"])
+def test_what_is_remembered_during_an_export_is_in_it_once(
+    found: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    scene = found("sealed")
+    with scene.client(scene.founder) as client:
+        ids = {m.id for m in client.remember_many(TEXTS)}
+
+        def remember() -> None:
+            ids.add(client.remember("Said during the export.").id)
+
+        counts = meanwhile(scene, monkeypatch, part, remember)
+    assert {row["id"] for row in held(scene)} == ids
+    assert counts["memory"] == len(ids)
+
+
+def test_what_is_remembered_before_a_broken_export_goes_on_is_in_it(
+    found: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = found("sealed")
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with scene.client(scene.founder) as client:
+        ids = {m.id for m in client.remember_many(TEXTS)}
+        with pytest.raises(KeyboardInterrupt):
+            meanwhile(scene, monkeypatch, "receipts", interrupt)
+        ids.add(client.remember("Said a week later.").id)
+    exported(scene)
+    assert {row["id"] for row in held(scene)} == ids
+
+
+def test_what_a_turn_said_during_an_export_is_in_it(
+    found: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The turn itself, which is kept, and its facts."""
+    scene = found("managed")
+    with scene.client(scene.founder) as client:
+        client.change_settings(keep_turns=True)
+        meanwhile(
+            scene,
+            monkeypatch,
+            "receipts",
+            lambda: client.analyze("Anna lives in Bremen. She drinks tea."),
+        )
+        facts = {m.id for m in client.list().memories}
+    rows = held(scene)
+    assert facts
+    assert {row["id"] for row in rows if row["record"] == "memory"} == facts
+    assert [row["state"] for row in rows if row["record"] == "episode"] == ["kept"]
+
+
+def test_what_is_sealed_anew_during_an_export_can_be_read_where_it_arrives(
+    found: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = found("managed")
+    with scene.client(scene.founder) as client:
+        client.change_settings(keep_turns=True)
+        client.analyze("Anna lives in Bremen. She drinks tea.")
+    meanwhile(scene, monkeypatch, "receipts", lambda: scene.run("rotate", "--reseal", "all"))
+    rows = held(scene)
+    assert {row["record"] for row in rows} == {"memory", "episode"}
+    assert {row["epoch"] for row in rows} == {2}
+
+
 def test_a_history_that_the_relayer_does_not_stand_for_is_no_archive(
     found: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch
 ) -> None:

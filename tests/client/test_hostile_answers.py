@@ -238,8 +238,8 @@ class TestArchiving:
 
     MEMORY: ClassVar = {
         "record": "memory", "id": ID, "revision_of": None, "type": 1, "format": "sealed",
-        "namespace": "team", "epoch": 1, "revision": 1, "superseded_at": None, "review": None,
-        "expires_at": None, "blob_id": "n", "blob": None,
+        "namespace": "team", "epoch": 1, "seq": 1, "revision": 1, "superseded_at": None,
+        "review": None, "expires_at": None, "blob_id": "n", "blob": None,
     }  # fmt: skip
 
     def test_what_holds_is_taken(self) -> None:
