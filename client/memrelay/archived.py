@@ -30,6 +30,7 @@ from memrelay.errors import (
     UntrustedGrant,
     UntrustedRelayer,
 )
+from memrelay.evidence import Evidence
 from memrelay.models import Memory
 from memrelay.sealed.archive import (
     MAGIC,
@@ -45,8 +46,6 @@ from memrelay.sealed.envelope import Place, blob_id, open_envelope
 from memrelay.sealed.keys import Identity, account_id_of
 from memrelay.sealed.ledger import Keyring, Ledger
 from memrelay.sealed.objects import from_base64, integer, list_of, text_of, write_json
-from memrelay.sealed.receipts import History
-from memrelay.sealed.statement import read_succession
 
 Progress = Callable[[int], None]
 
@@ -116,7 +115,7 @@ def open_archive(path: Path, identity: Identity, account: bytes) -> Archive:
     if header.account != account:
         raise Invalid("account", "The archive is another account's.")
     chunks = ChunkKey(header.archive, open_box(header, identity))
-    evidence = _Evidence(header)
+    evidence = Evidence(account=account, relayer=header.relayer)
     found: dict[str, list[Record]] = {kind: [] for kind in KINDS.values()}
     latest: dict[str, int] = {}
     counts: Counter[str] = Counter()
@@ -126,7 +125,7 @@ def open_archive(path: Path, identity: Identity, account: bytes) -> Archive:
         kind = last["record"]
         if kind not in {"mark", "end"}:
             counts[kind] += 1
-        evidence.take(last)
+        _follow(evidence, last)
         losses.take(last)
         if kind in {"memory", "episode"}:
             _check_name(last)
@@ -160,51 +159,11 @@ def _records(path: Path, chunks: ChunkKey) -> Iterator[Record]:
             yield record
 
 
-class _Evidence:
-    """The receipts of an archive, followed from the first to the newest."""
-
-    def __init__(self, header: Header) -> None:
-        self._header = header
-        self._history: History | None = None
-        self._least = 0
-
-    def take(self, record: Record) -> None:
-        """Note a record in its turn.
-
-        Raises:
-            Invalid: a receipt does not follow the one before it, or another relayer signed it.
-        """
-        try:
-            if record["record"] == "account":
-                self._begin(record)
-            elif record["record"] == "receipt":
-                self._follow(record)
-        except UntrustedRelayer as error:
-            raise Invalid(error.code, f"The archive's receipts do not hold: {error}") from error
-
-    def check_end(self) -> None:
-        """Check that the receipts reach as far as the account's history did.
-
-        Raises:
-            Invalid: the newest are missing.
-        """
-        if self._history is None or self._history.seq < self._least:
-            raise Invalid("chain", "The archive's newest receipts are missing.")
-
-    def _begin(self, account: Record) -> None:
-        if account["relayer"] != self._header.relayer.hex():
-            raise Invalid("relayer", "The archive names two relayers.")
-        named = [from_base64(text, "object") for text in list_of(account["succession"])]
-        relayers = read_succession(named, last=self._header.relayer)
-        self._history = History(relayers, self._header.account)
-        self._least = integer(account["receipt_seq"])
-
-    def _follow(self, record: Record) -> None:
-        if self._history is None:
-            raise Invalid("record", "The archive does not begin with its account.")
-        receipt = self._history.follow(from_base64(record["object"], "receipt"))
-        if receipt.seq != record["seq"]:
-            raise Invalid("chain", f"Receipt {receipt.seq} stands in another one's place.")
+def _follow(evidence: Evidence, record: Record) -> None:
+    try:
+        evidence.take(record)
+    except UntrustedRelayer as error:
+        raise Invalid(error.code, f"The archive's receipts do not hold: {error}") from error
 
 
 def _check_name(record: Record) -> None:

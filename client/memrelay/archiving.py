@@ -22,7 +22,8 @@ from typing import Any, BinaryIO
 
 from memrelay.answers import malformed
 from memrelay.client import SyncMemoryClient
-from memrelay.errors import ConfigError, Invalid
+from memrelay.errors import ConfigError, Invalid, UntrustedRelayer
+from memrelay.evidence import Evidence, Promised
 from memrelay.private import hold
 from memrelay.sealed.archive import (
     CHUNK_BYTES_MAX,
@@ -36,7 +37,8 @@ from memrelay.sealed.archive import (
     write_record,
 )
 from memrelay.sealed.keys import account_bytes
-from memrelay.sealed.objects import claimed_member, from_base64, list_of, text_of, uuid_text
+from memrelay.sealed.objects import from_base64, uuid_text
+from memrelay.sealed.receipts import Receipt
 
 Progress = Callable[[int], None]
 
@@ -121,6 +123,10 @@ class Losses:
             if record["blob"] is None:
                 self._without[record["id"]] = names_of(record)
 
+    def is_erased(self, *names: str) -> bool:
+        """Whether a tombstone has one of these names."""
+        return not self._erased.isdisjoint(names)
+
     def __len__(self) -> int:
         """How many there are."""
         return sum(not names & self._erased for names in self._without.values())
@@ -147,6 +153,7 @@ def named_blobs(tombstone: Mapping[str, Any]) -> set[str]:
 class Standing:
     """How far an export is: where it goes on, and what was named by receipts since it began."""
 
+    evidence: Evidence
     part: str = _PAGED[0]
     cursor: str = ""
     began_seq: int = 0
@@ -157,14 +164,17 @@ class Standing:
     new: set[str] = field(default_factory=set)  # stored since, and in the file
     counts: Counter[str] = field(default_factory=Counter)
     losses: Losses = field(default_factory=Losses)
+    promised: Promised = field(default_factory=Promised)
 
     def take(self, record: Mapping[str, Any]) -> None:
         """Note a record that is in the file.
 
         Raises:
             Invalid: it is none.
+            UntrustedRelayer: it is a receipt that does not follow those before it.
         """
         check_record(record)
+        receipt = self.evidence.take(record)
         kind = record["record"]
         if kind == "mark":
             self.part, self.cursor = record["part"], record["cursor"]
@@ -174,23 +184,23 @@ class Standing:
         if kind == "account":
             self.began_seq = record["receipt_seq"]
             self.began_memory_seq = record["memory_seq"]
+        if kind in {"memory", "episode"}:
+            self.promised.hold(record)
         if kind == "memory" and record["seq"] > self.began_memory_seq and record["blob"]:
             self.new.add(record["id"])
-        if kind == "receipt":
-            self.receipt_seq = record["seq"]
+        if receipt is not None:
+            self.promised.add(receipt)
+            self.receipt_seq = receipt.seq
             self.newest = from_base64(record["object"], "receipt")
             if self.receipt_seq > self.began_seq:
-                self.changed |= dict.fromkeys(self._changed_by(self.newest))
+                self.changed |= dict.fromkeys(self._changed_by(receipt))
 
-    def _changed_by(self, receipt: bytes) -> list[str]:
-        """The memories and turns that a receipt says are otherwise than the file has them; who
-        reads the archive verifies it."""
-        op = text_of(claimed_member(receipt, "op"))
-        if op in _UNCHANGING:
+    def _changed_by(self, receipt: Receipt) -> list[str]:
+        """The memories and turns that a receipt says are otherwise than the file has them."""
+        if receipt.op in _UNCHANGING:
             return []
-        items = [list_of(item) for item in list_of(claimed_member(receipt, "items"))]
-        ids = [uuid_text(item[0]) for item in items if item]
-        return [i for i in ids if not (op in _STORING and i in self.new)]
+        known = self.new if receipt.op in _STORING else frozenset[str]()
+        return [item for item, _, _ in receipt.items if item not in known]
 
 
 class _Writer:
@@ -227,16 +237,30 @@ class _Writer:
         del self._rest[:size]
 
 
-def export_archive(client: SyncMemoryClient, path: Path, progress: Progress) -> dict[str, int]:
-    """Write the whole account into an archive; return how many records of each kind it has, and
-    how many rows are `lost`: the relayer has no blob for them.
+@dataclass(frozen=True)
+class Exported:
+    """An archive that was written.
+
+    Attributes:
+        counts: how many records of each kind it has, and how many rows are `lost`: the relayer has
+            no blob for them.
+        missing: the ids of what receipts promise, and the relayer neither gave nor says is erased.
+    """
+
+    counts: Mapping[str, int]
+    missing: Sequence[str]
+
+
+def export_archive(client: SyncMemoryClient, path: Path, progress: Progress) -> Exported:
+    """Write the whole account into an archive.
 
     What an interrupted export left in `FILE.part` is kept, and it goes on from there.
 
     Raises:
         ConfigError: a file cannot be written, or is the beginning of another export.
         NotGranted: this key does not own the account.
-        UntrustedRelayer: the relayer does not stand for the history that it gave.
+        UntrustedRelayer: the relayer does not stand for the history that it gave, or a receipt in
+            it does not hold.
     """
     beginning = path.with_name(f"{path.name}.part")
     with _disk(beginning):
@@ -246,16 +270,17 @@ def export_archive(client: SyncMemoryClient, path: Path, progress: Progress) -> 
             hold(descriptor, beginning, otherwise=busy)
             if not _is_at(beginning, descriptor):  # it was finished just now
                 raise ConfigError(busy)
-            counts = _export_into(client, file, beginning, progress)
+            done = _export_into(client, file, beginning, progress)
         os.replace(beginning, path)
         _sync_folder(path.parent)
-    return counts
+    return done
 
 
 def _export_into(
     client: SyncMemoryClient, file: BinaryIO, path: Path, progress: Progress
-) -> dict[str, int]:
-    standing = Standing()
+) -> Exported:
+    account, relayer = account_bytes(client.settings.account_id), client.statement().relayer
+    standing = Standing(Evidence(account=account, relayer=relayer))
     if os.fstat(file.fileno()).st_size:
         writer = _resumed(client, file, path, standing)
     else:
@@ -270,6 +295,8 @@ def _export_into(
                 if "record" in record or "again" in record:
                     raise Invalid("record", "A record says by itself what it is.")
                 standing.take(entry)
+            except UntrustedRelayer as error:
+                raise _unreadable(f"Receipt {record.get('seq')}", error) from error
             except Invalid as error:
                 raise malformed(f"a record of {part}") from error
             writer.put(entry)
@@ -287,9 +314,23 @@ def _export_into(
     for part in _AT_THE_END:
         for records in _all_pages(client, part):
             put(part, records)
+    try:
+        standing.evidence.check_end()
+    except Invalid as error:
+        raise _unreadable("The history", error) from error
     client.check_exported(standing.newest)
     writer.finish(standing.counts)
-    return {**standing.counts, "lost": len(standing.losses)}
+    counts = {**standing.counts, "lost": len(standing.losses)}
+    return Exported(counts, standing.promised.missing(standing.losses.is_erased))
+
+
+def _unreadable(what: str, error: Invalid) -> UntrustedRelayer:
+    """What no reader of an archive would believe, told to who would have relied on it."""
+    return UntrustedRelayer(
+        error.code,
+        f"{what} of this account does not hold, and nobody could read an archive with it: {error} "
+        "What is readable still comes with `memrelay export --format jsonl --all-namespaces`.",
+    )
 
 
 def _read_again(client: SyncMemoryClient, standing: Standing, put: Callable[..., None]) -> None:
@@ -340,6 +381,8 @@ def _resumed(client: SyncMemoryClient, file: BinaryIO, path: Path, standing: Sta
                 for record in waiting:
                     standing.take(record)
                 waiting, end, count = [], file.tell(), index + 1
+    except UntrustedRelayer as error:  # an earlier release wrote receipts down unseen
+        raise other from error
     except Invalid:
         pass  # the end of what is whole
     file.seek(end)

@@ -451,6 +451,7 @@ SHORT_LIVED = (
     "relayer/sealed/grants.py Chain.",
     "client/memrelay/commands/files.py _Import.",
     "client/memrelay/events.py EventReader.",
+    "client/memrelay/evidence.py Promised.",
     "client/memrelay/importing/",
     "client/memrelay/sealed/ledger.py ",
 )

@@ -1,7 +1,7 @@
 """An account at one of two real relayers, to be moved to the other in an archive."""
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,6 +92,8 @@ def quiet(_: int) -> None:
     """No progress."""
 
 
-def exported(scene: Scene) -> dict[str, int]:
+def exported(scene: Scene) -> Mapping[str, int]:
     with scene.client(scene.founder) as client:
-        return export_archive(client, scene.archive, quiet)
+        done = export_archive(client, scene.archive, quiet)
+    assert done.missing == []
+    return done.counts

@@ -208,25 +208,85 @@ def test_what_is_sealed_anew_during_an_export_can_be_read_where_it_arrives(
     assert {row["epoch"] for row in rows} == {2}
 
 
-def test_a_history_that_the_relayer_does_not_stand_for_is_no_archive(
-    found: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("defect", "said"),
+    [
+        ("altered", "Receipt 3 .* signature"),
+        ("lost", "Receipt 4 .* break after number 2"),
+        ("newest lost", "newest receipts are missing"),
+    ],
+)
+def test_a_history_that_does_not_hold_is_no_archive(
+    found: Callable[[str], Scene],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    defect: str,
+    said: str,
 ) -> None:
+    """Nobody could read it; it is said while the memories can still be had in another way."""
     scene = found("sealed")
+    with scene.client(scene.founder) as client:
+        for text in TEXTS:
+            client.remember(text)
     whole = SyncMemoryClient.export_page
 
     def forging(client: SyncMemoryClient, page: str, **more: object) -> object:
         records, following = whole(client, page, **more)
         if page == "receipts":
-            records = [{**one, "object": alien(one["object"])} for one in records]
+            records = [changed(one) for one in records if not lost(one["seq"])]
         return records, following
 
-    def alien(signed: str) -> str:
-        return base64.b64encode(base64.b64decode(signed)[:-64] + bytes(64)).decode()
+    def lost(seq: int) -> bool:
+        return seq == {"lost": 3, "newest lost": 4}.get(defect)
 
-    monkeypatch.setattr(SyncMemoryClient, "export_page", forging)
-    with pytest.raises(UntrustedRelayer, match="signature"):
-        exported(scene)
-    assert not scene.archive.exists()
+    def changed(one: Record) -> Record:
+        data = base64.b64decode(one["object"])
+        altered = base64.b64encode(data[:-64] + bytes(64)).decode()
+        return {**one, "object": altered} if (one["seq"], defect) == (3, "altered") else one
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SyncMemoryClient, "export_page", forging)
+        with pytest.raises(UntrustedRelayer, match=said):
+            exported(scene)
+        assert not scene.archive.exists()
+        assert scene.run("export", str(scene.archive)) == EXIT_FAILED
+        assert "memrelay export --format jsonl" in capsys.readouterr().err
+    assert exported(scene)["receipt"] == 4, "it goes on once the relayer was mended"
+
+
+@pytest.mark.parametrize("part", ["memories", "episodes"])
+def test_what_a_relayer_leaves_out_of_an_export_is_named(
+    found: Callable[[str], Scene],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    part: str,
+) -> None:
+    """What is there is kept; what was erased or sealed anew in between is not missed."""
+    scene = found("managed")
+    with scene.client(scene.founder) as client:
+        client.change_settings(keep_turns=True)
+        client.analyze("Anna lives in Bremen. She drinks tea.")
+        client.forget(client.remember("Nobody needs this.").id)
+        client.edit(client.remember("The kettle is old.").id, text="The kettle is new.")
+    scene.run("rotate", "--reseal", "all")
+    exported(scene)
+    assert len(held(scene)) > 3
+    scene.archive.unlink()
+    whole, left_out = SyncMemoryClient.export_page, list[str]()
+
+    def omitting(client: SyncMemoryClient, page: str, **more: object) -> object:
+        records, following = whole(client, page, **more)
+        if page == part and records:
+            left_out.append(records[0]["id"])
+        return [one for one in records if one.get("id") not in left_out], following
+
+    monkeypatch.setattr(SyncMemoryClient, "export_page", omitting)
+    capsys.readouterr()
+    assert scene.run("export", str(scene.archive), "--json") == EXIT_FAILED
+    out, err = capsys.readouterr()
+    assert json.loads(out)["missing"] == sorted(left_out)
+    assert "receipts promise" in err
+    assert scene.run("import", str(scene.archive), "--dry-run") == EXIT_OK
 
 
 def test_what_was_edited_since_comes_with_a_later_archive(found: Callable[[str], Scene]) -> None:

@@ -34,6 +34,7 @@ from memrelay.errors import (
     server_error,
 )
 from memrelay.events import EVENT_BYTES_MAX, EventReader
+from memrelay.evidence import Evidence
 from memrelay.exchange import Incoming, Received
 from memrelay.models import Memory, Usage
 from memrelay.sealed.envelope import MEMORY, Place, blob_id, seal
@@ -242,8 +243,19 @@ class TestArchiving:
         "review": None, "expires_at": None, "blob_id": "n", "blob": None,
     }  # fmt: skip
 
+    ACCOUNT: ClassVar = {
+        "record": "account", "relayer": hostile.RELAYER.public_key.hex(), "succession": [],
+        "receipt_seq": 0, "memory_seq": 0, "label": "anna",
+    }  # fmt: skip
+
+    def begun(self) -> Standing:
+        relayer = hostile.RELAYER.public_key
+        standing = Standing(Evidence(account=hostile.ACCOUNT, relayer=relayer))
+        standing.take(self.ACCOUNT)
+        return standing
+
     def test_what_holds_is_taken(self) -> None:
-        standing = Standing()
+        standing = self.begun()
         standing.take(self.MEMORY)
         standing.take({"record": "receipt", "seq": 1, "object": hostile.receipt(op="state")})
         assert (len(standing.losses), standing.receipt_seq) == (1, 1)
@@ -251,7 +263,7 @@ class TestArchiving:
     @pytest.mark.parametrize("name", sorted(MEMORY.keys() - {"record"}))
     def test_a_memory_without_what_it_is_read_by_is_refused(self, name: str) -> None:
         with pytest.raises(Invalid):
-            Standing().take({key: value for key, value in self.MEMORY.items() if key != name})
+            self.begun().take({key: value for key, value in self.MEMORY.items() if key != name})
 
     @pytest.mark.parametrize(
         "record",
@@ -268,12 +280,14 @@ class TestArchiving:
             {"record": "receipt", "seq": 1, "object": hostile.receipt(op="state", items=[[[]]])},
             {"record": "receipt", "seq": 1, "object": hostile.receipt(op="state", items=[5])},
             {"record": "receipt", "seq": 1, "object": hostile.receipt(op="state", items=5)},
+            {"record": "receipt", "seq": 2, "object": hostile.receipt(op="state")},
+            {"record": "receipt", "seq": 2, "object": hostile.receipt(op="state", seq=2)},
         ],
         ids=lambda record: str(sorted(record)),
     )
     def test_a_record_that_is_none_is_refused(self, record: Mapping[str, Any]) -> None:
         with pytest.raises(Invalid):
-            Standing().take(record)
+            self.begun().take(record)
 
 
 class TestStream:

@@ -43,18 +43,24 @@ def write_archive(shell: Shell) -> None:
         shell.client(deadline_s=_DEADLINE_S) as client,
     ):
         try:
-            counts = export_archive(client, path, progress)
+            done = export_archive(client, path, progress)
         except KeyboardInterrupt:
             warn(f"Interrupted; the same command goes on where {path}.part ends.")
             raise
-    value = {"out": str(path), "bytes": path.stat().st_size, "counts": counts}
+    counts, missing = done.counts, list(done.missing)
+    value = {"out": str(path), "bytes": path.stat().st_size, "counts": dict(counts)}
     rows = counts.get("memory", 0)
-    shell.show(
-        value, [f"{counted(rows, 'memory')} and earlier revisions, with all that belongs to them"]
-    )
+    lines = [f"{counted(rows, 'memory')} and earlier revisions, with all that belongs to them"]
+    lines += [f"missing: {item}, which a receipt promises" for item in missing]
+    shell.show(value | {"missing": missing}, lines)
     if counts["lost"]:
         lost = counted(counts["lost"], "record")
         raise MemrelayError(f"Lost: {lost} for which the relayer has no blob.")
+    if missing:
+        raise MemrelayError(
+            f"Missing: {counted(len(missing), 'record')} that receipts promise and the relayer "
+            "did not give; `memrelay verify` says more."
+        )
 
 
 def read_archive(shell: Shell, path: Path) -> Archive:
