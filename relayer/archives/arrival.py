@@ -87,10 +87,12 @@ class ArrivingRows:
         memories: Sequence[MovedMemory],
         episodes: Sequence[MovedEpisode],
         entries: Mapping[str, NamespaceEntry],
+        *,
+        oldest: int,
     ) -> tuple[list[tuple[uuid.UUID, str]], list[bytes]]:
         """What became of each row by its id, and the receipts for what is new.
 
-        `entries` are the namespaces here, by name.
+        `entries` are the namespaces here, by name; `oldest` is the oldest epoch that is not over.
 
         Raises:
             BadRequest: an id stands there twice, or a blob id is none.
@@ -110,6 +112,10 @@ class ArrivingRows:
             account = access.account
             known = [_id_of(row) for row in moved]
             present = await rows.present(connection, account, [*(r.id for r in moved), *known])
+            # Nobody could read it or seal it anew, so that its epoch never came to an end here.
+            over = {r.id for r in sound if r.id not in present and _is_over(r, oldest)}
+            refused |= over
+            sound = [row for row in sound if row.id not in over]
             erased = await rows.erased(connection, account, known)
             erased |= await _erased_turns(connection, account, sound)
             passed = _passed(sound, present)
@@ -340,6 +346,12 @@ def _holds(access: Access, row: Row, entries: Mapping[str, NamespaceEntry]) -> b
         return False
     known = entry.key_ids.get(row.epoch)
     return (header.address, header.epoch, header.key_id) == (address, row.epoch, known)
+
+
+def _is_over(row: Row, oldest: int) -> bool:
+    """Whether a row is sealed under an epoch that is over; foreign ciphertext never is."""
+    foreign = isinstance(row, MovedMemory) and row.format == "opaque"
+    return row.epoch < oldest and not foreign
 
 
 def _is_formed(row: MovedMemory) -> bool:

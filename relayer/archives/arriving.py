@@ -75,7 +75,7 @@ class Arrived:
     Attributes:
         results: `imported`, `unchanged` (it is here), `differs` (it is here in a revision that is
             not known to be of those it had there, and stays), `erased` (here or there), `refused`
-            (row and blob contradict each other).
+            (row and blob contradict each other, or its epoch is over).
     """
 
     grants: int
@@ -144,8 +144,13 @@ class Arriving:
         if arrival.memories or arrival.episodes:
             names = [m.namespace for m in arrival.memories]
             names += [e.namespace for e in arrival.episodes]
+            chain = await self._accounts.chain(access.account)
             more, signed = await self._rows.take_in(
-                access, arrival.memories, arrival.episodes, await self._entries(access, names)
+                access,
+                arrival.memories,
+                arrival.episodes,
+                await self._entries(access, names),
+                oldest=chain.oldest_alive(to_ms(self._clock())),
             )
             results += more
             receipts += signed

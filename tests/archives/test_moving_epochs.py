@@ -201,6 +201,32 @@ class TestSealedAnewSince:
         assert await there.texts(reader, "tea", mode="keyword") == ["Anna prefers tea."]
         await assert_chain_holds(there, owner.owner.account)
 
+    async def test_nothing_new_comes_under_an_epoch_that_is_over(
+        self, here: Bench, there: Bench
+    ) -> None:
+        """Nobody is given its key any more. What was sealed anew since, and is there, stays so."""
+        owner = await rotator(here, "sealed")
+        caller = await choose(here, await owner.caller(), keep_turns=True)
+        [memory] = await here.remember(caller, "Anna prefers tea.")
+        turn = (await analyze(here, caller, "1. user: I prefer window seats on trains.")).kept
+        assert turn is not None
+        old = await packed(here, caller)
+        await owner.rotate(reseal="all")
+        await owner.reseal()
+        await owner.send(*await owner.objects(owner.roots[1:]))
+        new = await packed(here, await owner.caller())
+        access = (await founded(here, there, owner.owner)).access
+        late = replace(new, memories=old.memories, episodes=old.episodes)
+        done = await there.services.arriving.take_in(access, late)
+        assert {status for _, status in done.results} == {"refused"}
+        assert await epochs(there) == {}
+        done = await there.services.arriving.take_in(access, new)
+        assert {status for _, status in done.results} == {"imported"}
+        done = await there.services.arriving.take_in(access, late)
+        assert {memory.id, turn} <= {row for row, _ in done.results}
+        assert {status for _, status in done.results} == {"differs"}
+        assert (await check(there.storage)).problems == []
+
     async def test_what_comes_under_it_meanwhile_keeps_it(self, here: Bench, there: Bench) -> None:
         """A restore may bring something of an old epoch while the grants that end it come."""
         owner = await rotator(here, "sealed")
