@@ -334,9 +334,7 @@ class Limits:
     # Blobs of what an account erased, named by tombstones that it brings: they count for no quota,
     # and a million memories with some revisions each can still move.
     erased_blobs_max: Final = 4_000_000
-    exported_ids_max: Final = (
-        10  # memories (each with earlier revisions) or turns, read again by id
-    )
+    exported_ids_max: Final = 10  # read again: memories, each with its earlier revisions, or turns
     query_words_max: Final = 256  # distinct words of a query, and as many aliases, are searched for
     embedding_dim_max: Final = 4_000  # halfvec rows stored PLAIN must fit a page
     manual_bytes_max: Final = 2**20

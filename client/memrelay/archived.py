@@ -4,7 +4,8 @@ It does not own the bytes (`sealed/archive.py`), requests (`operations/moving.py
 writing (`archiving.py`) or what people are told (`commands/files.py`).
 
 - A file is believed after it was read to its end once: before that nothing of it is sent or shown.
-- It may be larger than memory: only ids of what changed or was erased are held.
+- It may be larger than memory: only ids of what changed or was erased are held, and a portion of
+  what is there in another revision.
 - Its receipts are followed, too: what they say was signed by the relayer that it comes from.
 
 Source: SPEC.md §17.
@@ -52,7 +53,7 @@ Progress = Callable[[int], None]
 _PAGE_ITEMS_MAX = 100
 _PAGE_BYTES = 1_500_000  # of a request's 2 MiB; a larger row goes alone
 _ROW_BYTES_MAX = 7_500_000  # of the 8 MiB that an import takes
-_WHOLE_AT_ONCE = 20  # memories of which all revisions are in memory
+_HELD_BYTES = 1 << 26  # of memories with all their revisions, at once; one of them at least
 
 
 @dataclass(frozen=True)
@@ -223,13 +224,16 @@ def import_archive(
     for batch in _batches(_memories_first(archive)):
         outcomes = _bring(client, batch)
         tally.update(outcomes.values())
-        differing |= {r["id"]: _memory_of(r) for r in batch if outcomes[r["id"]] == "differs"}
+        memories = [record for record in batch if record["record"] == "memory"]
+        differing |= {r["id"]: _memory_of(r) for r in memories if outcomes[r["id"]] == "differs"}
         progress(sum(tally.values()))
-    memories = sorted(set(differing.values()))
-    for at in range(0, len(memories), _WHOLE_AT_ONCE):
-        for status in _bring_whole(client, archive, memories[at : at + _WHOLE_AT_ONCE], differing):
-            tally["differs"] -= 1
-            tally[status] += 1
+    settled: dict[str, str] = {}
+    for batch in _whole_batches(_whole(archive, frozenset(differing.values()))):
+        for row, status in _bring(client, batch).items():
+            if row in differing and settled.get(row) != "imported":
+                settled[row] = status
+    tally["differs"] -= len(settled)
+    tally.update(settled.values())
     tally["lost"] = archive.lost
     return +tally
 
@@ -262,19 +266,72 @@ def _memories_first(archive: Archive) -> Iterator[Record]:
     yield from (row for row in archive.rows() if row.get("revision_of"))
 
 
-def _bring_whole(
-    client: SyncMemoryClient,
-    archive: Archive,
-    memories: Sequence[str],
-    differing: Mapping[str, str],
-) -> Iterator[str]:
-    """Send memories once more, each with all of its revisions, and yield how rows fared that had
-    differed: a newer revision counts where the one that is there comes along with it."""
-    rows = [record for record in _memories_first(archive) if _memory_of(record) in memories]
-    for memory in memories:
-        for batch in _batches(iter([r for r in rows if _memory_of(r) == memory])):
-            outcomes = _bring(client, batch)
-            yield from (status for row, status in outcomes.items() if row in differing)
+def _whole(archive: Archive, memories: frozenset[str]) -> Iterator[list[Record]]:
+    """Yield each of these memories with its earlier revisions behind it, from the oldest one on.
+
+    In as many passes through the archive as they take of memory together.
+    """
+    sizes: Counter[str] = Counter()
+    for row in archive.rows():
+        if _memory_of(row) in memories:
+            sizes[_memory_of(row)] += _size(row)
+    for portion in _portions(sizes):
+        groups: dict[str, list[Record]] = {memory: [] for memory in portion}
+        for row in archive.rows():
+            if _memory_of(row) in groups:
+                groups[_memory_of(row)].append(row)
+        for rows in groups.values():
+            yield sorted(rows, key=lambda row: (row["revision_of"] is not None, row["revision"]))
+
+
+def _portions(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    portion: list[str] = []
+    held = 0
+    for memory, size in sizes.items():
+        if portion and held + size > _HELD_BYTES:
+            yield portion
+            portion, held = [], 0
+        portion.append(memory)
+        held += size
+    if portion:
+        yield portion
+
+
+def _whole_batches(groups: Iterator[list[Record]]) -> Iterator[list[Record]]:
+    """Yield requests in which each memory has its earlier revisions with it: a newer revision
+    counts where the one that is there comes along with it.
+
+    One with more of them than a request takes comes again with each part of them.
+    """
+    batch: list[Record] = []
+    held = 0
+    for group in groups:
+        for part in _parts(group):
+            size = sum(map(_size, part))
+            if batch and (held + size > _PAGE_BYTES or len(batch) + len(part) > _PAGE_ITEMS_MAX):
+                yield batch
+                batch, held = [], 0
+            batch += part
+            held += size
+    if batch:
+        yield batch
+
+
+def _parts(group: list[Record]) -> Iterator[list[Record]]:
+    memory, *earlier = group
+    if sum(map(_size, group)) > _PAGE_BYTES:
+        earlier = [_without_index(row) for row in earlier]
+        if _size(memory) + max(map(_size, earlier), default=0) > _ROW_BYTES_MAX:
+            memory = _without_index(memory)
+    part, held = [memory], _size(memory)
+    for row in earlier:
+        full = len(part) == _PAGE_ITEMS_MAX or held + _size(row) > _ROW_BYTES_MAX
+        if full and len(part) > 1:
+            yield part
+            part, held = [memory], _size(memory)
+        part.append(row)
+        held += _size(row)
+    yield part
 
 
 def _bring(client: SyncMemoryClient, batch: Sequence[Record]) -> dict[str, str]:
@@ -297,17 +354,13 @@ def _bare(record: Record) -> Record:
 
 
 def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
-    """Yield records in requests of their size; a row too large goes without what can be made again.
-
-    Its vectors and words are then made where it arrives, as soon as somebody lends its key.
-    """
+    """Yield records in requests of their size; a row too large goes without its index."""
     batch: list[Record] = []
     held = 0
-    for record in records:
-        size = len(write_json(record))
-        if size > _ROW_BYTES_MAX and record["record"] == "memory":
-            record |= {"vectors": [], "postings": None}
-            size = len(write_json(record))
+    for row in records:
+        large = _size(row) > _ROW_BYTES_MAX and row["record"] == "memory"
+        record = _without_index(row) if large else row
+        size = _size(record)
         if batch and (held + size > _PAGE_BYTES or len(batch) == _PAGE_ITEMS_MAX):
             yield batch
             batch, held = [], 0
@@ -315,6 +368,16 @@ def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
         held += size
     if batch:
         yield batch
+
+
+def _without_index(row: Record) -> Record:
+    """Return a memory's row without vectors and words: they are made again where it arrives, as
+    soon as somebody lends its key."""
+    return row | {"vectors": [], "postings": None}
+
+
+def _size(record: Record) -> int:
+    return len(write_json(record))
 
 
 def opened_memories(archive: Archive, identity: Identity, at_ms: int) -> Iterator[Memory]:

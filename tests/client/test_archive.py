@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from memrelay import SyncMemoryClient
-from memrelay.archived import import_archive, open_archive, opened_memories
+from memrelay.archived import Archive, import_archive, open_archive, opened_memories
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
 from memrelay.config import Settings
 from memrelay.errors import NotAuthenticated, NotGranted, UntrustedRelayer
@@ -316,6 +316,88 @@ def test_what_was_edited_since_comes_with_a_later_archive(found: Callable[[str],
         archive = open_archive(scene.archive, scene.founder, account)
         assert import_archive(there, archive, quiet)["differs"] > 0
         assert there.get(other).text == "Ben sells bowls."
+
+
+def edited_since(
+    scene: Scene,
+    monkeypatch: pytest.MonkeyPatch,
+    memories: list[str],
+    texts: list[str],
+    **sizes: int,
+) -> list[list[Record]]:
+    """Move, edit each of these there in turn, and move again with requests of such sizes; the
+    memories in each request of the second move."""
+    account = account_bytes(scene.account_id)
+    exported(scene)
+    whole, requests = SyncMemoryClient.import_page, list[list[Record]]()
+
+    def watched(client: SyncMemoryClient, page: Record) -> object:
+        requests.append(page.get("memories", []))
+        return whole(client, page)
+
+    with scene.client(scene.founder, at=scene.there) as there:
+        import_archive(there, open_archive(scene.archive, scene.founder, account), quiet)
+        with scene.client(scene.founder) as client:
+            for text in texts:
+                for number, memory in enumerate(memories):
+                    client.edit(memory, text=f"{text} {number}")
+        scene.archive.unlink()
+        exported(scene)
+        archive = open_archive(scene.archive, scene.founder, account)
+        for name, size in sizes.items():
+            monkeypatch.setattr(f"memrelay.archived.{name}", size)
+        monkeypatch.setattr(SyncMemoryClient, "import_page", watched)
+        tally = import_archive(there, archive, quiet)
+        assert (tally["differs"], tally["refused"]) == (0, 0)
+        for number, memory in enumerate(memories):
+            assert there.get(memory).text == f"{texts[-1]} {number}"
+            history = [one.text for one in there.history(memory).revisions]
+            assert len(history) == 1 + len(texts)
+    return requests
+
+
+def test_a_large_memory_that_was_edited_since_comes_too(
+    found: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its revisions together are more than a request has otherwise."""
+    scene = found("sealed")
+    text = "é" + "\N{NO-BREAK SPACE}" * 350_000 + " in Bremen."
+    with scene.client(scene.founder) as client:
+        large = client.remember(text).id
+    edited_since(scene, monkeypatch, [large], [f"{text} New."])
+
+
+@pytest.mark.parametrize("sizes", [{"_PAGE_ITEMS_MAX": 3}, {"_PAGE_BYTES": 1, "_ROW_BYTES_MAX": 1}])
+def test_a_memory_with_more_revisions_than_a_request_has_comes_too(
+    found: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch, sizes: dict[str, int]
+) -> None:
+    scene = found("sealed")
+    with scene.client(scene.founder) as client:
+        memories = [m.id for m in client.remember_many(TEXTS[:2])]
+    texts = [f"Edited {n} times." for n in range(1, 7)]
+    requests = edited_since(scene, monkeypatch, memories, texts, **sizes)
+    assert max(len(rows) for rows in requests) <= 3
+
+
+def test_many_memories_that_were_edited_since_take_few_requests_and_passes(
+    found: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room for some of them at once, as many passes as that takes."""
+    scene = found("sealed")
+    with scene.client(scene.founder) as client:
+        memories = [m.id for m in client.remember_many([f"Note {n}." for n in range(20)])]
+    passes: list[None] = []
+    whole = Archive.rows
+
+    def counted(archive: Archive) -> object:
+        passes.append(None)
+        return whole(archive)
+
+    monkeypatch.setattr(Archive, "rows", counted)
+    sizes = {"_HELD_BYTES": 60_000, "_PAGE_ITEMS_MAX": 8}
+    requests = edited_since(scene, monkeypatch, memories, ["Edited."], **sizes)
+    assert [len(rows) for rows in requests if rows] == [8] * 10
+    assert 6 < len(passes) < 12
 
 
 def test_an_import_goes_on_where_it_broke_off(
