@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
+import httpx
 import pytest
 
+from memrelay import SyncMemoryClient
 from memrelay.archived import Archive, import_archive, open_archive
 from memrelay.archiving import _READ, Losses, export_archive
 from memrelay.cli import EXIT_FAILED
-from memrelay.errors import ConfigError, Invalid, NotGranted
+from memrelay.errors import ConfigError, Invalid, NotGranted, UntrustedRelayer
 from memrelay.sealed.archive import (
     CHUNK_BYTES_MAX,
     ChunkKey,
@@ -298,3 +300,47 @@ class TestRefused:
             import_archive(client, archive, quiet)
         with scene.client(owner, at=scene.there) as client:
             assert import_archive(client, archive, quiet) == {"unchanged": 3}
+
+
+class TestWithoutReceipts:
+    """A relayer says that it took rows in, and signs nothing that it could be held to."""
+
+    @pytest.mark.parametrize("defect", ["nothing stored", "no receipt", "there already"])
+    def test_it_is_not_believed(self, found: Callable[[str], Scene], defect: str) -> None:
+        scene = found("sealed")
+        with scene.client(scene.founder) as client:
+            client.remember_many(TEXTS)
+        exported(scene)
+        archive = open_archive(scene.archive, scene.founder, account_bytes(scene.account_id))
+
+        class Lying(httpx.HTTPTransport):
+            def handle_request(self, request: httpx.Request) -> httpx.Response:
+                body = json.loads(request.content or b"{}")
+                if request.url.path != "/v1/import" or "memories" not in body:
+                    return super().handle_request(request)
+                if defect == "nothing stored":
+                    results = [{"id": row["id"]} for row in body["memories"]]
+                    answer = {"grants": 0, "results": results, "receipts": []}
+                else:
+                    response = super().handle_request(request)
+                    answer = json.loads(response.read())
+                if defect == "no receipt":
+                    answer["receipts"] = []
+                return httpx.Response(200, json=answer | {"results": told(answer["results"])})
+
+        def told(results: list[Record]) -> list[Record]:
+            return [row | {"status": "imported"} for row in results]
+
+        if defect == "there already":
+            with scene.client(scene.founder, at=scene.there) as there:
+                import_archive(there, archive, quiet)
+        with (
+            SyncMemoryClient(
+                url=scene.there.url,
+                account_id=scene.account_id,
+                private_key=scene.founder.seed_hex(),
+                transport=Lying(),
+            ) as lied_to,
+            pytest.raises(UntrustedRelayer, match="without its receipt"),
+        ):
+            import_archive(lied_to, archive, quiet)

@@ -21,7 +21,10 @@ from memrelay.sealed.grants import issue_grant
 from memrelay.sealed.keys import Root
 from memrelay.sealed.objects import to_base64
 from memrelay.sealed.receipts import read_receipt, signer_of
-from memrelay.session import Call, told_bytes
+from memrelay.session import Call
+
+IMPORTED = "imported"
+Vouched = tuple[str, int, str]  # id, revision and blob, as a receipt names them
 
 _OPERATIONS = frozenset({"import", "state", "forget", "grant", "revoke"})
 
@@ -149,7 +152,11 @@ def found_again(
 
 
 def import_page(operations: Keyholders, page: Mapping[str, Any]) -> Operation[Imported]:
-    """Return what the relayer says became of a page of what is brought to it."""
+    """Return what the relayer says became of a page of what is brought to it.
+
+    Raises:
+        UntrustedRelayer: it says that it took a row in, and no receipt names it with its bytes.
+    """
     answer = yield from operations.session.call(
         Call(
             method="POST",
@@ -160,21 +167,36 @@ def import_page(operations: Keyholders, page: Mapping[str, Any]) -> Operation[Im
         )
     )
     imported = Imported.from_json(answer)
-    yield from _note(operations, imported.receipts)
+    vouched = yield from _note(operations, imported.receipts)
+    _check_vouched(page, imported.results, vouched)
     if page.get("grants"):
         operations.session.forget_grants()
     return imported
 
 
-def _note(operations: Keyholders, receipts: Iterable[str]) -> Operation[None]:
-    session = operations.session
-    relayer = yield from session.relayer_key()
+def _note(operations: Keyholders, receipts: Iterable[str]) -> Operation[set[Vouched]]:
+    """Verify the receipts of an import; return what they say was taken in."""
+    vouched: set[Vouched] = set()
     for text in receipts:
-        data = told_bytes(text, "receipt")
-        receipt = read_receipt(data, relayer=relayer, account=session.account)
-        if receipt.op not in _OPERATIONS:
-            raise UntrustedRelayer("receipt", "A receipt is for something else.")
-        yield from session.note_receipt(text, op=receipt.op)
+        receipt = yield from operations.session.note_receipt(text, op=_OPERATIONS)
+        if receipt.op == "import":
+            vouched |= set(receipt.items)
+    return vouched
+
+
+def _check_vouched(
+    page: Mapping[str, Any], results: Iterable[RowOutcome], vouched: set[Vouched]
+) -> None:
+    rows = {row["id"]: row for name in ("memories", "episodes") for row in page.get(name, ())}
+    for one in results:
+        if one.status == IMPORTED and _named(rows.get(one.id, {})) not in vouched:
+            raise UntrustedRelayer("receipt", "A row that was taken in came without its receipt.")
+
+
+def _named(row: Mapping[str, Any]) -> Vouched:
+    """How a receipt names a row; a turn has no revisions."""
+    item = row.get("revision_of") or row.get("id", "")
+    return item, row.get("revision", 1), row.get("blob_id", "")
 
 
 def give_custody(operations: Keyholders) -> Operation[None]:
