@@ -16,8 +16,11 @@ from msgspec import Meta
 
 from relayer.preferences import AccountSettings
 from relayer.record import Confidence, Importance, Kind
+from relayer.settings import Limits
 
 SERIALS_MAX: Final = 2**31 - 1  # what the columns hold
+KEYS_MAX: Final = 256  # of a namespace: no grant names more epochs
+LINKS_MAX: Final = 10_000  # of a memory
 Moment = Annotated[datetime, Meta(tz=True)]
 Epoch = Annotated[int, Meta(ge=1, le=SERIALS_MAX)]
 Count = Annotated[int, Meta(ge=0, le=SERIALS_MAX)]
@@ -70,7 +73,7 @@ class MovedNamespace(Moved):
 
     name: Name
     ttl_s: Annotated[int, Meta(ge=60, le=315_360_000)] | None
-    keys: Annotated[list[EpochKey], Meta(min_length=1, max_length=256)]
+    keys: Annotated[list[EpochKey], Meta(min_length=1, max_length=KEYS_MAX)]
 
 
 class MovedLink(Moved):
@@ -121,8 +124,8 @@ class MovedMemory(Moved):
     embedding_model: Word | None
     embedding_version: Word
     postings: bytes | None
-    vectors: Annotated[list[bytes], Meta(max_length=4096)]
-    links: Annotated[list[MovedLink], Meta(max_length=1000)]
+    vectors: Annotated[list[bytes], Meta(max_length=Limits.import_vectors_max)]
+    links: Annotated[list[MovedLink], Meta(max_length=LINKS_MAX)]
     blob_id: BlobName
     blob: Annotated[bytes, Meta(min_length=1, max_length=2**21)] | None
     merged: bool = False

@@ -23,11 +23,13 @@ from memrelay.answers import Answer, read_json_object
 from memrelay.archiving import KINDS, Losses, check_record, named_blobs, names_of
 from memrelay.client import SyncMemoryClient
 from memrelay.errors import (
+    BadRequest,
     ConfigError,
     Invalid,
     NotAuthenticated,
     NotGranted,
     ServerError,
+    TooLarge,
     UntrustedGrant,
     UntrustedRelayer,
 )
@@ -335,7 +337,20 @@ def _parts(group: list[Record]) -> Iterator[list[Record]]:
 
 
 def _bring(client: SyncMemoryClient, batch: Sequence[Record]) -> dict[str, str]:
-    """Send rows; what became of each, by its id."""
+    """Send rows; what became of each, by its id. One that the relayer cannot even read is refused
+    by itself: none keeps all others from coming."""
+    try:
+        return _sent(client, batch)
+    except (BadRequest, TooLarge) as error:
+        if not error.code.startswith("request."):
+            raise
+    if len(batch) == 1:
+        return {batch[0]["id"]: "refused"}
+    half = len(batch) // 2
+    return _bring(client, batch[:half]) | _bring(client, batch[half:])
+
+
+def _sent(client: SyncMemoryClient, batch: Sequence[Record]) -> dict[str, str]:
     rows: dict[str, list[Record]] = {"memories": [], "episodes": []}
     for record in batch:
         rows["memories" if record["record"] == "memory" else "episodes"].append(_bare(record))

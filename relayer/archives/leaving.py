@@ -17,8 +17,11 @@ from relayer.blobs.store import BlobStore
 from relayer.database import accounts as account_rows
 from relayer.database import leaving as rows
 from relayer.database.pool import Database, Row
+from relayer.database.states import MERGED
 from relayer.errors import BadRequest, NotFound
 from relayer.moved import (
+    KEYS_MAX,
+    LINKS_MAX,
     EpochKey,
     Moved,
     MovedAccount,
@@ -140,7 +143,10 @@ class Leaving:
             MovedNamespace(
                 name=epochs[0]["name"],
                 ttl_s=epochs[0]["ttl_s"],
-                keys=[EpochKey(epoch=r["epoch"], key_id=r["key_id"].hex()) for r in epochs],
+                keys=[
+                    EpochKey(epoch=r["epoch"], key_id=r["key_id"].hex())
+                    for r in epochs[-KEYS_MAX:]  # older ones are over
+                ],
             )
             for epochs in groups
             if epochs[0]["epoch"] is not None  # known by the name of what was erased there only
@@ -164,10 +170,7 @@ class Leaving:
                 writer=row["writer"].hex(),
                 postings=pages.postings.get(row["id"], b""),
                 vectors=pages.vectors.get(row["id"], []),
-                links=[
-                    MovedLink(**{n: link[n] for n in MovedLink.__struct_fields__})
-                    for link in pages.links.get(row["id"], [])
-                ],
+                links=_links(pages.links.get(row["id"], [])),
                 blob_id=to_base64url(row["blob_id"]),
                 blob=blobs.get(to_base64url(row["blob_id"])),
             )
@@ -214,6 +217,13 @@ class Leaving:
 _AS_STORED: Final = frozenset(MovedMemory.__struct_fields__) - {
     "writer", "postings", "vectors", "links", "blob_id", "blob",
 }  # fmt: skip
+
+
+def _links(found: Sequence[Row]) -> list[MovedLink]:
+    """What a memory has to do with others: of too many, those that nothing else tells. What was
+    merged into it says so itself."""
+    kept = sorted(found, key=lambda link: bool(link["relation"] == MERGED))[:LINKS_MAX]
+    return [MovedLink(**{n: link[n] for n in MovedLink.__struct_fields__}) for link in kept]
 
 
 def _moved_turn(row: Row, blobs: Mapping[str, bytes]) -> MovedEpisode:

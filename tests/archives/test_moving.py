@@ -12,7 +12,7 @@ from relayer.database.namespaces import summaries
 from relayer.journal.states import Change
 from relayer.memories.opening import Caller
 from relayer.memories.revising import Edit
-from relayer.moved import MovedMemory, MovedTombstone
+from relayer.moved import LINKS_MAX, MovedMemory, MovedTombstone
 from relayer.record import new_id
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.grants import issue_grant, parse_any
@@ -240,6 +240,42 @@ async def test_many_erasures_of_many_revisions(here: Bench, there: Bench) -> Non
     assert len(done.receipts) == 2
     assert await there.value("SELECT count(*) FROM tombstones") == 100
     await assert_chain_holds(there, founder.account)
+
+
+async def test_what_has_grown_for_years_can_leave_and_arrive(here: Bench, there: Bench) -> None:
+    """More links, passages and epochs than anything usually has."""
+    founder = await here.account()
+    caller = await here.caller(founder)
+    [memory, other] = await here.remember(caller, "Anna prefers tea.", "Ben sells cups.")
+    await here.embed(caller, [memory])
+    [before] = await everything(here, caller, "namespaces")
+    await here.sql(
+        "INSERT INTO links SELECT account_id, memory_id, 'merged', gen_random_uuid(), now()"
+        " FROM memories, generate_series(1, $2) WHERE memory_id = $1", memory.id, LINKS_MAX,
+    )  # fmt: skip
+    await here.sql(
+        "INSERT INTO links SELECT account_id, memory_id, 'source', $2, now()"
+        " FROM memories WHERE memory_id = $1", memory.id, other.id,
+    )  # fmt: skip
+    await here.sql(
+        "INSERT INTO vectors (account_id, memory_id, part, namespace_id, epoch, model, embedding)"
+        " SELECT account_id, memory_id, n, namespace_id, epoch, model, embedding"
+        " FROM vectors, generate_series(1, 5000) n"
+    )
+    await here.sql(
+        "INSERT INTO namespace_keys (account_id, namespace_id, epoch, key_id)"
+        " SELECT account_id, namespace_id, n, decode(md5(n::text) || md5(n::text), 'hex')"
+        " FROM namespace_keys, generate_series(2, 300) n"
+    )
+    [row, _] = await everything(here, caller, "memories")
+    assert (len(row.links), row.links[0].relation, len(row.vectors)) == (LINKS_MAX, "source", 5001)
+    [namespace] = await everything(here, caller, "namespaces")
+    assert [key.epoch for key in namespace.keys] == [*range(45, 301)]
+    mine = await founded(here, there, founder)
+    arrival = replace(EMPTY, namespaces=[before], memories=[row])
+    done = await there.services.arriving.take_in(mine.access, arrival)
+    assert done.results == [(memory.id, "imported")]
+    assert await there.value("SELECT count(*) FROM links") == LINKS_MAX
 
 
 async def test_an_answer_ends_with_its_bytes(here: Bench) -> None:

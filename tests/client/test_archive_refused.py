@@ -302,6 +302,62 @@ class TestRefused:
             assert import_archive(client, archive, quiet) == {"unchanged": 3}
 
 
+class TestRowsThatNobodyReads:
+    """A relayer, or another release, wrote rows that are none where they arrive."""
+
+    @pytest.mark.parametrize(
+        "member",
+        [
+            {"revision": 2**70},
+            {"type": 999},
+            {"epoch": -1},
+            {"importance": {}},
+            {"namespace": "a\0"},
+            {"created_at": "yesterday"},
+            {"links": 1},
+            {"vectors": None},
+            {"writer": None},
+            {"unheard": "of"},
+        ],
+        ids=str,
+    )
+    def test_the_others_come_all_the_same(
+        self, found: Callable[[str], Scene], capsys: pytest.CaptureFixture[str], member: Record
+    ) -> None:
+        scene = found("sealed")
+        with scene.client(scene.founder) as client:
+            client.remember_many([*TEXTS, "Cleo prefers milk."])
+        exported(scene)
+
+        def change(records: list[Record]) -> None:
+            row = next(r for r in records if r["record"] == "memory")
+            row |= member
+
+        again(scene, change)
+        command = ("import", str(scene.archive), "--url", scene.there.url, "--json")
+        assert scene.run(*command) == EXIT_FAILED
+        out, err = capsys.readouterr()
+        told = json.loads(out)
+        assert (told["imported"], told["refused"]) == (len(TEXTS), 1)
+        assert "1 refused" in err
+
+    def test_what_is_said_to_be_there_twice_comes_once(self, found: Callable[[str], Scene]) -> None:
+        scene = found("sealed")
+        with scene.client(scene.founder) as client:
+            client.remember_many(TEXTS)
+        exported(scene)
+
+        def change(records: list[Record]) -> None:
+            records.insert(-1, next(r for r in records if r["record"] == "memory"))
+
+        again(scene, change)
+        archive = open_archive(scene.archive, scene.founder, account_bytes(scene.account_id))
+        with scene.client(scene.founder, at=scene.there) as there:
+            tally = import_archive(there, archive, quiet)
+            assert tally["refused"] == 0
+            assert len(there.list().memories) == len(TEXTS)
+
+
 class TestWithoutReceipts:
     """A relayer says that it took rows in, and signs nothing that it could be held to."""
 

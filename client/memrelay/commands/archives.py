@@ -26,7 +26,8 @@ _OUTCOMES = {
     "unchanged": "there already",
     "erased": "erased here or there",
     "differs": "there in another revision, which stays",
-    "refused": "refused: row and blob contradict each other, or a revision lacks its memory",
+    "refused": "refused: row and blob contradict each other, a revision lacks its memory, an epoch "
+    "is over, or the relayer cannot read it",
     "lost": "lost: the relayer that they come from has no blob for them",
 }
 
