@@ -494,6 +494,33 @@ def test_the_commands(found: Callable[[str], Scene], capsys: pytest.CaptureFixtu
     assert scene.run("import", str(scene.archive)) in (EXIT_FAILED, EXIT_USAGE)
 
 
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ("--namespace", "elsewhere"),
+        ("--wait",),
+        ("--wait", "5"),
+        ("--from", "jsonl"),
+        ("--utc-offset", "+02:00"),
+        ("--dry-run", "--verbose"),
+    ],
+    ids=str,
+)
+def test_an_archive_takes_no_choice_that_is_for_files(
+    found: Callable[[str], Scene], capsys: pytest.CaptureFixture[str], chosen: tuple[str, ...]
+) -> None:
+    scene = found("sealed")
+    with scene.client(scene.founder) as client:
+        client.remember(TEXTS[0])
+    exported(scene)
+    command = ("import", str(scene.archive), "--url", scene.there.url)
+    assert scene.run(*command, *chosen) == EXIT_USAGE
+    assert "are for other files" in capsys.readouterr().err
+    assert scene.run(*command, "--utc-offset", "+00:00") == EXIT_OK
+    assert "1 imported" in capsys.readouterr().out
+    assert scene.run("export", str(scene.archive), "--force", "--namespace", "team") == EXIT_USAGE
+
+
 def test_a_profile_that_moves_along_follows_the_history_there(
     found: Callable[[str], Scene], caplog: pytest.LogCaptureFixture
 ) -> None:

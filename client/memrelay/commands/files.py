@@ -7,7 +7,7 @@ says is never told, only where it stands and what is wrong with it.
 import asyncio
 import re
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, timedelta, timezone, tzinfo
 from typing import Any
@@ -139,6 +139,11 @@ def import_files(shell: Shell) -> None:
     if any(map(is_archive, paths)):
         if len(paths) != 1:
             raise ConfigError("An archive is imported alone.")
+        if _chooses_of_files(args):
+            raise ConfigError(
+                "An archive comes whole, with its namespaces and times: "
+                "--namespace, --from, --verbose, --utc-offset and --wait are for other files."
+            )
         return archives.bring_archive(shell, paths[0])
     if args.url or args.managed or args.save or args.token or args.relayer_key:
         raise ConfigError("--url, --relayer-key, --token, --managed and --save are for archives.")
@@ -154,6 +159,12 @@ def import_files(shell: Shell) -> None:
     failed = imported.total("failed")
     if failed:
         raise MemrelayError(f"{failed} could not be imported; they are named above.")
+
+
+def _chooses_of_files(args: Namespace) -> bool:
+    """Whether somebody chose what an archive has no choice of."""
+    read = args.format != "auto" or args.utc_offset != UTC or args.verbose
+    return bool(read or args.namespace or args.wait is not None)
 
 
 class _Import:
@@ -253,7 +264,8 @@ def export(shell: Shell) -> None:
     """Write memories to files that people can read and edit, or everything to an archive."""
     args = shell.args
     if args.file is not None:
-        if args.format or args.out or args.all_namespaces or args.from_archive:
+        chosen = args.format or args.out or args.from_archive
+        if chosen or args.namespace or args.all_namespaces:
             raise ConfigError("An archive is of the whole account; it takes no other choices.")
         return archives.write_archive(shell)
     args.format = args.format or "markdown"
