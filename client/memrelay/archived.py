@@ -49,6 +49,7 @@ from memrelay.sealed.envelope import Place, blob_id, open_envelope
 from memrelay.sealed.keys import Identity, account_id_of
 from memrelay.sealed.ledger import Keyring, Ledger
 from memrelay.sealed.objects import from_base64, integer, list_of, text_of, write_json
+from memrelay.sealed.receipts import Receipt
 
 Progress = Callable[[int], None]
 
@@ -66,6 +67,7 @@ class Archive:
         grants: records, in order of their serials.
         namespaces: records by name.
         tombstones: records by id.
+        taken: ids and blobs of turns whose facts were taken while it was written.
         latest: of rows that are there more than once, which one counts: id → its number.
         lost: how many rows have no blob, and cannot be brought anywhere.
     """
@@ -78,17 +80,19 @@ class Archive:
     ledger: Ledger
     namespaces: Mapping[str, Record]
     tombstones: Mapping[str, Record]
+    taken: frozenset[str]
     latest: Mapping[str, int]
     counts: Mapping[str, int]
     lost: int
 
     def rows(self) -> Iterator[Record]:
         """Yield the memories, earlier revisions and turns that count, in the archive's order."""
-        erased = set(self.tombstones).union(*map(named_blobs, self.tombstones.values()))
+        stones = self.tombstones
+        gone = self.taken.union(stones, *map(named_blobs, stones.values()))
         for number, record in enumerate(_records(self.path, self.chunks)):
             if record["record"] not in {"memory", "episode"} or record["blob"] is None:
                 continue
-            if not names_of(record) & erased and self.latest.get(record["id"], number) == number:
+            if not names_of(record) & gone and self.latest.get(record["id"], number) == number:
                 yield record
 
 
@@ -121,6 +125,7 @@ def open_archive(path: Path, identity: Identity, account: bytes) -> Archive:
     evidence = Evidence(account=account, relayer=header.relayer)
     found: dict[str, list[Record]] = {kind: [] for kind in KINDS.values()}
     latest: dict[str, int] = {}
+    taken: set[str] = set()
     counts: Counter[str] = Counter()
     losses = Losses()
     last: Record = {"record": "end", "counts": {}}
@@ -128,7 +133,9 @@ def open_archive(path: Path, identity: Identity, account: bytes) -> Archive:
         kind = last["record"]
         if kind not in {"mark", "end"}:
             counts[kind] += 1
-        _follow(evidence, last)
+        receipt = _follow(evidence, last)
+        if receipt is not None and receipt.seq > found["account"][0]["receipt_seq"]:
+            taken |= _taken_by(receipt)
         losses.take(last)
         if kind in {"memory", "episode"}:
             _check_name(last)
@@ -148,6 +155,7 @@ def open_archive(path: Path, identity: Identity, account: bytes) -> Archive:
         ledger=_ledger(header, found["grant"]),
         namespaces={record["name"]: record for record in found["namespace"]},
         tombstones={record["id"]: record for record in found["tombstone"]},
+        taken=frozenset(taken),
         latest=latest,
         counts=dict(counts),
         lost=len(losses),
@@ -162,11 +170,18 @@ def _records(path: Path, chunks: ChunkKey) -> Iterator[Record]:
             yield record
 
 
-def _follow(evidence: Evidence, record: Record) -> None:
+def _follow(evidence: Evidence, record: Record) -> Receipt | None:
     try:
-        evidence.take(record)
+        return evidence.take(record)
     except UntrustedRelayer as error:
         raise Invalid(error.code, f"The archive's receipts do not hold: {error}") from error
+
+
+def _taken_by(receipt: Receipt) -> set[str]:
+    """The turns that are gone since their facts were taken, which are there or erased: taken once
+    more where they arrive, they would bring back what was forgotten."""
+    turns = [item for item in receipt.items if receipt.op == "analyze" and item[1] == 0]
+    return {name for item, _, blob in turns for name in (item, blob)}
 
 
 def _check_name(record: Record) -> None:

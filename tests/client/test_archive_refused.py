@@ -5,6 +5,8 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -18,13 +20,17 @@ from memrelay.sealed.archive import (
     CHUNK_BYTES_MAX,
     ChunkKey,
     Record,
+    new_header,
     open_box,
     opened_chunks,
     read_head,
     read_records,
+    write_head,
     write_record,
 )
-from memrelay.sealed.keys import Identity, account_bytes
+from memrelay.sealed.envelope import blob_id
+from memrelay.sealed.keys import Identity, Root, account_bytes, hash_256
+from tests import hostile
 from tests.client.archive_scene import TEXTS, Scene, exported, found, other_relayer, quiet
 
 __all__ = ["found", "other_relayer"]  # fixtures
@@ -52,6 +58,23 @@ def again(scene: Scene, change: Callable[[list[Record]], None]) -> None:
     parts = [plain[at : at + CHUNK_BYTES_MAX] for at in range(0, len(plain), CHUNK_BYTES_MAX)]
     sealed = [key.seal(n, p, last=n == len(parts) - 1) for n, p in enumerate(parts)]
     scene.archive.write_bytes(head + b"".join(sealed))
+
+
+def written(*records: Record) -> bytes:
+    """An archive of the hostile relayer's account with these records and their end."""
+    key = ChunkKey(uuid4(), Root.generate().key)
+    header = new_header(
+        hostile.FOUNDER,
+        archive=key.archive,
+        account=hostile.ACCOUNT,
+        relayer=hostile.RELAYER.public_key,
+        created_ms=hostile.NOW_MS,
+        owners=[hostile.FOUNDER.public_key],
+        key=key.key,
+    )
+    end = {"record": "end", "counts": dict(Counter(one["record"] for one in records))}
+    plain = b"".join(map(write_record, [*records, end]))
+    return write_head(header) + key.seal(0, plain, last=True)
 
 
 class TestEvidence:
@@ -204,6 +227,34 @@ class TestRowsThatDoNotCount:
         again(scene, change)
         archive = open_archive(scene.archive, scene.founder, account)
         assert len(self.turns(archive)) == (not former)
+
+    @pytest.mark.parametrize("began", [1, 2])
+    def test_a_turn_whose_facts_were_taken_in_between(self, tmp_path: Path, began: int) -> None:
+        """Taken once more where it arrives, it would say what was forgotten since."""
+        data, turn = b"sealed", str(uuid4())
+        granted = [[str(uuid4()), 0, blob_id(hostile.GRANT)]]
+        first = hostile.receipt(op="grant", items=granted, namespace=None, epoch=None)
+        second = hostile.receipt(
+            seq=2,
+            prev=hash_256(base64.b64decode(first)).hex(),
+            op="analyze",
+            items=[[turn, 0, blob_id(data)]],
+        )
+        path = tmp_path / "anna.archive"
+        path.write_bytes(
+            written(
+                {"record": "account", "label": "anna", "relayer": hostile.RELAYER.public_key.hex(),
+                 "succession": [], "receipt_seq": began, "memory_seq": 0},
+                {"record": "episode", "id": turn, "blob_id": blob_id(data),
+                 "blob": base64.b64encode(data).decode()},
+                {"record": "receipt", "seq": 1, "object": first},
+                {"record": "receipt", "seq": 2, "object": second},
+                {"record": "grant", "object": base64.b64encode(hostile.GRANT).decode(),
+                 "succession": None},
+            )
+        )  # fmt: skip
+        archive = open_archive(path, hostile.FOUNDER, hostile.ACCOUNT)
+        assert len(self.turns(archive)) == began - 1
 
     def turns(self, archive: Archive) -> list[Record]:
         return [row for row in archive.rows() if row["record"] == "episode"]
