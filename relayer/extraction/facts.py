@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from relayer.extraction.language import width
 from relayer.extraction.refused import gives_a_password, orders_the_reader
+from relayer.forms import normalize
 
 KINDS: Final = ("fact", "preference", "decision", "event", "procedural")
 IMPORTANCES: Final = ("vital", "standard", "trivial")
@@ -87,7 +88,7 @@ def normalised(text: str) -> str:
     """Return `text` for comparing: words, numbers, their signs and symbols, folded, one blank
     between."""
     text = _WHOLE_AND_PART.sub(" ", text).translate(_POWERS)
-    plain = unicodedata.normalize("NFKC", text).casefold().translate(_DASHES)
+    plain = normalize("NFKC", text).casefold().translate(_DASHES)
     plain = _BETWEEN_DIGITS.sub(r"\1", plain)
     seen = plain if plain.isascii() else "".join(map(_as_seen, plain))
     return " ".join(plain[match.start() : match.end()] for match in _WORD.finditer(seen))

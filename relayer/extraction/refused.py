@@ -7,10 +7,10 @@ It does not own secrets that are known by their shape (`redact.py`).
 """
 
 import re
-import unicodedata
 from typing import Final
 
 from relayer.extraction.cues import phrases
+from relayer.forms import normalize
 
 _RULES: Final = "(?:instructions?|guidelines?|directives?|rules?|prompts?)"
 _WHICH: Final = "all|any|every|your|previous|prior|earlier|above|preceding|system|initial|safety"
@@ -42,19 +42,22 @@ _UNSEEN: Final = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufef
 
 def takes_over(text: str) -> bool:
     """Tell whether `text` orders an assistant to break its rules, whatever else it says."""
-    text = _folded(text)
+    return _takes_over(_folded(text))
+
+
+def _takes_over(text: str) -> bool:
     return bool(_TAKES_OVER.search(text) or _CHAT_MARKS.search(text))
 
 
 def orders_the_reader(text: str) -> bool:
     """Tell whether `text` looks like an order to an assistant, or its frame around memories."""
     text = _folded(text)
-    return takes_over(text) or bool(_ORDER.search(text) or _MEMORY_MARKS.search(text))
+    return _takes_over(text) or bool(_ORDER.search(text) or _MEMORY_MARKS.search(text))
 
 
 def _folded(text: str) -> str:
     """Return `text` as its reader sees it, on one line."""
-    return " ".join(_UNSEEN.sub("", unicodedata.normalize("NFKC", text)).split())
+    return " ".join(_UNSEEN.sub("", normalize("NFKC", text)).split())
 
 
 # The value follows at once, and no word of a language looks like it.

@@ -8,9 +8,10 @@ It does not own what a row of tokens means (`periods`).
 """
 
 import re
-import unicodedata
 from datetime import date
 from typing import Final, NamedTuple
+
+from relayer.forms import normalize
 
 DAY, WEEKEND, WEEK, MONTH, QUARTER, YEAR = 1, 2, 7, 30, 91, 365
 
@@ -161,9 +162,9 @@ _NOT_PLURAL: Final = frozenset("does this thus dans nous vous alors etwas alles 
 
 def _plain(text: str) -> str:
     """The text without accents, in compatibility form and with single blanks."""
-    apart = unicodedata.normalize("NFKD", text.translate(_WIDE_MARKS).replace("’", "'"))
+    apart = normalize("NFKD", text.translate(_WIDE_MARKS).replace("’", "'"))
     bare = re.sub("[\u0300-\u036f]", "", apart)
-    return " ".join(unicodedata.normalize("NFC", bare).split())
+    return " ".join(normalize("NFC", bare).split())
 
 
 def _lexicon() -> dict[str, Token]:

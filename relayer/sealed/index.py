@@ -3,11 +3,11 @@
 Source: SPEC §8. Not here: which words a text has (`words/`), how hits rank (`fusion`).
 """
 
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
+from relayer.forms import normalize
 from relayer.sealed.keys import NamespaceKey, PublicKey
 from relayer.sealed.primitives import mac, u32
 
@@ -59,7 +59,7 @@ def fingerprint(key: NamespaceKey, *, kind: str, event_time_ms: int | None, text
 
     No case folding: identifiers differ by case.
     """
-    normal = " ".join(unicodedata.normalize("NFC", text).split())
+    normal = " ".join(normalize("NFC", text).split())
     when = "" if event_time_ms is None else str(event_time_ms)
     return mac(16, key.fingerprint, "fact", kind.encode(), when.encode(), normal.encode())
 

@@ -11,6 +11,7 @@ from typing import Final, NewType
 
 from nacl import bindings
 
+from relayer.forms import normalize
 from relayer.sealed.primitives import (
     KEY_BYTES,
     CryptoError,
@@ -26,6 +27,8 @@ PublicKey = NewType("PublicKey", bytes)
 Namespace = NewType("Namespace", str)
 
 NAMESPACE_CHARACTERS_MAX: Final = 128
+# No character of a normal form is spelt with more than four, so no valid name is longer.
+_NAMESPACE_SPELT_MAX: Final = 4 * NAMESPACE_CHARACTERS_MAX
 EPOCH_MAX: Final = 2**32 - 1
 _REFUSED_CATEGORIES: Final = frozenset({"Cc", "Cs", "Cn", "Zl", "Zp"})
 _BIDI_CONTROLS: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
@@ -177,7 +180,10 @@ def parse_namespace(name: str) -> Namespace:
     Raises:
         CryptoError: empty, longer than 128 code points, or with refused characters.
     """
-    name = unicodedata.normalize("NFC", name).strip(" ")
+    name = name.strip(" ")
+    if len(name) > _NAMESPACE_SPELT_MAX:
+        raise CryptoError("a namespace has 1 to 128 characters")
+    name = normalize("NFC", name).strip(" ")
     if not 1 <= len(name) <= NAMESPACE_CHARACTERS_MAX:
         raise CryptoError("a namespace has 1 to 128 characters")
     if not _REFUSED_CATEGORIES.isdisjoint(map(unicodedata.category, name)):

@@ -6,9 +6,9 @@ Not here: hashing them (`sealed.index`) and ranking (`fusion`).
 - A query and a memory go through the same function.
 """
 
-import unicodedata
 from typing import Final
 
+from relayer.forms import normalize
 from relayer.settings import Limits
 from relayer.words.languages import ENGLISH, function_words, language_of, stems
 from relayer.words.tokens import is_plain, terms_of
@@ -24,7 +24,7 @@ def words(text: str) -> list[str]:
     """
     if is_plain(text):  # each word of a query is asked for by itself, too
         return list(stems(text.casefold(), ENGLISH))
-    plain = unicodedata.normalize("NFKC", text)[: Limits.text_bytes_max]
+    plain = normalize("NFKC", text)[: Limits.text_bytes_max]
     found = [term for terms in terms_of(plain) for term in terms]
     language = language_of(found)
     left_out = function_words(language)

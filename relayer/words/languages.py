@@ -14,9 +14,11 @@ from collections.abc import Iterable, Iterator, Set
 from functools import lru_cache
 from importlib import resources
 from typing import Final
-from unicodedata import category, normalize
+from unicodedata import category
 
 import Stemmer
+
+from relayer.forms import normalize
 
 ENGLISH: Final = "english"
 

@@ -13,7 +13,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memrelay.errors import Invalid
+from memrelay.sealed import forms as their_forms
 from memrelay.sealed import keys as client
+from relayer import forms
+from relayer.extraction.facts import normalised
+from relayer.extraction.refused import orders_the_reader
+from relayer.query.period_words import tokens
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace, NamespaceKey, parse_namespace
 from relayer.sealed.primitives import CryptoError
@@ -25,6 +30,20 @@ Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 TEAM = NamespaceKey(Namespace("team"), 1, sc.TEAM.key)
 THEIR_TEAM = client.NamespaceKey(sc.TEAM.key, 1, "team")
 FORMS: tuple[Form, ...] = ("NFC", "NFD", "NFKC", "NFKD")
+
+
+# Marks of many classes, and what is taken apart into several of them, alone or after a letter.
+marks = st.text(
+    "\u0300\u0301\u0307\u0315\u0316\u0323\u0334\u0338\u0340\u0341\u0343\u0344\u0345\u05b0\u0e38\u0f71"
+    "\u0f72\u0f73\u0f75\u0f81\u3099\uff9e\uff9f\U0001d165\U0001d16d",
+    min_size=20,
+    max_size=70,
+)
+starters = st.text(
+    "aAKeoα1 \u00a8\u00c5\u0f40\u0fb2\u1100\u1161\u11a8\u1ebf\u1f82\u1fbf\u1fc1\u212b\uac00\uac01"
+    "\ufb2c\ufdfa\ufe70\u30ab\u30f0\uff76\u2adc\u09c7\u09be\U0001d15e\ud800",
+    max_size=3,
+)
 
 
 def canonical(text: str) -> str:
@@ -155,3 +174,52 @@ def test_a_filter_finds_what_was_tagged_so_and_no_word(
 @given(texts)
 def test_tokens_are_the_same_on_both_sides(field: index.Field, term: str) -> None:
     assert index.token(TEAM, field, term) == client.token(THEIR_TEAM.subkey("index"), field, term)
+
+
+@many
+@given(st.lists(marks | starters, max_size=5).map("".join), st.sampled_from(FORMS))
+def test_long_runs_of_marks_come_to_the_same_normal_forms(text: str, form: Form) -> None:
+    expected = unicodedata.normalize(form, text)
+    assert forms.normalize(form, text) == their_forms.normalize(form, text) == expected
+
+
+@many
+@given(st.lists(marks | starters, max_size=5).map("".join), st.sampled_from(FORMS))
+def test_marks_are_in_order_before_they_are_normalised(text: str, form: Form) -> None:
+    """What is out of order is exchanged one by one; only short runs, and the few marks that a
+    letter is taken apart into, are left to that."""
+    base = forms._APART[form]
+    ready = forms.in_order(form, text)
+    apart = "".join(unicodedata.normalize(base, char) for char in ready)
+    classes = [unicodedata.combining(char) for char in apart]
+    exchanges, run = 0, list[int]()
+    for mark_class in classes:
+        run = [*run, mark_class] if mark_class else []
+        exchanges += sum(before > mark_class for before in run)
+    assert exchanges <= 2 * forms._RUN_MAX * max(1, len(text))
+
+
+def test_no_character_of_a_name_is_spelt_with_more_than_four() -> None:
+    """So a name of more than four times the limit is none, before it is normalised."""
+    spelt = {char: unicodedata.normalize("NFD", char) for char in map(chr, range(0x110000))}
+    assert max(map(len, spelt.values())) == 4
+    assert parse_namespace(spelt["\u1f82"] * 128) == "\u1f82" * 128
+    assert client.normalise_namespace(spelt["\u1f82"] * 128) == "\u1f82" * 128
+
+
+@pytest.mark.parametrize(
+    "wild",
+    ["\u0315" * 2**18 + "\u0316" * 2**18, "\u0316\u0f73" * 2**18, "\u0315\uff9e" * 2**18],
+    ids=["halves", "of no class", "apart in one form"],
+)
+def test_a_mib_of_marks_takes_no_hours(wild: str) -> None:
+    text = "a" + wild
+    fingerprint(text)
+    words(text)
+    normalised(text)
+    tokens(text)
+    assert not orders_the_reader(text)
+    with pytest.raises(CryptoError):
+        parse_namespace(text)
+    with pytest.raises(Invalid):
+        client.normalise_namespace(text)

@@ -20,9 +20,12 @@ from typing import NoReturn, SupportsIndex
 from nacl import bindings
 
 from memrelay.errors import ConfigError, Invalid
+from memrelay.sealed.forms import normalize
 
 KEY_BYTES = 32
 NAMESPACE_CHARS_MAX = 128
+# No character of a normal form is spelt with more than four, so no valid name is longer.
+_NAMESPACE_SPELT_MAX = 4 * NAMESPACE_CHARS_MAX
 EPOCH_MAX = 2**32 - 1
 
 _REFUSED_CATEGORIES = frozenset({"Cc", "Cs", "Cn", "Zl", "Zp"})
@@ -257,7 +260,10 @@ def normalise_namespace(name: str) -> str:
     Raises:
         Invalid: `namespace`, when the name is empty, too long or holds a refused character.
     """
-    text = unicodedata.normalize("NFC", name).strip(" ")
+    text = name.strip(" ")
+    if len(text) > _NAMESPACE_SPELT_MAX:
+        raise Invalid("namespace", "A namespace name has 1 to 128 characters.")
+    text = normalize("NFC", text).strip(" ")
     if not 1 <= len(text) <= NAMESPACE_CHARS_MAX:
         raise Invalid("namespace", "A namespace name has 1 to 128 characters.")
     if any(unicodedata.category(char) in _REFUSED_CATEGORIES for char in text):
@@ -293,7 +299,7 @@ def length_bucket(words: int) -> int:
 
 def fingerprint(fingerprint_key: bytes, kind: str, event_time_ms: int | None, text: str) -> bytes:
     """Return the 16 bytes by which the same fact is recognised within a namespace and epoch."""
-    folded = " ".join(unicodedata.normalize("NFC", text).split())
+    folded = " ".join(normalize("NFC", text).split())
     when = "" if event_time_ms is None else str(event_time_ms)
     return mac(16, fingerprint_key, "fact", kind.encode(), when.encode(), folded.encode())
 
