@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from os import urandom
 from typing import Any, Final, Literal, get_args
 
@@ -160,10 +160,17 @@ def state_of(row: Mapping[str, Any]) -> State:
 
 
 def encode(
-    draft: Draft, writer: PublicKey, created_at: datetime | None = None, *, kept: bool = False
+    draft: Draft,
+    writer: PublicKey,
+    created_at: datetime | None = None,
+    *,
+    turn: bool = False,
+    kept: bool = False,
 ) -> bytes:
-    """The record that is sealed; a later revision also says when the memory was first stored, a
-    turn that is kept beside its facts that it is.
+    """The record that is sealed; a later revision also says when the memory was first stored.
+
+    That of a turn says in which zone its time was told, for its days count there, and of one that
+    is kept beside its facts that it is.
 
     Source: SPEC §7.
     """
@@ -187,9 +194,24 @@ def encode(
         record["turn"] = str(draft.turn)
     if draft.said_at is not None:
         record["said"] = to_ms(draft.said_at)
+    if turn and (offset_min := _offset_min(draft.event_time)):
+        record["offset"] = offset_min
     if kept:
         record["kept"] = True
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _offset_min(moment: datetime | None) -> int:
+    """Minutes east of UTC, of a moment's own zone."""
+    offset = None if moment is None else moment.utcoffset()
+    return 0 if offset is None else round(offset / timedelta(minutes=1))
+
+
+def _there(moment: datetime | None, offset_min: int) -> datetime | None:
+    """A moment in the zone that is so far east of UTC."""
+    if moment is None or not offset_min:
+        return moment
+    return moment.astimezone(timezone(timedelta(minutes=offset_min)))
 
 
 def decode(record: bytes) -> tuple[Draft, PublicKey]:
@@ -210,7 +232,7 @@ def decode(record: bytes) -> tuple[Draft, PublicKey]:
             kind=said.kind,
             tags=said.tags,
             source=said.source,
-            event_time=from_ms(r["event_time"]),
+            event_time=_there(from_ms(r["event_time"]), r.get("offset", 0)),
             metadata=said.metadata,
             importance=said.importance,
             confidence=said.confidence,

@@ -385,7 +385,7 @@ class Analysis:
         blob = envelope.seal(
             key,
             address,
-            encode(draft, caller.access.key, kept=state == rows.KEPT),
+            encode(draft, caller.access.key, turn=True, kept=state == rows.KEPT),
             created_ms=to_ms(self._clock()),
         )
         episode = rows.NewEpisode(

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import msgspec
@@ -248,6 +248,20 @@ class TestPending:
         )
         assert used == 0
         await assert_chain_holds(thinking, caller.access.account)
+
+    async def test_the_model_is_told_the_time_as_it_was_told_then(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        """In its own zone: it counts days from there."""
+        caller = await thinking.caller(await thinking.account())
+        server.script(AWAY, facts("Anna prefers window seats."))
+        when = datetime(2026, 5, 4, 23, 30, tzinfo=timezone(timedelta(hours=-5)))
+        analyzed = await analyze(thinking, caller, TALK, occurred_at=when)
+        assert analyzed.episode is not None
+        await thinking.services.analysis.extract_episode(
+            caller.access.account, caller.keys, analyzed.episode
+        )
+        assert "2026-05-04T23:30:00-05:00" in server.received[-1].json["messages"][-1]["content"]
 
     async def test_the_job_does_it_when_the_model_is_back(
         self, thinking: Bench, server: OpenAIServer

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -110,6 +110,21 @@ class TestKeptTurns:
         turn = await thinking.services.turns.get(caller, first.kept)
         assert set(turn.fact_ids) == {first.facts[0].id, again.facts[0].id}
         assert await thinking.value("SELECT count(*) FROM episodes") == 1
+
+    @pytest.mark.parametrize(("hour", "east"), [(23, -5), (1, 9)])
+    async def test_its_yesterday_is_still_the_speaker_s(
+        self, bench: Bench, hour: int, east: int
+    ) -> None:
+        """Not the day before in UTC, which would make another fact of it."""
+        caller = await choose(bench, await writer(bench), keep_turns=True)
+        when = datetime(2026, 5, 4, hour, 30, tzinfo=timezone(timedelta(hours=east)))
+        said = "1. user: We decided yesterday to move the launch to Lisbon."
+        first = await analyze(bench, caller, said, occurred_at=when)
+        memory = await bench.services.memory.get(caller, first.facts[0].id)
+        assert memory.event_time == datetime(2026, 5, 3, tzinfo=UTC)
+        assert first.kept is not None
+        again = await bench.services.analysis.again(caller, first.kept)
+        assert ([*again.facts], [*again.reinforced]) == ([], [memory.id])
 
     async def test_again_while_the_model_is_away(
         self, thinking: Bench, server: OpenAIServer

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -30,6 +31,16 @@ def test_round_trip() -> None:
     assert decode(encode(DRAFT, WRITER)) == (DRAFT, WRITER)
 
 
+@pytest.mark.parametrize("minutes", [-720, -210, 0, 60, 840])
+def test_the_time_of_a_turn_comes_back_in_its_zone(minutes: int) -> None:
+    there = DRAFT.event_time.astimezone(timezone(timedelta(minutes=minutes)))
+    turn = replace(DRAFT, event_time=there)
+    read, _ = decode(encode(turn, WRITER, turn=True))
+    assert read.event_time is not None
+    assert (read.event_time, read.event_time.utcoffset()) == (there, there.utcoffset())
+    assert encode(turn, WRITER) == encode(DRAFT, WRITER)  # of a memory the moment alone is sealed
+
+
 def test_unknown_members_are_passed_over() -> None:
     record = {**json.loads(encode(DRAFT, WRITER)), "later": 1}
     assert decode(json.dumps(record).encode()) == (DRAFT, WRITER)
@@ -45,6 +56,8 @@ def test_unknown_members_are_passed_over() -> None:
         {"event_time": "soon"},
         {"event_time": 2**53 - 1},
         {"event_time": 10**30},
+        {"offset": 1440},
+        {"offset": "+02:00"},
         {"text": ...},
         {"text": 7},
         {"tags": [["a"]]},
