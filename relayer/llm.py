@@ -7,6 +7,8 @@ the user.
 - One deadline spans a call with all its attempts.
 - A prompt is refused, not merely unanswered, only by a model that takes another at that moment:
   some servers answer so whatever they are asked, a mistyped model or an empty account.
+- An error or a page of a proxy in place of a completion is a server that is away, whatever its
+  status says.
 - Prompts, answers, keys, addresses and upstream messages reach neither an error nor a log line of
   ours: a failure is a fixed word or an HTTP status.
 """
@@ -16,7 +18,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -52,7 +54,8 @@ class _Choice(msgspec.Struct):
 
 
 class _Completion(msgspec.Struct):
-    choices: list[_Choice]
+    choices: Any = None
+    error: Any = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class _Failure:
     status: int = 0
     retry: bool = False
     invalid: bool = False  # an answer came, but not one that can be used
+    other: bool = False  # something came that is no completion at all
     retry_after_s: float | None = None
 
 
@@ -102,7 +106,7 @@ class LanguageModel:
             return await self._in_some_format(system, text, schema_name, schema, until)
 
         outcome = await asked(user)
-        if _has_status(outcome, _PROMPT_REFUSED) and _took_it(await asked(_ANOTHER)):
+        if _may_refuse(outcome) and _took_it(await asked(_ANOTHER)):
             outcome = _Failure("prompt refused", invalid=True)
         return _json_part(_content(outcome)).encode()
 
@@ -199,10 +203,16 @@ def _first_choice(body: bytes, *, whole: bool) -> str | _Failure:
     try:
         completion = msgspec.json.decode(body, type=_Completion)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _Failure("no completion", other=True)
+    if completion.choices is None or completion.error:
+        return _Failure("no completion", other=True)
+    try:
+        choices = msgspec.convert(completion.choices, list[_Choice])
+    except msgspec.ValidationError:
         return _Failure("not a completion", invalid=True)
-    if not completion.choices:
+    if not choices:
         return _Failure("no choice", invalid=True)
-    choice = completion.choices[0]
+    choice = choices[0]
     if choice.message.refusal or choice.finish_reason == "content_filter":
         return _Failure("refusal", invalid=True)
     if whole and choice.finish_reason == "length":
@@ -220,6 +230,12 @@ def _json_schema_format(name: str, schema: dict[str, object]) -> dict[str, objec
 
 def _has_status(outcome: str | _Failure, statuses: frozenset[int]) -> bool:
     return isinstance(outcome, _Failure) and outcome.status in statuses
+
+
+def _may_refuse(outcome: str | _Failure) -> bool:
+    """Whether a server may have meant the prompt: some tell an error of it with status 200."""
+    told = isinstance(outcome, _Failure) and outcome.other
+    return told or _has_status(outcome, _PROMPT_REFUSED)
 
 
 def _took_it(outcome: str | _Failure) -> bool:

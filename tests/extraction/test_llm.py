@@ -171,16 +171,10 @@ INVALID = [
     Step(content=""),
     Step(content=" \n"),
     Step(content='{"facts":["a', finish_reason="content_filter"),
-    Step(body=b"not json"),
-    Step(body=b"\xff\xfe"),
-    Step(body=b"{}"),
     Step(body=b'{"choices":[]}'),
     Step(body=b'{"choices":{}}'),
     Step(body=b'{"choices":[{"message":{"content":7}}]}'),
     Step(body=b'{"choices":[{"message":null}]}'),
-    Step(body=b'{"choices":' + b"[" * 200_000),
-    Step(body=b'{"x":' + b"[" * 200_000),
-    Step(body=b"data: {}\n\n", headers={"content-type": "text/event-stream"}),
 ]
 
 
@@ -194,6 +188,43 @@ async def test_useless_answer_is_told_apart(
             await call
         assert error.value.code == "llm.invalid_output"
     assert len(server.received) == 2
+
+
+NO_COMPLETION = [
+    Step(body=b'{"error":{"code":502,"message":"Provider returned error"}}'),
+    Step(body=b'{"error":"overloaded","choices":[]}'),
+    Step(body=b'{"error":{"code":429},"choices":null}'),
+    Step(body=b"<html><h1>Down for maintenance</h1></html>", headers={"content-type": "text/html"}),
+    Step(body=b"not json"),
+    Step(body=b"\xff\xfe"),
+    Step(body=b"{}"),
+    Step(body=b'{"choices":' + b"[" * 200_000),
+    Step(body=b'{"x":' + b"[" * 200_000),
+    Step(body=b"data: {}\n\n", headers={"content-type": "text/event-stream"}),
+]
+
+
+@pytest.mark.parametrize("step", NO_COMPLETION, ids=range(len(NO_COMPLETION)))
+async def test_what_is_no_completion_is_an_outage_whatever_its_status(
+    server: OpenAIServer, model: LanguageModel, step: Step
+) -> None:
+    server.script(step, step, step)
+    for call in (structured(model), model.answer(system="s", user="u")):
+        with pytest.raises(Unavailable) as error:
+            await call
+        assert error.value.code == "llm.unavailable"
+    assert server.scripted_left == 0
+
+
+async def test_an_error_with_status_200_of_one_prompt_alone_is_a_refusal(
+    server: OpenAIServer, model: LanguageModel
+) -> None:
+    """As of one that is too long for a model behind an aggregator."""
+    server.script(NO_COMPLETION[0], Step(content="{}"))
+    with pytest.raises(Unavailable) as error:
+        await structured(model)
+    assert error.value.code == "llm.invalid_output"
+    assert PROMPT not in server.received[-1].body.decode()
 
 
 async def test_json_cut_by_the_token_limit_is_invalid(

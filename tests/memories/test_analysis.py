@@ -282,6 +282,22 @@ class TestPending:
         server.script(*[Step(content="no facts, just chatter")] * (1 + ATTEMPTS_MAX))
         await self.assert_ends_with_the_rules(thinking, caller, server)
 
+    async def test_an_outage_that_is_told_with_status_200_waits(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        """However often: the rules take over for a turn, not for a server that is away."""
+        caller = await thinking.caller(await thinking.account())
+        away = Step(body=b'{"error":{"code":502,"message":"Provider returned error"}}')
+        server.script(*[away] * 2 * (2 + ATTEMPTS_MAX), facts("Anna prefers window seats."))
+        kept = await analyze(thinking, caller, TALK)
+        assert kept.episode is not None
+        extract = thinking.services.analysis.extract_episode
+        for _ in range(1 + ATTEMPTS_MAX):
+            with pytest.raises(Unavailable):
+                await extract(caller.access.account, caller.keys, kept.episode)
+        await extract(caller.access.account, caller.keys, kept.episode)
+        assert await thinking.texts(caller, "window seats") == ["Anna prefers window seats."]
+
     async def test_a_turn_that_the_model_s_server_refuses_ends_with_the_rules(
         self, thinking: Bench, server: OpenAIServer
     ) -> None:
