@@ -5,11 +5,14 @@ Not here: what an answer says, and whether to ask again (`llm.py`).
 - The library's own retries are off: its caller knows about deadlines.
 - Redirects are not followed, so a prompt goes to the configured endpoint and nowhere else.
 - A failure is a fixed word or an HTTP status: nothing of the prompt, the key or the address.
+- No more of an answer is held than it may have, however it is packed, and nothing of an error's.
 """
 
+import zlib
 from dataclasses import dataclass
 from typing import Final, cast
 
+import httpx2
 import openai
 from openai.types.chat import ChatCompletionMessageParam
 from openai.types.chat.completion_create_params import ResponseFormat
@@ -17,6 +20,8 @@ from openai.types.chat.completion_create_params import ResponseFormat
 from relayer.embedding.endpoints import retry_after_s
 
 _RETRIED: Final = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+_ANSWER_BYTES_MAX: Final = 2**20  # unpacked; twenty facts have a few KiB, with long reasoning 100
+_GZIP: Final = 47  # for `zlib`: of gzip or its own, the greatest window
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,7 @@ class NoAnswer:
     cause: str
     status: int = 0
     retry: bool = False
+    useless: bool = False  # an answer came, but not one that can be used
     retry_after_s: float | None = None
 
 
@@ -39,7 +45,11 @@ class ChatEndpoint:
             api_key=api_key or "none",  # local servers need none, the library insists on one
             max_retries=0,
             timeout=timeout_s,
-            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+            # What can be unpacked bit by bit.
+            default_headers={"Accept-Encoding": "gzip"},
+            http_client=openai.DefaultAsyncHttpxClient(
+                follow_redirects=False, event_hooks={"response": [_without_error_body]}
+            ),
         )
 
     async def close(self) -> None:
@@ -56,17 +66,39 @@ class ChatEndpoint:
         ]
         wanted = openai.omit if response_format is None else cast(ResponseFormat, response_format)
         try:
-            # Raw, because the library builds objects from whatever it is sent.
-            answer = await self._client.chat.completions.with_raw_response.create(
+            # Read here: the library takes any size, and builds objects from whatever it is sent.
+            async with self._client.chat.completions.with_streaming_response.create(
                 model=self._model, messages=messages, response_format=wanted
-            )
+            ) as answer:
+                return await _body(answer.http_response)
         except openai.APIStatusError as error:
             return _refused(error)
-        except openai.APIConnectionError:
+        except (openai.APIConnectionError, httpx2.TransportError):
             return NoAnswer("no connection", retry=True)
-        except (openai.OpenAIError, UnicodeError):  # UnicodeError: a lone surrogate in the text
+        # UnicodeError: a lone surrogate in the text.
+        except (openai.OpenAIError, httpx2.HTTPError, UnicodeError):
             return NoAnswer("client error")
-        return answer.content
+
+
+async def _without_error_body(response: httpx2.Response) -> None:
+    """Close an answer that is none, which the library would read whole."""
+    if not response.is_success:
+        await response.aclose()
+
+
+async def _body(response: httpx2.Response) -> bytes | NoAnswer:
+    packed = response.headers.get("content-encoding", "").lower() in {"gzip", "x-gzip", "deflate"}
+    unpacking = zlib.decompressobj(_GZIP) if packed else None
+    body = bytearray()
+    async for chunk in response.aiter_raw():
+        try:
+            room = _ANSWER_BYTES_MAX + 1 - len(body)
+            body += chunk if unpacking is None else unpacking.decompress(chunk, room)
+        except zlib.error:
+            return NoAnswer("client error")
+        if len(body) > _ANSWER_BYTES_MAX:
+            return NoAnswer("answer too long", useless=True)
+    return bytes(body)
 
 
 def _refused(error: openai.APIStatusError) -> NoAnswer:

@@ -151,6 +151,7 @@ class LanguageModel:
             outcome.cause,
             status=outcome.status,
             retry=outcome.retry,
+            invalid=outcome.useless,
             retry_after_s=outcome.retry_after_s,
         )
 

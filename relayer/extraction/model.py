@@ -38,6 +38,7 @@ from relayer.llm import LanguageModel
 from relayer.prompts import escape, fence, numbered, system_prompt
 
 SPEAKERS: Final = ("user", "assistant", "other")
+_READ_MAX: Final = 200  # items of an answer; many times what is kept of it
 _READ_CHARS_MAX: Final = 2 * FACT_CHARS_MAX  # of an item; a longer one is no fact
 _KNOWN_CHARS_MAX: Final = 500  # of each known memory; a long one shows by then what it is about
 
@@ -119,13 +120,13 @@ class _Reply(msgspec.Struct):
 
 
 def _facts(reply: bytes, turn: Turn) -> list[Fact]:
-    """Return every item of `reply` that has a text and is believed.
+    """Return every item of `reply` that has a text and is believed, of the first ones.
 
     Wrong values in other fields get the default: small models miss an enum now and then, and losing
     the fact for it would be worse.
     """
     try:
-        items = msgspec.json.decode(reply, type=_Reply).facts
+        items = msgspec.json.decode(reply, type=_Reply).facts[:_READ_MAX]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         items = [None]
     readable = [

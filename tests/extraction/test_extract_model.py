@@ -191,6 +191,16 @@ async def test_too_many_facts_leave_the_most_important_in_order(
     ]
 
 
+async def test_only_the_first_of_thousands_of_facts_are_looked_at(
+    server: OpenAIServer, extractor: LlmExtractor
+) -> None:
+    """A model that repeats itself without an end counts with its beginning."""
+    items = [fact("Ada owns a book.")] * 199 + [fact("Ada owns a boat."), fact("Ada owns a car.")]
+    server.script(reply(*items))
+    facts = await extractor.extract(Turn("x"))
+    assert [f.text for f in facts] == ["Ada owns a book.", "Ada owns a boat."]
+
+
 @pytest.mark.parametrize(
     ("value", "occurred_at", "expected"),
     [

@@ -1,9 +1,12 @@
 """The language model behind a strict server: answers, retries, fallbacks, and silence about it."""
 
+import gzip
+import json
 import logging
 import subprocess
 import sys
 import traceback
+import zlib
 from collections.abc import AsyncIterator, Iterator
 from importlib import resources
 from pathlib import Path
@@ -225,6 +228,59 @@ async def test_an_error_with_status_200_of_one_prompt_alone_is_a_refusal(
         await structured(model)
     assert error.value.code == "llm.invalid_output"
     assert PROMPT not in server.received[-1].body.decode()
+
+
+def completion(content: str) -> bytes:
+    return json.dumps({"choices": [{"message": {"content": content}}]}).encode()
+
+
+LONG = completion("a" * 2**20)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Step(body=LONG),
+        Step(body=LONG, cut=2**20 + 1, hang=True),
+        Step(body=gzip.compress(LONG), headers={"content-encoding": "gzip"}),
+        Step(body=zlib.compress(LONG), headers={"content-encoding": "deflate"}),
+    ],
+    ids=["whole", "never ends", "gzip", "deflate"],
+)
+async def test_an_answer_of_more_than_a_mib_is_of_no_use(
+    server: OpenAIServer, model: LanguageModel, step: Step
+) -> None:
+    """However it is packed; another one would be as long."""
+    server.script(step)
+    with pytest.raises(Unavailable) as error:
+        await model.answer(system="s", user="u")
+    assert error.value.code == "llm.invalid_output"
+
+
+async def test_a_packed_answer_is_unpacked(server: OpenAIServer, model: LanguageModel) -> None:
+    body = gzip.compress(completion("Tea."))
+    server.script(Step(body=body, headers={"content-encoding": "gzip"}))
+    assert await model.answer(system="s", user="u") == "Tea."
+    assert server.received[-1].headers["accept-encoding"] == "gzip"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br"])
+async def test_an_answer_that_cannot_be_unpacked_is_none(
+    server: OpenAIServer, model: LanguageModel, encoding: str
+) -> None:
+    server.script(Step(body=b"\x1f\x8b no", headers={"content-encoding": encoding}))
+    with pytest.raises(Unavailable) as error:
+        await model.answer(system="s", user="u")
+    assert error.value.code == "llm.unavailable"
+
+
+async def test_of_an_error_nothing_but_its_status_is_waited_for(
+    server: OpenAIServer, model: LanguageModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.script(Step(status=401, body=b"x" * 2**20, cut=10, hang=True))
+    with pytest.raises(Unavailable):
+        await model.answer(system="s", user="u")
+    assert "status 401" in caplog.text
 
 
 async def test_json_cut_by_the_token_limit_is_invalid(
