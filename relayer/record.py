@@ -26,6 +26,7 @@ Kind = Literal[
 Importance = Literal["vital", "standard", "trivial"]
 Confidence = Literal["high", "medium", "low"]
 IMPORTANCES: Final = get_args(Importance)  # the greatest first
+CONFIDENCES: Final = get_args(Confidence)
 
 ACTIVE: Final = "active"
 SUPERSEDED: Final = "superseded"

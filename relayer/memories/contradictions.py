@@ -7,7 +7,8 @@ SPEC §13.
 - A rule never supersedes what is pinned, what was said later than the conversation (it may have
   waited, or be an old one), or what is not as it was when the two were compared.
 - Nothing that waits for approval supersedes anything, nor does what is of low confidence, for it is
-  second-hand or ambiguous: a mail that somebody quotes takes no memory out of recall.
+  second-hand or ambiguous: a mail that somebody quotes takes no memory out of recall. Nor does what
+  is of less confidence than the memory: an assistant takes back nothing that its user said.
 """
 
 import uuid
@@ -17,7 +18,7 @@ from datetime import datetime
 from relayer.database.pool import Row
 from relayer.journal.states import Change
 from relayer.preferences import AccountSettings
-from relayer.record import CONTRADICTION, PENDING, Draft, Memory
+from relayer.record import CONFIDENCES, CONTRADICTION, PENDING, Draft, Memory
 
 
 def settled(
@@ -47,6 +48,12 @@ def settled(
 
 def _yields(row: Row, other: Memory, draft: Draft) -> bool:
     """Whether a memory gives way to a fact that speaks against it."""
-    if row["pinned"] or row["revision"] != other.revision or draft.confidence == "low":
+    if row["pinned"] or row["revision"] != other.revision or _is_doubtful(draft, other):
         return False
     return draft.said_at is None or draft.said_at >= other.last_said_at
+
+
+def _is_doubtful(draft: Draft, other: Memory) -> bool:
+    """Whether a fact is of low confidence, or of less than a memory."""
+    greater = CONFIDENCES[: CONFIDENCES.index(draft.confidence)]
+    return draft.confidence == "low" or other.confidence in greater

@@ -108,6 +108,31 @@ class TestContradictions:
         [found] = await waiting(thinking, caller)
         assert [m.id for m in found.others] == [old.id]
 
+    @pytest.mark.parametrize(
+        ("known", "less", "wins"),
+        [
+            ("high", {"said_by": "assistant"}, False),
+            ("high", {"confidence": "medium"}, False),
+            ("medium", {"said_by": "assistant"}, True),
+            ("medium", {"confidence": "high"}, True),
+            ("low", {"confidence": "low"}, False),
+        ],
+    )
+    async def test_what_is_of_less_confidence_than_a_memory_does_not_supersede_it(
+        self,
+        thinking: Bench,
+        server: OpenAIServer,
+        known: str,
+        less: dict[str, str],
+        wins: bool,
+    ) -> None:
+        """What an assistant says is no more than its word."""
+        caller = await writer(thinking)
+        [old] = await thinking.remember(caller, BERLIN, confidence=known)
+        [fact] = (await self.contradict(thinking, caller, server, **less)).facts
+        assert list(fact.superseded) == [old.id] * wins
+        assert fact.review == (None if wins else "contradiction")
+
     async def test_what_waits_for_approval_supersedes_nothing(
         self, thinking: Bench, server: OpenAIServer
     ) -> None:

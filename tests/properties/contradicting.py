@@ -25,7 +25,7 @@ async def contradict(walk: "Walk", caller: Caller) -> str:
     text = _other_text(walk, old)
     rule = walk.chance.choice(["newer_wins", "newer_wins", "review"])
     caller = await choose(walk.bench, caller, contradictions=rule)
-    confidence = walk.chance.choice(["high", "high", "low"])
+    confidence = walk.chance.choice(["high", "high", "medium", "low"])
     review = PENDING if confidence == "low" and walk.chance.random() < 0.5 else None
     said_at = walk.chance.choice([None, walk.bench.clock(), *walk.moments[-3:]])
     [stored] = await walk.bench.remember(
@@ -42,6 +42,7 @@ async def contradict(walk: "Walk", caller: Caller) -> str:
     new = Kept(old.namespace, [Revision(text, (), walk.bench.clock())], None, review=review)
     walk.must.memories[stored.id] = new
     yields = rule == "newer_wins" and confidence != "low"
+    yields &= not (confidence == "medium" and old.confidence == "high")
     yields &= said_at is None or said_at >= old.last_said_at
     standing = walk.must.memories.get(old.id)
     if standing is not None:
