@@ -6,13 +6,14 @@ SPEC §13.
 - Nothing is overwritten: the older one is superseded, or the new one flagged; both are linked.
 - A rule never supersedes what is pinned, what was said later than the conversation (it may have
   waited, or be an old one), or what is not as it was when the two were compared.
+- Nor what the same request says once more: the two are for somebody to look at.
 - Nothing that waits for approval supersedes anything, nor does what is of low confidence, for it is
   second-hand or ambiguous: a mail that somebody quotes takes no memory out of recall. Nor does what
   is of less confidence than the memory: an assistant takes back nothing that its user said.
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from datetime import datetime
 
 from relayer.database.pool import Row
@@ -25,13 +26,15 @@ def settled(
     contradicting: Mapping[uuid.UUID, Draft],
     reviews: Mapping[uuid.UUID, str],
     standing: Mapping[uuid.UUID, Row],
+    said_again: Container[uuid.UUID],
     settings: AccountSettings,
     now: datetime,
 ) -> dict[uuid.UUID, Change]:
     """The changes that new memories bring: memory id → what holds of it from now on.
 
     `contradicting` are new memories that each speak against another, `standing` has those others as
-    far as they live, and `reviews` what new ones are held back for.
+    far as they live, `reviews` what new ones are held back for, and `said_again` the memories that
+    the same request says as well.
     """
     changes = {memory: Change(review=review) for memory, review in reviews.items()}
     for memory, draft in contradicting.items():
@@ -39,8 +42,10 @@ def settled(
         row = standing.get(draft.contradicts.id)
         if row is None or row["superseded_at"] is not None or reviews.get(memory) == PENDING:
             continue
-        if settings.contradictions == "newer_wins" and _yields(row, draft.contradicts, draft):
-            changes[draft.contradicts.id] = Change(superseded_at=now, superseded_by=memory)
+        old = draft.contradicts
+        yields = old.id not in said_again and _yields(row, old, draft)
+        if settings.contradictions == "newer_wins" and yields:
+            changes[old.id] = Change(superseded_at=now, superseded_by=memory)
         else:
             changes[memory] = Change(review=CONTRADICTION)
     return changes

@@ -400,7 +400,12 @@ class Writer:
                 connection, account=account, memory_ids=sorted(others)
             )
         changes = settled(
-            effects.contradicting, effects.reviews, standing, access.settings, act.time
+            effects.contradicting,
+            effects.reviews,
+            standing,
+            effects.same,
+            access.settings,
+            act.time,
         ) | {memory: Change(review=None) for memory in effects.approved}
         for memory, until in effects.longer.items():
             changes[memory] = changes.get(memory, Change()) | Change(expires_at=until)

@@ -1,6 +1,7 @@
 """What speaks against a memory: which of the two stands, and what waits for somebody to look."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -15,7 +16,7 @@ from relayer.record import State
 from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds
 from tests.editing import edit, writer
-from tests.openai_server import OpenAIServer
+from tests.openai_server import OpenAIServer, Step
 from tests.services import TEAM, Bench
 from tests.talking import AWAY, BERLIN, MUNICH, OSLO, analyze, change, choose, facts, state, waiting
 from tests.thinking import model, server, thinking
@@ -132,6 +133,22 @@ class TestContradictions:
         [fact] = (await self.contradict(thinking, caller, server, **less)).facts
         assert list(fact.superseded) == [old.id] * wins
         assert fact.review == (None if wins else "contradiction")
+
+    @pytest.mark.parametrize("again", [BERLIN, BERLIN.replace("lives", "really lives")])
+    async def test_what_the_same_request_says_again_stands(
+        self, thinking: Bench, server: OpenAIServer, again: str
+    ) -> None:
+        """A model that says both has not decided."""
+        caller = await writer(thinking)
+        [old] = await thinking.remember(caller, BERLIN)
+        every = {"said_by": "user", "kind": "fact", "confidence": "high"}
+        both = [{"text": MUNICH, "contradicts": 1, **every}, {"text": again, **every}]
+        server.script(Step(content=json.dumps({"facts": both})))
+        analyzed = await analyze(thinking, caller, "1. user: I live in Berlin, no, in Munich.")
+        [fact] = [fact for fact in analyzed.facts if fact.text == MUNICH]
+        assert (fact.review, list(fact.superseded)) == ("contradiction", [])
+        assert (await thinking.services.memory.get(caller, old.id)).seen_count == 2
+        assert sorted(await thinking.texts(caller, "user lives")) == [BERLIN, MUNICH]
 
     async def test_what_waits_for_approval_supersedes_nothing(
         self, thinking: Bench, server: OpenAIServer
