@@ -161,12 +161,23 @@ def _fact(item: dict[str, Any], turn: Turn, years: set[str]) -> Fact | None:
 
 
 # What models write when there was nothing to remember.
+_TALKED_TO: Final = (
+    "ai|assistant|agent|bot|answer|response|reply|message|information|explanation|suggestion|help"
+    "|greeting|receipt|instruction"
+)
+# What asks for good, gives a reason or tells something beside is more than talk.
+_MORE: Final = (
+    "from now on|always|never|every|each|only|whenever|because|since|due to|as (?:he|she|they|it)"
+    "|mention(?:s|ed|ing)|(?:says?|said|saying|state[sd]|stating|explain(?:s|ed|ing)) that"
+)
 _ABOUT_THE_TALK: Final = re.compile(
     r"(?:the )?(?:ai )?assistant (?:will|would|can|could|is going to|(?:offer|promis|suggest|propos"
     r"|recommend|ask|said|greet|thank|think|thought|believ|guess|assum|not(?:e|ing)|acknowledg"
     r"|confirm|respond|repl|underst[ao]{1,2}nd)\w*)\b"
-    r"|(?:the )?user (?!.*\b(?:from now on|always|never|every|each|only|whenever)\b)"
-    r"(?:(?:greet|thank|acknowledg)\w*|said (?:hello|hi|thanks|goodbye|ok)"
+    rf"|(?:the )?user (?!.*\b(?:{_MORE})\b)"
+    r"(?:(?:greet|thank|acknowledg)\w*"
+    rf"(?=\W*\Z| (?:back|for|(?:the |an? |its |this |that )?(?:{_TALKED_TO})s?)\b)"
+    r"|said (?:hello|hi|thanks|goodbye|ok)"
     r"|(?:asked|is asking|asks|want(?:s|ed) to know) (?:whether|if|about|for|what|how|why|when"
     r"|where|who|which|a question)|(?:is|was) having a conversation)\b",
     re.IGNORECASE,

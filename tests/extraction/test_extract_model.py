@@ -291,6 +291,34 @@ async def test_lasting_wishes_are_no_talk_about_the_talk(
     assert [f.text for f in await extractor.extract(Turn("x"))] == [text] * kept
 
 
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("The user acknowledges having type 1 diabetes.", True),
+        ("The user acknowledged that the launch slips to May.", True),
+        ("The user asked about the vegetarian menu because she is allergic to nuts.", True),
+        ("The user wants to know how to get to Bonn, since he starts there in May.", True),
+        ("The user greets customers at the Acme front desk in Bonn.", True),
+        ("The user thanked the assistant and mentioned that her dog is called Bello.", True),
+        ("The user greeted.", False),
+        ("The user greeted the assistant.", False),
+        ("The user greets the AI assistant and asks how it is.", False),
+        ("User thanked the assistant for the help.", False),
+        ("The user thanks for the explanation.", False),
+        ("The user acknowledged the assistant's answer.", False),
+        ("The user acknowledged receipt.", False),
+        ("The user asked a question.", False),
+        ("The user said hello.", False),
+    ],
+)
+async def test_a_fact_is_more_than_its_first_words(
+    server: OpenAIServer, extractor: LlmExtractor, text: str, kept: bool
+) -> None:
+    """Small talk goes; what only begins like it stays."""
+    server.script(reply(fact(text)))
+    assert [f.text for f in await extractor.extract(Turn("x"))] == [text] * kept
+
+
 async def test_a_fact_that_contradicts_is_never_known_already(
     server: OpenAIServer, extractor: LlmExtractor
 ) -> None:
