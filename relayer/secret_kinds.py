@@ -80,8 +80,11 @@ _TOKENS: Final = (
     ("jwt", r"eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{16,}"),
 )
 
-# Between a label and its value: `: "`, ` = '`, `'] = "`, ` is `.
-_IS: Final = r"(?:[\"'`\])]{0,2}[ \t]{0,3}(?::=|=>|[:=])[ \t]{0,3}|[ \t]is[ \t])[\"'`]?"
+# Between a label and its value: `: "`, ` = '`, `'] = "`, ` is `, and `\": \"` of JSON in JSON.
+_IS: Final = (
+    r"(?:(?:[\"'`\])]{0,2}|\\{1,3}[\"'])[ \t]{0,3}(?::=|=>|[:=])[ \t]{0,3}|[ \t]is[ \t])"
+    r"(?:[\"'`]|\\{1,3}[\"'])?"
+)
 _IS_OR_SPACE: Final = rf"(?:{_IS}|[ \t]{{1,3}}[\"'`]?)"  # a flag, or a setting's command
 # The last character is no dot, because a sentence may end there.
 _OPAQUE: Final = r"[A-Za-z0-9._~+/-]{19,}[A-Za-z0-9_~+/-]={0,2}"
@@ -98,7 +101,11 @@ _USERINFO: Final = (
     r"(?=@(?!sha256:))"  # an image pinned by its digest also has a colon and an @
 )
 _PLACEHOLDER: Final = re.compile(r"\$[A-Z_][A-Z0-9_]*|\$?\{[^{}]*\}|<[^<>]*>|\*+|x+|X+|\.+|%s")
-_CONNECTION_STRING: Final = r"[?&;](?:password|passwd|pwd)=(?P<url_password>[^\s&;\"'<>`]+)"
+# Of a URL, of JDBC, and as .NET and ODBC write them. `PWD` is a folder in a shell.
+_CONNECTION_STRING: Final = (
+    r"(?:[?&;]|; )(?i:password|passwd|pwd(?!=[\"']?[/~.]))=[\"']?(?!\$\()"
+    r"(?P<url_password>(?:[^\s&;\"'<>`\\]|\\(?![\"']))+)"
+)
 
 # Unbroken or in the groups printed on cards; digits joined to anything else are other numbers, and
 # so is what follows the country of an IBAN or four digits of a longer number.

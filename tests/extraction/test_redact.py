@@ -98,6 +98,41 @@ def test_password_in_url_is_replaced(url: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "string",
+    [
+        "Server=x;User=sa;Password={};",
+        "Server=tcp:db.example.com,1433;Initial Catalog=erp;User ID=sa;Password={};Encrypt=True;",
+        "Data Source=db; User ID=sa; Password={}; Pooling=true",
+        "Driver={{ODBC Driver 18 for SQL Server}};Server=db;UID=sa;PWD={};",
+        "Server=db;Uid=app;Pwd={}",
+        "Server=db;Uid=app;Password='{}';Port=3306",
+        '{{"Default": "Host=db;Username=app;Password={}"}}',
+        '{{\\"Default\\": \\"Host=db;Username=app;Password={}\\"}}',
+        "jdbc:sqlserver://db:1433;user=sa;PASSWORD={};encrypt=true",
+    ],
+)
+@pytest.mark.parametrize("password", ["Pa55w0rd!x", "q\\w=e/r", "$ecret#1"])
+def test_password_in_a_connection_string_is_replaced(string: str, password: str) -> None:
+    expected = string.format("[redacted:url-password]"), {"url-password": 1}
+    assert redact(string.format(password)) == expected
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        '{{\\"client_secret\\": \\"{}\\"}}',
+        '{{\\"api_key\\":\\"{}\\",\\"id\\":1}}',
+        '"{{\\\\\\"access_token\\\\\\": \\\\\\"{}\\\\\\"}}"',
+        "{{\\'secret\\': \\'{}\\'}}",
+    ],
+)
+def test_labelled_secret_in_escaped_json_is_replaced(frame: str) -> None:
+    secret = "JMFK44umiu8UfDG9c8zW" + "j7f2zSQkYroV8K4CJtk2"
+    expected = frame.format("[redacted:labelled-secret]"), {"labelled-secret": 1}
+    assert redact(frame.format(secret)) == expected
+
+
+@pytest.mark.parametrize(
     "card", ["4111111111111111", "5500-0000-0000-0004", "3782 822463 10005", "6011000990139424"]
 )
 def test_card_is_replaced_in_its_printed_groups(card: str) -> None:
@@ -147,6 +182,11 @@ def test_card_is_replaced_in_its_printed_groups(card: str) -> None:
         "AWS secret access key: see the vault",
         "Authorization: Basic dXNlcg==",  # no colon, so no password
         "postgres://app:${PASSWORD}@db/x, postgres://app:$PASSWORD@db/x",
+        "Server=x;User=sa;Password=${DB_PASSWORD};Pwd={0};Password=<your password>;Password=****;",
+        "cd app; PWD=/srv/app make; PWD=$(pwd) make; PWD=~ make; PASSWORD=$(pass db) ./run",
+        "if (!ok) { retry(); password = ask(); }",
+        "Trusted_Connection=True;Password=;Persist Security Info=False",
+        '{\\"client_secret\\": \\"see the vault\\", \\"token_type\\": \\"bearer\\"}',
     ],
 )
 def test_other_text_is_left_as_it_is(text: str) -> None:
@@ -264,6 +304,9 @@ def test_text_between_two_private_keys_is_kept() -> None:
         "://a:b@",
         "://a:" + "b" * 500,
         "?password=",
+        ";Password='",
+        ";PWD=\\",
+        'token\\": \\"',
         "\\nsk-",
         "Authorization: Bearer ",
         "Authorization: Basic AAAA",
