@@ -22,13 +22,14 @@ IMPORTANCES: Final = ("vital", "standard", "trivial")
 CONFIDENCES: Final = ("high", "medium", "low")
 
 FACTS_MAX: Final = 20
+KNOWN_CHARS_MAX: Final = 500  # of each known memory; a long one shows by then what it is about
 FACT_CHARS_MAX: Final = 1000  # longer is a copy of the conversation, not a fact taken from it
 _FACT_WIDTH_MIN: Final = 11  # ten characters and fewer say nothing by themselves
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What facts are taken from: text, its time if known, and memories that are known already."""
+    """What facts are taken from: text, its time if known, and how memories that are known begin."""
 
     text: str
     occurred_at: datetime | None = None

@@ -30,6 +30,7 @@ from relayer.extraction.facts import (
     FACTS_MAX,
     IMPORTANCES,
     KINDS,
+    KNOWN_CHARS_MAX,
     Fact,
     Turn,
     distinct,
@@ -40,7 +41,6 @@ from relayer.prompts import escape, fence, numbered, system_prompt
 SPEAKERS: Final = ("user", "assistant", "other")
 _READ_MAX: Final = 200  # items of an answer; many times what is kept of it
 _READ_CHARS_MAX: Final = 2 * FACT_CHARS_MAX  # of an item; a longer one is no fact
-_KNOWN_CHARS_MAX: Final = 500  # of each known memory; a long one shows by then what it is about
 
 
 class LlmExtractor:
@@ -105,7 +105,7 @@ def _shown(turn: Turn) -> Turn:
 
 def _prompt(turn: Turn) -> str:
     occurred_at = turn.occurred_at.isoformat() if turn.occurred_at else "unknown"
-    known = numbered([text[:_KNOWN_CHARS_MAX] for text in turn.related])
+    known = numbered([text[:KNOWN_CHARS_MAX] for text in turn.related])
     return "\n\n".join(
         (
             f"<occurred_at>{escape(occurred_at)}</occurred_at>",
@@ -251,7 +251,7 @@ def _years_shown(turn: Turn) -> set[str]:
 
     Those in what is shown, those next to the turn's, and those that "ten years" counts up to.
     """
-    texts = [turn.text, *(text[:_KNOWN_CHARS_MAX] for text in turn.related)]
+    texts = [turn.text, *(text[:KNOWN_CHARS_MAX] for text in turn.related)]
     years = {year for text in texts for year in _YEAR.findall(text)}
     if turn.occurred_at is not None:
         counted = {0}.union(*(map(_counted, _COUNTED.findall(text)) for text in texts))

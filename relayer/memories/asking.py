@@ -11,7 +11,7 @@ from relayer.errors import Unavailable
 from relayer.llm import LanguageModel
 from relayer.memories.opening import Caller
 from relayer.memories.recall import Found, Query, RecallService, redacted_query
-from relayer.memories.sealing import without_secrets
+from relayer.memories.sealing import beginning_without_secrets
 from relayer.prompts import ask_prompt
 
 ASK_TEXT_CHARACTERS_MAX: Final = 4_000  # of one memory, in a prompt
@@ -57,8 +57,11 @@ async def _shown(caller: Caller, found: Sequence[Found]) -> list[tuple[Found, st
     """The best memories with as much of their text as a prompt has room for."""
     shown, room = [], ASK_CHARACTERS_MAX
     for one in found:
-        text, _ = await without_secrets(caller.access, one.memory.text or "")
-        text = text[: min(ASK_TEXT_CHARACTERS_MAX, room)]
+        if not room:
+            break
+        text = await beginning_without_secrets(
+            caller.access, one.memory.text or "", min(ASK_TEXT_CHARACTERS_MAX, room)
+        )
         if text:
             shown.append((one, text))
             room -= len(text)

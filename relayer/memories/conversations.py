@@ -13,11 +13,11 @@ from relayer.clock import from_ms
 from relayer.database import memories as rows
 from relayer.database.pool import Row
 from relayer.errors import Corrupted
-from relayer.extraction.facts import Fact, Turn, say_the_same
+from relayer.extraction.facts import KNOWN_CHARS_MAX, Fact, Turn, say_the_same
 from relayer.memories.intake import Remembered
 from relayer.memories.opening import Caller
 from relayer.memories.recognition import Stored, idempotency_marks
-from relayer.memories.sealing import without_secrets
+from relayer.memories.sealing import beginning_without_secrets, without_secrets
 from relayer.preferences import AccountSettings
 from relayer.record import AGAINST, PENDING, Draft, Memory, decode
 from relayer.sealed import envelope
@@ -82,7 +82,9 @@ async def shown(caller: Caller, conversation: Conversation, related: Sequence[Me
     """What an extractor is shown; a kept turn and memories may be older than the setting."""
     said, _ = await without_secrets(caller.access, conversation.text)
     known = [memory.text for memory in related if memory.text is not None]
-    texts = [(await without_secrets(caller.access, text))[0] for text in known]
+    texts = [
+        await beginning_without_secrets(caller.access, text, KNOWN_CHARS_MAX) for text in known
+    ]
     return Turn(said, conversation.occurred_at, texts)
 
 

@@ -19,6 +19,8 @@ from relayer.tenants.namespaces import NamespaceEntry
 from relayer.words import words
 
 APART_CHARACTERS_MIN: Final = 16_384  # about ten milliseconds of computing
+# Hardly a secret that is known by its shape is longer, but private keys, known cut off as well.
+SECRET_CHARACTERS_MAX: Final = 4_096
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -26,6 +28,17 @@ T = TypeVar("T")
 async def without_secrets(access: Access, text: str) -> tuple[str, dict[str, int]]:
     """A text as it may be stored or shown to a model, and how many secrets went, by kind."""
     return await apart(len(text), redact, text) if access.settings.redact else (text, {})
+
+
+async def beginning_without_secrets(access: Access, text: str, characters: int) -> str:
+    """The first characters of a text as they may be shown to a model; the rest is not looked at.
+
+    A secret that is cut where the looking ends is not recognised: what could be one is not shown.
+    """
+    begun, _ = await without_secrets(access, text[: characters + SECRET_CHARACTERS_MAX])
+    if len(text) > characters + SECRET_CHARACTERS_MAX:
+        begun = begun[:-SECRET_CHARACTERS_MAX]
+    return begun[:characters]
 
 
 async def apart(size: int, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:

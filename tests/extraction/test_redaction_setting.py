@@ -13,10 +13,13 @@ from relayer.llm import LanguageModel
 from relayer.memories.conversations import Conversation
 from relayer.memories.opening import Caller
 from relayer.memories.recall import Query
+from relayer.memories.sealing import SECRET_CHARACTERS_MAX, beginning_without_secrets
 from relayer.preferences import AccountSettings
 from relayer.record import Draft
+from relayer.sealed.keys import AccountId, PublicKey
 from relayer.settings import Settings
 from relayer.storage import Storage
+from relayer.tenants.access import Access
 from relayer.upkeep.provision import NewKey
 from tests.conftest import BenchMaker
 from tests.openai_server import (
@@ -171,3 +174,34 @@ async def test_a_text_whose_vector_is_asked_for_is_redacted_likewise(
     assert len(answer.json()["vector"]) == server.embedding_dim
     assert was_sent(server, TOKEN) is not redacts
     assert was_sent(server, "It is [redacted:github-token].") is redacts
+
+
+ACCESS = Access(AccountId(bytes(32)), PublicKey(bytes(32)), (), "managed", 1)
+SHOWN = 500
+
+
+@pytest.mark.parametrize(
+    "secret", [TOKEN, "eyJ" + "hbGciOiJI." + "eyJ" + "zdWIiOiIx" * 300 + "." + "x" * 90]
+)
+@pytest.mark.parametrize("end", [SHOWN, SHOWN + SECRET_CHARACTERS_MAX])
+async def test_a_secret_across_an_end_of_what_is_shown_or_looked_at_is_not_shown(
+    secret: str, end: int
+) -> None:
+    for place in range(end - len(secret) - 2, end + 2, 17):
+        text = "tea " * 3000
+        text = text[: max(place, 0)] + f" {secret} " + text
+        shown = await beginning_without_secrets(ACCESS, text, SHOWN)
+        assert not any(secret[n : n + 8] in shown for n in range(len(secret) - 7))
+        assert len(shown) <= SHOWN
+
+
+@pytest.mark.parametrize("length", [0, 1, SHOWN, SHOWN + 1, SHOWN + SECRET_CHARACTERS_MAX, 9_999])
+async def test_without_secrets_the_beginning_is_shown_whole(length: int) -> None:
+    text = ("tea " * 2500)[:length]
+    assert await beginning_without_secrets(ACCESS, text, SHOWN) == text[:SHOWN]
+
+
+async def test_what_is_not_shown_of_a_long_text_is_not_looked_at() -> None:
+    """Looking at all of it would take minutes."""
+    text = "tea, and token: " * 2**25
+    assert await beginning_without_secrets(ACCESS, text, SHOWN) == text[:SHOWN]
