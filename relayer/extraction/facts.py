@@ -64,7 +64,8 @@ def distinct(facts: Iterable[Fact]) -> list[Fact]:
     """Return the facts that are of use, each once; of another time it is another one."""
     kept: dict[tuple[object, ...], Fact] = {}
     for fact in facts:
-        key = (fact.event_time_ms, *_content(fact.text))
+        said = content(fact.text)
+        key = (fact.event_time_ms, fact.text if said is None else said)
         if key not in kept and _is_usable(fact.text, normalised(fact.text)):
             kept[key] = fact
     return list(kept.values())
@@ -109,6 +110,7 @@ FILLERS: Final = frozenset(
     " einen einem einer sehr auch wirklich eben einfach".split()
 )
 _PLURAL_CHARS_MIN: Final = 4
+_CONTENT_CHARS_MAX: Final = 2 * FACT_CHARS_MAX  # one character may come to eighteen
 
 
 def say_the_same(one: str, other: str) -> bool:
@@ -116,14 +118,16 @@ def say_the_same(one: str, other: str) -> bool:
 
     Anything else may be the point of it: a number, a denial, a tense, who did what to whom.
     """
-    if max(len(one), len(other)) > FACT_CHARS_MAX:
-        return False
-    return _content(one) == _content(other)
+    said = content(one)
+    return said is not None and said == content(other)
 
 
-def _content(text: str) -> list[str]:
-    words = [word for word in normalised(text).split() if word not in FILLERS]
-    return [word[:-1] if _is_plural(word) else word for word in words]
+def content(text: str) -> tuple[str, ...] | None:
+    """Return what two texts that say the same have in common; None for one too long for a fact."""
+    if len(text) > FACT_CHARS_MAX or len(plain := normalised(text)) > _CONTENT_CHARS_MAX:
+        return None
+    words = [word for word in plain.split() if word not in FILLERS]
+    return tuple(word[:-1] if _is_plural(word) else word for word in words)
 
 
 def _is_plural(word: str) -> bool:

@@ -4,7 +4,7 @@ Not here: the order of steps (`analysis.py`), how facts are found (`extraction`)
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -13,7 +13,7 @@ from relayer.clock import from_ms
 from relayer.database import memories as rows
 from relayer.database.pool import Row
 from relayer.errors import Corrupted
-from relayer.extraction.facts import KNOWN_CHARS_MAX, Fact, Turn, say_the_same
+from relayer.extraction.facts import KNOWN_CHARS_MAX, Fact, Turn, content
 from relayer.memories.intake import Remembered
 from relayer.memories.opening import Caller
 from relayer.memories.recognition import Stored, idempotency_marks
@@ -25,6 +25,7 @@ from relayer.sealed.keys import AccountId, Namespace
 from relayer.sealed.primitives import CryptoError
 from relayer.tenants.custody import Keys
 
+Contents = Mapping[str, object]  # text → its content: compared often, found out once
 ROUTE: Final = "analyze"
 NOTHING: Final = uuid.UUID(int=0)  # what a mark leads to where no turn waits
 WHOLE: Final = 2**32 - 1  # item of a conversation, beside those of its facts
@@ -141,7 +142,10 @@ def drafts_of(
     Nobody is shown what is held back, but what says the same is not stored beside it.
     """
     doubted = settings.low_confidence == "review"
-    facts = [_consistent(fact, related) for fact in facts]
+    known = [*related, *held_back]
+    texts = {fact.text for fact in facts} | {memory.text or "" for memory in known}
+    contents = {text: content(text) for text in texts}
+    facts = [_consistent(fact, related, contents) for fact in facts]
     return [
         Draft(
             text=fact.text,
@@ -153,7 +157,7 @@ def drafts_of(
             importance=fact.importance,
             confidence=fact.confidence,
             idempotency_key=conversation.idempotency_key,
-            same_as=_same(fact, [*related, *held_back]),
+            same_as=_same(fact, known, contents),
             said_at=conversation.said_at,
             contradicts=None if fact.contradicts is None else related[fact.contradicts],
             review=PENDING if doubted and fact.confidence == "low" else None,
@@ -166,23 +170,24 @@ def _contradicted(fact: Fact, related: Sequence[Memory]) -> dict[str, str]:
     return {} if fact.contradicts is None else {AGAINST: str(related[fact.contradicts].id)}
 
 
-def _consistent(fact: Fact, related: Sequence[Memory]) -> Fact:
+def _consistent(fact: Fact, related: Sequence[Memory], contents: Contents) -> Fact:
     """A fact without the memory that it is to contradict, where that says the same."""
-    if fact.contradicts is None or not _says(related[fact.contradicts], fact):
+    if fact.contradicts is None or not _says(related[fact.contradicts], fact, contents):
         return fact
     return replace(fact, contradicts=None)
 
 
-def _same(fact: Fact, related: Sequence[Memory]) -> Memory | None:
+def _same(fact: Fact, known: Sequence[Memory], contents: Contents) -> Memory | None:
     """The memory that says what a fact says, of the same time, if there is one."""
     if fact.contradicts is not None:
         return None
-    return next((memory for memory in related if _says(memory, fact)), None)
+    return next((memory for memory in known if _says(memory, fact, contents)), None)
 
 
-def _says(memory: Memory, fact: Fact) -> bool:
-    when = from_ms(fact.event_time_ms)
-    return when in (None, memory.event_time) and say_the_same(fact.text, memory.text or "")
+def _says(memory: Memory, fact: Fact, contents: Contents) -> bool:
+    when, said = from_ms(fact.event_time_ms), contents[fact.text]
+    same = said is not None and said == contents[memory.text or ""]
+    return same and when in (None, memory.event_time)
 
 
 def outcome(

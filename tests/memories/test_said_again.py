@@ -5,14 +5,17 @@
 
 import json
 import uuid
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from memrelay.sealed.objects import read_object
-from relayer.extraction.facts import say_the_same
+from relayer.extraction.facts import FACT_CHARS_MAX, Fact, say_the_same
+from relayer.memories.conversations import Conversation, drafts_of
 from relayer.memories.opening import Caller
-from relayer.sealed.keys import AccountId
+from relayer.preferences import AccountSettings
+from relayer.record import IN_FORCE, Memory
+from relayer.sealed.keys import AccountId, PublicKey
 from relayer.sealed.states import SignedState, open_state, sign_state
 from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds
@@ -328,3 +331,30 @@ def test_the_same_in_nearly_the_same_words(one: str, other: str) -> None:
 )
 def test_what_one_word_tells_apart(one: str, other: str) -> None:
     assert not say_the_same(one, other)
+
+
+def remembered(text: str) -> Memory:
+    """A memory that says it, and nothing else."""
+    at = datetime(2026, 5, 4, tzinfo=UTC)
+    return Memory(
+        id=uuid.uuid4(), blob_id="", namespace=TEAM, text=text, kind="fact", tags=(), source=None,
+        event_time=None, metadata={}, importance="standard", confidence="high",
+        writer=PublicKey(bytes(32)), created_at=at, expires_at=None, revision=1, seq=1,
+        status="ready", stored_at=at, said_at=None, state=IN_FORCE, seen_count=1, last_seen_at=None,
+    )  # fmt: skip
+
+
+def test_each_text_is_folded_once_however_many_it_is_compared_with() -> None:
+    """Thousands of times it would take minutes: each of these characters comes to eighteen."""
+    long = ["\ufdfa" * (FACT_CHARS_MAX - 4) + str(n) for n in range(200)]
+    known = [remembered(text) for text in [*long[:170], "The user really prefers tea."]]
+    said = Conversation(text="", namespace=TEAM)
+    facts = [Fact(text) for text in [*long[170:], "The user prefers tea."]]
+    drafts = drafts_of(said, facts, known[:99], known[99:], AccountSettings())
+    assert [draft.same_as for draft in drafts] == [*[None] * 30, known[-1]]
+
+
+def test_what_becomes_much_longer_when_it_is_folded_says_the_same_as_nothing() -> None:
+    long = "\ufdfa" * (FACT_CHARS_MAX // 4)
+    assert not say_the_same(long, long)
+    assert say_the_same("\ufdfa" * 9, "\ufdfa" * 9)
