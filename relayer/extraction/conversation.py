@@ -60,7 +60,7 @@ _NOT_NAMES: Final = re.compile(
     "|beispiel|frage|antwort|ergebnis|ziel|merke|adresse|telefon|aufgabe|grund",
     re.IGNORECASE,
 )
-_NUMBER: Final = re.compile(r"(?:\A|\n[ \t]*\n)[ \t]*(\d{1,3})\. ")
+_NUMBER: Final = re.compile(r"(?:\A|\n[ \t]*\n)[ \t]*(\d{1,5})\. ")
 _LABEL: Final = re.compile(
     r"[ \t]*(?:\*\*|\[|<)?([^\W\d_][\w.'-]{0,30}(?: [^\W\d_][\w.'-]{0,30})?)(?:\*\*|\]|>)?"
     r"(?: \((user|assistant)\))?:(?:\*\*)?[ \t]+",
@@ -192,10 +192,10 @@ _OUTPUT_LINE: Final = re.compile(
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|\d+ (?:passed|failed)\b|[\w.-]+@[\w.-]+:\S*[$#] )"
 )
 _ROLE_LINE: Final = re.compile(
-    rf"^[ \t]*(?:\d{{1,3}}\. )?(?:\*\*)?(?:{'|'.join(_ROLES)})(?:\*\*)?:",
+    rf"^[ \t]*(?:\d{{1,5}}\. )?(?:\*\*)?(?:{'|'.join(_ROLES)})(?:\*\*)?:",
     re.IGNORECASE | re.MULTILINE,
 )
-_NUMBERED_LINE: Final = re.compile(r"^[ \t]*(\d{1,3})\. ", re.MULTILINE)
+_NUMBERED_LINE: Final = re.compile(r"^[ \t]*(\d{1,5})\. ", re.MULTILINE)
 _PIECE: Final = re.compile(r"[^.!?\n]*[.!?\n]+|[^.!?\n]+")
 _SYMBOLS: Final = re.compile(r"[{}\[\]<>=;|\\$#&^~`]")
 

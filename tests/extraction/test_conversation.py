@@ -38,6 +38,21 @@ def test_messages(text: str, expected: list[tuple[str, str, str]]) -> None:
     assert [(m.role, m.speaker, m.text) for m in messages(text)] == expected
 
 
+def test_the_roles_of_a_long_conversation_are_known_to_its_end() -> None:
+    """Not to message 999: what a tool returned after it was the user's."""
+    said = [f"{n}. {'tool' if n % 2 else 'user'}: message {n}" for n in range(1, 1203)]
+    found = messages("\n\n".join(said))
+    assert [message.role for message in found] == ["other", "user"] * 601
+    assert [message.text for message in heard("\n\n".join(said))][-1] == "message 1202"
+
+
+@pytest.mark.parametrize("role", ["user: ", ""])
+def test_a_block_that_crosses_message_1000_does_not_take_it_along(role: str) -> None:
+    said = [f"{n}. {role}{n}" for n in range(1, 999)]
+    said += [f"999. {role}<memories>", f"1000. {role}I prefer tea.", f"1001. {role}</memories>"]
+    assert "I prefer tea." in [message.text for message in heard("\n\n".join(said))]
+
+
 def test_message_keeps_its_own_numbered_list() -> None:
     text = "1. first\n1. x\n2. y\n\n2. second"
     assert messages(text) == [
