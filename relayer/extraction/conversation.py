@@ -48,15 +48,29 @@ _ROLES: Final[dict[str, Role]] = {
     "developer": "other",
     "tool": "other",
     "function": "other",
-    "tool_result": "other",
     "observation": "other",
+    "tool_call": "other",
+    "tool_output": "other",
+    "tool_response": "other",
+    "tool_result": "other",
+    "tool_results": "other",
+    "function_call": "other",
+    "function_output": "other",
+    "function_result": "other",
+    "system_message": "other",
+    "system_prompt": "other",
+    "system_reminder": "other",
+    "developer_message": "other",
+    "assistant_message": "assistant",
+    "user_message": "user",
 }
+_SYLLABLES: Final = frozenset(["Ai", "Ki"])  # of names, too: Ai Weiwei is a person
 # Words that open a line with a colon without being anybody's name.
 _NOT_NAMES: Final = re.compile(
     "notes?|todo|fixme|warning|important|deadline|date|time|subject|re|fwd?|ps|nb|update|edit"
     "|example|summary|decisions?|results?|reason|budget|address|phone|e-?mail|location|version"
     "|status|question|answer|error|info|debug|output|input|title|name|goal|action|reminder|hint"
-    "|tip|remember|plan|contact|see|https?|hinweis|wichtig|achtung|frist|termin|datum|betreff"
+    "|tip|remember|plan|contact|see|https?|web|search|messages?|hinweis|wichtig|achtung|frist|termin|datum|betreff"
     "|beispiel|frage|antwort|ergebnis|ziel|merke|adresse|telefon|aufgabe|grund",
     re.IGNORECASE,
 )
@@ -134,8 +148,9 @@ def messages(text: str) -> list[Message]:
         for label, piece in _labelled(part, numbered=bool(parts)):
             if label:
                 word, _, kind = label.partition("|")
-                role = _ROLES.get((kind or word).casefold(), "user")
-                speaker = "" if word.casefold() in _ROLES else word
+                known = _role(word)
+                role = _ROLES[kind.casefold()] if kind else known or "user"
+                speaker = "" if known else word
             elif piece.strip() and role != "unknown" and found:
                 speaker = found[-1].speaker
             if piece.strip():
@@ -171,9 +186,23 @@ def _labelled(part: str, *, numbered: bool) -> Iterator[tuple[str, str]]:
 
 def _is_label(word: str, *, named: bool) -> bool:
     """Tell whether `word` before a colon says who speaks: a role, or a name where they are used."""
-    if word.casefold() in _ROLES:
+    if _key(word) in _ROLES:
         return True
     return named and word.istitle() and not _NOT_NAMES.fullmatch(word.partition(" ")[0])
+
+
+def _role(word: str) -> Role | None:
+    """Return whose word before a colon is, if it is a role or begins with one: no person is called
+    Tool Usage."""
+    if (known := _ROLES.get(_key(word))) is not None:
+        return known
+    first = word.replace("_", " ").partition(" ")[0]
+    role = None if first in _SYLLABLES else _ROLES.get(first.casefold())
+    return None if role == "user" else role
+
+
+def _key(word: str) -> str:
+    return word.casefold().replace(" ", "_")
 
 
 _CODE: Final = re.compile(r"^[ \t]*(`{3,}|~{3,})", re.MULTILINE)
@@ -192,7 +221,7 @@ _OUTPUT_LINE: Final = re.compile(
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|\d+ (?:passed|failed)\b|[\w.-]+@[\w.-]+:\S*[$#] )"
 )
 _ROLE_LINE: Final = re.compile(
-    rf"^[ \t]*(?:\d{{1,5}}\. )?(?:\*\*)?(?:{'|'.join(_ROLES)})(?:\*\*)?:",
+    rf"^[ \t]*(?:\d{{1,5}}\. )?(?:\*\*)?(?:{'|'.join(_ROLES).replace('_', '[ _]')})(?:\*\*)?:",
     re.IGNORECASE | re.MULTILINE,
 )
 _NUMBERED_LINE: Final = re.compile(r"^[ \t]*(\d{1,5})\. ", re.MULTILINE)
