@@ -7,13 +7,15 @@ It does not own the form of a page (`pages.py`) or what people are told (`comman
 - A page of an earlier export whose memories are all gone is removed, with its namespace or
   without: importing the folder must not bring back what was forgotten. Nothing else is ever
   removed or replaced. So a folder belongs to one account, which a file in it names.
+- What is still remembered and cannot be read stays as an earlier export tells it: that may be
+  the only copy left.
 """
 
 import hashlib
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,26 +39,33 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Collected:
-    """The records of a namespace, in the order of files; `sealed` ones could not be opened."""
+    """The records of a namespace, in the order of files, and the ids of what has no text.
+
+    `sealed` is what another client sealed; of what is `lost`, the relayer has no sound bytes.
+    """
 
     records: tuple[Record, ...]
-    sealed: int = 0
+    sealed: frozenset[str] = frozenset()
+    lost: frozenset[str] = frozenset()
 
 
 def collect(client: SyncMemoryClient, namespace: str, progress: Callable[[int], None]) -> Collected:
     """Return all memories of a namespace; `progress` is told the number of each batch."""
     records: list[Record] = []
-    sealed = 0
+    sealed, lost = set[str](), set[str]()
     cursor: str | None = None
     while True:
         found = client.list(namespace=namespace, limit=_PAGE_LIMIT, cursor=cursor)
         opened = [record(memory) for memory in found.memories if memory.text is not None]
-        sealed += len(found.memories) - len(opened)
+        unread = [memory for memory in found.memories if memory.text is None]
+        lost |= {memory.id for memory in unread if memory.status == "failed"}
+        sealed |= {memory.id for memory in unread if memory.status != "failed"}
         records += opened
         progress(len(opened))
         cursor = onward(cursor, found.next_cursor)
         if cursor is None:
-            return Collected(tuple(sorted(records, key=_order)), sealed)
+            ordered = tuple(sorted(records, key=_order))
+            return Collected(ordered, frozenset(sealed), frozenset(lost))
 
 
 def record(memory: Memory) -> Record:
@@ -84,12 +93,13 @@ def in_order(records: Iterable[Record]) -> Collected:
 
 def _order(record: Record) -> tuple[str, ...]:
     # Nothing that another relayer would number otherwise.
-    return (_when(record), record["created_at"], record["kind"], record["text"])
+    told = (record.get(name) for name in ("created_at", "kind", "text"))
+    return (_when(record), *map(str, told))
 
 
 def _when(record: Record) -> str:
-    when: str = record.get("event_time") or record["created_at"]
-    return when
+    # On a page that somebody edited, anything may stand or be missing.
+    return str(record.get("event_time") or record.get("created_at"))
 
 
 def json_lines(records: Iterable[Record], *, ascii_only: bool = False) -> str:
@@ -136,8 +146,12 @@ def _owner(folder: Path) -> str | None:
         return "" if any(_pages_in(place) for place in folder.glob("*/")) else None
 
 
-def write_pages(folder: Path, namespace: str, records: Sequence[Record]) -> tuple[int, int]:
+def write_pages(
+    folder: Path, namespace: str, records: Sequence[Record], kept: Collection[str] = ()
+) -> tuple[int, int]:
     """Bring a namespace's pages up to date; return how many there are, and how many were removed.
+
+    What stands there of the ids that are to be `kept` stays on its page.
 
     Raises:
         ConfigError: a file cannot be written, or one in the way is no page.
@@ -149,8 +163,10 @@ def write_pages(folder: Path, namespace: str, records: Sequence[Record]) -> tupl
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         old = _pages_in(place)
+        for name, told in _told(old, kept):
+            days[name].append(told)
         for name, of_day in days.items():
-            text = page(of_day)
+            text = page(sorted(of_day, key=_order))
             if name not in old and (place / name).exists():
                 raise ConfigError(f"{place / name} is no page of an export; choose another folder.")
             if old.get(name) != text:
@@ -163,6 +179,15 @@ def write_pages(folder: Path, namespace: str, records: Sequence[Record]) -> tupl
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}.") from error
     return len(days), len(removed)
+
+
+def _told(pages: Mapping[str, str], ids: Collection[str]) -> Iterator[tuple[str, Record]]:
+    """Yield what pages tell of some memories, each with the name of its page."""
+    if ids:
+        for name, text in pages.items():
+            for _, record in read_page(text.splitlines(keepends=True)):
+                if record.get("id") in ids:
+                    yield name, record
 
 
 def others(folder: Path, names: Collection[str]) -> set[str]:

@@ -21,6 +21,7 @@ from memrelay.models import Draft, Memory
 from memrelay.pages import read_page
 from memrelay.sealed.keys import Identity, account_id_of, account_text
 from memrelay.signing import RequestSigner
+from tests.processes import running_relayer
 
 EXPIRES = datetime(2100, 1, 1, tzinfo=UTC)
 DRAFTS = [
@@ -454,6 +455,67 @@ def test_what_another_client_sealed_is_told_to_be_left_out(accounts, tmp_path, c
     out, err = capsys.readouterr()
     assert out.startswith("1 memory on 1 page in ")
     assert "Left out: 1 memory" in err
+
+
+@pytest.fixture
+def lossy(fresh_database, model_dir, tmp_path, capsys):
+    """A profile with memories, and what has its relayer lose the bytes of all of one day."""
+    store, path = tmp_path / "store", str(tmp_path / "lossy" / "profile.json")
+    choices = ("--blob-store", f"file:{store}")
+    with running_relayer(
+        tmp_path / "data", model_dir, *choices, database_url=fresh_database.url
+    ) as relayer:
+        assert main(["init", relayer.url, "--profile", path], {}) == EXIT_OK
+        capsys.readouterr()
+        with SyncMemoryClient.from_profile(path) as memory:
+            memory.remember_many(DRAFTS)
+            lost = [m.blob_id for m in memory.list(namespace="default").memories if m.event_time]
+
+        def lose() -> None:
+            for blob_id in lost:
+                (file,) = store.rglob(str(blob_id))
+                file.unlink()
+
+        yield path, lose
+
+
+def test_what_cannot_be_read_stays_on_its_page(lossy, tmp_path, capsys):
+    """The relayer lost it: the pages are the only copy left."""
+    profile, lose = lossy
+    folder = tmp_path / "memories"
+    run(capsys, *everything(profile, folder))
+    before = files(folder)
+    lose()
+    for _ in range(2):
+        assert main(everything(profile, folder), {}) == EXIT_FAILED
+        out, err = capsys.readouterr()
+        assert out.startswith("2 memories on 3 pages in ")
+        assert "2 memories could not be read" in err
+        assert "another client" not in err
+        assert files(folder) == before
+    # Beside it stands what is new, and it goes when it is forgotten.
+    with SyncMemoryClient.from_profile(profile) as memory:
+        memory.remember("Eva called.", event_time=DRAFTS[2].event_time)
+        doomed = next(one.id for one in memory.list().memories if one.kind == "event")
+        memory.forget(doomed)
+    assert main(everything(profile, folder), {}) == EXIT_FAILED
+    page = (folder / "default" / "2026-05-04.md").read_text()
+    records = [record for _, record in read_page(page.splitlines(keepends=True))]
+    assert [one["text"] for one in records] == ["Eva called.", DRAFTS[1].text]
+
+
+def test_lines_that_lack_what_cannot_be_read_replace_no_file(lossy, tmp_path, capsys):
+    profile, lose = lossy
+    file, rest = tmp_path / "all.jsonl", tmp_path / "rest.jsonl"
+    argv = ["export", "--format", "jsonl", "--force", "--profile", profile, "--out"]
+    assert main([*argv, str(file)], {}) == EXIT_OK
+    before = file.read_bytes()
+    lose()
+    assert main([*argv, str(file)], {}) == EXIT_FAILED
+    assert file.read_bytes() == before
+    assert "2 memories could not be read" in capsys.readouterr().err
+    assert main([*argv, str(rest)], {}) == EXIT_FAILED
+    assert [json.loads(line)["text"] for line in rest.read_text().splitlines()] == [DRAFTS[0].text]
 
 
 def test_a_terminal_does_not_obey_a_memory(accounts):

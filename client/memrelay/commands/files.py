@@ -290,11 +290,23 @@ def export(shell: Shell) -> None:
             count = _counting(progress)
             found = {name: collect(client, name, count) for name in names}
         account_id = client.settings.account_id
+    lost = sum(len(one.lost) for one in found.values())
+    if lost and args.format == "jsonl" and expanded(out).is_file():
+        stays = f"{out} stays as it is, for it may tell them; choose another file for the rest."
+        raise MemrelayError(_unread(lost, stays))
     _write(shell, out, account_id, found, whole=whole)
-    sealed = sum(one.sealed for one in found.values())
+    sealed = sum(len(one.sealed) for one in found.values())
     if sealed:
         left_out = counted(sealed, "memory")
         warn(f"Left out: {left_out} that another client sealed under a key of its own.")
+    if lost:
+        markdown = args.format == "markdown"
+        raise MemrelayError(_unread(lost, "What pages told of them is kept." if markdown else ""))
+
+
+def _unread(lost: int, kept: str) -> str:
+    told = f"{counted(lost, 'memory')} could not be read; `memrelay verify` names them. {kept}"
+    return told.rstrip()
 
 
 def _counting(progress: ProgressLine) -> Callable[[int], None]:
@@ -333,7 +345,9 @@ def _write(
     claim(path, account_id)
     if whole:  # pages of a namespace that is gone go as well
         found |= {name: Collected(()) for name in others(path, found)}
-    written = [write_pages(path, name, one.records) for name, one in found.items()]
+    written = [
+        write_pages(path, name, one.records, one.sealed | one.lost) for name, one in found.items()
+    ]
     value |= {"pages": sum(n for n, _ in written), "removed": sum(n for _, n in written)}
     gone = f", {value['removed']} old ones removed" if value["removed"] else ""
     pages = counted(value["pages"], "page")
