@@ -162,6 +162,7 @@ class MovedTombstone(Moved):
 
     Attributes:
         expired: whether it went because its time was over.
+        taken: whether it is a turn that waited, and went because its facts were taken.
     """
 
     id: uuid.UUID
@@ -169,3 +170,4 @@ class MovedTombstone(Moved):
     blob_ids: Annotated[list[BlobName], Meta(min_length=1, max_length=1000)]
     erased_at: Moment
     expired: bool = False
+    taken: bool = False

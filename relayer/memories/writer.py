@@ -339,7 +339,7 @@ class Writer:
     async def _check_kept(
         self, connection: Connection, account: AccountId, episode: uuid.UUID
     ) -> None:
-        if not await episode_rows.is_kept(connection, account=account, episode_id=episode):
+        if not await episode_rows.kept(connection, account=account, episode_ids=[episode]):
             raise Overtaken("That turn was erased meanwhile.")
 
     async def _unsaid(

@@ -10,6 +10,7 @@ import pytest
 
 from relayer.database.namespaces import summaries
 from relayer.journal.states import Change
+from relayer.llm import LanguageModel
 from relayer.memories.opening import Caller
 from relayer.memories.revising import Edit
 from relayer.moved import LINKS_MAX, MovedMemory, MovedTombstone
@@ -34,10 +35,12 @@ from tests.moving import (
     packed,
     there,
 )
+from tests.openai_server import OpenAIServer
 from tests.services import OTHER, TEAM, Bench, new_identity
-from tests.talking import analyze, choose
+from tests.talking import AWAY, BERLIN, OSLO, analyze, choose, facts
+from tests.thinking import model, server
 
-__all__ = ["here", "there"]  # fixtures
+__all__ = ["here", "model", "server", "there"]  # fixtures
 
 PINNED = Change(pinned=True)
 COUNTS = "SELECT name, memory_count, word_count, storage_bytes FROM namespaces ORDER BY name"
@@ -481,6 +484,54 @@ class TestLater:
         done = await there.services.arriving.take_in(access, late)
         assert dict(done.results)[turn] == "erased"
         assert await there.value("SELECT count(*) FROM episodes") == 0
+        assert (await check(there.storage)).problems == []
+
+    @pytest.mark.parametrize("brought", [False, True])
+    async def test_a_turn_whose_facts_were_taken_there_does_not_give_them_again(
+        self, here: Bench, there: Bench, model: LanguageModel, server: OpenAIServer, brought: bool
+    ) -> None:
+        """What was forgotten of them would come back; the others come as memories."""
+        thinking = here.another(language_model=model)
+        founder = await thinking.account()
+        caller = await thinking.caller(founder)
+        server.script(AWAY, facts(OSLO, BERLIN))
+        turn = (await analyze(thinking, caller, "1. user: I moved to Berlin.")).episode
+        assert turn is not None
+        early = await packed(here, caller)
+        await founded(here, there, founder)
+        reader = await there.unlocked(founder, TEAM)
+        if brought:
+            await there.services.arriving.take_in(reader.access, early)
+        await thinking.services.analysis.extract_episode(founder.account, caller.keys, turn)
+        forgotten = await here.value("SELECT memory_id FROM memories ORDER BY seq LIMIT 1")
+        await here.services.forgetting.forget(caller.access, forgotten)
+        for _ in range(2):
+            late = replace(await packed(here, caller), episodes=early.episodes)
+            done = await there.services.arriving.take_in(reader.access, late)
+            assert dict(done.results)[turn] == "erased"
+        assert await there.value("SELECT count(*) FROM episodes") == 0
+        assert await there.texts(reader, "user", mode="keyword") == [BERLIN]
+        assert (await check(there.storage)).problems == []
+        await assert_chain_holds(there, founder.account)
+
+    async def test_a_turn_that_is_kept_here_stays_though_its_facts_were_taken_there(
+        self, here: Bench, there: Bench, model: LanguageModel, server: OpenAIServer
+    ) -> None:
+        thinking = here.another(language_model=model)
+        founder = await thinking.account()
+        caller = await thinking.caller(founder)
+        server.script(AWAY, facts(BERLIN), facts(BERLIN))
+        turn = (await analyze(thinking, caller, "1. user: I moved to Berlin.")).episode
+        assert turn is not None
+        await moved(here, there, founder)
+        keeping = there.another(language_model=model)
+        reader = await choose(there, await there.unlocked(founder, TEAM), keep_turns=True)
+        for bench, keys in ((thinking, caller.keys), (keeping, reader.keys)):
+            await bench.services.analysis.extract_episode(founder.account, keys, turn)
+        late = await packed(here, caller)
+        done = await there.services.arriving.take_in(reader.access, late)
+        assert dict(done.results)[turn] == "unchanged"
+        assert (await there.services.turns.get(reader, turn)).state == "kept"
         assert (await check(there.storage)).problems == []
 
 
