@@ -251,6 +251,17 @@ def judge_blob(account: bytes, item: Item, data: bytes | None, problem: str) -> 
         yield Finding(what="blob", id=item.id, expected=item.blob_id, found=f"bytes named {name}")
     elif item.format == "sealed":
         yield from _judge_header(account, item, data)
+    elif _is_envelope_of(account, data):
+        # Called so, one of ours would be shown without its text, and found by nothing.
+        found = f"an envelope of this account, called {item.format}"
+        yield Finding(what="header", id=item.id, expected="foreign bytes", found=found)
+
+
+def _is_envelope_of(account: bytes, data: bytes) -> bool:
+    try:
+        return read_header(data).place.account == account
+    except Invalid:
+        return False
 
 
 def _judge_header(account: bytes, item: Item, data: bytes) -> Iterator[Finding]:
@@ -275,6 +286,14 @@ def _judge_header(account: bytes, item: Item, data: bytes) -> Iterator[Finding]:
                 expected=f"{name} {expected}",
                 found=f"{name} {found}",
             )
+
+
+def judge_newest(items: Iterable[Item]) -> Iterator[Finding]:
+    """What does not hold of revisions, the newest that is stored of each memory: it is in force."""
+    for item in items:
+        if item.earlier:
+            expected = f"revision {item.revision} in force: none is newer"
+            yield Finding(what="state", id=item.id, expected=expected, found="an earlier revision")
 
 
 def judge_state(

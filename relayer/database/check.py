@@ -122,7 +122,8 @@ JOIN tombstones t ON t.account_id = $1 AND t.memory_id = coalesce(m.revision_of,
 UNION ALL
 SELECT m.memory_id, 'it is a revision of nothing' FROM page m
 WHERE m.revision_of IS NOT NULL
-  AND NOT EXISTS (SELECT FROM memories w WHERE w.account_id = $1 AND w.memory_id = m.revision_of)
+  AND NOT EXISTS (SELECT FROM memories w WHERE w.account_id = $1 AND w.memory_id = m.revision_of
+                                           AND w.revision_of IS NULL)
 UNION ALL
 SELECT DISTINCT l.memory_id, 'a link leads nowhere' FROM links l
 JOIN page m ON m.memory_id = l.memory_id

@@ -23,6 +23,7 @@ from relayer.errors import Corrupted
 from relayer.memories.eraser import ERASURES
 from relayer.recovery.examiner import Examiner
 from relayer.sealed import envelope
+from relayer.sealed.foreign import is_foreign
 from relayer.sealed.grants import Chain, parse_any
 from relayer.sealed.keys import AccountId, account_text
 from relayer.sealed.primitives import CryptoError, to_base64url
@@ -254,7 +255,7 @@ def _fault(account: AccountId, row: Row, blobs: dict[str, bytes | Corrupted]) ->
     if isinstance(blob, Corrupted):
         return "its blob does not match its name"
     if row["format"] != "sealed":
-        return None
+        return None if is_foreign(account, blob) else "its blob is no foreign one"
     expected = envelope.Address(
         row["type"], account, row["revision_of"] or row["memory_id"], row["revision"]
     )

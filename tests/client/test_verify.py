@@ -211,6 +211,14 @@ TAMPERING = {
     "superseded": (
         "UPDATE memories SET superseded_at = now() WHERE seq = 3", {"state"}, "third",
     ),
+    "its own earlier revision": (
+        "UPDATE memories SET revision_of = memory_id, superseded_at = now() WHERE seq = 3",
+        {"state"},
+        "third",
+    ),
+    "called a manual upload": (
+        "UPDATE memories SET format = 'opaque' WHERE seq = 3", {"header"}, "third",
+    ),
     "state object removed": (
         "DELETE FROM blobs WHERE blob_id = (SELECT state_blob FROM memories WHERE seq = 2)",
         {"state"},

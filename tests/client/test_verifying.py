@@ -16,6 +16,7 @@ from memrelay.verifying import (
     contradictions,
     judge_blob,
     judge_grants,
+    judge_newest,
     judge_state,
 )
 
@@ -234,6 +235,16 @@ def test_bytes_are_judged_by_their_name_and_header(example):
     assert list(judge_blob(example.account, foreign, b"x", "")) == []
     [finding] = judge_blob(example.account, replace(foreign, format="sealed"), b"x", "")
     assert finding.what == "header"
+    [finding] = judge_blob(example.account, replace(stored, format="opaque"), data, "")
+    assert (finding.what, finding.expected) == ("header", "foreign bytes")
+    others, stored = sealed(example, account=bytes(32))
+    assert list(judge_blob(example.account, replace(stored, format="opaque"), others, "")) == []
+
+
+def test_the_newest_revision_is_in_force():
+    assert list(judge_newest([item(), item(id=OTHER, revision=2)])) == []
+    [finding] = judge_newest([item(), item(id=OTHER, revision=2, earlier=True)])
+    assert (finding.what, finding.id) == ("state", OTHER)
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,13 @@ TAMPERING = {
         "a posting of a memory that is gone",
     ),
     "vector lost": ("DELETE FROM vectors WHERE model <> 'manual/6'", "vectors are missing"),
+    "its own earlier revision": (
+        "UPDATE memories SET revision_of = memory_id, superseded_at = now() WHERE seq = 1",
+        "is a revision of nothing",
+    ),
+    "called a manual upload": (
+        "UPDATE memories SET format = 'opaque' WHERE seq = 1", "is no foreign one",
+    ),
     "vector of another model planted": (
         "INSERT INTO vectors SELECT account_id, memory_id, part, namespace_id, epoch, 'other/384',"
         " embedding FROM vectors LIMIT 1",

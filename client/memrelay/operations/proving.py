@@ -42,6 +42,7 @@ from memrelay.verifying import (
     distinct,
     judge_blob,
     judge_grants,
+    judge_newest,
     judge_state,
 )
 
@@ -314,6 +315,7 @@ class Proving(Forgetting):
         """
         found: list[Finding] = []
         present: set[tuple[bytes, int]] = set()
+        newest: dict[bytes, Item] = {}
         ids = None if doubtful is None else {item for item, _ in doubtful}
         unproven, cursor = 0, ""
         while True:
@@ -321,6 +323,8 @@ class Proving(Forgetting):
             wanted = [i for i in page if ids is None or i.place[0] in ids]
             for item in wanted:
                 present.add(item.place)
+                if (known := newest.get(item.place[0])) is None or known.revision < item.revision:
+                    newest[item.place[0]] = item
                 unproven += exam.promises.named(*item.place) is None
                 found += exam.promises.judge(item) if exam.followed else ()
             for batch in _batches(wanted):
@@ -328,6 +332,8 @@ class Proving(Forgetting):
             if following is None:
                 break
             cursor = following
+        if exam.whole:  # others do not look again at what is erased in between
+            found += judge_newest(newest.values())
         if exam.followed:
             found += _missing(exam.promises, present, names, ids)
         return found, unproven
