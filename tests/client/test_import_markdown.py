@@ -32,6 +32,46 @@ def test_bullets_and_paragraphs_keep_what_belongs_to_them(tmp_path):
     ]
 
 
+COMMENTS = [
+    ("a <!-- b --> c", "a  c"),
+    ("<!-- a --><!-- b -->c", "c"),
+    ("a <!-- b <!-- c", "a <!-- b <!-- c"),
+    ("<!-- a --> b <!-- c", "b <!-- c"),
+    ("a <!-- b --> c <!--", "a  c <!--"),
+    ("<!-- a <!-- b --> c --> d", "c --> d"),
+    ("a <!-->", "a <!-->"),
+    ("<!--\n- one\n--> two", "two"),
+]
+
+
+@pytest.mark.parametrize(("text", "left"), COMMENTS)
+def test_comments_are_left_out(tmp_path, text, left):
+    path = write(tmp_path / "notes.md", f"{text}\n")
+    assert [draft.text for draft in drafts(path)] == [left]
+
+
+HOSTILE = {
+    "comments that do not end": ("x " + "<!--" * (1 << 18), 1),
+    "comments without a word": ("x " + "<!---->" * (1 << 18), 1),
+    "ends of comments": ("x " + "-->" * (1 << 18), 1),
+    "a long heading": (f"# {'a' * (4 << 20)}\n" + "- four words of it\n" * 10_000, 10_000),
+    "a long lead": (f"{'a' * (1 << 19)}:\n" + "- four words of it\n" * 10_000, 10_001),
+    "a long anchor": (
+        f"<!-- session:{'a' * (4 << 20)} -->\n" + "- four words of it\n" * 10_000, 10_000,
+    ),
+    "many tags": (
+        f"---\ntags: [{'a, ' * (1 << 20)}b]\n---\n" + "- four words of it\n" * 10_000, 10_000,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_hostile_note_takes_linear_work(tmp_path, text):
+    """A quadratic step would take minutes for each of these."""
+    path = write(tmp_path / "notes.md", HOSTILE[text][0])
+    assert len(found(path)) == HOSTILE[text][1]
+
+
 def test_headings_become_tags_kinds_and_sources(tmp_path):
     found = drafts(write(tmp_path / "MEMORY.md", MEMORY_MD))
     assert [draft.tags for draft in found][:7] == [

@@ -26,6 +26,8 @@ from memrelay.models import Draft
 
 _FRONT_LINES_MAX = 200
 _CONTEXT_WORDS_MAX, _CONTEXT_CHARS_MAX = 3, 32  # what is so short says little alone
+# Of what is looked at again with each block that follows: a tag, a source and metadata have less.
+_TITLE_CHARS_MAX, _NOTE_CHARS_MAX = 512, 8192
 
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:\s+(.*))?$")
 _BULLET = re.compile(r"(\s*)([-*+]|\d{1,9}[.)])(\s+)(?=\S)")
@@ -64,10 +66,10 @@ def entries(text: str, file: str, *, kind: str | None, zone: tzinfo) -> Iterator
     written = front.get("date") or front.get("created") or front.get("timestamp")
     default = moment(written, zone) or moment(named[0] if named else None, zone)
     general = front.get("tags") or []
-    general = general if isinstance(general, list) else str(general).split(",")
+    general = tags_of(general if isinstance(general, list) else str(general).split(",")) or ()
     session: dict[str, str] = {}
     for block in blocks(lines, first):
-        told = _SESSION_BULLET.match(block.text)
+        told = len(block.text) <= _NOTE_CHARS_MAX and _SESSION_BULLET.match(block.text)
         if told and any(_SESSION.match(heading) for heading in block.headings):
             session[told[1].lower().replace(" ", "_")] = told[2]
             continue
@@ -218,7 +220,8 @@ class _Outline:
 
     def _begin(self, number: int, line: str) -> Iterator[Block]:
         bullet = _BULLET.match(line)
-        leads = len(self._lines) == 1 and self._lines[0].rstrip(" *_").endswith(":")
+        leads = len(self._lines) == 1 and len(self._lines[0]) <= _TITLE_CHARS_MAX
+        leads = leads and self._lines[0].rstrip(" *_").endswith(":")
         if bullet and leads and self._indent is None:
             self._lead = self._lines.pop().strip(" *_:")
         yield from self.end()
@@ -237,26 +240,34 @@ class _Outline:
 
     def _open(self, level: int, title: str) -> None:
         self._headings = [entry for entry in self._headings if entry[0] < level]
-        self._headings.append((level, title))
+        self._headings.append((level, title[:_TITLE_CHARS_MAX]))
         self._anchor = {}
 
     def _without_comments(self, line: str) -> str:
-        kept = ""
-        while line:
+        # One step for each mark, none of which looks at the rest of the line again.
+        kept: list[str] = []
+        says, at, last_end = False, 0, line.rfind("-->")
+        while at < len(line):
+            mark = "-->" if self._comment else "<!--"
+            found = line.find(mark, at)
+            end = len(line) if found < 0 else found
+            part, at = line[at:end], end + len(mark)
             if self._comment:
-                comment, end, line = line.partition("-->")
-                self._comment = not end
-                self._note(comment)
-            else:
-                text, begin, line = line.partition("<!--")
-                kept += text
-                # One that ends on a later line begins a line; anything else is no comment.
-                self._comment = bool(begin) and ("-->" in line or not kept.strip())
-                kept += "" if self._comment else begin
-        return kept
+                self._comment = found < 0
+                self._note(part)
+                continue
+            kept.append(part)
+            says = says or bool(part.strip())
+            # One that ends on a later line begins a line; anything else is no comment.
+            self._comment = found >= 0 and (last_end >= at or not says)
+            if found >= 0 and not self._comment:
+                kept.append(mark)
+                says = True
+        return "".join(kept)
 
     def _note(self, comment: str) -> None:
-        if comment.strip().startswith("session:"):
+        # Whatever follows is dated and noted by it, each time anew.
+        if len(comment) <= _NOTE_CHARS_MAX and comment.strip().startswith("session:"):
             _, *parts = _ANCHOR.split(comment.strip())  # a path may have spaces in it
             self._anchor = dict(zip(parts[::2], map(str.strip, parts[1::2]), strict=True))
             # A path is one of another time or machine; the name finds the file anywhere.
