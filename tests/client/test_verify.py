@@ -425,6 +425,18 @@ async def test_a_key_of_one_namespace_checks_that_and_says_what_it_cannot_see(sc
             assert [(f.what, f.id) for f in findings] == [("header", scene.ids["second"])]
 
 
+async def test_a_reader_of_the_whole_account_says_that_it_does_not_see_every_grant(shared_relayer):
+    founded = await MemoryClient.create_account(shared_relayer.url, custody="sealed")
+    access = {"url": shared_relayer.url, "account_id": founded.account_id}
+    async with MemoryClient(**access, private_key=founded.private_key) as owner:
+        reader = await owner.add_key(namespaces=None, role="reader")
+        assert (await owner.verify()).unchecked == ()
+    async with MemoryClient(**access, private_key=reader.private_key) as reading:
+        found = await reading.verify()
+        assert (found.findings, found.unchecked) == ((), ("grants",))
+        assert found.receipts == found.seq > 0
+
+
 async def test_only_the_namespaces_asked_for_are_looked_at(scene):
     async with scene.tampered():
         await scene.sql("DELETE FROM memories WHERE seq = 2")

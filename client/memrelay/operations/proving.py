@@ -145,7 +145,7 @@ class Proving(Forgetting):
         yield from self._check_stored(exam, names)
         if exam.whole:
             exam.findings += exam.landmarks.left(exam.history.seq)
-        return self._verification(exam, since, () if exam.whole else ("receipts", "grants"))
+        return self._verification(exam, since, _unchecked(exam))
 
     def _examination(
         self,
@@ -276,13 +276,13 @@ class Proving(Forgetting):
 
     def _check_grants(self, exam: _Examination) -> Operation[None]:
         """Grants and revocations, which lead to the founder, are those that the receipts name."""
-        if not exam.keyring.roles:
-            return  # they were not to be had
+        if "owner" not in exam.keyring.roles:
+            return  # they were not to be had; and others than owners see what concerns them
         told = yield from self._get("/v1/grants", answer_bytes_max=LONG_ANSWER_BYTES_MAX)
         answer = Grants.from_json(told)
         objects = {entry.serial: entry.signed for entry in answer.grants}
         exam.grants = len(objects)
-        if exam.followed and "owner" in exam.keyring.roles:  # others see what concerns them
+        if exam.followed:
             names = {serial: blob_id(data) for serial, data in objects.items()}
             exam.findings += judge_grants(exam.promises, names)
 
@@ -424,6 +424,14 @@ class Proving(Forgetting):
             unchecked=unchecked,
             findings=findings,
         )
+
+
+def _unchecked(exam: _Examination) -> tuple[str, ...]:
+    """What this key is not shown, or not all of."""
+    if not exam.whole:
+        return "receipts", "grants"
+    roles = exam.keyring.roles
+    return ("grants",) if roles and "owner" not in roles else ()
 
 
 def _history(relayers: tuple[bytes, ...], account: bytes, start: Checkpoint | None) -> History:
