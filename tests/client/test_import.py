@@ -89,6 +89,8 @@ def test_text_gives_a_memory_a_paragraph(tmp_path):
         ('{"text": "a", "tags": [1]}', "tags is a list of texts"),
         ('{"text": "a", "metadata": []}', "metadata is an object"),
         ('{"text": "a", "expires_at": "2024-01-01T00:00:00Z"}', "it has expired"),
+        ('{"memory": "a", "expiration_date": "2020-13-45"}', "expiration_date is no time"),
+        ('{"memory": "a", "expiration_date": 1600000000}', "expiration_date is no time"),
         ("[" * 100_000, "not JSON"),
     ],
 )

@@ -123,7 +123,8 @@ def _mem0(value: dict[str, Any], file: str, zone: tzinfo) -> Draft:
         tags=tags_of(categories if isinstance(categories, list) else ()),
         source=source_of(file),
         event_time=moment(value.get("created_at"), zone),
-        expires_at=moment(value.get("expiration_date"), zone),
+        # One that is not understood is no leave to keep it for ever.
+        expires_at=_given(value.get("expiration_date") or None, "expiration_date", zone),
         metadata=metadata_of(
             {**(noted if isinstance(noted, dict) else {}), **notes, "mem0_id": value.get("id")}
         ),
