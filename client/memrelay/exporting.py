@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -185,8 +186,10 @@ def _told(pages: Mapping[str, str], ids: Collection[str]) -> Iterator[tuple[str,
     """Yield what pages tell of some memories, each with the name of its page."""
     if ids:
         for name, text in pages.items():
-            for _, record in read_page(text.splitlines(keepends=True)):
-                if record.get("id") in ids:
+            # Lines as an import reads them: other ends of lines are part of a text.
+            lines = StringIO(text.removeprefix("\ufeff"), newline="\n")
+            for _, record in read_page(lines):
+                if str(record.get("id")) in ids:
                     yield name, record
 
 

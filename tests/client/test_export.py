@@ -504,6 +504,19 @@ def test_what_cannot_be_read_stays_on_its_page(lossy, tmp_path, capsys):
     assert [one["text"] for one in records] == ["Eva called.", DRAFTS[1].text]
 
 
+def test_what_is_kept_on_a_page_stays_as_it_is(tmp_path):
+    """Also on one that an editor marked, and that somebody has worked on."""
+    texts = {"1" * 36: "one\u2028---\nid: none\x0b---\n", "2" * 36: "two\n\n---\n"}
+    made = {"namespace": "team", "created_at": "2026-05-04T00:00:00.000Z", "kind": "event"}
+    records = [{"id": one, **made, "text": text} for one, text in texts.items()]
+    assert write_pages(tmp_path, "team", records) == (1, 0)
+    (path,) = tmp_path.rglob("*.md")
+    before = path.read_text()
+    path.write_text(f"\ufeff{before}\n---\nid: [1]\nkind: 5\n---\n\nmine\n")
+    assert write_pages(tmp_path, "team", records[1:], kept={"1" * 36}) == (1, 0)
+    assert path.read_text() == before
+
+
 def test_lines_that_lack_what_cannot_be_read_replace_no_file(lossy, tmp_path, capsys):
     profile, lose = lossy
     file, rest = tmp_path / "all.jsonl", tmp_path / "rest.jsonl"
