@@ -297,6 +297,22 @@ def test_the_tools_answer(scene: Scene) -> None:
     assert scene.texts() == []
 
 
+def test_what_a_turn_forgets_is_not_captured_when_it_ends(scene: Scene) -> None:
+    scene.install()
+    with scene.agent("one") as agent:
+        agent.turn(FACT, session="one")
+        agent.call("on_session_end", [])
+        forgets = f"Please forget this: {FACT}"
+        agent.call("on_turn_start", 2, forgets)
+        found = agent.tool("memory_search", query=QUESTION)["result"]
+        memory_id = found.split("(id ")[1].split(",")[0]
+        assert "Erased" in agent.tool("memory_forget", id=memory_id)["result"]
+        agent.call("sync_all", forgets, "It is forgotten.", session_id="one")
+        agent.turn(MOVE, session="one")
+        agent.stop()
+    assert scene.texts() == [MOVE]
+
+
 def test_what_hermes_changes_in_its_own_memory_is_mirrored(scene: Scene) -> None:
     scene.install()
     done = json.dumps({"success": True})

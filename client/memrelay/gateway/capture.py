@@ -70,7 +70,7 @@ class CapturedTurn:
             agent=seat.agent,
             namespace=seat.namespace,
             text=text,
-            source=f"{source}:{session}"[:SOURCE_CHARS_MAX] if session else source,
+            source=source_of(source, session),
             occurred_at=rfc3339(occurred_at),
             idempotency_key=mac(16, secret, "turn", *parts).hex(),
             borrowed=seat.borrows,
@@ -84,6 +84,11 @@ class CapturedTurn:
     def to_bytes(self) -> bytes:
         """Return the turn as it is kept."""
         return json.dumps(asdict(self), ensure_ascii=False).encode()
+
+
+def source_of(source: str, session: str) -> str:
+    """Return what tells of a memory where it came from: a gateway, and the session there."""
+    return f"{source}:{encodable(session)}"[:SOURCE_CHARS_MAX] if session else source
 
 
 @dataclass(eq=False)
@@ -143,6 +148,24 @@ class Captures:
             if line.timer is not None:
                 line.timer.cancel()
             line.task = asyncio.create_task(self._work(line))
+
+    async def drop(self, client: MemoryClient, *, agent: str, source: str) -> None:
+        """Drop what waits of an agent's session; a request under way is not called back."""
+        key = self._line(client).key
+        loop = asyncio.get_running_loop()
+        count = await loop.run_in_executor(self._keeping, self._drop, key, agent, source)
+        if count:
+            log.info("captured turns were dropped: their session erased a memory (%d)", count)
+
+    def _drop(self, key: SpoolKey, agent: str, source: str) -> int:
+        count = 0
+        for name in self._spool.names(key):
+            turn = self._read(key, name)
+            # What somebody asked to keep is no part of a session.
+            if turn and not turn.wish and (turn.agent, turn.source) == (agent, source):
+                self._spool.remove(name)
+                count += 1
+        return count
 
     async def flush(self) -> bool:
         """Wait for the work under way; return whether nothing is left to deliver."""

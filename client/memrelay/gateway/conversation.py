@@ -115,7 +115,7 @@ def _window(messages: Sequence[Message], settings: GatewaySettings) -> list[Mess
     """
     found = list[Message]()
     for message in reversed(messages):
-        text = _own_words(message)
+        text = own_words(message)
         if not text:
             continue
         found.append(replace(message, text=text))
@@ -125,7 +125,7 @@ def _window(messages: Sequence[Message], settings: GatewaySettings) -> list[Mess
     return found[::-1]
 
 
-def _own_words(message: Message) -> str:
+def own_words(message: Message) -> str:
     """Return a message's own words, none for roles that do not speak."""
     if message.role == USER:
         return cleaned(message.text)

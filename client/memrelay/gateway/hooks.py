@@ -12,6 +12,7 @@ import copy
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ from typing import Any, Self
 from memrelay.gateway.capture import CapturedTurn, Captures
 from memrelay.gateway.conversation import capturable, clean_query, numbered
 from memrelay.gateway.debounce import Debounce, session_of
+from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.events import Context, Injection, Message, Prompt, Turn, encodable
 from memrelay.gateway.framing import (
     Outcome,
@@ -75,6 +77,7 @@ class Gateway:
         )
         self._captures = Captures(spool, self._outages, retry_s=self._settings.capture_retry_s)
         self._debounce = Debounce()
+        self._erasures = Erasures()
         self._transcripts = transcripts
         self._tools = self._tools_of(self._captures)
         self._sessions = Sessions()
@@ -103,7 +106,13 @@ class Gateway:
         return other
 
     def _tools_of(self, captures: Captures) -> Tools:
-        return Tools(captures, source=self._source, transcripts=self._transcripts, now=self._now)
+        return Tools(
+            captures,
+            self._erasures,
+            source=self._source,
+            transcripts=self._transcripts,
+            now=self._now,
+        )
 
     # Before a turn.
 
@@ -221,6 +230,7 @@ class Gateway:
     async def _capture(self, turn: Turn, context: Context, occurred_at: datetime) -> None:
         settings = self._settings
         try:
+            turn = replace(turn, messages=tuple(self._erasures.since(turn.messages, context)))
             seat = self._roster.seat(context)
             if seat is None or capture_refusal(turn, context, settings) is not None:
                 return
@@ -265,7 +275,7 @@ class Gateway:
         """Return what a tool answers; what goes wrong is an answer as well."""
         try:
             seat = self._roster.seat(context)
-            return await self._tools.call(name, arguments, seat)
+            return await self._tools.call(name, arguments, seat, context)
         except Exception as error:
             log.warning("a tool failed (%s)", type(error).__name__)
             return ToolAnswer.failed("The memory tool failed; go on without it.")

@@ -23,8 +23,10 @@ from memrelay.errors import (
     NotAllowed,
     NotGranted,
 )
-from memrelay.gateway.capture import CapturedTurn, Captures, sent
-from memrelay.gateway.events import encodable
+from memrelay.gateway.capture import CapturedTurn, Captures, sent, source_of
+from memrelay.gateway.debounce import session_of
+from memrelay.gateway.erasures import Erasures
+from memrelay.gateway.events import Context, encodable
 from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.framing import escape, presentable
 from memrelay.gateway.lines import one_line
@@ -76,6 +78,7 @@ class Tools:
     def __init__(
         self,
         captures: Captures,
+        erasures: Erasures,
         *,
         source: str,
         now: Callable[[], datetime],
@@ -83,6 +86,7 @@ class Tools:
         deadline_s: float = DEADLINE_S,
     ) -> None:
         self._captures = captures
+        self._erasures = erasures
         self._deadline_s = deadline_s
         self._source = source
         self._now = now
@@ -90,15 +94,19 @@ class Tools:
         self._work: dict[str, Callable[[Seat, Arguments], Awaitable[ToolAnswer]]] = {
             SEARCH.name: self._search,
             GET.name: self._get,
-            FORGET.name: self._forget,
         }
         self.offered: tuple[Tool, ...] = (SEARCH, GET, STORE, FORGET)
         if self._transcripts is not None:
             self.offered += (TRANSCRIPT,)
             self._work[TRANSCRIPT.name] = self._transcript
 
-    async def call(self, name: str, arguments: Arguments, seat: Seat | None) -> ToolAnswer:
-        """Return what a tool answers for the agent at a seat, within the deadline."""
+    async def call(
+        self, name: str, arguments: Arguments, seat: Seat | None, context: Context
+    ) -> ToolAnswer:
+        """Return what a tool answers for the agent at a seat, within the deadline.
+
+        `context` tells the session that it is called in.
+        """
         tool = next((tool for tool in self.offered if tool.name == name), None)
         if tool is None:
             return ToolAnswer.failed("There is no such memory tool.")
@@ -114,6 +122,8 @@ class Tools:
             async with asyncio.timeout(self._deadline_s):
                 if await seat.taken():
                     return ToolAnswer.failed(_NO_MEMORY)
+                if tool is FORGET:
+                    return await self._forget(seat, arguments, context)
                 return await self._work[name](seat, arguments)
         except Unusable as error:
             return ToolAnswer.failed(str(error))
@@ -180,11 +190,15 @@ class Tools:
         again = str(uuid4())
         return replace(turn, wish=True, borrowed=seat.borrows, idempotency_key=again)
 
-    async def _forget(self, seat: Seat, arguments: Arguments) -> ToolAnswer:
+    async def _forget(self, seat: Seat, arguments: Arguments, context: Context) -> ToolAnswer:
         memory = await _own(seat, _id(arguments))
+        # Even if the answer is lost: what was said must not be stored anew when the turn ends.
+        self._erasures.note(context)
         forgotten = await seat.client.forget(memory.id)
         if not forgotten.erased:
             return ToolAnswer.failed("The relayer did not erase it.")
+        source = source_of(self._source, session_of(context))
+        await self._captures.drop(seat.client, agent=seat.agent, source=source)
         pending = " One outside copy is still being erased." if forgotten.pending else ""
         return ToolAnswer(
             text=f"Erased for good, with a receipt.{pending}",

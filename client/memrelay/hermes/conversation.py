@@ -29,38 +29,73 @@ class Conversation:
         self._lock = threading.Lock()
         self._window: deque[Message] = deque(maxlen=_WINDOW)
         self._captured: set[int] = set()
-        self._begun: dict[str, datetime] = {}
+        self._begun: dict[str, tuple[datetime, int]] = {}
+        self._turn = 0  # the number of the one under way
+        self._asked = ""  # what began it
+        self._erased_in = -1  # the newest turn in which a memory was erased
+        self._erased: set[int] = set()  # what is known of what was said in it
 
     def begin(self, text: str) -> None:
         """Note when the user said something: its capture comes later, or much later."""
         with self._lock:
-            self._begun[text] = datetime.now(UTC)
+            self._turn, self._asked = self._turn + 1, text
+            self._begun[text] = datetime.now(UTC), self._turn
             if len(self._begun) > _TURNS_BEGUN:
                 del self._begun[next(iter(self._begun))]
 
-    def end(self, asked: str, answered: str) -> tuple[list[Message], datetime | None]:
-        """Return the window that a turn completes, and when the turn began.
+    @property
+    def turn(self) -> int:
+        """What tells the turn under way from the others of this conversation."""
+        return self._turn
 
-        The window is empty when all of the turn was captured before.
+    def erase(self) -> None:
+        """Note that a memory is erased in the turn under way: none of it is captured."""
+        with self._lock:
+            self._erased_in = self._turn
+            self._erased = {hash(Message(USER, self._asked))}
+            self._window.clear()
+
+    def end(self, asked: str, answered: str) -> tuple[list[Message], datetime | None, int]:
+        """Return the window that a turn completes, when the turn began, and its number.
+
+        The window is empty when all of the turn was captured before, or a memory was erased in it.
         """
         turn = [Message(USER, asked), Message(ASSISTANT, answered)]
         with self._lock:
-            began = self._begun.pop(asked, None)
+            began, number = self._begun.pop(asked, (None, self._turn))
+            if number == self._turn:  # Hermes need not tell when the next one begins
+                self._turn += 1
             new = self._take_new(turn)
+            if number <= self._erased_in:
+                self._erased.update(map(hash, turn))
+                return [], began, number
             self._window.extend(turn)
-            return (list(self._window) if new else []), began
+            return (list(self._window) if new else []), began, number
 
     def rest(self, messages: Sequence[Message]) -> list[Message]:
         """Return the newest messages that were not captured yet; now they count as captured."""
         said = [message for message in messages if _is_said(message)]
         with self._lock:
-            return self._take_new(said[-_REST_MAX:])
+            start = self._after_erased(said)
+            self._take_new(said[:start])
+            return self._take_new(said[start:][-_REST_MAX:])
 
     def forget(self) -> None:
         """Begin anew."""
         with self._lock:
             self._window.clear()
             self._captured.clear()
+            self._erased.clear()
+
+    def _after_erased(self, said: Sequence[Message]) -> int:
+        """Return where the turns begin that come after the one in which a memory was erased."""
+        if self._erased_in == self._turn:
+            return len(said)
+        known = [n for n, message in enumerate(said) if hash(message) in self._erased]
+        if not known:
+            return 0
+        later = (n for n in range(known[-1] + 1, len(said)) if said[n].role == USER)
+        return next(later, len(said))
 
     def _take_new(self, messages: Sequence[Message]) -> list[Message]:
         new = [message for message in messages if hash(message) not in self._captured]

@@ -201,8 +201,8 @@ class MemrelayProvider(MemoryProvider):
         `messages` is left alone: there, the user's words may have a whole skill around them.
         """
         if self._writes():
-            window, began = self._conversation.end(user_content, assistant_content)
-            self._capture(window, session_id, began)
+            window, began, turn = self._conversation.end(user_content, assistant_content)
+            self._capture(window, session_id, began, turn)
 
     def on_pre_compress(self, messages: list[dict[str, Any]]) -> str:
         """Capture what is about to be dropped and no turn's end has captured."""
@@ -277,7 +277,10 @@ class MemrelayProvider(MemoryProvider):
             return json.dumps({"error": "Memory is not set up; go on without it."})
         if tool_name in {STORE.name, FORGET.name} and not self._writes():
             return json.dumps({"error": "This run may only search the memory."})
-        answer = self._memory.gateway.call_tool(tool_name, args, self._context())
+        context = self._context(turn=self._conversation.turn)
+        answer = self._memory.gateway.call_tool(tool_name, args, context)
+        if answer.details.get("erased"):
+            self._conversation.erase()
         member = "error" if answer.is_error else "result"
         return json.dumps({member: answer.text}, ensure_ascii=False)
 
@@ -290,12 +293,13 @@ class MemrelayProvider(MemoryProvider):
     def _writes(self) -> bool:
         return self._memory is not None and not self._run
 
-    def _context(self, session_id: str = "") -> Context:
+    def _context(self, session_id: str = "", *, turn: int | None = None) -> Context:
         session = session_id or self._session
         return Context(
             agent_id=self._agent,
             session_id=session,
             session_key=f"{self._run}:{session}" if self._run else None,
+            run_id=None if turn is None else str(turn),
             trigger=self._run or None,
         )
 
@@ -303,10 +307,15 @@ class MemrelayProvider(MemoryProvider):
         return None if self._memory is None else self._memory.roster.seat(self._context())
 
     def _capture(
-        self, messages: Sequence[Message], session_id: str = "", began: datetime | None = None
+        self,
+        messages: Sequence[Message],
+        session_id: str = "",
+        began: datetime | None = None,
+        turn: int | None = None,
     ) -> None:
         if self._memory is not None and messages:
-            context = self._context(session_id)
+            turn = self._conversation.turn if turn is None else turn
+            context = self._context(session_id, turn=turn)
             self._memory.gateway.capture(messages, context, occurred_at=began)
 
 

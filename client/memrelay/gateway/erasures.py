@@ -1,0 +1,93 @@
+"""Sessions in which a memory was erased: what was said there until then is captured no more.
+
+It does not own erasing (`tools.py`) or what else is captured of a turn (`conversation.py`).
+
+- Of the turn in which it was erased nothing is captured; later windows begin after that turn.
+- Where that turn is not among a session's messages any more, such as after a compression, a window
+  begins with its own turn.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from memrelay.gateway.conversation import own_words
+from memrelay.gateway.events import USER, Context, Message
+from memrelay.gateway.guards import agent_of
+
+_SAID_MAX = 64  # messages of a turn that are known again
+
+
+@dataclass
+class _Cut:
+    """Where a session is cut: after any of these messages; None until they are known."""
+
+    run: str | None
+    said: frozenset[int] | None = None
+
+
+class Erasures:
+    """The sessions; beyond `sessions_max`, the one not seen for longest is forgotten."""
+
+    def __init__(self, sessions_max: int = 1000) -> None:
+        self._cuts: OrderedDict[tuple[str, str], _Cut] = OrderedDict()
+        self._sessions_max = sessions_max
+
+    def note(self, context: Context) -> None:
+        """Note that a memory is erased in the turn that is under way in a session."""
+        cut = _Cut(context.run_id)
+        for place in _places(context):
+            self._cuts[place] = cut
+            self._cuts.move_to_end(place)
+        while len(self._cuts) > self._sessions_max:
+            self._cuts.popitem(last=False)
+
+    def since(self, messages: Sequence[Message], context: Context) -> Sequence[Message]:
+        """Return the messages that may be captured of those that end with a turn's."""
+        places = [place for place in _places(context) if place in self._cuts]
+        if not places:
+            return messages
+        self._cuts.move_to_end(places[0])
+        cut = self._cuts[places[0]]
+        run = context.run_id
+        other = run is not None and cut.run is not None and run != cut.run
+        if run == cut.run is not None or (cut.said is None and not other):
+            # More of the same turn may come: what was said after some silence, for instance.
+            cut.run = run or cut.run
+            turn = messages[_turn_start(messages) :]
+            cut.said = _known(turn) | (cut.said or frozenset())
+            return ()
+        start = _after(messages, cut.said or frozenset())
+        if start is None:
+            start = _turn_start(messages)
+            cut.said = _known(messages[_turn_start(messages[:start]) : start])
+            if not cut.said:  # a session that begins with this turn has nothing to be cut
+                for place in places:
+                    del self._cuts[place]
+        return messages[start:]
+
+
+def _places(context: Context) -> list[tuple[str, str]]:
+    # Not every gateway tells both to its tools and to its hooks.
+    names = [name for name in (context.session_id, context.session_key) if name]
+    return [(agent_of(context), name) for name in names or [""]]
+
+
+def _turn_start(messages: Sequence[Message]) -> int:
+    users = (n for n in range(len(messages) - 1, -1, -1) if messages[n].role == USER)
+    return next(users, 0)
+
+
+def _after(messages: Sequence[Message], said: frozenset[int]) -> int | None:
+    """Return where the messages after the last known one begin, None if none is known."""
+    for number in range(len(messages) - 1, -1, -1):
+        if said & _known(messages[number : number + 1]):
+            return number + 1
+    return None
+
+
+def _known(messages: Sequence[Message]) -> frozenset[int]:
+    """Return by what messages are known again: as they are said, whatever was put around them."""
+    first, later = messages[:1], messages[1:][-_SAID_MAX:]
+    said = ((message.role, own_words(message)) for message in (*first, *later))
+    return frozenset(hash(one) for one in said if one[1])

@@ -1,0 +1,80 @@
+"""Sessions in which a memory was erased: from where on they are captured again."""
+
+from dataclasses import replace
+
+from memrelay.gateway.erasures import Erasures
+from memrelay.gateway.events import ASSISTANT, USER, Context, Message
+
+PLACE = Context(session_key="agent:main:main", session_id="first")
+FIRST = [Message(USER, "Berta is my sister."), Message(ASSISTANT, "Noted.")]
+FORGETS = [Message(USER, "Forget Berta."), Message(ASSISTANT, "Berta is forgotten.")]
+THIRD = [Message(USER, "I prefer tea."), Message(ASSISTANT, "Noted.")]
+FOURTH = [Message(USER, "I live in Graz."), Message(ASSISTANT, "A fine town.")]
+
+
+def in_run(run: str) -> Context:
+    return replace(PLACE, run_id=run)
+
+
+def test_a_window_begins_after_the_turn_that_erased() -> None:
+    erasures = Erasures()
+    assert erasures.since(FIRST, PLACE) == FIRST
+    erasures.note(PLACE)
+    assert not erasures.since([*FIRST, *FORGETS], PLACE)
+    assert erasures.since([*FIRST, *FORGETS, *THIRD], PLACE) == THIRD
+    assert erasures.since([*FIRST, *FORGETS, *THIRD, *FOURTH], PLACE) == [*THIRD, *FOURTH]
+
+
+def test_a_turn_that_is_captured_in_parts_is_one() -> None:
+    erasures, [asked, answered] = Erasures(), FORGETS
+    erasures.note(PLACE)
+    assert not erasures.since([asked], in_run("a"))
+    assert not erasures.since([asked, answered], in_run("a"))
+    assert erasures.since([*FORGETS, *THIRD], in_run("b")) == THIRD
+
+
+def test_an_end_that_comes_late_is_known_by_its_run() -> None:
+    erasures = Erasures()
+    erasures.note(in_run("a"))
+    assert erasures.since([*FIRST, *FORGETS, *THIRD], in_run("b")) == THIRD
+    assert not erasures.since([*FIRST, *FORGETS], in_run("a"))
+
+
+def test_words_that_were_put_around_a_message_do_not_hide_it() -> None:
+    erasures, [asked, answered] = Erasures(), FORGETS
+    erasures.note(PLACE)
+    memories = "<memwal-memories>Berta is her sister.</memwal-memories>"
+    assert not erasures.since([Message(USER, f"{memories}\n\n{asked.text}")], PLACE)
+    assert erasures.since([asked, answered, *THIRD], PLACE) == [answered, *THIRD]
+
+
+def test_after_a_compression_a_window_begins_with_its_own_turn() -> None:
+    erasures, summary = Erasures(), Message(ASSISTANT, "They spoke of Berta.")
+    erasures.note(PLACE)
+    assert not erasures.since([*FIRST, *FORGETS], PLACE)
+    assert erasures.since([summary, *THIRD], PLACE) == THIRD
+    assert erasures.since([summary, *THIRD, *FOURTH], PLACE) == [*THIRD, *FOURTH]
+
+
+def test_a_session_is_known_by_its_key_or_its_id() -> None:
+    erasures = Erasures()
+    erasures.note(Context(session_key="agent:main:main"))
+    assert not erasures.since(FORGETS, PLACE)
+    assert erasures.since(FORGETS, Context(session_id="second")) == FORGETS
+    assert erasures.since(FORGETS, replace(PLACE, agent_id="coder")) == FORGETS
+
+
+def test_a_new_session_under_the_same_key_is_captured_in_full() -> None:
+    erasures, new = Erasures(), replace(PLACE, session_id="second")
+    erasures.note(PLACE)
+    assert not erasures.since(FORGETS, PLACE)
+    assert erasures.since(THIRD, new) == THIRD
+    assert erasures.since([*THIRD, *FOURTH], new) == [*THIRD, *FOURTH]
+
+
+def test_the_session_not_seen_for_longest_gives_way() -> None:
+    erasures = Erasures(sessions_max=2)
+    places = [Context(session_id=name) for name in "abc"]
+    for place in places:
+        erasures.note(place)
+    assert [bool(erasures.since(FORGETS, place)) for place in places] == [True, False, False]
