@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -335,6 +336,28 @@ async def test_what_was_granted_by_name_is_not_borrowed(
         assert await gateway.flush(30)
         assert "green tea" in (await gateway.before_prompt_build(ASKED, ctx))["prependContext"]
     assert len(await texts_of(owner, name)) == 2
+
+
+async def test_what_was_borrowed_is_delivered_with_the_agents_own_key_once_it_has_one(
+    shared_relayer: RunningRelayer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner = await founded(shared_relayer.url)
+    profile, spool, ctx = tmp_path / "profile.json", tmp_path / "spool", {"agentId": "coder"}
+    away = Roster.single(replace(owner, url="http://127.0.0.1:9"))
+    async with Gateway(away, replace(PATIENT, capture_retry_s=0), spool_path=spool) as gateway:
+        await gateway.agent_end(conversation(TEA), ctx)
+        assert not await gateway.flush(30)
+    caplog.clear()
+    write_profile(profile, owner)
+    coder = await agent_settings(owner, "coder")
+    write_profile(tmp_path / "agents" / "coder.json", coder)
+    roster = Roster.load(profile, environ={})
+    async with Gateway(roster, PATIENT, spool_path=spool) as gateway:
+        assert await gateway.flush(30)
+    async with MemoryClient.from_settings(owner) as client:
+        [memory] = (await client.list(namespace="coder")).memories
+    assert (memory.text, memory.writer) == (TEA, coder.public_key)
+    assert caplog.messages == []
 
 
 async def test_what_the_main_profiles_key_was_granted_by_name_may_be_borrowed(

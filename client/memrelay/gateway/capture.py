@@ -11,8 +11,9 @@ It does not own which turns are captured (`hooks.py`) or how they are kept (`spo
 import asyncio
 import json
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Self
 
@@ -39,6 +40,9 @@ _OTHER_TEXT = "idempotency.conflict"  # than the one that was taken before under
 _OF_ONE_TURN = frozenset({400, 403, 413, 422, 500})
 
 
+Own = Callable[[str, str], MemoryClient | None]  # of an agent's name and a namespace
+
+
 @dataclass(frozen=True, kw_only=True)
 class CapturedTurn:
     """A turn as it is kept and sent; its time is that of the hook, however late it is sent.
@@ -46,7 +50,8 @@ class CapturedTurn:
     A `wish` is a text that somebody asked to keep: as long as no fact was found in it, it is kept
     as it is.
     One that is `borrowed` is of an agent with the main profile's key. It waits while other keys
-    hold its namespace by name; whether they do is known only when the relayer can be asked.
+    hold its namespace by name; whether they do is known only when the relayer can be asked. Once
+    its agent has a profile of its own here, it is sent with that key.
     Files of other members are set aside as damaged by a version that does not know them.
     """
 
@@ -108,11 +113,19 @@ class Captures:
 
     A request that fails is sent once more after `retry_s`; then all wait for `pause_s`, twice as
     long each time. What is refused to one turn, or to one namespace, holds up nothing else.
+    `own` returns the client of an agent's own key for a namespace, if it has one here.
     """
 
     def __init__(
-        self, spool: Spool, outages: Outages, *, retry_s: float, pause_s: float = PAUSE_S
+        self,
+        spool: Spool,
+        outages: Outages,
+        *,
+        retry_s: float,
+        pause_s: float = PAUSE_S,
+        own: Own = lambda agent, namespace: None,
     ) -> None:
+        self._own = own
         self._spool = spool
         self._outages = outages
         self._retry_s = retry_s
@@ -122,10 +135,14 @@ class Captures:
         # Not those of the loop: names are looked up there, and a resolver may hang.
         self._keeping = ThreadPoolExecutor(1, "memrelay-spool")
 
-    def anew(self) -> "Captures":
+    def anew(self, own: Own) -> "Captures":
         """Return the same for another event loop or a forked process, with no work under way."""
         return Captures(
-            self._spool.anew(), self._outages, retry_s=self._retry_s, pause_s=self._pause_s
+            self._spool.anew(),
+            self._outages,
+            retry_s=self._retry_s,
+            pause_s=self._pause_s,
+            own=own,
         )
 
     async def add(self, client: MemoryClient, turn: CapturedTurn) -> None:
@@ -221,10 +238,11 @@ class Captures:
             if turn.namespace in closed:
                 complete = False
                 continue
-            place = (line.client.settings.masked_key, turn.agent, CAPTURE)
+            client, turn = self._sender(line.client, turn)
+            place = (client.settings.masked_key, turn.agent, CAPTURE)
             began_s = self._outages.now_s()
             try:
-                await self._send(line.client, turn)
+                await self._send(client, turn)
             except Exception as error:
                 if not is_final(error):
                     complete = False
@@ -249,6 +267,13 @@ class Captures:
         except (TypeError, ValueError):
             self._spool.set_aside(name)
             return None
+
+    def _sender(
+        self, client: MemoryClient, turn: CapturedTurn
+    ) -> tuple[MemoryClient, CapturedTurn]:
+        """Return who sends a turn: an agent that has a profile since then borrows nothing more."""
+        own = self._own(turn.agent, turn.namespace) if turn.borrowed else None
+        return (client, turn) if own is None else (own, replace(turn, borrowed=False))
 
     async def _send(self, client: MemoryClient, turn: CapturedTurn) -> None:
         try:

@@ -75,7 +75,9 @@ class Gateway:
             bytes_max=self._settings.spool_bytes_max,
             turns_max=self._settings.spool_turns_max,
         )
-        self._captures = Captures(spool, self._outages, retry_s=self._settings.capture_retry_s)
+        self._captures = Captures(
+            spool, self._outages, retry_s=self._settings.capture_retry_s, own=roster.own
+        )
         self._debounce = Debounce()
         self._erasures = Erasures()
         self._transcripts = transcripts
@@ -99,7 +101,7 @@ class Gateway:
         """
         other = copy.copy(self)
         other._roster = self._roster.anew()
-        other._captures = self._captures.anew()
+        other._captures = self._captures.anew(other._roster.own)
         other._tools = self._tools_of(other._captures)
         other._debounce = Debounce()
         other._tasks = set()

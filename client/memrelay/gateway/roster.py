@@ -207,6 +207,11 @@ class Roster:
             return None
         return self._seat(name, self._main, chosen)
 
+    def own(self, agent: str, namespace: str) -> MemoryClient | None:
+        """Return the client of an agent's own profile, if it works in that namespace."""
+        _, client = self._look_up(agent)
+        return client if client is not None and _namespace(client) == namespace else None
+
     def _seat(self, agent: str, client: MemoryClient, namespace: str) -> Seat:
         return Seat(agent=agent, client=client, namespace=namespace, told=self._told)
 
