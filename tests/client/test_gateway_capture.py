@@ -343,6 +343,28 @@ class TestRefused:
         assert await texts_of(owner, "secret") == []
         assert "NotGranted" in caplog.text
 
+    async def test_where_a_key_may_not_write_one_turn_waits_and_no_more(
+        self, shared_relayer: RunningRelayer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        owner = await founded(shared_relayer.url)
+        async with MemoryClient.from_settings(owner) as client:
+            key = await client.add_key(namespaces=["coder"], label="coder", role="reader")
+        coder = replace(owner, private_key=key.private_key, namespace="coder")
+        async with gateway_of(coder, tmp_path) as gateway:
+            for text in (TEA, CAT, MOVED):
+                await gateway.agent_end(conversation(text), CTX)
+                assert not await gateway.flush(30)
+                assert waiting(tmp_path) == 1
+        told = [message for message in caplog.messages if "not captured" in message]
+        assert ["agent main" in message for message in told] == [True]
+        async with MemoryClient.from_settings(owner) as client:
+            await client.add_key(namespaces=["coder"], role="writer", identity=coder.identity)
+        async with gateway_of(coder, tmp_path) as gateway:
+            assert await gateway.flush(30)
+            await gateway.agent_end(conversation(CAT), CTX)
+            assert await gateway.flush(30)
+        assert set(await texts_of(coder)) == {TEA, CAT}
+
     async def test_a_revoked_key_keeps_its_turns(self, shared_relayer: RunningRelayer) -> None:
         owner = await founded(shared_relayer.url)
         coder = await agent_settings(owner, "coder")
@@ -369,7 +391,7 @@ class TestRefused:
             (400, "relayer.other", 6),  # each time it asks who the relayer is by now
             (401, "auth.rejected", 2),
             (402, "quota.exceeded", 2),
-            (403, "auth.not_allowed", 2),
+            (403, "auth.not_allowed", 4),  # and each time what it was granted
             (409, "something.new", 2),
             (413, "something.new", 3),
             (500, "store.corrupted", 3),

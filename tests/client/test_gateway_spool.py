@@ -149,7 +149,7 @@ def test_what_waits_in_memory_goes_to_disk_at_the_end_or_is_told_lost(
 @pytest.mark.parametrize("turns_max", [3, 1])
 def test_after_the_clock_was_set_back_the_newest_turn_stays(tmp_path: Path, turns_max: int) -> None:
     for number in range(3):
-        (tmp_path / f"{9999999999999990 + number}-{OTHER.name}-{'0' * 16}.turn").write_bytes(b"x")
+        (tmp_path / f"{9999999999999990 + number}-{KEY.name}-{'0' * 16}.damaged").write_bytes(b"x")
     spool = spool_in(tmp_path, turns_max=turns_max)
     spool.put(KEY, MARKED)
     assert turns(spool, KEY) == [MARKED]
@@ -206,13 +206,18 @@ class TestReseal:
 
 
 @pytest.mark.parametrize("on_disk", [True, False])
-def test_bytes_are_bounded_over_all_keys(tmp_path: Path, on_disk: bool) -> None:
-    spool = spool_in(tmp_path if on_disk else None, bytes_max=3000)
-    for key in (KEY, OTHER) * 10:
-        spool.put(key, b"x" * 900)
-    assert len(spool.names(KEY) + spool.names(OTHER)) == 2
+def test_one_key_that_fills_its_bounds_costs_no_other_a_turn(tmp_path: Path, on_disk: bool) -> None:
+    spool = spool_in(tmp_path if on_disk else None, bytes_max=3000, turns_max=3)
+    spool.put(OTHER, MARKED)
+    for _ in range(10):
+        spool.put(KEY, b"x" * 900)
+    for _ in range(10):
+        spool.put(OTHER, b"y")
+        spool.put(OTHER, MARKED)
+    assert len(spool.names(KEY)) == 2
+    assert turns(spool, OTHER) == [MARKED, b"y", MARKED]
     if on_disk:
-        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 3000
+        assert sum(path.stat().st_size for path in tmp_path.glob(f"*-{KEY.name}-*")) <= 3000
 
 
 def test_the_newest_turn_always_stays() -> None:

@@ -3,6 +3,7 @@
 It does not own which turns are captured (`hooks.py`) or how they are kept (`spool.py`).
 
 - A turn leaves the spool only when the relayer has it, or has refused it for good.
+- Where signed grants say that a key may not write, one turn waits for that to change, and no more.
 - The idempotency key is a keyed hash of namespace, session and text: the same window, sent five
   times or once more after a crash, is captured once, and the key tells nothing of the text.
 - Delivery is tried when a turn is captured, whenever the relayer answers anything, and by a timer.
@@ -19,7 +20,7 @@ from typing import Self
 
 from memrelay.answers import rfc3339
 from memrelay.client import MemoryClient
-from memrelay.errors import Conflict, NotAllowed, NotGranted, ServerError
+from memrelay.errors import Conflict, MemrelayError, NotAllowed, NotGranted, ServerError
 from memrelay.gateway.events import encodable
 from memrelay.gateway.lines import one_line
 from memrelay.gateway.outage import CAPTURE, Outages
@@ -40,7 +41,8 @@ _OTHER_TEXT = "idempotency.conflict"  # than the one that was taken before under
 _OF_ONE_TURN = frozenset({400, 403, 413, 422, 500})
 
 
-Own = Callable[[str, str], MemoryClient | None]  # of an agent's name and a namespace
+Place = tuple[str, str]  # an agent's name and a namespace
+Own = Callable[[str, str], MemoryClient | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +108,8 @@ class _Line:
     again: bool = False
     timer: asyncio.TimerHandle | None = None
     failures: int = 0
+    places: dict[str, Place] = field(default_factory=dict)  # of waiting turns that were read
+    closed: set[Place] = field(default_factory=set)  # of these, where the key may not write
 
 
 class Captures:
@@ -165,6 +169,10 @@ class Captures:
             if line.timer is not None:
                 line.timer.cancel()
             line.task = asyncio.create_task(self._work(line))
+
+    def takes(self, seat: Seat) -> bool:
+        """Return whether a turn is worth keeping: not if one waits since its key may not write."""
+        return (seat.agent, seat.namespace) not in self._line(seat.client).closed
 
     async def drop(self, client: MemoryClient, *, agent: str, source: str) -> None:
         """Drop what waits of an agent's session; a request under way is not called back."""
@@ -230,35 +238,56 @@ class Captures:
     async def _deliver(self, line: _Line) -> bool:
         """Send what waits; return whether nothing has to be tried again."""
         complete, refused = True, 0
-        closed: set[str] = set()
-        for name in self._spool.names(line.key):
+        closed: set[Place] = set()
+        for name in self._waiting(line):
+            if line.places.get(name) in closed:
+                complete = False  # nothing new is in the file
+                continue
             turn = self._read(line.key, name)
             if turn is None:
                 continue
-            if turn.namespace in closed:
+            place = line.places[name] = (turn.agent, turn.namespace)
+            if place in closed:
                 complete = False
                 continue
             client, turn = self._sender(line.client, turn)
-            place = (client.settings.masked_key, turn.agent, CAPTURE)
+            operation = (client.settings.masked_key, turn.agent, CAPTURE)
             began_s = self._outages.now_s()
             try:
                 await self._send(client, turn)
             except Exception as error:
                 if not is_final(error):
                     complete = False
-                    self._outages.failed(*place, error, began_s=began_s)
+                    self._outages.failed(*operation, error, began_s=began_s)
                     if concerns_one_namespace(error):
-                        closed.add(turn.namespace)
+                        closed.add(place)
+                        await self._refused(line, client, turn)
                     elif not concerns_one_turn(error):
                         break
                     continue
                 refused += 1
             else:
-                self._outages.succeeded(*place)
+                self._outages.succeeded(*operation)
+                line.closed.discard(place)
             self._spool.remove(name)
         if refused:
             log.warning("captured turns were refused for good and dropped (%d)", refused)
         return complete
+
+    def _waiting(self, line: _Line) -> list[str]:
+        """Return the names of the waiting turns; nothing else is known of those that are gone."""
+        names = self._spool.names(line.key)
+        line.places = {name: line.places[name] for name in names if name in line.places}
+        line.closed.intersection_update(line.places.values())
+        return names
+
+    async def _refused(self, line: _Line, client: MemoryClient, turn: CapturedTurn) -> None:
+        """Keep no more turns for where a key may not write; one that waits tells if that ends."""
+        place = (turn.agent, turn.namespace)
+        if place not in line.closed and await _may_not_write(client, turn):
+            line.closed.add(place)
+            text = "turns of the agent %s are not captured: its key may not write there (key %s)"
+            log.warning(text, turn.agent, client.settings.masked_key)
 
     def _read(self, key: SpoolKey, name: str) -> CapturedTurn | None:
         data = self._spool.get(key, name)
@@ -301,6 +330,16 @@ async def sent(client: MemoryClient, turn: CapturedTurn) -> Analysis | Remembere
         if error.code != _OTHER_TEXT:
             raise
         return None  # it was captured before the relayer's rules of redaction changed
+
+
+async def _may_not_write(client: MemoryClient, turn: CapturedTurn) -> bool:
+    """Return whether signed grants say so; a key without any may be about to be replaced."""
+    try:
+        if turn.borrowed and await client.held_by_others(turn.namespace):
+            return True
+        return await client.cannot_write(turn.namespace)
+    except MemrelayError:
+        return False
 
 
 async def _taken(client: MemoryClient, turn: CapturedTurn) -> Analysis | Remembered | None:

@@ -236,6 +236,8 @@ class Gateway:
             seat = self._roster.seat(context)
             if seat is None or capture_refusal(turn, context, settings) is not None:
                 return
+            if not self._captures.takes(seat):
+                return
             messages = capturable(turn.messages, settings)
             if messages:
                 captured = CapturedTurn.of(

@@ -22,7 +22,7 @@ AWAY = "the relayer is away"
 _PLACES_MAX = 1000  # agents' names come from outside
 _CONSEQUENCES = {
     RECALL: "turns go on without memories",
-    CAPTURE: "captured turns wait until it is back",
+    CAPTURE: "captured turns wait",
 }
 
 

@@ -10,8 +10,8 @@ The associated data is the version and the file's name. Key and KEY are derived 
 private key, so that a spool opens with that key only, and names tell nothing of what was said.
 
 - A turn is on disk, whole and flushed, when `put` returns; a crash loses nothing after that.
-- Beyond its bounds the oldest turns are dropped: one warning begins that, one with their number
-  ends it.
+- Beyond its bounds, which each key has for itself, the oldest turns are dropped: one warning begins
+  that, one with their number ends it.
 - Where the disk cannot be written, and without a folder, turns wait in memory, in the same bounds;
   they go to disk with the next one for which there is room.
 - A folder that others may read is refused.
@@ -217,8 +217,9 @@ class Spool:
         return sizes
 
     def _trim(self, newest: str) -> None:
-        """Drop the oldest turns beyond the bounds, but not the newest, however large it is."""
-        sizes = self._sizes()
+        """Drop a key's oldest turns beyond the bounds, but not the newest, however large it is."""
+        key = key_of(newest)
+        sizes = {name: size for name, size in self._sizes().items() if key_of(name) == key}
         left, total = len(sizes), sum(sizes.values())
         dropped = 0
         for name in sorted(sizes):

@@ -219,6 +219,14 @@ class Reading:
         ledger, own = (yield from session.ledger()), session.identity.public_key
         return ledger.names(normalise_namespace(namespace), session.now_ms(), but=own)
 
+    def cannot_write(self, namespace: str) -> Operation[bool]:
+        """Return whether this key holds grants, and none that lets it write in a namespace."""
+        session, name = self.session, normalise_namespace(namespace)
+        ledger = yield from session.ledger()
+        held = ledger.held_by(session.identity.public_key, session.now_ms())
+        roles = {grant.role for grant in held if grant.whole_account or grant.names(name)}
+        return bool(held) and not roles & {"owner", "writer"}
+
     def keys(self) -> Operation[tuple[KeyInfo, ...]]:
         """Return the keys of the account."""
         answer = yield from self._get("/v1/keys", answer_bytes_max=LONG_ANSWER_BYTES_MAX)
