@@ -318,6 +318,18 @@ class TestAway:
         assert waiting(tmp_path) == 1
 
 
+async def test_turns_of_a_key_that_is_not_here_are_told_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = Settings(url="http://127.0.0.1:9", account_id=f"0x{'1' * 64}", private_key="1" * 64)
+    before, spool = replace(away, private_key="2" * 64), spool_in(tmp_path)
+    for settings in (before, before, away):
+        spool.put(SpoolKey.of(settings.identity), b"a turn")
+    async with gateway_of(away, tmp_path):
+        told = [message for message in caplog.messages if "no profile here" in message]
+    assert ["(2)" in message for message in told] == [True]
+
+
 class TestRefused:
     async def test_refusals_for_good_block_nothing(
         self, shared_relayer: RunningRelayer, caplog: pytest.LogCaptureFixture

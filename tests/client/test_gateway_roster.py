@@ -12,8 +12,10 @@ from nacl import bindings
 from nacl.exceptions import CryptoError
 
 from memrelay import MemoryClient, Settings
+from memrelay.config import seen_path
 from memrelay.errors import ConfigError, Invalid, NotGranted
 from memrelay.gateway import Context, Gateway, Roster
+from memrelay.gateway.roster import _FAULT_S
 from memrelay.hermes.mirror import Mirror
 from memrelay.models import Memory
 from memrelay.sealed.envelope import _HEADER, MEMORY, Place, open_envelope
@@ -122,6 +124,46 @@ async def test_a_replaced_profile_is_used_at_once(home: Home) -> None:
     assert key_of(roster, CODER) == (f"{4:064x}", "code")
     write_profile(home.agents / "late.json", settings(5, "late"))
     assert key_of(roster, Context(agent_id="late")) == (f"{5:064x}", "late")
+    await roster.close()
+
+
+async def test_a_replaced_main_profile_is_used_at_once(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    roster = home.load()
+    before = roster.clients()[0]
+    home.profile.write_text("{")
+    for _ in range(2):  # while it cannot be used, the one before counts
+        assert key_of(roster, RESEARCHER) == (f"{1:064x}", "researcher")
+    assert len(caplog.messages) == 1
+    write_profile(home.profile, settings(4, "home"))
+    assert key_of(roster, RESEARCHER) == (f"{4:064x}", "researcher")
+    assert key_of(roster.anew(), MAIN) == (f"{4:064x}", "home")
+    fresh = roster.clients()[0]
+    home.profile.touch()
+    assert roster.clients()[0] is fresh
+    await roster.close()
+    assert before._http.is_closed
+
+
+@pytest.mark.parametrize("name", ["profile", "agents/coder"])
+async def test_a_fault_beside_a_profile_lasts_no_longer_than_itself(
+    home: Home, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    now_s = [0.0]
+    path = home.profile.parent / f"{name}.json"
+    roster = Roster.load(home.profile, environ={}, monotonic=lambda: now_s[0])
+    write_profile(path, settings(4, "new"))
+    damaged = seen_path(path, settings(4).account_id)
+    damaged.touch(mode=0o600)
+    context = MAIN if name == "profile" else CODER
+    for now_s[0] in (0.0, _FAULT_S - 1, _FAULT_S, 2 * _FAULT_S):
+        assert key_of(roster, context) in (None, (f"{1:064x}", "home"))
+    assert len(caplog.messages) == 1
+    damaged.unlink()
+    assert key_of(roster, context) != (f"{4:064x}", "new")
+    now_s[0] += _FAULT_S
+    assert key_of(roster, context) == (f"{4:064x}", "new")
     await roster.close()
 
 

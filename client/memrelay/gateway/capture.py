@@ -170,6 +170,12 @@ class Captures:
                 line.timer.cancel()
             line.task = asyncio.create_task(self._work(line))
 
+    def tell_strangers(self) -> None:
+        """Say how many turns wait for keys that were never woken: nobody here delivers them."""
+        if count := self._spool.strangers(line.key for line in self._lines.values()):
+            text = "captured turns wait for keys that no profile here has (%d): see memrelay doctor"
+            log.warning(text, count)
+
     def takes(self, seat: Seat) -> bool:
         """Return whether a turn is worth keeping: not if one waits since its key may not write."""
         return (seat.agent, seat.namespace) not in self._line(seat.client).closed

@@ -306,6 +306,7 @@ class Gateway:
     async def __aenter__(self) -> Self:
         for client in self._roster.clients():
             self._captures.wake(client)  # what an earlier process left behind
+        self._captures.tell_strangers()
         return self
 
     async def __aexit__(

@@ -6,14 +6,17 @@ It does not own what a session key means (`guards.py`) or how profiles are made 
 - Any other agent works with the main profile, in a namespace of its own and in no other: what was
   granted to another key by name is not its own, whatever the agent is called.
 - No agent reaches a namespace that was not granted to its key by name, the owner's neither.
-- Profiles are looked at anew when their file changes: a rotated key needs no restart.
+- Profiles are looked at anew when their file changes, the main one, too: a rotated key needs no
+  restart. What cannot be used is tried again after a few seconds: not all faults are in the file.
 """
 
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -34,6 +37,7 @@ from memrelay.sealed.keys import normalise_namespace
 
 log = logging.getLogger("memrelay.gateway")
 
+_FAULT_S = 5.0  # until a profile that could not be used is tried again
 SHARED_NAMESPACES_MAX = 8  # their keys and one's own surely fit into one header
 
 
@@ -154,19 +158,48 @@ class Seat:
             log.warning(text, *values)
 
 
-class Roster:
-    """The agents of one machine: the main profile, and the profiles beside it."""
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """What was found in a profile when its file had this version, and when that was."""
 
-    def __init__(self, main: Settings | None, folder: Path | None = None) -> None:
-        self._main = _client(main) if main else None
+    version: tuple[int, ...] | None
+    client: MemoryClient | None
+    at_s: float
+    failed: bool = False
+
+
+class Roster:
+    """The agents of one machine: the main profile, and the profiles beside it.
+
+    `source` is the main profile's path, and what loads its settings anew.
+    """
+
+    def __init__(
+        self,
+        main: Settings | None,
+        folder: Path | None = None,
+        source: tuple[Path, Callable[[], Settings]] | None = None,
+        *,
+        version: tuple[int, ...] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source = source
+        self._now_s = monotonic
+        self._main = _Known(
+            version=version, client=_client(main) if main else None, at_s=monotonic()
+        )
         self._folder = folder
-        self._own: dict[str, tuple[tuple[int, ...], MemoryClient | None]] = {}
+        self._own: dict[str, _Known] = {}
         self._replaced: list[MemoryClient] = []
         self._told: set[tuple[str, str]] = set()
 
     @classmethod
     def load(
-        cls, profile: str | Path | None = None, environ: Mapping[str, str] | None = None
+        cls,
+        profile: str | Path | None = None,
+        environ: Mapping[str, str] | None = None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> Self:
         """Return the agents of the main profile (or environment) and of `agents/` beside it.
 
@@ -175,13 +208,16 @@ class Roster:
                 at all. An agent's own that is so costs that agent its memory, until it is mended.
         """
         environ = os.environ if environ is None else environ
+        path = profile_path(profile, environ)
+        load, version = partial(Settings.load, profile, environ=environ), _version(path)
         try:
-            main = Settings.load(profile, environ=environ)
+            main = load()
         except ConfigError:
-            if not agent_paths(profile, environ) or profile_path(profile, environ).exists():
+            if not agent_paths(profile, environ) or path.exists():
                 raise
             main = None
-        return cls(main, agents_folder(profile, environ))
+        folder = agents_folder(profile, environ)
+        return cls(main, folder, (path, load), version=version, monotonic=monotonic)
 
     @classmethod
     def single(cls, settings: Settings) -> Self:
@@ -190,7 +226,14 @@ class Roster:
 
     def anew(self) -> "Roster":
         """Return the same agents with connections of their own."""
-        return Roster(self._main.settings if self._main else None, self._folder)
+        main = self._main_client()
+        return Roster(
+            main.settings if main else None,
+            self._folder,
+            self._source,
+            version=self._main.version,
+            monotonic=self._now_s,
+        )
 
     def seat(self, context: Context) -> Seat | None:
         """Return the place of the agent of a call; None when it has no memory here."""
@@ -198,14 +241,15 @@ class Roster:
         found, own = self._look_up(name)
         if found:
             return self._seat(name, own, _namespace(own)) if own else None
-        if self._main is None:
+        main = self._main_client()
+        if main is None:
             return None
         try:
-            chosen = normalise_namespace(namespace_of(context, default=_namespace(self._main)))
+            chosen = normalise_namespace(namespace_of(context, default=_namespace(main)))
         except Invalid:
             log.warning("an agent's name cannot be a namespace: it has no memory")
             return None
-        return self._seat(name, self._main, chosen)
+        return self._seat(name, main, chosen)
 
     def own(self, agent: str, namespace: str) -> MemoryClient | None:
         """Return the client of an agent's own profile, if it works in that namespace."""
@@ -217,11 +261,11 @@ class Roster:
 
     def clients(self) -> list[MemoryClient]:
         """Return the clients of the main profile and of every agent's own."""
-        found = [path.stem for path in self._folder.glob("*.json")] if self._folder else []
-        for name in [*found, *(self._own.keys() - found)]:
+        names = [path.stem for path in self._folder.glob("*.json")] if self._folder else []
+        for name in [*names, *(self._own.keys() - names)]:
             self._look_up(name)
-        own = [client for _, client in self._own.values() if client is not None]
-        return own if self._main is None else [self._main, *own]
+        found = [self._main_client(), *(known.client for known in self._own.values())]
+        return [client for client in found if client is not None]
 
     async def close(self) -> None:
         """Close the connections of all clients."""
@@ -244,17 +288,47 @@ class Roster:
             self._retire(path.stem)
             # A revoked agent left a mark: it is not served with the owner's key instead.
             return path.with_name(f"{path.name}.revoked").exists(), None
-        known, client = self._own.get(path.stem, (None, None))
-        if known != version:
+        known = self._own.get(path.stem)
+        if known is None or not self._holds(known, version):
             self._retire(path.stem)
-            client = _own_client(path)
-            self._own[path.stem] = (version, client)
-        return True, client
+            client = _own_client(path, tell=known is None or known.version != version)
+            known = self._own[path.stem] = self._known(version, client, failed=client is None)
+        return True, known.client
+
+    def _main_client(self) -> MemoryClient | None:
+        """Return the main profile's client; while that cannot be used, the one before counts."""
+        if self._source is None:
+            return self._main.client
+        path, load = self._source
+        version, client, failed = _version(path), self._main.client, False
+        if self._holds(self._main, version):
+            return client
+        try:
+            settings = load()
+            if client is None or client.settings != settings:
+                fresh = _client(settings)
+                self._replaced += [client] if client else []
+                client = fresh
+        except ConfigError as error:
+            failed = True
+            if self._main.version != version:
+                log.warning("the main profile cannot be used: its key stays as it was (%s)", error)
+        self._main = self._known(version, client, failed=failed)
+        return client
+
+    def _known(
+        self, version: tuple[int, ...] | None, client: MemoryClient | None, *, failed: bool
+    ) -> _Known:
+        return _Known(version=version, client=client, at_s=self._now_s(), failed=failed)
+
+    def _holds(self, known: _Known, version: tuple[int, ...] | None) -> bool:
+        recent = not known.failed or self._now_s() - known.at_s < _FAULT_S
+        return known.version == version and recent
 
     def _retire(self, name: str) -> None:
-        _, client = self._own.pop(name, (None, None))
-        if client is not None:
-            self._replaced.append(client)  # a capture may still be under way with it
+        known = self._own.pop(name, None)
+        if known is not None and known.client is not None:
+            self._replaced.append(known.client)  # a capture may still be under way with it
 
 
 def _fitting(memories: Iterable[Memory], tokens_max: int) -> list[Memory]:
@@ -279,12 +353,13 @@ def _version(path: Path) -> tuple[int, ...] | None:
     return status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
-def _own_client(path: Path) -> MemoryClient | None:
+def _own_client(path: Path, *, tell: bool) -> MemoryClient | None:
     try:
         return _client(Settings.load(path, environ={}))
     except ConfigError as error:
         text = "the profile %s cannot be used: that agent has no memory until it is mended (%s)"
-        log.warning(text, path.name, error)
+        if tell:
+            log.warning(text, path.name, error)
         return None
 
 

@@ -27,6 +27,7 @@ import secrets
 import stat
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -175,6 +176,11 @@ class Spool:
             for name in sorted(self._sizes())
             if name.endswith(_WAITING) and key_of(name) == key.name
         ]
+
+    def strangers(self, keys: Iterable[SpoolKey]) -> int:
+        """Return how many turns wait for other keys than these."""
+        here = {key.name for key in keys}
+        return sum(name.endswith(_WAITING) and key_of(name) not in here for name in self._sizes())
 
     def get(self, key: SpoolKey, name: str) -> bytes | None:
         """Return a waiting turn; None if it is gone, or was damaged and is set aside now."""
