@@ -11,6 +11,8 @@ import pytest
 
 from memrelay.errors import ConfigError
 from memrelay.gateway import BlockingGateway, Injection, Message, Roster
+from memrelay.gateway.capture import CapturedTurn
+from memrelay.gateway.spool import SpoolKey
 from tests.client.gateway_scene import (
     ANNA,
     NOWHERE,
@@ -19,8 +21,10 @@ from tests.client.gateway_scene import (
     founded_blocking,
     texts_of_blocking,
 )
+from tests.client.spool_scene import spool_in, turns
 from tests.processes import RunningRelayer
 
+SPOOL_KEY = SpoolKey.of(NOWHERE.identity)
 ASKED = "Do I prefer green tea or coffee in the morning?"
 
 
@@ -107,6 +111,23 @@ def handed_over(spool: Path, more: str = "") -> bytes:
 def test_what_was_handed_over_is_on_disk_when_its_process_ends(tmp_path: Path) -> None:
     handed_over(tmp_path / "spool")
     assert len(list((tmp_path / "spool").glob("*.turn"))) == 3
+
+
+FORKED = """
+import os
+child = os.fork()
+gateway.capture([Message("user", f"{TEA} {child == 0}")], ANNA)
+assert gateway.call_tool("memory_search", {"query": "tea"}, ANNA).text.startswith("The memory ca")
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_forked_process_has_a_gateway_of_its_own(tmp_path: Path) -> None:
+    assert b"gave no answer" not in handed_over(tmp_path / "spool", FORKED)
+    spool = spool_in(tmp_path / "spool")
+    kept = [CapturedTurn.from_bytes(turn or b"") for turn in turns(spool, SPOOL_KEY)]
+    assert sorted(turn.text.rpartition(" ")[2] for turn in kept) == ["0", "1", "2", "False", "True"]
 
 
 def test_a_forked_process_ends_without_its_parents_gateway(tmp_path: Path) -> None:

@@ -4,19 +4,22 @@ It does not own what they do (`hooks.py`). One event loop in a daemon thread car
 
 - A hook waits a little longer than its own deadline and then goes on without an answer.
 - What was handed over is on disk before the interpreter ends, also where nobody calls `close`.
+- A process that was forked begins anew with its first call.
 """
 
 import asyncio
 import atexit
 import logging
+import os
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
+from memrelay.errors import ConfigError
 from memrelay.gateway.events import Context, Injection, Message
 from memrelay.gateway.hooks import Gateway
 from memrelay.gateway.roster import Roster
@@ -36,15 +39,34 @@ class BlockingGateway:
     """The memory of the agents of one gateway, thread-safe; use it in `with`, or call `close`."""
 
     def __init__(self, gateway: Gateway, settings: GatewaySettings) -> None:
-        self._gateway = gateway
         self._settings = settings
+        self._lock = threading.Lock()  # of beginning anew
+        self._begin(gateway)
+        _open.add(self)
+
+    def _begin(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="memrelay-gateway", daemon=True
         )
         self._thread.start()
         self._wait(gateway.__aenter__(), None)
-        _open.add(self)
+
+    def _running(self) -> Gateway:
+        """Return the gateway of this process: after a fork, the thread stayed with the parent.
+
+        Raises:
+            RuntimeError: it is closed; ConfigError: its profile cannot be used any more.
+        """
+        with self._lock:
+            if self._loop.is_closed():
+                raise RuntimeError("The gateway is closed.")
+            if self._pid != os.getpid():
+                _inherited.append(self._loop)
+                self._begin(self._gateway.anew())
+            return self._gateway
 
     @classmethod
     def start(
@@ -70,7 +92,7 @@ class BlockingGateway:
     def recall(self, prompt: str, context: Context) -> Injection:
         """Return the memories that fit a prompt, framed; never raises, never waits for long."""
         limit_s = self._settings.recall_deadline_s + _GRACE_S
-        return self._hook(self._gateway.recall(prompt, context), Injection(), limit_s)
+        return self._hook(lambda gateway: gateway.recall(prompt, context), Injection(), limit_s)
 
     def capture(
         self,
@@ -81,13 +103,14 @@ class BlockingGateway:
     ) -> None:
         """Capture the messages of a turn, in the background."""
 
-        def begin() -> None:
-            self._gateway.capture(messages, context, occurred_at=occurred_at)
+        def begin(gateway: Gateway) -> None:
+            gateway.capture(messages, context, occurred_at=occurred_at)
 
         try:
-            self._loop.call_soon_threadsafe(begin)
-        except RuntimeError:
-            log.warning("a turn was not captured: the gateway is closed")
+            gateway = self._running()
+            self._loop.call_soon_threadsafe(begin, gateway)
+        except (RuntimeError, ConfigError) as error:
+            log.warning("a turn was not captured: the gateway does not run (%s)", error)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -97,19 +120,22 @@ class BlockingGateway:
     def call_tool(self, name: str, arguments: Mapping[str, object], context: Context) -> ToolAnswer:
         """Return what a tool answers; what goes wrong is an answer as well."""
         failed = ToolAnswer.failed("The memory tool failed; go on without it.")
-        call = self._gateway.call_tool(name, arguments, context)
-        return self._hook(call, failed, DEADLINE_S + _GRACE_S)
+        return self._hook(
+            lambda gateway: gateway.call_tool(name, arguments, context),
+            failed,
+            DEADLINE_S + _GRACE_S,
+        )
 
     def flush(self, timeout_s: float) -> bool:
         """Deliver what waits, for so long at most; return whether nothing is left."""
-        return self._hook(self._gateway.flush(timeout_s), False, timeout_s + _GRACE_S)
+        return self._hook(lambda gateway: gateway.flush(timeout_s), False, timeout_s + _GRACE_S)
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Deliver what waits, for so long at most, close the connections and end the thread."""
-        # After a fork the thread stays with the parent: here nobody carries anything out.
+        # After a fork the thread stays with the parent: nothing was begun here.
         if self._loop.is_closed() or not self._thread.is_alive():
             return
-        self._hook(self._gateway.close(timeout_s), None, timeout_s + _GRACE_S)
+        self._hook(lambda gateway: gateway.close(timeout_s), None, timeout_s + _GRACE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_GRACE_S)
         if not self._thread.is_alive():
@@ -126,16 +152,18 @@ class BlockingGateway:
     ) -> None:
         self.close()
 
-    def _hook(self, work: Coroutine[Any, Any, T], otherwise: T, timeout_s: float) -> T:
+    def _hook(
+        self, work: Callable[[Gateway], Coroutine[Any, Any, T]], otherwise: T, timeout_s: float
+    ) -> T:
         """Return what a hook returns, or something else if it does not in time."""
         try:
-            return self._wait(work, timeout_s)
+            return self._wait(work(self._running()), timeout_s)
         except Exception as error:
             log.warning("a hook gave no answer (%s)", type(error).__name__)
             return otherwise
 
     def _wait(self, work: Coroutine[Any, Any, T], timeout_s: float | None) -> T:
-        if self._loop.is_closed():
+        if self._loop.is_closed():  # just now, by another thread
             work.close()
             raise RuntimeError("The gateway is closed.")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -147,6 +175,8 @@ class BlockingGateway:
 
 
 _open: "WeakSet[BlockingGateway]" = WeakSet()
+# Loops of a parent process: whoever closed one here would take its wake-ups away there.
+_inherited: list[asyncio.AbstractEventLoop] = []
 
 
 @atexit.register
