@@ -121,13 +121,26 @@ def test_a_disk_that_fails_warns_once_until_it_works_again(
     spool = spool_in(folder)
     for _ in range(2):
         shutil.rmtree(folder)
+        folder.touch()
         in_threads(spool, 30)
-        folder.mkdir(mode=0o700)
+        folder.unlink()
         spool.put(KEY, MARKED)
         assert len(list(folder.iterdir())) == len(turns(spool, KEY)) == 31
     assert [record.getMessage() for record in caplog.records] == [
-        "the spool cannot be written (FileNotFoundError)"
+        "the spool cannot be written (NotADirectoryError)"
     ] * 2
+
+
+def test_a_folder_that_is_gone_is_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = spool_in(tmp_path / "memrelay" / "spool")
+    shutil.rmtree(tmp_path / "memrelay")
+    spool.put(KEY, MARKED)
+    [kept] = (tmp_path / "memrelay" / "spool").iterdir()
+    assert kept.parent.stat().st_mode & 0o777 == 0o700
+    assert turns(spool_in(kept.parent), KEY) == [MARKED]
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("there_is_room", [True, False])
@@ -137,9 +150,10 @@ def test_what_waits_in_memory_goes_to_disk_at_the_end_or_is_told_lost(
     folder = tmp_path / "spool"
     spool = spool_in(folder)
     folder.rmdir()
+    folder.touch()
     in_threads(spool, 3)
     if there_is_room:
-        folder.mkdir(mode=0o700)
+        folder.unlink()
     spool.close()
     assert len(list(tmp_path.rglob("*.turn"))) == (3 if there_is_room else 0)
     lost = [record for record in caplog.records if "lost (3)" in record.getMessage()]
@@ -291,10 +305,11 @@ def test_a_disk_that_fails_costs_no_turn(tmp_path: Path, caplog: pytest.LogCaptu
     folder = tmp_path / "spool"
     spool = spool_in(folder)
     shutil.rmtree(folder)
+    folder.touch()  # in the folder's place
     spool.put(KEY, MARKED)
     assert turns(spool, KEY) == [MARKED]
     [record] = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert "FileNotFoundError" in record.getMessage()
+    assert "NotADirectoryError" in record.getMessage()
 
 
 def test_a_file_in_the_folders_place_is_a_clear_error(tmp_path: Path) -> None:

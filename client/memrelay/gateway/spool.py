@@ -149,14 +149,14 @@ class Spool:
         if self._folder is None:
             self._memory[name] = sealed
         else:
-            _write(self._folder, name, sealed)
+            _write_in(self._folder, name, sealed)
 
     def _write_back(self) -> None:
         """Put on disk what waited in memory for that."""
         if self._folder is None:
             return
         for name, sealed in sorted(self._memory.items()):
-            _write(self._folder, name, sealed)
+            _write_in(self._folder, name, sealed)
             if self._memory.pop(name, None) is None:  # delivered meanwhile
                 self.remove(name)
 
@@ -280,6 +280,14 @@ def _open(key: SpoolKey, name: str, data: bytes) -> bytes:
             sealed, _VERSION + name.encode(), nonce, key.secret
         )
     )
+
+
+def _write_in(folder: Path, name: str, data: bytes) -> None:
+    try:
+        _write(folder, name, data)
+    except FileNotFoundError:  # removed since, or there was no room for it at the start
+        make_private_folder(folder)
+        _write(folder, name, data)
 
 
 def _write(folder: Path, name: str, data: bytes) -> None:
