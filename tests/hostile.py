@@ -15,7 +15,7 @@ import httpx
 
 from memrelay.answers import Answer
 from memrelay.config import Settings
-from memrelay.exchange import Each, Operation, Send, Sleep
+from memrelay.exchange import Each, Keep, Operation, Send, Sleep
 from memrelay.operations.rotation import Rotating
 from memrelay.sealed.grants import issue_grant
 from memrelay.sealed.keys import Identity, Root, account_id_of, account_text
@@ -122,6 +122,8 @@ def asked(
                 return done.value
             if isinstance(step, Sleep):
                 outcome = None
+            elif isinstance(step, Keep):
+                outcome = step.work()
             elif isinstance(step, Each):
                 outcome = [drive(one) for one in step.operations]
             else:

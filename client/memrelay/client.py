@@ -9,6 +9,7 @@ import contextlib
 import functools
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, NotRequired, ParamSpec, Self, TypedDict, TypeVar, Unpack
@@ -24,6 +25,7 @@ from memrelay.events import Event, EventReader
 from memrelay.exchange import (
     Each,
     Incoming,
+    Keep,
     Operation,
     Repeating,
     Send,
@@ -208,6 +210,8 @@ class MemoryClient(_Client):
         self, *, transport: httpx.AsyncBaseTransport | None = None, **options: Unpack[Options]
     ) -> None:
         super().__init__(**options)
+        # Not the loop's threads: names are looked up there, and a resolver may hang.
+        self._keeping = ThreadPoolExecutor(1, "memrelay-seen")
         with connecting():
             self._http = httpx.AsyncClient(
                 transport=transport,
@@ -355,8 +359,9 @@ class MemoryClient(_Client):
     async def close(self) -> None:
         """Save what was seen and close the connections."""
         try:
-            self._session.save()
+            await self._keep(self._session.save)
         finally:
+            self._keeping.shutdown(wait=False)
             await self._http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -390,6 +395,8 @@ class MemoryClient(_Client):
     async def _perform(self, step: Step) -> Any:
         if isinstance(step, Sleep):
             return await asyncio.sleep(step.seconds)
+        if isinstance(step, Keep):
+            return await self._keep(step.work)
         if isinstance(step, Each):
             return await self._perform_each(step)
         try:
@@ -403,6 +410,13 @@ class MemoryClient(_Client):
                     return incoming.whole()
         except TimeoutError as error:
             raise httpx.ReadTimeout("no complete answer in time") from error
+
+    async def _keep(self, work: Callable[[], None]) -> None:
+        try:
+            keeping = asyncio.get_running_loop().run_in_executor(self._keeping, work)
+        except RuntimeError:  # closed, or the interpreter is ending and begins no thread any more
+            return work()
+        await keeping
 
     async def _perform_each(self, step: Each) -> Sequence[Any]:
         results: dict[int, Any] = {}
@@ -612,6 +626,8 @@ class SyncMemoryClient(_Client):
     def _perform(self, step: Step) -> Any:
         if isinstance(step, Sleep):
             return time.sleep(step.seconds)
+        if isinstance(step, Keep):
+            return step.work()
         if isinstance(step, Each):
             return [self._run(operation) for operation in step.operations]
         return self._deadline.send(

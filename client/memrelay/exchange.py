@@ -1,8 +1,8 @@
 """One request and its repetitions, free of I/O: steps, deadlines, back-off, what may be repeated.
 
-Operations are generators. They yield steps (`Send`, `Sleep`, `Each`), which the two clients of
-`client.py` carry out, blocking or not, and are sent each step's outcome. It does not own trust or
-unlock keys (`session.py`).
+Operations are generators. They yield steps (`Send`, `Sleep`, `Keep`, `Each`), which the two clients
+of `client.py` carry out, blocking or not, and are sent each step's outcome. It does not own trust
+or unlock keys (`session.py`).
 
 - A request is repeated only if it cannot have had an effect, or has the same effect twice.
 - No repetition begins after the deadline, whatever Retry-After says.
@@ -59,6 +59,13 @@ class Sleep:
 
 
 @dataclass(frozen=True, slots=True)
+class Keep:
+    """Do what may have to wait for a disk, or for another process; the outcome is nothing."""
+
+    work: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Each:
     """Run operations, at most `limit` at a time; the outcome is their results, in order."""
 
@@ -66,7 +73,7 @@ class Each:
     limit: int
 
 
-Step = Send | Sleep | Each
+Step = Send | Sleep | Keep | Each
 Operation = Generator[Step, Any, T]
 Repeating = Callable[[MemrelayError], None]
 

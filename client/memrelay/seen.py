@@ -7,8 +7,9 @@ It does not own the use of it (`session.py`).
 """
 
 import json
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,10 +92,14 @@ def _joined(before: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class SeenFile:
-    """`Seen` in a file beside the profile, or in memory only when there is no path."""
+    """`Seen` in a file beside the profile, or in memory only when there is no path.
+
+    It may be saved in one thread while it is noted in another.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
+        self._changing, self._saving = threading.Lock(), threading.Lock()
         self._saved = self.value = self._read()
 
     def _read(self) -> Seen:
@@ -126,7 +131,7 @@ class SeenFile:
             self.value = Seen(
                 sealed=known.sealed, grant_serial=known.grant_serial, epoch=known.epoch
             )
-            self._write(self._path)
+            self._write(self._path, self.value)
 
     def refresh(self) -> None:
         """Take in what other processes have verified since.
@@ -134,7 +139,17 @@ class SeenFile:
         Raises:
             ConfigError: the file cannot be read or was damaged meanwhile.
         """
-        self.value = self.value.merged(self._read())
+        self._merge(self._read())
+
+    def note(self, **values: Any) -> tuple[Seen, Seen]:
+        """Raise some members; return the value before and after."""
+        return self._merge(replace(Seen(), **values))
+
+    def _merge(self, other: Seen) -> tuple[Seen, Seen]:
+        with self._changing:
+            before = self.value
+            self.value = after = before.merged(other)
+        return before, after
 
     def save(self) -> None:
         """Write what changed since the last time.
@@ -144,13 +159,14 @@ class SeenFile:
         """
         if self._path is None or self.value == self._saved:
             return
-        with locked(self._lock_path(self._path)):
-            self.value = self.value.merged(self._read())
-            self._write(self._path)
+        # The file's lock keeps other processes away, and threads where there is one.
+        with self._saving, locked(self._lock_path(self._path)):
+            _, value = self._merge(self._read())
+            self._write(self._path, value)
 
-    def _write(self, path: Path) -> None:
-        write_private(path, {item.name: getattr(self.value, item.name) for item in fields(Seen)})
-        self._saved = self.value
+    def _write(self, path: Path, value: Seen) -> None:
+        write_private(path, {item.name: getattr(value, item.name) for item in fields(Seen)})
+        self._saved = value
 
     @staticmethod
     def _lock_path(path: Path) -> Path:

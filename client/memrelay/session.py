@@ -35,6 +35,7 @@ from memrelay.exchange import (
     ATTEMPTS_MAX,
     LONG_ANSWER_BYTES_MAX,
     Exchange,
+    Keep,
     Operation,
     Repeating,
     Send,
@@ -176,7 +177,7 @@ class Session:
         self._clock = clock
         self.monotonic = monotonic
         self._saved_s = monotonic()
-        self._unsaved = False
+        self._unsaved = self._due = False
         self._statement: Statement | None = None
         self._succession: tuple[bytes, ...] = ()
         self._keys: tuple[bytes, ...] = ()
@@ -249,6 +250,7 @@ class Session:
             except (Misdirected, NotAllowed) as error:
                 if not (retry and self._stale(error, bool(headers))):
                     raise _explained(error, bool(headers)) from error
+            yield from self._kept()
         raise AssertionError("the second attempt returns or raises")
 
     def _stale(self, error: ServerError, unlocked: bool) -> bool:
@@ -327,7 +329,7 @@ class Session:
             keys = read_succession(succession, last=named)
             expected = named if pinned in keys else pinned
             statement = read_statement(data, pinned=expected, now_ms=self.now_ms())
-            self._statement = statement
+            self._statement = found = statement
             self._told = keys
             self._headers.clear()
             if pinned is None:
@@ -335,6 +337,8 @@ class Session:
             # Anybody can name the pinned key as their heir: what stands before it is not kept.
             if heirs := succession[len(keys) - len(self._heirs(keys)) :]:
                 self._note(succession=tuple(map(to_base64, heirs)))
+            yield from self._kept()
+            return found
         return self._statement
 
     def ledger(self) -> Operation[Ledger]:
@@ -366,9 +370,11 @@ class Session:
                 raise UntrustedRelayer("rollback", "The relayer withholds grants or revocations.")
             if 0 < keyring.epoch < known.epoch:
                 raise UntrustedRelayer("rollback", "The relayer withholds the newest epoch.")
+            self._note(grant_serial=ledger.serial, epoch=keyring.epoch)
+            yield from self._kept()
+            # Last: what forgets them meanwhile must not leave the caller without.
             self._ledger, self._keyring, self._loaded_ms = ledger, keyring, self.now_ms()
             self._headers.clear()
-            self._note(grant_serial=ledger.serial, epoch=keyring.epoch)
         return self._keyring
 
     def forget_grants(self) -> None:
@@ -387,6 +393,7 @@ class Session:
             account = Account.from_json((yield from self._exchange.run(Send("GET", path), True)))
             if account.custody != "managed":
                 self._remember_sealed()
+                yield from self._kept()
                 return True
             yield from self._check_managed()
             self._managed = True
@@ -488,22 +495,27 @@ class Session:
             receipt_head=receipt.digest.hex(),
             receipt_serial=receipt.serial,
         )
+        yield from self._kept()
         return receipt
 
     def note_checked(self, seq: int, head: bytes) -> None:
         """Keep how far the chain of receipts was followed."""
         self._note(checked_seq=seq, checked_head=head.hex())
+        if self._due:
+            self.save()
 
     def _note(self, **values: Any) -> None:
-        before = self._seen.value
-        after = before.merged(replace(type(before)(), **values))
-        self._seen.value = after
+        before, after = self._seen.note(**values)
         trust = ("relayer_key", "sealed", "grant_serial", "epoch", "checked_seq", "succession")
         changed = any(getattr(before, name) != getattr(after, name) for name in trust)
         changed |= after.receipt_serial > max(before.receipt_serial, before.grant_serial)
         # Receipts come with every write: those are saved now and then, and at the end.
-        if changed or self.monotonic() - self._saved_s >= _SAVE_EVERY_S:
-            self.save()
+        self._due |= changed or self.monotonic() - self._saved_s >= _SAVE_EVERY_S
+
+    def _kept(self) -> Operation[None]:
+        """Save what was noted, if it is time."""
+        if self._due:
+            yield Keep(self.save)
 
     def save(self) -> None:
         """Write what was seen to its file, if it has one; a disk that fails costs no request.
@@ -511,6 +523,7 @@ class Session:
         Raises:
             ConfigError: the file was damaged meanwhile, or others may read it.
         """
+        self._due = False
         try:
             self._seen.save()
         except ConfigError as error:

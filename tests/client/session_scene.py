@@ -8,7 +8,7 @@ import pytest
 from nacl import bindings
 
 from memrelay.config import Settings
-from memrelay.exchange import Each, Send, Sleep
+from memrelay.exchange import Each, Keep, Send, Sleep
 from memrelay.operations.keyholders import Keyholders
 from memrelay.sealed.envelope import blob_id
 from memrelay.sealed.grants import issue_grant
@@ -154,6 +154,8 @@ class Scene:
                     if isinstance(step, Sleep):
                         self.monotonic_s += step.seconds
                         step = running.send(None)
+                    elif isinstance(step, Keep):
+                        step = running.send(step.work())
                     elif isinstance(step, Each):
                         step = running.send([drive(one) for one in step.operations])
                     else:

@@ -191,9 +191,10 @@ def test_adding_a_key_grants_just_its_namespaces(owner):
     assert next(operation).target == "/v1/relayer"
     step = operation.send(httpx.Response(200, json=owner.statement()))
     assert step.target == "/v1/grants"
-    step = operation.send(httpx.Response(200, json=owner.grants()))
+    kept = operation.send(httpx.Response(200, json=owner.grants()))
+    step = operation.send(kept.work())
     with pytest.raises(StopIteration) as done:
-        operation.send(answer(step))
+        operation.send(operation.send(answer(step)).work())
     key = done.value.value
     grant = sent["grant"]
     assert (grant.serial, grant.role, key.namespaces) == (3, "reader", ("team",))

@@ -568,6 +568,7 @@ def test_a_forerunner_is_not_kept_and_hides_no_successor(scene):
     assert scene.session.seen.value.succession == ()
     # What an earlier release kept is gone on from.
     scene.session._note(succession=(named(NEXT, scene.example.relayer),))
+    scene.session.save()
     first = named(scene.example.relayer, AFTER_NEXT)
     scene.restart()
     scene.play(scene.client.statement(), succeeded(scene, first, signer=AFTER_NEXT))

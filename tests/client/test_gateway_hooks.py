@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from memrelay import MemoryClient, Settings
+from memrelay.config import seen_path
 from memrelay.gateway import Context, Gateway, GatewaySettings, Roster
 from memrelay.gateway.events import read_messages
+from memrelay.seen import Seen
 from tests.client.gateway_scene import (
     CTX,
     PATIENT,
@@ -312,6 +315,40 @@ class TestOutage:
             answer = await gateway.before_prompt_build(ASKED, CTX)
             assert FAILED not in answer["appendSystemContext"]
         assert [record.args[1] for record in caplog.records if record.args] == ["NotGranted"]
+
+
+LOCKED = """
+import fcntl, os, select, sys
+descriptor = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)
+fcntl.flock(descriptor, fcntl.LOCK_EX)
+print("held", flush=True)
+ready, _, _ = select.select([sys.stdin], [], [], 15)
+sys.exit(0 if ready else "nobody told me to let go")
+"""
+
+
+async def test_no_turn_waits_while_another_process_saves_what_was_seen(
+    shared_relayer: RunningRelayer, tmp_path: Path
+) -> None:
+    profile = tmp_path / "profile.json"
+    write_profile(profile, await founded(shared_relayer.url))
+    roster = Roster.load(profile, environ={})
+    seen = seen_path(profile, roster.clients()[0].settings.account_id)
+    lock = seen.with_name(f".{seen.name}.lock")
+    command = [sys.executable, "-c", LOCKED, str(lock)]
+    pipe = asyncio.subprocess.PIPE
+    holder = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    await holder.stdout.readline()
+    async with Gateway(roster, PATIENT) as gateway:
+        turn = asyncio.create_task(gateway.before_prompt_build(ASKED, CTX))
+        await until(lambda: roster.clients()[0]._session.seen.value != Seen())
+        holder.stdin.write(b"\n")  # nobody could if the loop waited for the lock
+        await holder.stdin.drain()
+        assert await holder.wait() == 0
+        await turn
+    assert seen.exists()
 
 
 class TestColdStart:
