@@ -1,6 +1,9 @@
 """The mirror of Hermes' own memory where something is odd; no Hermes, no relayer."""
 
 import logging
+import socket
+import threading
+from dataclasses import replace
 
 import pytest
 
@@ -37,6 +40,27 @@ def test_a_change_after_the_end_is_one_line(caplog: pytest.LogCaptureFixture) ->
     mirror.close(30)
     mirror.write("add", SECRET, old_text="")
     assert logged(caplog) == ["a change of Hermes' own memory was not mirrored (RuntimeError)"]
+
+
+def test_a_relayer_that_hangs_does_not_keep_the_process() -> None:
+    before = set(threading.enumerate())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        mirror = Mirror(Roster.single(replace(AWAY, url=url)), Context())
+        mirror.write("add", SECRET, old_text="")
+        silent.accept()[0].close()
+        [thread] = set(threading.enumerate()) - before
+        assert thread.daemon  # the interpreter's end waits for no such thread
+        mirror.close(30)
+        assert not thread.is_alive()
+
+
+def test_changes_are_repeated_in_their_order(caplog: pytest.LogCaptureFixture) -> None:
+    mirror = Mirror(Broken(AWAY), Context())
+    for _ in range(3):
+        mirror.write("add", SECRET, old_text="")
+    mirror.close(30)
+    assert len(logged(caplog)) == 3
 
 
 @pytest.mark.parametrize(

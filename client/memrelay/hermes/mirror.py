@@ -4,9 +4,11 @@ It does not own when Hermes does so (`provider.py`). What fails is not tried aga
 still has the entry, and puts it into every prompt.
 """
 
+import atexit
 import logging
-from concurrent.futures import Future as Pending
-from concurrent.futures import ThreadPoolExecutor, wait
+import threading
+from collections import deque
+from weakref import WeakSet
 
 from memrelay.client import SyncMemoryClient
 from memrelay.gateway.events import Context, encodable
@@ -17,7 +19,10 @@ log = logging.getLogger("memrelay.hermes")
 
 SOURCE = "hermes:memory"
 _DEADLINE_S = 10.0
+_ENDING_S = 3.0  # that the interpreter's end waits, where nobody closed it
 _FOUND_MAX = 20
+
+_Change = tuple[str, str, str]  # what is done, to which text, in the place of which
 
 
 class Mirror:
@@ -26,8 +31,11 @@ class Mirror:
     def __init__(self, roster: Roster, context: Context) -> None:
         self._roster = roster
         self._context = context
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="memrelay-mirror")
-        self._pending: set[Pending[None]] = set()
+        self._lock = threading.Lock()  # of what follows
+        self._changes: deque[_Change] = deque()
+        self._thread: threading.Thread | None = None  # while there is something to do
+        self._closed = False
+        _open.add(self)
 
     def write(self, action: str, content: object, *, old_text: object) -> None:
         """Begin to repeat a change: `add`, `replace` or `remove`; `old_text` is part of the old.
@@ -37,27 +45,58 @@ class Mirror:
         content = "" if action == "remove" else content
         if not isinstance(content, str) or not isinstance(old_text, str):
             return
-        change = action, encodable(content), encodable(old_text)
         try:
-            pending = self._worker.submit(self._write, *change)
+            self._begin((action, encodable(content), encodable(old_text)))
         except RuntimeError as error:  # it is closed, or the interpreter is ending
             _warn(error)
-            return
-        self._pending.add(pending)
-        pending.add_done_callback(self._pending.discard)
 
     def close(self, timeout_s: float) -> None:
         """Finish what was begun, within a time, and give up the rest."""
-        wait(tuple(self._pending), timeout_s)
-        self._worker.shutdown(wait=False, cancel_futures=True)
+        thread = self._thread
+        if thread is not None and not self._closed:
+            thread.join(timeout_s)
+        self._closed = True
+
+    def _begin(self, change: _Change) -> None:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("The mirror is closed.")
+            if self._thread is not None and not self._thread.is_alive():
+                self._thread = None  # after a fork it stays with the parent, with what waited
+                self._changes.clear()
+            self._changes.append(change)
+            if self._thread is None:
+                # The interpreter's end waits for any other one, however long its relayer hangs.
+                self._thread = threading.Thread(
+                    target=self._work, name="memrelay-mirror", daemon=True
+                )
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if self._closed or not self._changes:
+                    self._thread = None
+                    return
+                change = self._changes.popleft()
+            self._write(*change)
 
     def _write(self, action: str, content: str, old_text: str) -> None:
         try:
             seat = self._roster.seat(self._context)
             if seat is not None:
                 _repeat(seat, action, content, old_text)
-        except Exception as error:  # nobody asks the future for it
+        except Exception as error:  # the next change may fare better
             _warn(error)
+
+
+_open: "WeakSet[Mirror]" = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for mirror in list(_open):
+        mirror.close(_ENDING_S)
 
 
 def _warn(error: Exception) -> None:
