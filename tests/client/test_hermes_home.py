@@ -11,6 +11,8 @@ import pytest
 
 from memrelay.cli import main
 from memrelay.errors import ConfigError
+from memrelay.gateway import Context
+from memrelay.gateway.guards import agent_of, namespace_of
 from memrelay.hermes.choice import Choice, NotEditable
 from memrelay.hermes.home import HermesSettings, home_path, save_settings
 from memrelay.private import write_private
@@ -235,6 +237,17 @@ def test_whose_memory_it_is() -> None:
     assert [settings.agent_in(name) for name in (None, "", "default", "custom")] == [None] * 4
     assert settings.agent_in("coder") == "coder"
     assert HermesSettings(agent="anna").agent_in("coder") == "anna"
+    assert HermesSettings(agent="main").agent_in("coder") == "main"
+
+
+@pytest.mark.parametrize("name", ["main", "Main"])
+def test_a_profile_called_main_does_not_share_the_memory_of_the_one_without_a_name(
+    name: str,
+) -> None:
+    agents = [HermesSettings().agent_in(identity) for identity in (None, name)]
+    contexts = [Context(agent_id=agent) for agent in agents]
+    assert len({agent_of(context) for context in contexts}) == 2
+    assert len({namespace_of(context) for context in contexts}) == 2
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def agent_of(context: Context) -> str:
             return MAIN_AGENT
         name = key.split(":", 2)[1]
     lower = name.strip().lower()
-    return lower if _NAME.fullmatch(lower) else _distinct(lower)
+    return lower if _NAME.fullmatch(lower) else distinct(lower)
 
 
 def namespace_of(context: Context, default: str = "default") -> str:
@@ -87,10 +87,11 @@ def namespace_of(context: Context, default: str = "default") -> str:
     name = agent_of(context)
     if name == MAIN_AGENT:
         return default
-    return _distinct(name) if name == default else name
+    return distinct(name) if name == default else name
 
 
-def _distinct(name: str) -> str:
+def distinct(name: str) -> str:
+    """Return a name for what is called so, and for nothing that may be called anything else."""
     stem = _NOT_IN_NAME.sub("-", name).strip("-_")[:40] or "agent"
     return f"{stem}-{blake2s(name.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 

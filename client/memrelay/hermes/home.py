@@ -17,6 +17,7 @@ from typing import Any
 from memrelay import __version__
 from memrelay.config import agent_name, agent_path, expanded, profile_path
 from memrelay.errors import ConfigError
+from memrelay.gateway.guards import MAIN_AGENT, distinct
 from memrelay.gateway.settings import GatewaySettings
 from memrelay.hermes.choice import Choice, NotEditable
 from memrelay.private import write_private, write_private_text
@@ -81,7 +82,10 @@ class HermesSettings:
         """Return whose memory it is in a Hermes profile; None for the memrelay profile's own."""
         if self.agent is not None:
             return self.agent
-        return None if identity is None or identity in _UNNAMED else identity
+        if identity is None or identity in _UNNAMED:
+            return None
+        # Otherwise that profile's memory would be the one of the profile without a name.
+        return distinct(MAIN_AGENT) if identity.lower() == MAIN_AGENT else identity
 
     def used_profile(self, identity: str | None, environ: Mapping[str, str]) -> Path:
         """Return the path of the profile whose key signs: the agent's own, if it has one."""
