@@ -54,9 +54,13 @@ class Choice:
         return "\n".join(lines)
 
     def _find_head(self) -> None:
+        begun = False
         for number, line in self._contents(0):
             if line[0] in " \t":
+                if not begun:  # then all of it is, and our own lines would be at another depth
+                    raise NotEditable(f"line {number + 1} is indented.")
                 continue
+            begun = line != "---"
             top = self._TOP.fullmatch(line)
             if top is None or (line == "---" and self._head is not None):
                 raise NotEditable(f"line {number + 1} is not plain YAML.")
