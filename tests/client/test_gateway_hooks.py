@@ -449,6 +449,26 @@ class TestCapture:
         assert {memory.text for memory in memories} == {TEA, "My sister is called Berta Lind."}
         assert {memory.source for memory in memories} == {"openclaw:first"}
 
+    async def test_whether_a_turn_is_captured_can_be_asked(
+        self, shared_relayer: RunningRelayer, tmp_path: Path
+    ) -> None:
+        owner = await founded(shared_relayer.url)
+        async with MemoryClient.from_settings(owner) as client:
+            key = await client.add_key(namespaces=["coder"], label="coder", role="reader")
+        write_profile(tmp_path / "profile.json", owner)
+        reader = replace(owner, private_key=key.private_key, namespace="coder")
+        write_profile(tmp_path / "agents" / "coder.json", reader)
+        (tmp_path / "agents" / "gone.json.revoked").touch()
+        main, coder, gone = (Context(agent_id=name) for name in ("main", "coder", "gone"))
+        async with Gateway(Roster.load(tmp_path / "profile.json", environ={}), PATIENT) as gateway:
+            assert [gateway.remembers(one) for one in (main, coder, gone)] == [True, True, False]
+            await gateway.agent_end(conversation(TEA), {"agentId": "coder"})
+            assert not await gateway.flush(30)
+            assert not gateway.remembers(coder)  # now it is known
+            assert not gateway.remembers(replace(main, trigger="memory"))
+            silent = gateway.with_settings(replace(PATIENT, auto_capture=False))
+            assert not silent.remembers(main)
+
     async def test_what_was_injected_is_not_captured(self, shared_relayer: RunningRelayer) -> None:
         """capability 0.36: the capture hook is one of the four points of detection.
         capability 0.29: only the filtered text of a conversation is sent.

@@ -46,6 +46,16 @@ def test_a_compression_captures_nothing_from_before_an_erasure() -> None:
     assert conversation.rest([*BERTA, FORGETS[0], SEEKS, FORGETS[1], *TEA]) == TEA
 
 
+def test_a_new_session_has_nothing_erased() -> None:
+    conversation = Conversation()
+    assert not conversation.erased
+    conversation.begin(FORGETS[0].text)
+    conversation.erase()
+    assert conversation.erased
+    conversation.forget()
+    assert not conversation.erased
+
+
 def test_a_compression_knows_a_turn_that_was_interrupted_after_an_erasure() -> None:
     conversation = Conversation()
     conversation.begin(FORGETS[0].text)

@@ -406,6 +406,18 @@ def test_before_a_compression_the_rest_is_captured_once(scene: Scene) -> None:
     assert rest == f"1. user: {MOVE}"
 
 
+@pytest.mark.parametrize("settings", [{"autoCapture": False}, {}])
+def test_before_a_compression_nothing_false_is_said(
+    scene: Scene, settings: dict[str, bool]
+) -> None:
+    scene.install()
+    path = scene.home / "memrelay.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"settings": settings}))
+    with scene.agent("one") as agent:
+        said = agent.call("on_pre_compress", [{"role": "user", "content": FACT}])
+        assert bool(said) == (not settings)
+
+
 # Setting up.
 
 

@@ -94,6 +94,10 @@ class BlockingGateway:
         limit_s = self._settings.recall_deadline_s + _GRACE_S
         return self._hook(lambda gateway: gateway.recall(prompt, context), Injection(), limit_s)
 
+    def remembers(self, context: Context) -> bool:
+        """Return whether turns of such a call are captured, as far as is known without asking."""
+        return self._gateway.remembers(context)
+
     def capture(
         self,
         messages: Sequence[Message],

@@ -30,7 +30,7 @@ from memrelay.gateway.framing import (
     memory_chars_max,
     namespace_instruction,
 )
-from memrelay.gateway.guards import TRIVIAL, agent_of, capture_refusal, recall_refusal
+from memrelay.gateway.guards import TRIVIAL, agent_of, capture_refusal, recall_refusal, run_refusal
 from memrelay.gateway.outage import RECALL, Outages
 from memrelay.gateway.roster import Roster, Seat
 from memrelay.gateway.schemas import Tool
@@ -217,6 +217,13 @@ class Gateway:
             await self._settle()  # what was answered since the silence is being kept
         else:
             await self._capture(turn, context, self._ended_at(turn))
+
+    def remembers(self, context: Context) -> bool:
+        """Return whether turns of such a call are captured, as far as is known without asking."""
+        if not self._settings.auto_capture or run_refusal(context, self._settings):
+            return False
+        seat = self._roster.seat(context)
+        return seat is not None and self._captures.takes(seat)
 
     def capture(
         self,

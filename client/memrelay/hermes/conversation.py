@@ -48,6 +48,11 @@ class Conversation:
         """What tells the turn under way from the others of this conversation."""
         return self._turn
 
+    @property
+    def erased(self) -> bool:
+        """Whether a memory was erased in this session: then not all of it is captured."""
+        return bool(self._erased)
+
     def erase(self) -> None:
         """Note that a memory is erased in the turn under way: none of it is captured."""
         with self._lock:

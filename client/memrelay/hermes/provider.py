@@ -212,6 +212,8 @@ class MemrelayProvider(MemoryProvider):
         size = self._memory.settings.gateway.capture_messages_max
         for start in range(0, len(rest), size):
             self._capture(rest[start : start + size])
+        if self._conversation.erased or not self._memory.gateway.remembers(self._context()):
+            return ""
         return "What was said before this summary is in long-term memory: memory_search finds it."
 
     def on_delegation(
