@@ -2,6 +2,8 @@
 
 import json
 import stat
+import subprocess
+import sys
 from contextlib import suppress
 from subprocess import TimeoutExpired
 
@@ -136,6 +138,33 @@ def test_revoking_ends_what_a_killed_rotation_left(machine):
         machine.run("agents", "revoke", "coder")
         assert machine.live("coder") == []
         assert [path.name for path in machine.folder.glob("coder.json*")] == ["coder.json.revoked"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from memrelay import private
+
+def killed(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+private.os.replace = killed
+private.write_private(Path(sys.argv[1]), {"private_key": "SECRET"})
+"""
+
+
+@pytest.mark.parametrize("command", ["provision", "rotate", "revoke"])
+def test_a_key_that_a_killed_command_was_writing_is_deleted_by_the_next(machine, command):
+    machine.provision("coder")
+    for name in ("coder.json", "coder.json.pending", "other.json"):
+        path = str(machine.folder / name)
+        assert subprocess.run([sys.executable, "-c", KILLED, path], check=False).returncode < 0
+    seen = machine.folder / ".coder.0123456789abcdef.seen.json.abcd1234"
+    seen.touch()
+    assert sum(b"SECRET" in path.read_bytes() for path in machine.folder.iterdir()) == 3
+    machine.run("agents", command, "coder")
+    assert not any(b"SECRET" in path.read_bytes() for path in machine.folder.iterdir())
+    assert seen.exists()  # whoever is writing that holds another lock
 
 
 def test_of_two_at_one_file_one_adds_a_key(machine):

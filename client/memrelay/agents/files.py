@@ -8,8 +8,9 @@ It does not own what is in a profile (`config.py`) or carrying plans out (`provi
 """
 
 import json
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ from memrelay.agents.shares import Share
 from memrelay.config import Settings, agent_name, agent_paths_in, read_profile
 from memrelay.errors import ConfigError, ServerError
 from memrelay.private import locked, read_private, write_private
+
+# As `private.py` names what it has not put in its place yet. What agents have seen is named alike,
+# but with another point, and is written without this folder's lock.
+_HALF_WRITTEN = re.compile(r"\.[a-z0-9_-]+\.json(\.pending|\.revoked)?\.[a-z0-9_]{8}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,13 +51,20 @@ class AgentFiles:
         self._folder = folder
         self._account_id = account_id
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Return what one process at a time is in; whoever begins a plan must be.
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be in what one process at a time is in; whoever begins a plan must be.
+
+        What a killed one was just writing, a private key among it, is deleted.
 
         Raises:
             ConfigError: the folder cannot be written.
         """
-        return locked(self._folder / ".lock")
+        with locked(self._folder / ".lock"):
+            for path in self._folder.glob(".*"):
+                if _HALF_WRITTEN.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
+            yield
 
     def path(self, name: str) -> Path:
         """Return the path of an agent's profile."""
