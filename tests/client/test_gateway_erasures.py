@@ -45,7 +45,15 @@ def test_words_that_were_put_around_a_message_do_not_hide_it() -> None:
     erasures.note(PLACE)
     memories = "<memwal-memories>Berta is her sister.</memwal-memories>"
     assert not erasures.since([Message(USER, f"{memories}\n\n{asked.text}")], PLACE)
-    assert erasures.since([asked, answered, *THIRD], PLACE) == [answered, *THIRD]
+    assert erasures.since([asked, answered, *THIRD], PLACE) == THIRD
+
+
+def test_an_answer_that_is_given_again_cuts_nothing() -> None:
+    erasures = Erasures()
+    erasures.note(PLACE)
+    assert not erasures.since([*FIRST, FORGETS[0], Message(ASSISTANT, "Noted.")], PLACE)
+    assert erasures.since([FORGETS[0], *THIRD], PLACE) == THIRD
+    assert erasures.since([FORGETS[0], *THIRD, *FOURTH, *FIRST], PLACE)[:2] == THIRD
 
 
 def test_after_a_compression_a_window_begins_with_its_own_turn() -> None:

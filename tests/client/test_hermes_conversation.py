@@ -43,7 +43,8 @@ def test_a_compression_captures_nothing_from_before_an_erasure() -> None:
     assert conversation.rest([*BERTA, FORGETS[0], SEEKS]) == []
     assert ended(conversation, FORGETS) == []
     conversation.begin(TEA[0].text)
-    assert conversation.rest([*BERTA, FORGETS[0], SEEKS, FORGETS[1], *TEA]) == TEA
+    later = [*TEA, FORGETS[1]]  # an answer may be given again
+    assert conversation.rest([*BERTA, FORGETS[0], SEEKS, FORGETS[1], *later]) == TEA
 
 
 def test_a_new_session_has_nothing_erased() -> None:

@@ -54,8 +54,7 @@ class Erasures:
         if run == cut.run is not None or (cut.said is None and not other):
             # More of the same turn may come: what was said after some silence, for instance.
             cut.run = run or cut.run
-            turn = messages[_turn_start(messages) :]
-            cut.said = _known(turn) | (cut.said or frozenset())
+            cut.said = _known(messages[_turn_start(messages) :]) | (cut.said or frozenset())
             return ()
         start = _after(messages, cut.said or frozenset())
         if start is None:
@@ -79,15 +78,23 @@ def _turn_start(messages: Sequence[Message]) -> int:
 
 
 def _after(messages: Sequence[Message], said: frozenset[int]) -> int | None:
-    """Return where the messages after the last known one begin, None if none is known."""
+    """Return where the turns after the last known message begin, None if none is known."""
+    start = len(messages)
     for number in range(len(messages) - 1, -1, -1):
-        if said & _known(messages[number : number + 1]):
-            return number + 1
+        if _hashed(messages[number]) in said:
+            return start
+        if messages[number].role == USER:
+            start = number
     return None
 
 
-def _known(messages: Sequence[Message]) -> frozenset[int]:
-    """Return by what messages are known again: as they are said, whatever was put around them."""
-    first, later = messages[:1], messages[1:][-_SAID_MAX:]
-    said = ((message.role, own_words(message)) for message in (*first, *later))
-    return frozenset(hash(one) for one in said if one[1])
+def _known(turn: Sequence[Message]) -> frozenset[int]:
+    """Return by what a turn is known again: what was asked, since many answers are alike."""
+    spoken = [message for message in turn if own_words(message)]
+    asked = [message for message in spoken if message.role == USER]
+    return frozenset(map(_hashed, asked or spoken[-_SAID_MAX:]))
+
+
+def _hashed(message: Message) -> int:
+    # As it was said, whatever was put around it.
+    return hash((message.role, own_words(message)))
