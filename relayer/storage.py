@@ -101,7 +101,8 @@ async def opened(
 
     Where there is nothing yet a `new` installation is made. What a database that was set back has
     forgotten is repeated first; with `whatever_store`, also where the blob store has nothing of any
-    account. Without `unlock_keys` the process makes its own.
+    account, or the database is to hold the blobs and does not. Without `unlock_keys` the process
+    makes its own.
 
     Raises:
         SettingsError: the blob store is not that of this database.

@@ -63,6 +63,7 @@ OVER_ALL = {
     "accounts._KEYS_BEGINNING",
     "accounts._ACCOUNTS",
     "accounts._NEWEST_RECEIPTS",
+    "blobs._NEWEST_WRITTEN",
     "accounts._INSERT_OWNER",
     "blobs._FIRST",
     "outbox._OUTBOX",

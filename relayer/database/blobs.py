@@ -32,6 +32,22 @@ ORDER BY created_at LIMIT $1
 """
 # Whose objects there are; for rebuilding alone.
 _ACCOUNTS: Final = "SELECT DISTINCT account_id FROM blobs ORDER BY account_id"
+# The newest accounts that ever had a memory.
+_NEWEST_WRITTEN: Final = """
+SELECT account_id FROM accounts WHERE closed_at IS NULL AND memory_seq > 0
+ORDER BY created_at DESC, account_id LIMIT $1
+"""
+# The newest memory's blob, where neither that nor the first memory's is here: one alone may be
+# damaged, or come of a store that is being moved.
+_ELSEWHERE: Final = """
+SELECT m.account_id, m.blob_id FROM memories m
+WHERE m.account_id = $1
+  AND m.seq = (SELECT max(n.seq) FROM memories n WHERE n.account_id = $1)
+  AND NOT EXISTS (
+    SELECT FROM blobs b JOIN memories o ON o.account_id = b.account_id AND o.blob_id = b.blob_id
+    WHERE b.account_id = $1 AND o.account_id = $1 AND (
+        o.seq = m.seq OR o.seq = (SELECT min(f.seq) FROM memories f WHERE f.account_id = $1)))
+"""
 
 
 async def accounts(database: Database) -> list[AccountId]:
@@ -72,3 +88,10 @@ async def names_after(database: Database, account: AccountId, after: str, limit:
     start = blob_hash(after) if after else b""
     rows = await database.fetch(_NAMES_AFTER, account, start, limit)
     return [to_base64url(r["blob_id"]) for r in rows]
+
+
+async def elsewhere(database: Database, limit: int) -> dict[AccountId, str]:
+    """Which of the newest accounts with memories have these outside, with the name of one each."""
+    newest = [row["account_id"] for row in await database.fetch(_NEWEST_WRITTEN, limit)]
+    rows = await database.fetchmany(_ELSEWHERE, [(account,) for account in newest])
+    return {AccountId(row["account_id"]): to_base64url(row["blob_id"]) for row in rows}

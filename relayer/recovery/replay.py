@@ -52,7 +52,30 @@ from relayer.tenants.namespaces import Namespaces
 
 log = logging.getLogger("relayer.replay")
 
+ACCOUNTS_MAX: Final = 100  # whose newest memory is looked for in the database
 AT_ONCE: Final = 16  # marks read; a store that is far away has one for every account
+
+
+async def refuse_blobs_elsewhere(database: Database, moved_to: BlobStore | None = None) -> None:
+    """Return if a database that is to hold the blobs has those of its memories, or `moved_to` has.
+
+    Else a backup of it would have no memory, recalls would answer nothing, and what is erased would
+    stay where it is.
+
+    Raises:
+        SettingsError: they are in a folder or a bucket.
+    """
+    found = await blob_rows.elsewhere(database, ACCOUNTS_MAX)
+    if moved_to is not None:
+        for account, name in list(found.items()):
+            if await moved_to.get_many(account, [name]):
+                del found[account]
+    if found:
+        raise SettingsError(
+            "RELAYER_BLOB_STORE is postgres, and the blobs of this database are not in it: name the"
+            " folder or bucket that has them, as `relayer serve` is given it. If what was there is"
+            " lost for good: name an empty one, then relayer blobs accept"
+        )
 
 
 class Replay:
@@ -89,13 +112,15 @@ class Replay:
         """Repeat what accounts lack that an outside store knows to have come further.
 
         One small read an account, unless the database was set back. With `whatever_store`, one that
-        has nothing of any account is not refused.
+        has nothing of any account is not refused, nor a database without its memories' blobs.
 
         Raises:
             SettingsError: the store is not the one that this database's accounts were put into.
             Unavailable: the store is away; nobody knows what was revoked.
         """
         if self._blobs.transactional:
+            if not whatever_store:
+                await refuse_blobs_elsewhere(self._database)
             return
         accounts = {AccountId(row["account_id"]): row for row in await rows.newest(self._database)}
         marks = await self._marks(list(accounts))

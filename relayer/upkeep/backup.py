@@ -27,6 +27,7 @@ from relayer.database.migrate import has_tables, head, migrate
 from relayer.durable import replace
 from relayer.identity import load_identity, make_identity, refuse_interrupted, take_over
 from relayer.postgres.dump import dump, load
+from relayer.recovery.replay import refuse_blobs_elsewhere
 from relayer.sealed.keys import parse_public_key
 from relayer.settings import Settings
 from relayer.storage import (
@@ -94,8 +95,11 @@ async def create(settings: Settings, folder: Path, clock: Clock) -> Manifest:
     Raises:
         BackupError: the folder is there already, or cannot be made.
         NotInstalled: there is nothing to back up, or this is not the release that made it.
+        SettingsError: the blobs are not where the settings say.
     """
     async with as_found(settings, clock) as storage:
+        if storage.blobs.transactional:
+            await refuse_blobs_elsewhere(storage.database)
         try:
             os.makedirs(folder, mode=0o700)
         except OSError as error:

@@ -19,6 +19,7 @@ from relayer.embedding import building, model
 from relayer.errors import RelayerError, Unavailable
 from relayer.identity import IdentityError
 from relayer.postgres.embedded import PostgresError
+from relayer.recovery.replay import refuse_blobs_elsewhere
 from relayer.running import running_url, running_workers
 from relayer.sealed.keys import AccountId, account_text
 from relayer.settings import Settings, SettingsError
@@ -115,12 +116,16 @@ async def _clock(storage: Storage, clock: Clock) -> Finding:
 
 
 async def _blobs(storage: Storage, settings: Settings) -> Finding:
-    """Whether the blob store answers."""
+    """Whether the blob store answers, and is the one that has the blobs."""
     do = "look at RELAYER_BLOB_STORE, what it names, and the RELAYER_S3_ variables of a bucket"
     try:
         await storage.blobs.marked(AccountId(bytes(32)))
+        if storage.blobs.transactional:
+            await refuse_blobs_elsewhere(storage.database)
     except Unavailable as error:
         return _finding("blobs", False, f"{settings.blob_store}: {error.message}", do)
+    except SettingsError as error:
+        return _finding("blobs", False, str(error), do)
     return _finding("blobs", True, f"{settings.blob_store}, answering")
 
 

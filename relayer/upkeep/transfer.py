@@ -27,6 +27,7 @@ from relayer.database import closing as closing_rows
 from relayer.database import outbox as outbox_rows
 from relayer.database import rebuild as rebuild_rows
 from relayer.errors import Conflict, Corrupted
+from relayer.recovery.replay import refuse_blobs_elsewhere
 from relayer.running import alone, is_served
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.keys import AccountId, account_text
@@ -83,7 +84,8 @@ async def transfer(
     Raises:
         Conflict: the stores are the same, the other one is somebody else's, or a relayer runs.
         NotInstalled: there is no installation.
-        SettingsError: `to` names no store, or a folder that cannot be.
+        SettingsError: `to` names no store, or a folder that cannot be; the blobs are not where the
+            settings say.
         Unavailable: one of the stores is away.
     """
     # Nothing is kept in memory: what is read back has to come from the store.
@@ -101,8 +103,12 @@ async def _transfer(
     settings: Settings, wanted: Settings, *, move: bool, tell: Callable[[Report], None]
 ) -> Report:
     to = wanted.blob_store
-    async with opened(settings, new=False) as storage:
+    # A move out of the database that was interrupted goes on: what is not there is in the new one.
+    begun = move and settings.blob_store == "postgres"
+    async with opened(settings, new=False, whatever_store=begun) as storage:
         new = blobs_on(wanted, storage.database)
+        if begun:
+            await refuse_blobs_elsewhere(storage.database, new)
         strangers = set(await new.accounts()) - await rebuild_rows.known_accounts(storage.database)
         if strangers:
             raise _conflict(f"{to} holds accounts that this relayer does not know.")

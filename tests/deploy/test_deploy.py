@@ -6,6 +6,7 @@ Not here: linters, and running any of it (`make test-deploy`, `deploy/README.md`
 import os
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -159,6 +160,34 @@ def test_every_command_that_is_told_is_one(
 def test_a_command_that_is_none_is_seen(line: str) -> None:
     with pytest.raises(click.UsageError):
         parsed(line.split())
+
+
+def test_commands_get_the_settings_of_the_service(tmp_path: Path) -> None:
+    [function] = re.findall(r"^    (relayer\(\) .*)$", (DEPLOY / "README.md").read_text(), re.M)
+    unit = (DEPLOY / "systemd/memrelay-relayer.service").read_text()
+    given = dict(re.findall(r"\b(RELAYER_(?:DATA|MODEL)_DIR)=(\S+)", unit))
+    assert re.findall(r"\bEnvironmentFile=-(.*)$", unit, re.M) == ["/etc/memrelay/relayer.env"]
+    settings, program = tmp_path / "relayer.env", tmp_path / "relayer"
+    url = "postgresql://u:p@db/memrelay?sslmode=verify-full&application_name=a"
+    settings.write_text(f"RELAYER_BLOB_STORE=file:/srv/blobs\nRELAYER_DATABASE_URL='{url}'\n")
+    program.write_text('#!/bin/sh\nenv\nprintf "<%s>" "$@"\n')
+    program.chmod(0o755)
+    for name, here in (
+        ("sudo -u memrelay ", ""),
+        ("/etc/memrelay/relayer.env", str(settings)),
+        ("/opt/memrelay/bin/relayer", str(program)),
+    ):
+        assert name in function
+        function = function.replace(name, here)
+    told = subprocess.run(
+        ["sh", "-c", f'{function}\nrelayer backup create "/a b"'],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    given |= {"RELAYER_BLOB_STORE": "file:/srv/blobs", "RELAYER_DATABASE_URL": url}
+    assert {f"{name}={value}" for name, value in given.items()} <= set(told)
+    assert told[-1] == "<backup><create></a b>"
 
 
 def links(path: Path) -> Iterator[tuple[Path, str]]:

@@ -14,11 +14,15 @@ import pytest
 from relayer import durable
 from relayer.clock import utc_now
 from relayer.errors import Unavailable
+from relayer.identity import make_identity
 from relayer.sealed.keys import AccountId
 from relayer.settings import Settings, SettingsError
 from relayer.storage import Storage, opened
-from relayer.upkeep import provision
+from relayer.upkeep import backup, provision
+from relayer.upkeep.doctor import examine
+from tests.conftest import BenchMaker
 from tests.life import WAIT_S_MAX
+from tests.services import Bench
 
 
 @pytest.fixture
@@ -156,3 +160,56 @@ async def test_an_empty_store_is_accepted_when_it_is_said_so(
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"accounts": 1}
     await start(outside)
+
+
+class TestBlobsInAFolderWhereTheDatabaseIsNamed:
+    """As a shell does that was not given what `relayer serve` is given."""
+
+    @pytest.fixture
+    async def written(self, outside: Settings, make_bench: BenchMaker) -> Bench:
+        """A relayer with memories in a folder."""
+        identity = make_identity(outside.data_dir / "relayer.key")
+        bench = make_bench(identity=identity, blob_store=outside.blob_store)
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "Anna prefers tea.", "Ben prefers coffee.")
+        await bench.storage.outbox.publish()
+        await bench.caller(await bench.account())
+        return bench
+
+    async def test_no_relayer_starts(self, lean: Settings, written: Bench) -> None:
+        with pytest.raises(SettingsError, match="RELAYER_BLOB_STORE is postgres"):
+            await start(lean)
+        await start(written.settings)
+
+    async def test_there_is_no_backup(self, lean: Settings, written: Bench) -> None:
+        folder = lean.data_dir / "backup"
+        with pytest.raises(SettingsError, match="RELAYER_BLOB_STORE"):
+            await backup.create(lean, folder, utc_now)
+        assert not folder.exists()
+
+    @pytest.mark.parametrize("verb", ["copy", "move"])
+    async def test_none_is_brought_elsewhere(
+        self, lean: Settings, written: Bench, verb: str
+    ) -> None:
+        done = blobs(lean, verb, "--to", f"file:{lean.data_dir / 'other'}")
+        assert done.returncode == 1
+        assert "RELAYER_BLOB_STORE" in done.stderr
+
+    async def test_the_doctor_says_so(self, lean: Settings, written: Bench) -> None:
+        [said] = [one for one in await examine(lean, "") if one["check"] == "blobs"]
+        assert not said["ok"]
+        assert "RELAYER_BLOB_STORE" in str(said["detail"])
+
+    async def test_nor_is_the_database_accepted(self, lean: Settings, written: Bench) -> None:
+        done = blobs(lean, "accept")
+        assert done.returncode == 1
+        assert "name an empty one" in done.stderr
+
+    async def test_one_damaged_memory_keeps_nobody_from_starting(
+        self, lean: Settings, written: Bench
+    ) -> None:
+        await written.sql(
+            "INSERT INTO blobs (account_id, blob_id, bytes, created_at)"
+            " SELECT account_id, blob_id, 'damaged', now() FROM memories WHERE seq = 1"
+        )
+        await start(lean)

@@ -173,6 +173,20 @@ async def test_an_interrupted_move_goes_on(relayer: MakeRelayer, folder: Path) -
     assert await contents(new, account) == expected
 
 
+async def test_one_that_has_removed_what_the_database_had_goes_on(
+    relayer: MakeRelayer, folder: Path
+) -> None:
+    bench = relayer()
+    account = (await busy(bench)).access.account
+    await bring(bench, f"file:{folder}")
+    await bench.sql("DELETE FROM blobs b USING memories m WHERE b.blob_id = m.blob_id")
+    with pytest.raises(SettingsError, match="RELAYER_BLOB_STORE"):
+        await bring(bench, f"file:{folder.with_name('other')}", move=True)
+    report = await bring(bench, f"file:{folder}", move=True)
+    assert report.problems == []
+    assert await contents(bench.storage.blobs, account) == {}
+
+
 async def test_what_is_altered_is_told_and_nothing_is_removed(
     relayer: MakeRelayer, folder: Path
 ) -> None:
