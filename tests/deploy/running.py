@@ -220,8 +220,12 @@ def test_the_proxy_passes_on_what_it_should(tmp_path: Path, model_dir: Path) -> 
         until(lambda: recalled(profile) == [FERRY], "it is found, by meaning")
         sent = {"Authorization": f"Bearer {TOKEN}-2"}
         assert httpx.get(f"{relayer.url}/metrics", headers=sent).status_code == 200
-        for path in ("/metrics", "/metrics/", "/metrics/x", "//metrics", "/%6detrics"):
+        places = "/metrics /metrics/ /metrics/x //metrics /%6detrics /v1/../metrics /below/metrics"
+        for path in places.split():
             answer = httpx.get(url + path, headers=sent)
             assert answer.status_code == 404, path
+        for name in ("metrics", "team/metrics", "metrics/team"):
+            memrelay(profile, "remember", FERRY, "--namespace", name)
+            memrelay(profile, "forget", "--namespace", name, "--yes")
             assert "requests_total" not in answer.text
         assert httpx.post(f"{url}/v1/import", content=bytes(10 * 10**6)).status_code == 413
