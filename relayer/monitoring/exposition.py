@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, Metric, generate_latest, multiprocess
@@ -26,6 +27,7 @@ from relayer.errors import Unavailable
 from relayer.monitoring.lately import Lately
 from relayer.monitoring.readiness import Readiness
 from relayer.telemetry import instruments
+from relayer.telemetry.gone import unchanged
 from relayer.telemetry.pending import settle
 from relayer.telemetry.room import SEVERAL
 
@@ -120,7 +122,7 @@ class Exposition:
         checks, backlog = await asyncio.gather(self._readiness.checks(), self._backlog())
         looked_up = CollectorRegistry()
         looked_up.register(_Now(checks, backlog))
-        return generate_latest(_counted()) + generate_latest(looked_up)
+        return _counted() + generate_latest(looked_up)
 
     def publish(self) -> None:
         """Add up what this process noted, and set its gauges."""
@@ -160,11 +162,13 @@ class Exposition:
         return _Backlog(sorted(jobs), waiting)
 
 
-def _counted() -> CollectorRegistry:
+def _counted() -> bytes:
     """What processes counted: this one, or all workers together."""
-    if SEVERAL not in os.environ:
-        return REGISTRY
+    folder = os.environ.get(SEVERAL)
+    if folder is None:
+        return generate_latest(REGISTRY)
     registry = CollectorRegistry()
     collect: type = multiprocess.MultiProcessCollector
     collect(registry)
-    return registry
+    with unchanged(Path(folder)):
+        return generate_latest(registry)

@@ -24,9 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-
-from prometheus_client import multiprocess
+from typing import Final
 
 from relayer.clock import Clock, to_ms, utc_now
 from relayer.database.check import connections_max
@@ -36,6 +34,7 @@ from relayer.running import alone, announced
 from relayer.serve import GRACE_S, LEAVE_S, bound, end_on_signals, unless_ended, url_of
 from relayer.settings import Settings, SettingsError
 from relayer.storage import Storage, make_folder, opened
+from relayer.telemetry.gone import add_gone, make_lock
 from relayer.telemetry.room import SEVERAL
 from relayer.tenants.unlocking import MadeKeys
 from relayer.upkeep.rebuild import rebuild_lost
@@ -50,6 +49,8 @@ STEADY_S: Final = 60.0  # a worker that lived for so long did not end over its s
 START_S: Final = 900.0  # one that has not begun by then hangs; a new release may migrate first
 KEYS_S: Final = 60.0  # unlock keys overlap by ten times as much
 END_S: Final = LEAVE_S + GRACE_S + 10.0  # a worker that has not ended by then is killed
+COUNT_TRIES: Final = 50  # while others read the counts of a worker that has ended
+COUNT_POLL_S: Final = 0.02
 SPARE_CONNECTIONS: Final = 12  # for the supervisor and commands beside it
 
 
@@ -178,6 +179,7 @@ class Crew:
         self._keys = MadeKeys()
         self._workers: list[_Worker] = []
         self._alive: set[_Worker] = set()  # also those that begin, and those that leave
+        self._uncounted: set[int] = set()  # that have ended, and whose counts are not added up yet
         self._locks = [asyncio.Lock() for _ in range(settings.workers)]
         self._renewing = asyncio.Event()
         self._asked_s = 0.0
@@ -298,9 +300,13 @@ class Crew:
         """Return when a worker that is to end has ended."""
         await worker.ended(within_s=within_s)
         self._alive.discard(worker)
-        # Else what it was answering would be under way for ever.
-        forget: Any = multiprocess.mark_process_dead  # it has no annotations
-        forget(worker.process.pid, str(self._metrics))
+        self._uncounted.add(worker.process.pid)
+        with contextlib.suppress(OSError, RuntimeError):  # nobody ends over counts
+            for _ in range(COUNT_TRIES):  # then with the next that ends
+                if add_gone(self._metrics, self._uncounted):
+                    self._uncounted.clear()
+                    return
+                await asyncio.sleep(COUNT_POLL_S)
 
     async def _start(self) -> tuple[asyncio.StreamReader, _Worker]:
         began_s = time.monotonic()  # what it is made of is as old as that at most
@@ -343,3 +349,4 @@ def _empty(folder: Path) -> None:
     """Make an empty folder for the counts of all workers."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
+    make_lock(folder)

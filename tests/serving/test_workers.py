@@ -143,6 +143,19 @@ class TestOneRelayer:
             "workers that are not asked add up every few seconds",
         )
 
+    def test_what_the_ended_counted_is_kept_and_takes_no_room(self, crew: RunningRelayer) -> None:
+        before, begun = max(_counted(crew.url) for _ in range(6)), begun_by(crew)
+        os.kill(min(workers_of(crew)), signal.SIGKILL)
+        until(lambda: begun_by(crew) > begun, "its place is filled")
+        folder = crew.data_dir / "metrics"
+
+        def whose() -> set[str]:
+            return {path.stem.rpartition("_")[2] for path in folder.glob("counter_*.db")}
+
+        living = {str(pid) for pid in workers_of(crew)}
+        until(lambda: whose() == living | {"gone"}, "one file has the counts of all that ended")
+        assert min(_counted(crew.url) for _ in range(6)) >= before
+
     def test_levels_are_of_all_workers_and_the_databases_of_none_twice(
         self, crew: RunningRelayer
     ) -> None:

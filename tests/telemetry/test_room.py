@@ -1,15 +1,18 @@
-"""Workers' counts on disk: their blocks are there first, and a full disk ends no worker.
+"""Workers' counts on disk: their blocks are there first, a full disk ends no worker, and what has
+ended takes no room.
 
 Not here: counts of several workers together (`test_workers.py`).
 """
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from relayer.telemetry.gone import LOCK, add_gone, make_lock, unchanged
 from relayer.telemetry.room import KINDS, ROOM_BYTES, SEVERAL, take_room
 
 # As a worker begins: a series of each kind and of a route, then what the folder holds.
@@ -24,6 +27,14 @@ instruments.rejected("clock")
 instruments.INDEX_BYTES.set(1.0)
 pending.settle()
 print("PROMETHEUS_MULTIPROC_DIR" in os.environ)
+"""
+
+# What all of them counted, as one that is asked says.
+SUMS = """
+from prometheus_client import CollectorRegistry, generate_latest, multiprocess
+registry = CollectorRegistry()
+multiprocess.MultiProcessCollector(registry)
+print(generate_latest(registry).decode())
 """
 
 
@@ -68,3 +79,58 @@ def test_who_shares_no_counts_needs_none(environment: dict[str, str]) -> None:
     before = dict(environment)
     take_room(environment)
     assert environment == before
+
+
+class TestWorkersThatHaveEnded:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        """Counts of three, none of which is there any more."""
+        make_lock(tmp_path)
+        for _ in range(3):
+            assert worker(tmp_path, ROOM_BYTES) == "True"
+        return tmp_path
+
+    @staticmethod
+    def ended(folder: Path) -> list[int]:
+        return sorted(int(path.stem.rpartition("_")[2]) for path in folder.glob("counter_[0-9]*"))
+
+    @staticmethod
+    def sums(folder: Path) -> list[str]:
+        text = subprocess.run(
+            [sys.executable, "-c", SUMS],
+            env=os.environ | {SEVERAL: str(folder)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        counts = re.compile(r"[a-z_]+_(?:total|bucket|count|sum)[{ ]")
+        return sorted(line for line in text if counts.match(line))
+
+    def test_what_they_counted_stays_and_their_files_go(self, folder: Path) -> None:
+        before = self.sums(folder)
+        [clock] = [line for line in before if 'rejected_total{cause="clock"}' in line]
+        assert clock.endswith(" 3.0")
+        for pid in self.ended(folder):
+            (folder / f"histogram_{pid}.new").touch()
+            assert add_gone(folder, [pid])
+            assert self.sums(folder) == before
+        left = {path.name for path in folder.iterdir()}
+        assert left == {LOCK, "counter_gone.db", "histogram_gone.db"}
+        assert {(folder / name).stat().st_size for name in left - {LOCK}} == {ROOM_BYTES}
+
+    def test_nothing_is_moved_while_somebody_reads(self, folder: Path) -> None:
+        pids = self.ended(folder)
+        before = sorted(folder.iterdir())
+        with unchanged(folder):
+            assert not add_gone(folder, pids)
+        assert sorted(folder.iterdir()) == before
+        assert add_gone(folder, pids)
+
+    def test_one_that_has_not_begun_leaves_nothing(self, tmp_path: Path) -> None:
+        make_lock(tmp_path)
+        (tmp_path / "counter_7.db").write_bytes(bytes(ROOM_BYTES))
+        (tmp_path / "histogram_7.new").write_bytes(bytes(ROOM_BYTES))
+        (tmp_path / "counter_8.db").write_bytes(bytes(ROOM_BYTES))
+        assert add_gone(tmp_path, [7, 8])
+        assert {path.name for path in tmp_path.iterdir()} == {LOCK, "counter_gone.db"}
+        assert self.sums(tmp_path) == []
