@@ -6,10 +6,15 @@ Exit codes: 0 done; 1 it failed, or what was checked does not hold; 2 the call n
 130 Ctrl-C.
 """
 
+import signal
 import sys
 from typing import Any, Final
 
 INTERRUPTED: Final = 130  # what a shell says of Ctrl-C
+
+if sys.argv[1:2] == ["serve"]:
+    # A reload must not end what is only about to load; `serve` takes this signal later.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 try:
     import click

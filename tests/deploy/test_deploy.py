@@ -190,6 +190,12 @@ def test_commands_get_the_settings_of_the_service(tmp_path: Path) -> None:
     assert told[-1] == "<backup><create></a b>"
 
 
+def test_a_reload_that_comes_too_early_ends_no_service_for_good() -> None:
+    unit = (DEPLOY / "systemd/memrelay-relayer.service").read_text()
+    assert "ExecReload=/bin/kill -HUP $MAINPID\n" in unit
+    assert "RestartForceExitStatus=SIGHUP\n" in unit
+
+
 def links(path: Path) -> Iterator[tuple[Path, str]]:
     for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
         if "://" not in target:

@@ -1,4 +1,4 @@
-"""A relayer that is asked to end before it answers anybody."""
+"""A relayer that is asked to end, or to reload, before it answers anybody."""
 
 import re
 import signal
@@ -60,3 +60,31 @@ def test_it_ends_and_is_never_ready(
             process.kill()
     assert process.returncode == 0, told
     assert not re.search("ready|Traceback", told), told
+
+
+# A command that gets SIGHUP as it loads each of what takes long.
+RELOADED = """
+import os, runpy, signal, sys
+class Reload:
+    def find_spec(self, name, *_):
+        if name in ("click", "uvloop", "relayer.storage", "relayer.serve"):
+            os.kill(os.getpid(), signal.SIGHUP)
+sys.meta_path.insert(0, Reload())
+sys.argv = ["relayer", *sys.argv[1:]]
+runpy.run_module("relayer", run_name="__main__")
+"""
+
+
+def reloaded(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", RELOADED, *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def test_a_reload_while_it_still_loads_does_not_end_it() -> None:
+    done = reloaded("serve", "--port", "65536")
+    assert (done.returncode, "RELAYER_PORT" in done.stderr) == (2, True), done
+
+
+def test_a_terminal_that_closes_ends_every_other_command() -> None:
+    assert reloaded("doctor", "--help").returncode == -signal.SIGHUP
