@@ -85,9 +85,13 @@ class Server:
         """
         self._clear_stale_pid_file()
         self._prepare_log()
+        socket_folder = self._cluster.create_socket_folder()
+        # No other cluster has this folder, and of this one there is no process: a lock in it is of
+        # a dead server, whose number another process may have by now.
+        (socket_folder / f".s.PGSQL.{SETTINGS['port']}.lock").unlink(missing_ok=True)
         await self._cluster.launch(
             SETTINGS,
-            socket_folder=self._cluster.create_socket_folder(),
+            socket_folder=socket_folder,
             log=self.log,
             lock=held,
             timeout_s=timeout_s,

@@ -1,5 +1,6 @@
 """What a start finds: foreign processes, damage, another version, lost passwords, long paths."""
 
+import asyncio
 import json
 import os
 import stat
@@ -16,6 +17,24 @@ async def test_pid_file_of_another_process_is_no_obstacle(data_dir: Path) -> Non
     pid_file.write_text(f"{os.getpid()}\n{pid_file.parent}\n1\n5432\n{data_dir}\n\n1 1\nready\n")
     async with EmbeddedPostgres(data_dir=data_dir) as postgres:
         assert await fetch(postgres, "SELECT 1") == 1
+
+
+async def test_nor_is_a_lock_of_the_socket_that_a_killed_server_left(data_dir: Path) -> None:
+    async with EmbeddedPostgres(data_dir=data_dir) as postgres:
+        folder = Path(postgres.connect_args["host"])
+    owner = (data_dir / "postgres" / "cluster").stat()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    os.chown(folder, owner.st_uid, owner.st_gid)
+    lock = folder / ".s.PGSQL.5432.lock"
+    other = await asyncio.create_subprocess_exec("sleep", "1000", user=owner.st_uid)
+    lock.write_text(f"{other.pid}\n{data_dir}\n1\n5432\n{folder}\n")
+    os.chown(lock, owner.st_uid, owner.st_gid)
+    try:
+        async with EmbeddedPostgres(data_dir=data_dir) as postgres:
+            assert await fetch(postgres, "SELECT 1") == 1
+    finally:
+        other.kill()
+        await other.wait()
 
 
 async def test_only_this_cluster_s_server_is_recognised(
