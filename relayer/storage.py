@@ -8,7 +8,7 @@ import asyncio
 import os
 import shlex
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,7 @@ from relayer.database.migrate import (
     revision,
 )
 from relayer.database.pool import Database
+from relayer.durable import create
 from relayer.identity import (
     IdentityError,
     load_identity,
@@ -52,6 +53,7 @@ from relayer.tenants.granting import Granting
 from relayer.tenants.namespaces import Namespaces
 from relayer.tenants.unlocking import UnlockKeys
 
+ELSEWHERE_FILE: Final = "database.elsewhere"
 STORE_SHARE: Final = 0.6  # of a request's time that one use of a bucket may take
 SOON_SHARE: Final = 0.2  # and that publishing what it committed may take
 ACCOUNTS_MAX: Final = 100  # whose newest receipt is looked at, to know whose they are
@@ -105,7 +107,7 @@ async def opened(
     makes its own.
 
     Raises:
-        SettingsError: the blob store is not that of this database.
+        SettingsError: the blob store is not that of this database, or the database is elsewhere.
         Unavailable: the blob store is away.
         IdentityError: the relayer's key cannot be used, is not there or not that of the accounts,
             or is half replaced and not `rotating`.
@@ -128,6 +130,8 @@ async def opened(
             storage = _storage(settings, connect_args, database, identity, clock, unlock_keys)
             await _refuse_other_key(storage, path)
             await replay_on(storage, clock).catch_up(whatever_store=whatever_store)
+            if settings.database_url:
+                _note_elsewhere(settings)
             yield storage
 
 
@@ -232,9 +236,12 @@ async def as_found(settings: Settings, clock: Clock = utc_now) -> AsyncIterator[
 
     Raises:
         NotInstalled: something is missing, or the schema is not this release's.
+        SettingsError: the database is elsewhere, and not named.
     """
-    cluster = [] if settings.database_url else [settings.data_dir / "postgres" / "cluster"]
-    require(settings, *cluster)
+    require(settings)
+    if not settings.database_url:
+        _refuse_another(settings)
+        require(settings, _cluster_of(settings))
     _require_folder(settings)
     refuse_interrupted(key_path(settings))
     identity = load_identity(key_path(settings))
@@ -313,12 +320,44 @@ def _storage(
     return storage_on(settings, connect_args, database, identity, clock, succession, unlock_keys)
 
 
+def _note_elsewhere(settings: Settings) -> None:
+    """Let commands that are not told of this database find no empty one here instead of it."""
+    # Where nothing can be written, nothing is made instead of it, either.
+    with suppress(OSError):
+        if not (note := settings.data_dir / ELSEWHERE_FILE).exists():
+            create(note, b"The database of this relayer is not here: RELAYER_DATABASE_URL.\n")
+
+
+def _refuse_another(settings: Settings) -> None:
+    """Return unless an embedded database would be made, or looked for, where there was another.
+
+    Raises:
+        SettingsError: so it is.
+    """
+    note = settings.data_dir / ELSEWHERE_FILE
+    if note.exists() and not _cluster_of(settings).exists():
+        raise SettingsError(
+            "RELAYER_DATABASE_URL is not given, and the relayer of this folder has its database"
+            " elsewhere: give it as `relayer serve` gets it. To begin with an embedded database"
+            f" here, remove {note}"
+        )
+
+
+def _cluster_of(settings: Settings) -> Path:
+    return settings.data_dir / "postgres" / "cluster"
+
+
 @asynccontextmanager
 async def database_server(settings: Settings) -> AsyncIterator[dict[str, Any]]:
-    """asyncpg's arguments of the database's server itself."""
+    """asyncpg's arguments of the database's server itself.
+
+    Raises:
+        SettingsError: it is elsewhere, and not named.
+    """
     if settings.database_url:
         yield {"dsn": settings.database_direct_url or settings.database_url}
         return
+    _refuse_another(settings)
     async with EmbeddedPostgres(data_dir=settings.data_dir) as server:
         watch = asyncio.create_task(server.keep_up())
         try:

@@ -218,6 +218,25 @@ class TestNothingHere:
         done = command("check", data=tmp_path, database_url=fresh_database.url)
         assert (done.returncode, done.stdout) == (0, "there is no account here\n")
 
+    async def test_no_database_is_made_beside_one_that_is_elsewhere(
+        self, lean: Settings, tmp_path: Path
+    ) -> None:
+        async with opened(lean):
+            pass
+        untold = replace(lean, database_url="")
+        before = sorted(tmp_path.iterdir())
+        for arguments in (["account", "create", "--custody", "managed"], ["account", "list"]):
+            done = command(*arguments, data=tmp_path)
+            assert done.returncode == 1
+            assert "RELAYER_DATABASE_URL is not given" in done.stderr
+        with pytest.raises(SettingsError, match=r"database\.elsewhere"):
+            async with opened(untold):
+                pytest.fail("it begins anew")
+        assert sorted(tmp_path.iterdir()) == before
+        (tmp_path / "database.elsewhere").unlink()
+        async with opened(untold):
+            assert (tmp_path / "postgres" / "cluster").exists()
+
     @pytest.mark.parametrize("place", ["file/data", "file"])
     def test_a_folder_that_cannot_be_made_is_one_line(self, tmp_path: Path, place: str) -> None:
         (tmp_path / "file").write_text("")
