@@ -40,6 +40,8 @@ _AWAY: Final = (
     asyncpg.InsufficientResourcesError,  # its disk is full, or it has no connection left
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
+    asyncpg.InvalidAuthorizationSpecificationError,  # its password was changed: the operator's turn
+    asyncpg.InvalidCatalogNameError,  # it is being put in another one's place
     asyncpg.ReadOnlySQLTransactionError,  # it follows another server, which is the primary now
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # a connection that was cut while idle, used once more

@@ -67,6 +67,9 @@ NOT_NOW = {
     "deadlock_detected": "40P01",
     "connection_failure": "08006",
     "read_only_sql_transaction": "25006",
+    "invalid_authorization_specification": "28000",
+    "invalid_password": "28P01",
+    "invalid_catalog_name": "3D000",
 }
 BUGS = {"division_by_zero": "22012", "undefined_table": "42P01", "check_violation": "23514"}
 
