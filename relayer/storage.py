@@ -24,6 +24,7 @@ from relayer.database.migrate import (
     head,
     migrate,
     refuse_pooler,
+    refuse_two,
     revision,
 )
 from relayer.database.pool import Database
@@ -293,8 +294,14 @@ def at(settings: Settings) -> str:
 
 @asynccontextmanager
 async def connected(settings: Settings, connect_args: dict[str, Any]) -> AsyncIterator[Database]:
-    """A pool on the database that these arguments lead to, or on the pooler before it."""
+    """A pool on the database that these arguments lead to, or on the pooler before it.
+
+    Raises:
+        PostgresError: the pooler leads to another database.
+    """
     pooled = bool(settings.database_direct_url)
+    if pooled:
+        await refuse_two(connect_args, {"dsn": settings.database_url})
     database = await Database.connect(
         {"dsn": settings.database_url} if pooled else connect_args,
         connections=settings.database_connections,

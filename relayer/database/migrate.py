@@ -9,9 +9,10 @@ where in a cluster (`distribution`).
 
 import asyncio
 import re
+import secrets
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -79,9 +80,10 @@ async def _in_turn(connect_args: dict[str, Any]) -> AsyncIterator[asyncpg.Connec
     """A connection to a server that is fit, while nobody else migrates its database."""
     async with _connected(connect_args) as connection:
         await check_server(connection)
+        for name in ("statement_timeout", "lock_timeout"):  # another's migration may take longer
+            await connection.execute(f"SET {name} = 0")
         await connection.execute("SELECT pg_advisory_lock($1)", LOCK)
-        with translated():
-            yield connection
+        yield connection
 
 
 async def _bring_up(connection: asyncpg.Connection, connect_args: dict[str, Any]) -> None:
@@ -121,6 +123,28 @@ async def refuse_pooler(connect_args: dict[str, Any]) -> None:
             )
 
 
+async def refuse_two(direct_args: dict[str, Any], pooled_args: dict[str, Any]) -> None:
+    """Return if both arguments lead to one database.
+
+    Of another one, jobs would be noted where nobody takes them. A lock tells it to any user.
+
+    Raises:
+        Unavailable: nobody answers.
+        PostgresError: one does not let us in, or they are two.
+    """
+    key = secrets.randbits(63)
+    nothing_kept = {"statement_cache_size": 0}  # in a session that is lent
+    async with _connected(direct_args) as direct, _connected(pooled_args | nothing_kept) as pooled:
+        await direct.execute("SELECT pg_advisory_lock($1)", key)
+        async with pooled.transaction():
+            alone = await pooled.fetchval("SELECT pg_try_advisory_xact_lock($1)", key)
+        if alone:
+            raise PostgresError(
+                "RELAYER_DATABASE_URL and RELAYER_DATABASE_DIRECT_URL lead to two databases: both"
+                " have to name the same one"
+            )
+
+
 @asynccontextmanager
 async def _connected(connect_args: dict[str, Any]) -> AsyncIterator[asyncpg.Connection]:
     """A connection of one's own, closed at the end.
@@ -137,9 +161,28 @@ async def _connected(connect_args: dict[str, Any]) -> AsyncIterator[asyncpg.Conn
         message = f"The database{_place(connect_args)} is away."
         raise Unavailable(message, code=error.code) from None
     try:
-        yield connection
+        with translated(), _told():
+            yield connection
     finally:
         await connection.close()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn what a database refuses to somebody who starts or migrates into what to do about it."""
+    try:
+        yield
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise PostgresError(
+            f"the database refuses us: {error}. Its user has to own the database, or the tables and"
+            " GRANT CREATE ON SCHEMA public; a superuser types CREATE EXTENSION vector in it"
+            " (deploy/README.md)"
+        ) from None
+    except (asyncpg.LockNotAvailableError, asyncpg.QueryCanceledError) as error:
+        raise PostgresError(
+            f"the database was waited for in vain: {error}. Another session, such as a dump or a"
+            " long query, keeps a table; nothing was changed: start again when it has ended"
+        ) from None
 
 
 def _place(connect_args: dict[str, Any]) -> str:
@@ -162,7 +205,8 @@ async def _connection(connect_args: dict[str, Any]) -> asyncpg.Connection:
             asyncpg.InvalidAuthorizationSpecificationError,
             asyncpg.InvalidCatalogNameError,
         ) as error:
-            raise PostgresError(f"the database refuses us: {type(error).__name__}") from None
+            place = _place(connect_args)
+            raise PostgresError(f"the database{place} refuses us: {type(error).__name__}") from None
         except ValueError:  # it quotes what it could not read, which may be a password
             raise PostgresError("RELAYER_DATABASE_URL is malformed") from None
 

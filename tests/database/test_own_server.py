@@ -1,20 +1,35 @@
 """A relayer on a PostgreSQL server of the operator's: reached safely or not at all."""
 
+import asyncio
 import os
-from collections.abc import Iterator
+import re
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import asyncpg
 import pytest
+from alembic import command
+from alembic.config import Config
 
 from relayer.clock import utc_now
+from relayer.database.migrate import LOCK, folder, migrate
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
-from relayer.postgres.embedded import PostgresError
+from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
 from relayer.settings import Settings, SettingsError
 from relayer.storage import opened
 from relayer.upkeep import check, provision
-from tests.conftest import TestDatabase
+from tests.conftest import TestDatabase, database_copy
 from tests.own_server import OwnServer, other_authority, own_server
+
+# Whether somebody has waited for a lock of the session for longer than a deadline of 50 ms.
+WAITED_LONG = """
+SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+AND wait_event = 'advisory' AND now() - query_start > interval '200 ms'
+"""
 
 
 @pytest.fixture
@@ -82,6 +97,114 @@ async def test_a_pooler_is_noticed_and_wants_the_server_named(
             )
             assert prepared is not None
             assert prepared["left_behind"] == 0
+
+
+async def test_two_urls_lead_to_one_database(
+    postgres: EmbeddedPostgres, template: str, fresh_database: TestDatabase, tmp_path: Path
+) -> None:
+    direct = settings(tmp_path, fresh_database.url, database_direct_url=fresh_database.url)
+    async with opened(direct):
+        pass
+    async with database_copy(postgres, template) as other:
+        with pytest.raises(PostgresError, match="lead to two databases"):
+            async with opened(replace(direct, database_url=other.url)):
+                pytest.fail("it writes into one and works in the other")
+
+
+class TestAStartThatTheDatabaseRefuses:
+    """One sentence says what to do."""
+
+    @pytest.fixture
+    async def admin(
+        self, postgres: EmbeddedPostgres, fresh_database: TestDatabase
+    ) -> AsyncIterator[asyncpg.Connection]:
+        arguments = postgres.admin_args | {"database": fresh_database.connect_args["database"]}
+        connection = await asyncpg.connect(**arguments)
+        yield connection
+        await connection.close()
+
+    @pytest.fixture
+    async def guest(self, admin: asyncpg.Connection) -> AsyncIterator[str]:
+        """A user who owns nothing."""
+        name = f"guest_{secrets.token_hex(4)}"
+        await admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'secret'")
+        yield name
+        await admin.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+    @staticmethod
+    def url_of(database: TestDatabase, user: str) -> str:
+        return re.sub("//.*?@", f"//{user}:secret@", database.url)
+
+    async def test_a_user_who_may_read_nothing(
+        self, fresh_database: TestDatabase, guest: str, tmp_path: Path
+    ) -> None:
+        with pytest.raises(PostgresError, match=r"permission denied.*GRANT CREATE"):
+            async with opened(settings(tmp_path, self.url_of(fresh_database, guest))):
+                pytest.fail("it starts")
+
+    async def test_a_user_who_may_make_no_table(
+        self,
+        admin: asyncpg.Connection,
+        fresh_database: TestDatabase,
+        guest: str,
+        tmp_path: Path,
+    ) -> None:
+        await admin.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        await admin.execute("GRANT USAGE ON SCHEMA public TO public")
+        with pytest.raises(PostgresError, match=r"permission denied.*CREATE EXTENSION vector"):
+            async with opened(settings(tmp_path, self.url_of(fresh_database, guest))):
+                pytest.fail("it starts")
+
+    async def test_a_table_that_another_session_keeps(
+        self, admin: asyncpg.Connection, fresh_database: TestDatabase, tmp_path: Path
+    ) -> None:
+        await asyncio.to_thread(downgrade, fresh_database.connect_args, "0008")
+        async with admin.transaction():
+            await admin.execute("LOCK TABLE tombstones IN ACCESS SHARE MODE")
+            with pytest.raises(PostgresError, match=r"lock timeout.*such as a dump"):
+                async with opened(settings(tmp_path, fresh_database.url)):
+                    pytest.fail("it starts")
+        async with opened(settings(tmp_path, fresh_database.url)):
+            pass
+
+    async def test_who_migrates_is_waited_for_beyond_the_users_own_deadline(
+        self, admin: asyncpg.Connection, fresh_database: TestDatabase, tmp_path: Path
+    ) -> None:
+        database = fresh_database.connect_args["database"]
+        for name in ("statement_timeout", "lock_timeout"):
+            await admin.execute(f"ALTER DATABASE {database} SET {name} = '50ms'")
+        await admin.execute("SELECT pg_advisory_lock($1)", LOCK)
+        starting = asyncio.create_task(migrate(fresh_database.connect_args))
+        while not await admin.fetchval(WAITED_LONG):
+            assert not starting.done(), starting.result()
+            await asyncio.sleep(0.01)
+        await admin.execute("SELECT pg_advisory_unlock($1)", LOCK)
+        await starting
+
+    @pytest.mark.parametrize(
+        ("changed", "why"),
+        [
+            (("//[^@]*@", "//memrelay:wrong@"), "Password"),
+            (("/[a-z0-9_]+[?]", "/none?"), "Catalog"),
+        ],
+        ids=["password", "database"],
+    )
+    async def test_a_pooler_that_does_not_let_us_in(
+        self, fresh_database: TestDatabase, tmp_path: Path, changed: tuple[str, str], why: str
+    ) -> None:
+        url = fresh_database.url
+        wrong = settings(tmp_path, re.sub(*changed, url), database_direct_url=url)
+        with pytest.raises(PostgresError, match=f"refuses us: Invalid{why}"):
+            async with opened(wrong):
+                pytest.fail("it starts")
+
+
+def downgrade(connect_args: dict[str, Any], to: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(folder()))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connect_args"] = connect_args
+    command.downgrade(config, to)
 
 
 async def test_a_statement_that_takes_too_long_is_given_up(server: OwnServer) -> None:
