@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 REGISTRATION_TOKEN_CHARACTERS_MIN: Final = 16  # what request limits keep from being guessed
 UPLOAD_MODELS: Final = ("manual", "sent")  # in place of a model: vectors that came with uploads
@@ -42,7 +42,10 @@ class Settings:
         "comma-separated addresses, no networks, whose X-Forwarded-Proto and -Host count where no"
         " public URL is set",
     )
-    database_url: str = setting("", "PostgreSQL to use instead of the embedded one")
+    database_url: str = setting(
+        "",
+        "PostgreSQL to use instead of the embedded one; beyond this machine, ?sslmode=verify-full",
+    )
     database_direct_url: str = setting(
         "", "the same database past a pooler; set: RELAYER_DATABASE_URL is one of transactions"
     )
@@ -266,6 +269,26 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def may_lack_tls(url: str) -> bool:
+    """Whether a database's URL leads beyond this machine and does not say whether by TLS.
+
+    Who is between then only has to say that the server has none.
+    """
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    hosts = (query.get("host") or parts.netloc.rpartition("@")[2]).split(",")
+    return "sslmode" not in query and not all(map(_is_here, map(unquote, hosts)))
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host of a database's URL, maybe with a port, is this machine or a socket's path."""
+    if host.startswith("["):
+        host = host[1:].partition("]")[0]
+    elif host.count(":") == 1:
+        host = host.partition(":")[0]
+    return host in ("", "localhost") or host.startswith(("/", "@")) or _is_loopback(host)
 
 
 def variable(name: str) -> str:

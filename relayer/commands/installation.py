@@ -28,13 +28,18 @@ from relayer.identity import IdentityError, load_identity, load_succession
 from relayer.logs import configure
 from relayer.sealed.keys import account_text
 from relayer.sealed.succession import keys_of
-from relayer.settings import unknown_variables
+from relayer.settings import may_lack_tls, unknown_variables, variable
 from relayer.storage import key_path
 from relayer.upkeep import succession
 
 LEFT: Final = (
     "The key was replaced all the same: do not run this again for them. Their owners keep all keys;"
     " one of each revokes the key before and makes the new one its custodian."
+)
+
+LACKS_TLS: Final = (
+    "WARNING: {} leads to another machine, and without TLS if somebody between says that it has"
+    " none: add ?sslmode=verify-full (deploy/README.md), or ?sslmode=disable to mean it."
 )
 
 
@@ -51,6 +56,9 @@ def serve_command(**values: Any) -> None:
         click.echo(f"WARNING: no setting, and ignored: {', '.join(unknown)}", err=True)
     if settings.rate_limit == "off":
         click.echo("WARNING: request limits are OFF. Benchmarks only.", err=True)
+    for name in ("database_url", "database_direct_url"):
+        if may_lack_tls(getattr(settings, name)) and "PGSSLMODE" not in os.environ:
+            click.echo(LACKS_TLS.format(variable(name)), err=True)
     several = f" ({settings.workers} workers)" if settings.workers > 1 else ""
     work = supervise if settings.workers > 1 else serve
     run(work(settings, lambda url: click.echo(f"relayer {__version__} ready at {url}{several}")))

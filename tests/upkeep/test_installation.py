@@ -33,7 +33,7 @@ from relayer.identity import (
 )
 from relayer.running import LOCK_FILE, RUNNING_FILE, alone, announced, is_served, running_url
 from relayer.sealed.keys import AccountId, Identity
-from relayer.settings import Settings, SettingsError, unknown_variables
+from relayer.settings import Settings, SettingsError, may_lack_tls, unknown_variables
 from relayer.storage import NotInstalled, opened
 from relayer.tenants.granting import Granting
 from relayer.upkeep import check, doctor, provision, succession
@@ -386,6 +386,42 @@ class TestStart:
     ) -> None:
         done = command("account", "create", data=tmp_path, database_url=f"postgresql://{url}")
         assert (done.returncode, done.stderr) == (1, f"Error: {told}\n")
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "postgresql://a:b@db.example/c",
+            "postgresql://a:b@db.example:5432/c?application_name=d",
+            "postgresql://a:b@[2001:db8::1]:5432/c",
+            "postgresql://a:b@localhost,10.0.0.7/c",
+            "postgresql:///c?host=db.example&user=a",
+        ],
+    )
+    def test_a_database_that_tls_may_be_talked_out_of_is_told(self, url: str) -> None:
+        assert may_lack_tls(url)
+        with_tls = f"{url}{'&' if '?' in url else '?'}sslmode=verify-full"
+        assert not may_lack_tls(with_tls)
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "",
+            "postgresql:///c",
+            "postgresql://a:b@localhost:5432/c",
+            "postgresql://a:b@127.0.0.2/c",
+            "postgresql://a:b@[::1]:5432/c",
+            "postgresql://a:b@%2Fvar%2Frun%2Fpostgresql/c",
+            "postgresql://a:b@/c?host=%2Frun%2Fpg&port=5432",
+        ],
+    )
+    def test_one_on_this_machine_is_not(self, url: str) -> None:
+        assert not may_lack_tls(url)
+
+    def test_a_start_warns_of_it(self, tmp_path: Path) -> None:
+        url = "postgresql://a:secret@db.invalid/c"
+        done = command("serve", "--port", "0", data=tmp_path, database_url=url)
+        assert "WARNING: RELAYER_DATABASE_URL leads to another machine" in done.stderr
+        assert "secret" not in done.stderr
 
     def test_a_variable_that_is_no_setting_is_told(self) -> None:
         names = ["HOME", "RELAYER_PORTT", "RELAYER_PORT", "OPENAI_API_KEY", "RELAYER_OWNER_KEY"]
