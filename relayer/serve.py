@@ -268,7 +268,11 @@ def bound(settings: Settings) -> Iterator[list[socket.socket]]:
 def url_of(settings: Settings, sockets: Sequence[socket.socket]) -> str:
     """Where clients on this machine, or of its network, find it."""
     port = sockets[0].getsockname()[1]
-    shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+    host = settings.host
+    if not host:  # every address of this machine
+        families = {one.family for one in sockets}
+        host = "127.0.0.1" if socket.AF_INET in families else "::1"
+    shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{port}"
 
 

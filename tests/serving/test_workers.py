@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -17,7 +18,7 @@ import pytest
 from relayer.monitoring.readiness import CHECKS
 from relayer.sealed.objects import strict_json
 from relayer.sealed.unlock import generate_unlock_key
-from relayer.serve import bound
+from relayer.serve import bound, url_of
 from relayer.settings import Settings, SettingsError
 from relayer.storage import Storage
 from relayer.workers.lines import heard, keys_line, read_keys, read_settings, settings_line
@@ -262,3 +263,14 @@ class TestLines:
             assert len({one.getsockname()[1] for one in sockets}) == 1
             assert all(one.fileno() >= 0 for one in sockets)
         assert all(one.fileno() == -1 for one in sockets)
+
+    @pytest.mark.parametrize("host", ["", "127.0.0.1", "::1", "0.0.0.0", "::"])
+    def test_what_listens_is_reached_at_the_url_that_is_told(self, host: str) -> None:
+        settings = Settings(host=host, port=0)
+        with bound(settings) as sockets:
+            for one in sockets:
+                one.listen()
+            url = urlsplit(url_of(settings, sockets))
+            assert url.hostname
+            with socket.create_connection((url.hostname, url.port), timeout=60):
+                pass
