@@ -25,6 +25,7 @@ from relayer.database.migrate import (
     migrate,
     refuse_pooler,
     refuse_two,
+    restored_from,
     revision,
 )
 from relayer.database.pool import Database
@@ -98,6 +99,7 @@ async def opened(
     new: bool = True,
     rotating: bool = False,
     whatever_store: bool = False,
+    restoring: bool = False,
     unlock_keys: UnlockKeys | None = None,
 ) -> AsyncIterator[Storage]:
     """Storage on a migrated database; the embedded server is started and stopped with it.
@@ -112,7 +114,8 @@ async def opened(
         Unavailable: the blob store is away.
         IdentityError: the relayer's key cannot be used, is not there or not that of the accounts,
             or is half replaced and not `rotating`.
-        NotInstalled: there is no installation, and none is to be made.
+        NotInstalled: there is no installation, and none is to be made; or one is restored from a
+            backup, and this is not what is `restoring` it.
     """
     if not new:
         require(settings)
@@ -122,6 +125,8 @@ async def opened(
     async with database_server(settings) as connect_args:
         if settings.database_url and not settings.database_direct_url:
             await refuse_pooler(connect_args)
+        if not restoring:
+            await _refuse_restored(connect_args)
         path = key_path(settings)
         if not path.exists() and await has_accounts(connect_args):
             raise _lost(path)
@@ -134,6 +139,20 @@ async def opened(
             if settings.database_url:
                 _note_elsewhere(settings)
             yield storage
+
+
+async def _refuse_restored(connect_args: dict[str, Any]) -> None:
+    """Return unless a backup was loaded whose restore has not ended: what was revoked or accepted
+    since it was made is not looked at before that.
+
+    Raises:
+        NotInstalled: so it is.
+    """
+    if await restored_from(connect_args) is not None:
+        raise NotInstalled(
+            "a backup is being restored into this database, or was when that was interrupted",
+            "relayer backup restore FOLDER, as before, which goes on with it",
+        )
 
 
 async def _identity(settings: Settings, database: Database) -> Identity:
@@ -247,6 +266,7 @@ async def as_found(settings: Settings, clock: Clock = utc_now) -> AsyncIterator[
     refuse_interrupted(key_path(settings))
     identity = load_identity(key_path(settings))
     async with database_server(settings) as connect_args:
+        await _refuse_restored(connect_args)
         present, needed = await revision(connect_args), head()
         if present != needed:
             newer = present is not None and present > needed

@@ -30,6 +30,9 @@ LOCK: Final = 7236411
 
 _HAS_ACCOUNTS: Final = "SELECT EXISTS (SELECT FROM accounts)"
 _PLACE: Final = re.compile(r"[\w.,/:\[\]-]+")
+# A backup that is being restored: since it was loaded, in the same transaction, until what follows.
+_RESTORED: Final = "SELECT obj_description(to_regclass('accounts'), 'pg_class')"
+_RESTORING: Final = "memrelay: being restored from the backup "
 _BACKEND: Final = "SELECT pg_backend_pid()"
 # Whether anybody has made a table, view or sequence; those of extensions do not count.
 _HAS_TABLES: Final = """
@@ -244,6 +247,34 @@ async def has_accounts(connect_args: dict[str, Any]) -> bool:
         if await connection.fetchval("SELECT to_regclass('accounts')") is None:
             return False
         return bool(await connection.fetchval(_HAS_ACCOUNTS))
+
+
+async def restored_from(connect_args: dict[str, Any]) -> str | None:
+    """The digest of the backup that is being restored into a database; None if none is.
+
+    Raises:
+        Unavailable: nobody answers.
+        PostgresError: it does not let us in.
+    """
+    async with _connected(connect_args) as connection:
+        found = str(await connection.fetchval(_RESTORED))
+    return found.removeprefix(_RESTORING) if found.startswith(_RESTORING) else None
+
+
+def restoring(digest: str) -> str:
+    """What notes in a database that it is being restored from a backup with this digest in hex."""
+    return f"COMMENT ON TABLE accounts IS '{_RESTORING}{digest}';"
+
+
+async def end_restore(connect_args: dict[str, Any]) -> None:
+    """Take the note back.
+
+    Raises:
+        Unavailable: nobody answers.
+        PostgresError: it does not let us in.
+    """
+    async with _connected(connect_args) as connection:
+        await connection.execute("COMMENT ON TABLE accounts IS NULL")
 
 
 async def _revision_of(connection: asyncpg.Connection) -> str | None:

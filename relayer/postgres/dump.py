@@ -54,8 +54,8 @@ async def dump(connect_args: dict[str, Any], file: Path) -> None:
     await asyncio.to_thread(sync, file)
 
 
-async def load(connect_args: dict[str, Any], file: Path) -> None:
-    """Bring all of a dump into an empty database, or nothing.
+async def load(connect_args: dict[str, Any], file: Path, *, then: str = "") -> None:
+    """Bring all of a dump into an empty database, or nothing; with it comes what `then` does.
 
     Raises:
         PostgresError: the file is no dump, or the server refuses it.
@@ -72,6 +72,7 @@ async def load(connect_args: dict[str, Any], file: Path) -> None:
         with suppress(ConnectionError):  # psql has ended, and says why
             await _pass_on(script.stdout, server.stdin)
             await _require_success("pg_restore", script)
+            server.stdin.write(f"RESET search_path;\n{then}\n".encode())
         server.stdin.close()
         await _require_success("psql", server)
 

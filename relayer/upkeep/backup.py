@@ -23,7 +23,14 @@ from typing import Any, Final, Self
 from relayer import __version__
 from relayer.clock import Clock, rfc3339
 from relayer.database import accounts as account_rows
-from relayer.database.migrate import has_tables, head, migrate
+from relayer.database.migrate import (
+    end_restore,
+    has_tables,
+    head,
+    migrate,
+    restored_from,
+    restoring,
+)
 from relayer.durable import replace
 from relayer.identity import load_identity, make_identity, refuse_interrupted, take_over
 from relayer.postgres.dump import dump, load
@@ -136,6 +143,7 @@ async def restore(
     """Make a relayer of a backup: on an empty database, with the key of the one that was backed up.
 
     What an outside store knows to have been decided since holds again, before anybody is answered.
+    Interrupted, the same call goes on.
 
     Raises:
         BackupError: the backup is not whole or of a later release, the key is not there or, unless
@@ -151,17 +159,20 @@ async def restore(
     _require_key(settings, manifest, other_key=other_key)
     make_folder(settings)
     async with database_server(settings) as connect_args:
-        if await has_tables(connect_args):
-            raise BackupError("The database holds tables already: name an empty one.")
-        await load(connect_args, folder / DUMP_FILE)
+        begun = await restored_from(connect_args)
+        if begun != manifest.sha256:
+            if begun or await has_tables(connect_args):
+                raise BackupError("The database holds tables already: name an empty one.")
+            await load(connect_args, folder / DUMP_FILE, then=restoring(manifest.sha256))
         if other_key:
             await _take_over(settings, connect_args)
     # A store that is put in its place later is refused by who serves until then.
-    async with opened(settings, clock, whatever_store=True) as storage:
+    async with opened(settings, clock, whatever_store=True, restoring=True) as storage:
         # Which requests were accepted since the backup, nobody knows any more.
         await account_rows.restore_nonces(storage.database)
         # Nor which puts that it saw came to their end, where the store was told of nothing since.
         await replay_on(storage, clock).end_puts()
+        await end_restore(storage.connect_args)
         return manifest
 
 

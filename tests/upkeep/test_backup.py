@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,15 @@ import pytest
 
 from memrelay import SyncMemoryClient
 from relayer.clock import utc_now
+from relayer.database.migrate import restoring
 from relayer.postgres.dump import dump, load, without_password
-from relayer.postgres.embedded import PostgresError
+from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
 from relayer.postgres.programs import find_binaries
 from relayer.settings import Settings
-from relayer.upkeep.backup import BackupError, create, restore
-from tests.conftest import TestDatabase
+from relayer.storage import NotInstalled, as_found, opened
+from relayer.upkeep import provision
+from relayer.upkeep.backup import BackupError, Manifest, create, restore
+from tests.conftest import TestDatabase, database_copy
 from tests.life import WAIT_S_MAX, until
 from tests.processes import RunningRelayer, client, create_account, lasting_port, running_relayer
 
@@ -275,6 +278,34 @@ async def test_what_is_there_already_is_not_written_over(
     assert not (tmp_path / "failed").exists()
     with pytest.raises(PostgresError, match="sslpassword"):
         without_password({"dsn": closed})
+
+
+async def test_an_interrupted_restore_is_seen_and_goes_on(
+    postgres: EmbeddedPostgres, template: str, lean: Settings
+) -> None:
+    """Killed when the dump was loaded, before what was revoked or accepted since was looked at."""
+    first, second = lean.data_dir / "first", lean.data_dir / "second"
+    for folder in (first, second):
+        async with opened(lean) as storage:
+            await provision.create_account(storage, label="", custody="managed", clock=utc_now)
+        await create(lean, folder, utc_now)
+    manifest = Manifest.read(first)
+    async with database_copy(postgres, "template1") as empty:
+        again = replace(lean, database_url=empty.url)
+        note = restoring(manifest.sha256)
+        await load(empty.connect_args, first / "database.dump", then=note)
+        for settings_open in (opened(again), as_found(again)):
+            with pytest.raises(NotInstalled, match="is being restored"):
+                async with settings_open:
+                    pytest.fail("it is used")
+        with pytest.raises(BackupError, match="holds tables"):
+            await restore(again, second, utc_now)
+        assert await restore(again, first, utc_now) == manifest
+        async with opened(again) as storage:
+            floor = await storage.database.fetch("SELECT floor_s FROM nonce_floor")
+            assert floor[0]["floor_s"] > 0, "what was accepted before is not accepted again"
+        with pytest.raises(BackupError, match="holds tables"):
+            await restore(again, first, utc_now)
 
 
 @pytest.mark.parametrize(
