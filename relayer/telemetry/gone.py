@@ -10,7 +10,7 @@ Not here: room for those that live (`room.py`), who asks for the sums (`monitori
 import fcntl
 import os
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,12 +29,13 @@ _values_of: Callable[..., Any] = MmapedDict.read_all_values_from_file
 @contextmanager
 def unchanged(folder: Path) -> Iterator[None]:
     """Read the counts while nobody moves any."""
-    descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    with ExitStack() as held:
+        # A supervisor of a release before this made no lock, and moves none.
+        with suppress(FileNotFoundError):
+            descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+            held.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def make_lock(folder: Path) -> None:

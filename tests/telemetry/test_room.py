@@ -126,6 +126,13 @@ class TestWorkersThatHaveEnded:
         assert sorted(folder.iterdir()) == before
         assert add_gone(folder, pids)
 
+    def test_where_a_supervisor_of_before_moves_none_they_are_read(self, tmp_path: Path) -> None:
+        read = []
+        with unchanged(tmp_path):
+            read.append(tmp_path)
+        assert read == [tmp_path]
+        assert list(tmp_path.iterdir()) == []
+
     def test_one_that_has_not_begun_leaves_nothing(self, tmp_path: Path) -> None:
         make_lock(tmp_path)
         (tmp_path / "counter_7.db").write_bytes(bytes(ROOM_BYTES))
