@@ -43,10 +43,11 @@ _ELSEWHERE: Final = """
 SELECT m.account_id, m.blob_id FROM memories m
 WHERE m.account_id = $1
   AND m.seq = (SELECT max(n.seq) FROM memories n WHERE n.account_id = $1)
+  AND NOT EXISTS (SELECT FROM blobs b WHERE b.account_id = $1 AND b.blob_id = m.blob_id)
   AND NOT EXISTS (
-    SELECT FROM blobs b JOIN memories o ON o.account_id = b.account_id AND o.blob_id = b.blob_id
-    WHERE b.account_id = $1 AND o.account_id = $1 AND (
-        o.seq = m.seq OR o.seq = (SELECT min(f.seq) FROM memories f WHERE f.account_id = $1)))
+    SELECT FROM memories f JOIN blobs b ON b.account_id = f.account_id AND b.blob_id = f.blob_id
+    WHERE f.account_id = $1 AND b.account_id = $1
+      AND f.seq = (SELECT min(o.seq) FROM memories o WHERE o.account_id = $1))
 """
 
 
