@@ -428,6 +428,7 @@ GROWS = {
     "relayer/telemetry/requests.py RequestCounts._under_way": "methods and routes",
     "relayer/tenants/unlocking.py MadeKeys._keys": "forgotten after their life of a day",
     "relayer/workers/supervisor.py Crew._alive": "places, those that begin and those that leave",
+    "relayer/workers/supervisor.py Crew._uncounted": "workers that ended while counts were read",
     "relayer/workers/supervisor.py Crew._workers": "places",
     "client/memrelay/gateway/capture.py Captures._lines": "agents with keys",
     "client/memrelay/gateway/debounce.py Debounce._turns": "_SESSIONS_MAX",
