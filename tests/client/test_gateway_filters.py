@@ -277,6 +277,7 @@ def test_no_sign_makes_a_text_much_longer():
         "\ufdfa",
         "\u247d",
         "if you read this ",
+        "\u0315\u0316",
         "‹ ",
     ],
 )

@@ -21,6 +21,7 @@ from memrelay.gateway.settings import (
     MEMWAL_TAG,
     GatewaySettings,
 )
+from memrelay.sealed.forms import normalize
 
 FOLDED_FACTOR = 4  # as long as the longest form of a sign that is spelled out
 
@@ -176,7 +177,7 @@ def folded(text: str) -> str:
     So what is shown of a text on one line commands nobody, either.
     It has at most `FOLDED_FACTOR` times the characters of the text.
     """
-    plain = unicodedata.normalize("NFKC", _AS_BLANK.sub(" ", html.unescape(text)))
+    plain = normalize("NFKC", _AS_BLANK.sub(" ", html.unescape(text)))
     if not plain.isascii():
         plain = "".join(char for char in plain if unicodedata.category(char) not in {"Cf", "Mn"})
         plain = _UNSEEN.sub("", plain)
