@@ -98,6 +98,8 @@ async def _body(response: httpx2.Response) -> bytes | NoAnswer:
             return NoAnswer("client error")
         if len(body) > _ANSWER_BYTES_MAX:
             return NoAnswer("answer too long", useless=True)
+        if unpacking is not None and unpacking.eof:
+            break  # what follows would be kept beside it
     return bytes(body)
 
 

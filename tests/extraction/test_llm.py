@@ -264,6 +264,21 @@ async def test_a_packed_answer_is_unpacked(server: OpenAIServer, model: Language
     assert server.received[-1].headers["accept-encoding"] == "gzip"
 
 
+async def test_what_follows_a_packed_answer_is_not_waited_for(
+    server: OpenAIServer, model: LanguageModel
+) -> None:
+    """It would be kept, however much comes."""
+    body = gzip.compress(completion("Tea."))
+    more = Step(
+        body=body + bytes(2**20),
+        headers={"content-encoding": "gzip"},
+        cut=len(body) + 1,
+        hang=True,
+    )
+    server.script(more)
+    assert await model.answer(system="s", user="u") == "Tea."
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "br"])
 async def test_an_answer_that_cannot_be_unpacked_is_none(
     server: OpenAIServer, model: LanguageModel, encoding: str
