@@ -51,6 +51,7 @@ class _Message(msgspec.Struct):
 class _Choice(msgspec.Struct):
     message: _Message
     finish_reason: str | None = None
+    error: Any = None
 
 
 class _Completion(msgspec.Struct):
@@ -214,6 +215,8 @@ def _first_choice(body: bytes, *, whole: bool) -> str | _Failure:
     if not choices:
         return _Failure("no choice", invalid=True)
     choice = choices[0]
+    if choice.error:
+        return _Failure("no completion", other=True)
     if choice.message.refusal or choice.finish_reason == "content_filter":
         return _Failure("refusal", invalid=True)
     if whole and choice.finish_reason == "length":

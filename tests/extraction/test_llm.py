@@ -197,6 +197,9 @@ NO_COMPLETION = [
     Step(body=b'{"error":{"code":502,"message":"Provider returned error"}}'),
     Step(body=b'{"error":"overloaded","choices":[]}'),
     Step(body=b'{"error":{"code":429},"choices":null}'),
+    Step(
+        body=b'{"choices":[{"error":{"code":502},"finish_reason":"error","message":{"content":""}}]}'
+    ),
     Step(body=b"<html><h1>Down for maintenance</h1></html>", headers={"content-type": "text/html"}),
     Step(body=b"not json"),
     Step(body=b"\xff\xfe"),
