@@ -41,6 +41,7 @@ _ROLES: Final[dict[str, Role]] = {
     "assistent": "assistant",
     "ai": "assistant",
     "ki": "assistant",
+    "ai_assistant": "assistant",
     "bot": "assistant",
     "agent": "assistant",
     "model": "assistant",

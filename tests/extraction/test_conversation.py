@@ -25,6 +25,7 @@ from tests.extraction.ruled import texts
         ("1. System Message: a\n\n2. user: b", [("other", "", "a"), ("user", "", "b")]),
         ("Tool Usage: a\nTool_Trace: b", [("other", "", "a"), ("other", "", "b")]),
         ("Assistant Reply: a\nUser Message: b", [("assistant", "", "a"), ("user", "", "b")]),
+        ("1. user: a\n\n2. AI Assistant: b", [("user", "", "a"), ("assistant", "", "b")]),
         ("1. AI Helper: a", [("unknown", "", "AI Helper: a")]),
         ("Agent Notes: a\nAnna: b", [("assistant", "", "a"), ("user", "Anna", "b")]),
         ("Ai Weiwei: a\nKi Sung (user): b", [("user", "Ai Weiwei", "a"), ("user", "Ki Sung", "b")]),
