@@ -100,11 +100,15 @@ _USERINFO: Final = (
     r"(?P<url_password>[^\s/@]+(?:@[^\s/@:,;\"'<>()\[\]]+(?=@))?)"
     r"(?=@(?!sha256:))"  # an image pinned by its digest also has a colon and an @
 )
-_PLACEHOLDER: Final = re.compile(r"\$[A-Z_][A-Z0-9_]*|\$?\{[^{}]*\}|<[^<>]*>|\*+|x+|X+|\.+|%s")
-# Of a URL, of JDBC, and as .NET and ODBC write them. `PWD` is a folder in a shell.
+_PLACEHOLDER: Final = re.compile(
+    r"\$[A-Z_][A-Z0-9_]*|\$\{[^{}]*\}|\{[^{};!#%^&*@$]*\}|<[^<>]*>|\*+|x+|X+|\.+|%s"
+)
+# Of a URL, of JDBC, and as .NET and ODBC write them: in quotes or braces it may hold what ends it
+# otherwise. `PWD` is a folder in a shell.
 _CONNECTION_STRING: Final = (
-    r"(?:[?&;]|; )(?i:password|passwd|pwd(?!=[\"']?[/~.]))=[\"']?(?!\$\()"
-    r"(?P<url_password>(?:[^\s&;\"'<>`\\]|\\(?![\"']))+)"
+    r"(?:[?&;]|; )(?i:password|passwd|pwd(?!=[\"']?[/~.]))=([\"'])?(?!\$\()"
+    r"(?P<url_password>\{[^\s{}\"'`]{1,128}\}"
+    r"|(?:[^\s&;\"'<>`\\]|\\(?![\"'])|(?(1)[&;<>]|(?!)))+)"
 )
 
 # Unbroken or in the groups printed on cards; digits joined to anything else are other numbers, and

@@ -118,6 +118,22 @@ def test_password_in_a_connection_string_is_replaced(string: str, password: str)
 
 
 @pytest.mark.parametrize(
+    ("string", "password"),
+    [
+        ('Server=db;Uid=app;Password="{}";Port=3306', "Pa55;w0rd&x"),
+        ("Server=db;Uid=app;Pwd='{}';Port=3306", "<Pa55>;w0rd"),
+        ("Driver=x;UID=sa;PWD={};Server=db", "{Pa55;w0rd}"),
+        ("Driver=x;UID=sa;PWD={};Server=db", "{Pa55w0rd!}"),
+    ],
+)
+def test_password_that_holds_what_would_end_it_is_replaced_whole(
+    string: str, password: str
+) -> None:
+    expected = string.format("[redacted:url-password]"), {"url-password": 1}
+    assert redact(string.format(password)) == expected
+
+
+@pytest.mark.parametrize(
     "frame",
     [
         '{{\\"client_secret\\": \\"{}\\"}}',
@@ -305,6 +321,7 @@ def test_text_between_two_private_keys_is_kept() -> None:
         "://a:" + "b" * 500,
         "?password=",
         ";Password='",
+        ";Password={",
         ";PWD=\\",
         'token\\": \\"',
         "\\nsk-",
