@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 
 from memrelay.answers import malformed
 from memrelay.client import SyncMemoryClient
-from memrelay.errors import ConfigError, Invalid, UntrustedRelayer
+from memrelay.errors import BadRequest, ConfigError, Invalid, UntrustedRelayer
 from memrelay.evidence import Evidence, Promised
 from memrelay.private import hold
 from memrelay.sealed.archive import (
@@ -343,14 +343,24 @@ def _read_again(client: SyncMemoryClient, standing: Standing, put: Callable[...,
             for records in _all_pages(client, "memories", ids=ids):
                 put("memories", records, again=True)
                 turns -= {record["id"] for record in records}
-            if turns:
-                for records in _all_pages(client, "episodes", ids=sorted(turns)):
-                    put("episodes", records, again=True)
+            for records in _turns_again(client, sorted(turns)):
+                put("episodes", records, again=True)
         before = standing.receipt_seq
         for records in _all_pages(client, "receipts", cursor=str(before)):
             put("receipts", records)
         if standing.receipt_seq == before:
             return
+
+
+def _turns_again(
+    client: SyncMemoryClient, ids: Sequence[str]
+) -> Iterator[Sequence[Mapping[str, Any]]]:
+    try:
+        yield from _all_pages(client, "episodes", ids=ids) if ids else ()
+    except BadRequest as error:
+        # A relayer from before it gave turns by id: what then is missing, is named.
+        if error.code != "request.invalid":
+            raise
 
 
 def _all_pages(

@@ -208,6 +208,27 @@ def test_what_is_sealed_anew_during_an_export_can_be_read_where_it_arrives(
     assert {row["epoch"] for row in rows} == {2}
 
 
+def test_a_relayer_that_gives_no_turn_by_its_id_can_be_left(
+    found: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older one; that a memory is gone is no reason to lack all others either."""
+    scene = found("sealed")
+    whole = SyncMemoryClient.export_page
+
+    def older(client: SyncMemoryClient, page: str, **more: object) -> object:
+        if page == "episodes" and "ids" in more:
+            return whole(client, "receipts", **more)  # as it answered then
+        return whole(client, page, **more)
+
+    with scene.client(scene.founder) as client:
+        client.remember_many(TEXTS)
+        monkeypatch.setattr(SyncMemoryClient, "export_page", older)
+        counts = meanwhile(
+            scene, monkeypatch, "receipts", lambda: client.forget(client.remember("Never mind.").id)
+        )
+    assert counts["memory"] == len(TEXTS)
+
+
 @pytest.mark.parametrize(
     ("defect", "said"),
     [
