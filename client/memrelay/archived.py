@@ -87,12 +87,16 @@ class Archive:
 
     def rows(self) -> Iterator[Record]:
         """Yield the memories, earlier revisions and turns that count, in the archive's order."""
+        return (row for row in self.all_rows() if row["blob"] is not None)
+
+    def all_rows(self) -> Iterator[Record]:
+        """Yield those rows and, without a blob, what the relayer lost of them."""
         stones = self.tombstones
         gone = self.taken.union(stones, *map(named_blobs, stones.values()))
         for number, record in enumerate(_records(self.path, self.chunks)):
-            if record["record"] not in {"memory", "episode"} or record["blob"] is None:
+            if record["record"] not in {"memory", "episode"} or names_of(record) & gone:
                 continue
-            if not names_of(record) & gone and self.latest.get(record["id"], number) == number:
+            if self.latest.get(record["id"], number) == number:
                 yield record
 
 
@@ -413,16 +417,24 @@ def _size(record: Record) -> int:
 def opened_memories(archive: Archive, identity: Identity, at_ms: int) -> Iterator[Memory]:
     """Yield the memories that could be recalled, opened with an owner's key alone.
 
+    As in a list, what another client sealed has no text; what the relayer lost is `failed`, too.
+
     Raises:
         NotGranted: the key held nothing any more when the archive was made.
         Invalid: a memory does not open, or is none.
     """
     keyring = archive.ledger.keyring(identity, at_ms)
-    for row in archive.rows():
-        if row["record"] != "memory":
+    for row in archive.all_rows():
+        if row["record"] != "memory" or row["revision_of"] is not None:
             continue
         try:
-            if _is_recalled(row, at_ms):
+            if not _is_recalled(row, at_ms):
+                continue
+            if row["blob"] is None:
+                yield _unread(row, "failed")
+            elif row["format"] != "sealed":
+                yield _unread(row, None)
+            else:
                 yield _opened(archive.header.account, keyring, row)
         except (ServerError, ValueError) as error:
             raise Invalid("record", "A memory of the archive is none.") from error
@@ -442,7 +454,11 @@ def _is_recalled(row: Record, at_ms: int) -> bool:
     hidden = row["superseded_at"] is not None or row["review"] in {"pending", "rejected"}
     expires = row["expires_at"]
     expired = expires is not None and datetime.fromisoformat(expires).timestamp() * 1000 <= at_ms
-    return row["format"] == "sealed" and not hidden and not expired
+    return not hidden and not expired
+
+
+def _unread(row: Record, status: str | None) -> Memory:
+    return Memory(id=row["id"], namespace=row["namespace"], text=None, status=status)
 
 
 def _opened(account: bytes, keyring: Keyring, row: Record) -> Memory:

@@ -52,21 +52,32 @@ class Collected:
 
 def collect(client: SyncMemoryClient, namespace: str, progress: Callable[[int], None]) -> Collected:
     """Return all memories of a namespace; `progress` is told the number of each batch."""
-    records: list[Record] = []
-    sealed, lost = set[str](), set[str]()
+    return collected(_listed(client, namespace, progress))
+
+
+def _listed(
+    client: SyncMemoryClient, namespace: str, progress: Callable[[int], None]
+) -> Iterator[Memory]:
     cursor: str | None = None
     while True:
         found = client.list(namespace=namespace, limit=_PAGE_LIMIT, cursor=cursor)
-        opened = [record(memory) for memory in found.memories if memory.text is not None]
-        unread = [memory for memory in found.memories if memory.text is None]
-        lost |= {memory.id for memory in unread if memory.status == "failed"}
-        sealed |= {memory.id for memory in unread if memory.status != "failed"}
-        records += opened
-        progress(len(opened))
+        yield from found.memories
+        progress(sum(memory.text is not None for memory in found.memories))
         cursor = onward(cursor, found.next_cursor)
         if cursor is None:
-            ordered = tuple(sorted(records, key=_order))
-            return Collected(ordered, frozenset(sealed), frozenset(lost))
+            return
+
+
+def collected(memories: Iterable[Memory]) -> Collected:
+    """Return memories of a namespace as they are exported."""
+    records: list[Record] = []
+    sealed, lost = set[str](), set[str]()
+    for memory in memories:
+        if memory.text is not None:
+            records.append(record(memory))
+        else:
+            (lost if memory.status == "failed" else sealed).add(memory.id)
+    return Collected(tuple(sorted(records, key=_order)), frozenset(sealed), frozenset(lost))
 
 
 def record(memory: Memory) -> Record:
@@ -85,11 +96,6 @@ def record(memory: Memory) -> Record:
         values["revision"] = None  # it goes without saying
     known = {name: values[name] for name in (*FIELDS, "text")}
     return {name: value for name, value in known.items() if value not in (None, [], {})}
-
-
-def in_order(records: Iterable[Record]) -> Collected:
-    """Return records in the order of files."""
-    return Collected(tuple(sorted(records, key=_order)))
 
 
 def _order(record: Record) -> tuple[str, ...]:

@@ -451,10 +451,15 @@ def test_what_another_client_sealed_is_told_to_be_left_out(accounts, tmp_path, c
     body = {"encrypted_data": "AAAA", "vector": [1.0, 0.0], "namespace": "default"}
     with httpx.Client(base_url=settings.url, auth=signer) as relayer:
         assert relayer.post("/api/remember/manual", json=body).status_code == 200
-    assert main(["export", "--out", str(tmp_path / "out"), "--profile", profile], {}) == EXIT_OK
-    out, err = capsys.readouterr()
-    assert out.startswith("1 memory on 1 page in ")
-    assert "Left out: 1 memory" in err
+    archive = str(tmp_path / "all.archive")
+    assert main(["export", archive, "--profile", profile], {}) == EXIT_OK
+    capsys.readouterr()
+    export = ["export", "--out", str(tmp_path / "out"), "--profile", profile]
+    for argv in (export, [*export, "--from-archive", archive]):
+        assert main(argv, {}) == EXIT_OK
+        out, err = capsys.readouterr()
+        assert out.startswith("1 memory on 1 page in ")
+        assert "Left out: 1 memory" in err
 
 
 @pytest.fixture
@@ -502,6 +507,25 @@ def test_what_cannot_be_read_stays_on_its_page(lossy, tmp_path, capsys):
     page = (folder / "default" / "2026-05-04.md").read_text()
     records = [record for _, record in read_page(page.splitlines(keepends=True))]
     assert [one["text"] for one in records] == ["Eva called.", DRAFTS[1].text]
+
+
+def test_what_an_archive_lacks_stays_on_its_page(lossy, tmp_path, capsys):
+    """It was written when the relayer had lost it: the pages are the only copy left."""
+    profile, lose = lossy
+    folder, archive, file = tmp_path / "memories", tmp_path / "all.archive", tmp_path / "all.jsonl"
+    run(capsys, *everything(profile, folder))
+    lines = ["export", "--format", "jsonl", "--force", "--out", str(file), "--profile", profile]
+    assert main([*lines, "--all-namespaces"], {}) == EXIT_OK
+    before, told = files(folder), file.read_bytes()
+    lose()
+    assert main(["export", str(archive), "--profile", profile], {}) == EXIT_FAILED
+    capsys.readouterr()
+    offline = ("--from-archive", str(archive))
+    for argv in (everything(profile, folder), (*lines, "--namespace", "default")):
+        assert main([*argv, *offline], {}) == EXIT_FAILED
+        assert "2 memories could not be read" in capsys.readouterr().err
+    assert files(folder) == before
+    assert file.read_bytes() == told
 
 
 def test_what_is_kept_on_a_page_stays_as_it_is(tmp_path):

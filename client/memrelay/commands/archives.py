@@ -15,7 +15,8 @@ from memrelay.commands.shell import Shell, warn
 from memrelay.config import Settings, agent_paths, agents_folder, expanded, read_profile, seen_path
 from memrelay.counting import counted
 from memrelay.errors import ConfigError, Invalid, MemrelayError, NotGranted
-from memrelay.exporting import Collected, Record, in_order, record
+from memrelay.exporting import Collected, collected
+from memrelay.models import Memory
 from memrelay.private import write_private
 from memrelay.sealed.keys import account_bytes
 from memrelay.seen import SeenFile
@@ -142,11 +143,11 @@ def _settings_there(shell: Shell) -> Settings:
 def clear_of(shell: Shell, path: Path, names: list[str] | None) -> dict[str, Collected]:
     """Return what stands in clear in an archive, by namespace; `names` None for all of them."""
     archive, at_ms = read_archive(shell, path), int(time.time() * 1000)
-    found: dict[str, list[Record]] = {name: [] for name in names or ()}
+    found: dict[str, list[Memory]] = {name: [] for name in names or ()}
     try:
         for memory in opened_memories(archive, shell.settings().identity, at_ms):
             if names is None or memory.namespace in names:
-                found.setdefault(memory.namespace or "", []).append(record(memory))
+                found.setdefault(memory.namespace, []).append(memory)
     except NotGranted as error:
         raise MemrelayError(str(error)) from error
-    return {name: in_order(records) for name, records in sorted(found.items())}
+    return {name: collected(memories) for name, memories in sorted(found.items())}

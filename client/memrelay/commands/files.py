@@ -278,23 +278,12 @@ def export(shell: Shell) -> None:
         raise ConfigError("Lines on standard output leave no room for --json; use --out FILE.")
     if args.format == "jsonl" and expanded(out).is_file() and not args.force:
         raise ConfigError(f"{out} exists; --force replaces it.")
-    if args.from_archive:
-        named = None if args.all_namespaces else [shell.settings().namespace]
-        clear = archives.clear_of(shell, expanded(args.from_archive), named)
-        return _write(shell, out, shell.settings().account_id, clear, whole=args.all_namespaces)
-    with shell.client() as client:
-        names, whole = [client.settings.namespace], False
-        if args.all_namespaces:
-            names, whole = _names(client)
-        with ProgressLine(sys.stderr, "exported") as progress:
-            count = _counting(progress)
-            found = {name: collect(client, name, count) for name in names}
-        account_id = client.settings.account_id
+    found, whole = _found(shell)
     lost = sum(len(one.lost) for one in found.values())
     if lost and args.format == "jsonl" and expanded(out).is_file():
         stays = f"{out} stays as it is, for it may tell them; choose another file for the rest."
         raise MemrelayError(_unread(lost, stays))
-    _write(shell, out, account_id, found, whole=whole)
+    _write(shell, out, shell.settings().account_id, found, whole=whole)
     sealed = sum(len(one.sealed) for one in found.values())
     if sealed:
         left_out = counted(sealed, "memory")
@@ -302,6 +291,22 @@ def export(shell: Shell) -> None:
     if lost:
         markdown = args.format == "markdown"
         raise MemrelayError(_unread(lost, "What pages told of them is kept." if markdown else ""))
+
+
+def _found(shell: Shell) -> tuple[dict[str, Collected], bool]:
+    """What is to be exported in clear, by namespace, and whether nothing else is there."""
+    args = shell.args
+    if args.from_archive:
+        named = None if args.all_namespaces else [shell.settings().namespace]
+        path = expanded(args.from_archive)
+        return archives.clear_of(shell, path, named), args.all_namespaces
+    with shell.client() as client:
+        names, whole = [client.settings.namespace], False
+        if args.all_namespaces:
+            names, whole = _names(client)
+        with ProgressLine(sys.stderr, "exported") as progress:
+            count = _counting(progress)
+            return {name: collect(client, name, count) for name in names}, whole
 
 
 def _unread(lost: int, kept: str) -> str:
