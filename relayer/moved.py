@@ -157,7 +157,7 @@ class MovedReceipt(Moved):
     object: bytes
 
 
-class MovedTombstone(Moved):
+class MovedTombstone(Moved, omit_defaults=True):
     """That a memory was erased; `namespace` is None when it went, too.
 
     Attributes:

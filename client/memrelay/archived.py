@@ -233,14 +233,12 @@ def import_archive(
         raise NotGranted(
             "The account is not there, or not with this key: bring it with its founder's key first."
         ) from error
-    for name, records in (
-        ("grants", archive.grants),
-        ("namespaces", _own_namespaces(archive, client.settings.identity)),
-        ("tombstones", list(archive.tombstones.values())),
-    ):
-        for at in range(0, len(records), _PAGE_ITEMS_MAX):
-            page = [_bare(record) for record in records[at : at + _PAGE_ITEMS_MAX]]
-            client.import_page({name: page})
+    for page in _pages(archive.grants):
+        client.import_page({"grants": page})
+    for page in _pages(_own_namespaces(archive, client.settings.identity)):
+        client.import_page({"namespaces": page})
+    for page in _pages(list(archive.tombstones.values())):
+        _bring_tombstones(client, page)
     differing: dict[str, str] = {}  # a row → the memory that it is a revision of
     for batch in _batches(_memories_first(archive)):
         outcomes = _bring(client, batch)
@@ -257,6 +255,22 @@ def import_archive(
     tally.update(settled.values())
     tally["lost"] = archive.lost
     return +tally
+
+
+def _pages(records: Sequence[Record]) -> Iterator[list[Record]]:
+    for at in range(0, len(records), _PAGE_ITEMS_MAX):
+        yield [_bare(record) for record in records[at : at + _PAGE_ITEMS_MAX]]
+
+
+def _bring_tombstones(client: SyncMemoryClient, stones: Sequence[Record]) -> None:
+    """Say what is erased; to a relayer from before turns were told to be `taken`, without these."""
+    try:
+        client.import_page({"tombstones": stones})
+    except BadRequest as error:
+        erased = [stone for stone in stones if not stone.get("taken")]
+        if error.code != "request.invalid" or len(erased) == len(stones):
+            raise
+        client.import_page({"tombstones": erased})
 
 
 def _own_namespaces(archive: Archive, identity: Identity) -> list[Record]:

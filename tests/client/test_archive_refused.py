@@ -409,6 +409,45 @@ class TestRowsThatNobodyReads:
             assert len(there.list().memories) == len(TEXTS)
 
 
+def test_an_older_relayer_is_not_told_of_turns_whose_facts_were_taken(
+    found: Callable[[str], Scene],
+) -> None:
+    """It knows no such tombstones, and refused every one that came with them."""
+    scene = found("sealed")
+    with scene.client(scene.founder) as client:
+        client.remember_many(TEXTS)
+        gone = client.remember("Nobody needs this.").id
+        client.forget(gone)
+    exported(scene)
+    turn = {
+        "record": "tombstone", "id": str(uuid4()), "namespace": "team",
+        "blob_ids": [blob_id(b"sealed")], "erased_at": "2026-01-01T00:00:00Z", "taken": True,
+    }  # fmt: skip
+    again(scene, lambda records: records.insert(-1, turn))
+    archive = open_archive(scene.archive, scene.founder, account_bytes(scene.account_id))
+    told: list[str] = []
+
+    class Older(httpx.HTTPTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            stones = json.loads(request.content or b"{}").get("tombstones", [])
+            if any("taken" in stone for stone in stones):
+                error = {"code": "request.invalid", "message": "Object contains unknown field"}
+                return httpx.Response(400, json=error)
+            told.extend(stone["id"] for stone in stones)
+            return super().handle_request(request)
+
+    with SyncMemoryClient(
+        url=scene.there.url,
+        account_id=scene.account_id,
+        private_key=scene.founder.seed_hex(),
+        transport=Older(),
+    ) as client:
+        assert import_archive(client, archive, quiet) == {"imported": len(TEXTS)}
+    assert told == [gone]
+    with scene.client(scene.founder, at=scene.there) as client:
+        assert import_archive(client, archive, quiet) == {"unchanged": len(TEXTS)}
+
+
 class TestWithoutReceipts:
     """A relayer says that it took rows in, and signs nothing that it could be held to."""
 
