@@ -61,6 +61,10 @@ _MADE_MAX: Final = datetime(9999, 1, 1, tzinfo=UTC) - timedelta(seconds=Limits.t
 Row = MovedMemory | MovedEpisode
 
 
+class GrantedMeanwhile(Exception):
+    """Which epochs are over was read before another grant came."""
+
+
 class ArrivingRows:
     """Writes the memories and turns that an owner brings."""
 
@@ -88,13 +92,16 @@ class ArrivingRows:
         episodes: Sequence[MovedEpisode],
         entries: Mapping[str, NamespaceEntry],
         *,
+        serial: int,
         oldest: int,
     ) -> tuple[list[tuple[uuid.UUID, str]], list[bytes]]:
         """What became of each row by its id, and the receipts for what is new.
 
-        `entries` are the namespaces here, by name; `oldest` is the oldest epoch that is not over.
+        `entries` are the namespaces here, by name; `oldest` is the oldest epoch that is not over,
+        as of the grant with this `serial`.
 
         Raises:
+            GrantedMeanwhile: another grant came in between.
             BadRequest: an id stands there twice, or a blob id is none.
             TooLarge: there are too many words or vectors together.
             QuotaExceeded: the account is full.
@@ -109,6 +116,8 @@ class ArrivingRows:
         blobs = [(hash_of(row.blob_id), row.blob or b"") for row in sound]
         async with self._outbox.putting(access.account, blobs) as connection:
             heads = await locked_heads(connection, access)
+            if heads.grant_serial != serial:
+                raise GrantedMeanwhile
             account = access.account
             known = [_id_of(row) for row in moved]
             present = await rows.present(connection, account, [*(r.id for r in moved), *known])

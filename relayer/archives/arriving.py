@@ -11,6 +11,7 @@ Not here: reading it there (`leaving.py`), judging and writing rows (`arrival.py
 import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -20,6 +21,7 @@ from relayer.archives.arrival import (
     PLACES_MAX,
     UNCHANGED,
     ArrivingRows,
+    GrantedMeanwhile,
     hash_of,
     locked_heads,
     unique,
@@ -145,19 +147,24 @@ class Arriving:
             results += more
             receipts += signed
         if arrival.memories or arrival.episodes:
-            names = [m.namespace for m in arrival.memories]
-            names += [e.namespace for e in arrival.episodes]
-            chain = await self._accounts.chain(access.account)
-            more, signed = await self._rows.take_in(
-                access,
-                arrival.memories,
-                arrival.episodes,
-                await self._entries(access, names),
-                oldest=chain.oldest_alive(to_ms(self._clock())),
-            )
+            more, signed = await self._take_rows(access, arrival.memories, arrival.episodes)
             results += more
             receipts += signed
         return Arrived(accepted, results, receipts)
+
+    async def _take_rows(
+        self, access: Access, memories: Sequence[MovedMemory], episodes: Sequence[MovedEpisode]
+    ) -> tuple[list[tuple[uuid.UUID, str]], list[bytes]]:
+        """Write what is new of these; what became of each, the receipts."""
+        names = [*(m.namespace for m in memories), *(e.namespace for e in episodes)]
+        entries = await self._entries(access, names)
+        while True:
+            chain = await self._accounts.chain(access.account)
+            oldest = chain.oldest_alive(to_ms(self._clock()))
+            with suppress(GrantedMeanwhile):
+                return await self._rows.take_in(
+                    access, memories, episodes, entries, serial=chain.serial, oldest=oldest
+                )
 
     async def _take_grants(self, access: Access, grants: Sequence[MovedGrant]) -> list[bytes]:
         """Continue the chain as it went on elsewhere; the receipts."""

@@ -38,7 +38,7 @@ from tests.moving import (
     there,
 )
 from tests.openai_server import OpenAIServer
-from tests.racing import WAITING
+from tests.racing import WAITING, race
 from tests.rotator import CUSTODIES, NOT_NOW, Rotator, epochs, opened_by, rotator
 from tests.services import TEAM, Bench, bench_on
 from tests.talking import AWAY, analyze, choose, facts
@@ -226,6 +226,27 @@ class TestSealedAnewSince:
         assert {memory.id, turn} <= {row for row, _ in done.results}
         assert {status for _, status in done.results} == {"differs"}
         assert (await check(there.storage)).problems == []
+
+    async def test_nothing_comes_under_it_when_it_was_over_in_between(
+        self, here: Bench, there: Bench
+    ) -> None:
+        owner = await rotator(here, "sealed")
+        await here.remember(await owner.caller(), "Anna prefers tea.")
+        old = await packed(here, await owner.caller())
+        await owner.rotate(reseal="all")
+        await owner.reseal()
+        account, access = owner.owner.account, (await founded(here, there, owner.owner)).access
+        arriving, early = there.services.arriving, await packed(here, await owner.caller())
+        await arriving.take_in(access, replace(early, memories=[]))
+        await owner.send(*await owner.objects(owner.roots[1:]))
+        last = replace(EMPTY, grants=(await packed(here, await owner.caller())).grants)
+        late = replace(EMPTY, memories=old.memories)
+        ended, done = await race(
+            there, account, arriving.take_in(access, last), arriving.take_in(access, late)
+        )
+        assert ended.grants > 0
+        assert {status for _, status in done.results} == {"refused"}
+        assert await epochs(there) == {}
 
     async def test_what_comes_under_it_meanwhile_keeps_it(self, here: Bench, there: Bench) -> None:
         """A restore may bring something of an old epoch while the grants that end it come."""
