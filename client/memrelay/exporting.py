@@ -192,11 +192,15 @@ def _told(pages: Mapping[str, str], ids: Collection[str]) -> Iterator[tuple[str,
     """Yield what pages tell of some memories, each with the name of its page."""
     if ids:
         for name, text in pages.items():
-            # Lines as an import reads them: other ends of lines are part of a text.
-            lines = StringIO(text.removeprefix("\ufeff"), newline="\n")
-            for _, record in read_page(lines):
+            for record in _records_on(text):
                 if str(record.get("id")) in ids:
                     yield name, record
+
+
+def _records_on(text: str) -> Iterator[Record]:
+    # Lines as an import reads them: other ends of lines are part of a text.
+    for _, record in read_page(StringIO(text.removeprefix("\ufeff"), newline="\n")):
+        yield record
 
 
 def others(folder: Path, names: Collection[str]) -> set[str]:
@@ -204,8 +208,7 @@ def others(folder: Path, names: Collection[str]) -> set[str]:
     found: set[str] = set()
     for place in folder.glob("*/"):
         for text in _pages_in(place).values():
-            records = read_page(text.splitlines(keepends=True))
-            of_page = {str(one.get("namespace", "")) for _, one in records}
+            of_page = {str(one.get("namespace", "")) for one in _records_on(text)}
             # What somebody copied into another folder is theirs.
             found |= {name for name in of_page if folder_name(name) == place.name}
     return found.difference(names)

@@ -201,6 +201,7 @@ def test_a_namespace_that_was_forgotten_leaves_the_pages(profile, tmp_path, caps
     folder = tmp_path / "memories"
     run(capsys, *everything(profile, folder))
     (page,) = (folder / "%54eam%2fred").iterdir()
+    page.write_text(f"\ufeff{page.read_text()}")  # by an editor
     note, copy = page.with_name("note.md"), folder / "copy" / page.name
     note.write_text("- a note of the user's own\n")
     copy.parent.mkdir()
