@@ -296,7 +296,7 @@ def _export_into(
                     raise Invalid("record", "A record says by itself what it is.")
                 standing.take(entry)
             except UntrustedRelayer as error:
-                raise _unreadable(f"Receipt {record.get('seq')}", error) from error
+                raise _unreadable(f"Receipt {record.get('seq')}", error, path) from error
             except Invalid as error:
                 raise malformed(f"a record of {part}") from error
             writer.put(entry)
@@ -317,18 +317,20 @@ def _export_into(
     try:
         standing.evidence.check_end()
     except Invalid as error:
-        raise _unreadable("The history", error) from error
+        raise _unreadable("The history", error, path) from error
     client.check_exported(standing.newest)
     writer.finish(standing.counts)
     counts = {**standing.counts, "lost": len(standing.losses)}
     return Exported(counts, standing.promised.missing(standing.losses.is_erased))
 
 
-def _unreadable(what: str, error: Invalid) -> UntrustedRelayer:
+def _unreadable(what: str, error: Invalid, beginning: Path) -> UntrustedRelayer:
     """What no reader of an archive would believe, told to who would have relied on it."""
     return UntrustedRelayer(
         error.code,
         f"{what} of this account does not hold, and nobody could read an archive with it: {error} "
+        "If the relayer was set back, rebuilt or given another key since this export began, remove "
+        f"{beginning} and begin anew. "
         "What is readable still comes with `memrelay export --format jsonl --all-namespaces`.",
     )
 

@@ -271,7 +271,9 @@ def test_a_history_that_does_not_hold_is_no_archive(
             exported(scene)
         assert not scene.archive.exists()
         assert scene.run("export", str(scene.archive)) == EXIT_FAILED
-        assert "memrelay export --format jsonl" in capsys.readouterr().err
+        err = capsys.readouterr().err
+        assert "memrelay export --format jsonl" in err
+        assert f"remove {scene.archive}.part and begin anew" in err
     assert exported(scene)["receipt"] == 4, "it goes on once the relayer was mended"
 
 
