@@ -13,7 +13,7 @@ import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from functools import cache
 from typing import Any, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
@@ -31,21 +31,25 @@ def sometimes(*, secret: bool = False) -> Any:
     return field(default=None, repr=not secret, metadata={ABSENT: True})
 
 
-def rfc3339(value: datetime | str) -> str:
-    """Return a time as the API writes it; text is taken as it is.
+def rfc3339(value: datetime | str, *, zoned: bool = False) -> str:
+    """Return a time as the API writes it, in UTC or `zoned`; text is taken as it is.
 
     Raises:
         ValueError: the time has no time zone, or is none in UTC.
     """
     if isinstance(value, str):
         return value
-    if value.utcoffset() is None:
+    offset = value.utcoffset()
+    if offset is None:
         raise ValueError("A time needs a time zone.")
     try:
-        utc = value.astimezone(UTC)
+        written = value.astimezone(UTC)
+        if zoned:  # in whole minutes, as RFC 3339 writes them
+            minutes = round(offset / timedelta(minutes=1))
+            written = written.astimezone(timezone(timedelta(minutes=minutes)))
     except OverflowError:  # in the first and the last year there is
         raise ValueError("A time in UTC is in one of the years 1 to 9999.") from None
-    return utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return written.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def read_json_object(data: bytes) -> dict[str, Any]:

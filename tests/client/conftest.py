@@ -2,7 +2,8 @@
 
 import io
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,3 +76,13 @@ def run(
     machine = Machine(tmp_path / "profile.json", capsys)
     machine("init", shared_relayer.url, "--custody", custody)
     return machine
+
+
+@pytest.fixture
+def eight_hours_west(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine in a time zone that is eight hours behind UTC."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "PST8")
+        time.tzset()
+        yield
+    time.tzset()

@@ -147,6 +147,10 @@ def test_times_are_written_in_utc_with_milliseconds():
     east = timezone(timedelta(hours=2))
     when = datetime(2026, 5, 4, 11, 30, 0, 1500, tzinfo=east)
     assert rfc3339(when) == "2026-05-04T09:30:00.001Z"
+    assert rfc3339(when, zoned=True) == "2026-05-04T11:30:00.001+02:00"
+    assert rfc3339(when.astimezone(UTC), zoned=True) == "2026-05-04T09:30:00.001Z"
+    long_ago = when.astimezone(timezone(-timedelta(hours=7, minutes=52, seconds=58)))
+    assert rfc3339(long_ago, zoned=True) == "2026-05-04T01:37:00.001-07:53"
     assert rfc3339("2026-05-04") == "2026-05-04"
     with pytest.raises(ValueError, match="time zone"):
         rfc3339(datetime(2026, 5, 4))

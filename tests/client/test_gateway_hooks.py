@@ -508,6 +508,23 @@ class TestCapture:
         assert memory.event_time is not None
         assert memory.event_time.date().isoformat() == said
 
+    @pytest.mark.parametrize(("waited_days", "said"), [(None, "2031-05-05"), (3, "2031-05-02")])
+    async def test_days_are_those_of_the_machines_time_zone(
+        self, shared_relayer: RunningRelayer, eight_hours_west: None, waited_days: int, said: str
+    ) -> None:
+        owner = await founded(shared_relayer.url)
+        then = datetime(2031, 5, 5, 0, 30, tzinfo=UTC)  # on the 4th, there
+        event = conversation("The deadline of the tax report is tomorrow.")
+        if waited_days is not None:
+            event["endedAt"] = 1000 * round((then - timedelta(waited_days)).timestamp())
+        async with Gateway(Roster.single(owner), PATIENT, clock=then.timestamp) as gateway:
+            await gateway.agent_end(event, CTX)
+            assert await gateway.flush(30)
+        async with MemoryClient.from_settings(owner) as client:
+            [memory] = (await client.list()).memories
+        assert memory.event_time is not None
+        assert memory.event_time.date().isoformat() == said
+
     @pytest.mark.parametrize("ended", [True, "1", 1.5, -1, 10**400])
     async def test_a_strange_time_of_the_end_is_none(
         self, shared_relayer: RunningRelayer, ended: object

@@ -1,5 +1,7 @@
 """What is heard of a session of Hermes, and what of it may be captured."""
 
+from datetime import timedelta
+
 import pytest
 
 from memrelay.gateway.events import ASSISTANT, USER, Message
@@ -63,3 +65,11 @@ def test_a_compression_knows_a_turn_that_was_interrupted_after_an_erasure() -> N
     conversation.erase()
     conversation.begin(TEA[0].text)
     assert conversation.rest([*BERTA, FORGETS[0], SEEKS, *TEA]) == TEA
+
+
+def test_a_turn_begins_in_the_machines_time_zone(eight_hours_west: None) -> None:
+    conversation = Conversation()
+    conversation.begin(TEA[0].text)
+    _, began, _ = conversation.end(TEA[0].text, TEA[1].text)
+    assert began is not None
+    assert began.utcoffset() == timedelta(hours=-8)

@@ -78,7 +78,7 @@ class CapturedTurn:
             namespace=seat.namespace,
             text=text,
             source=source_of(source, session),
-            occurred_at=rfc3339(occurred_at),
+            occurred_at=rfc3339(occurred_at, zoned=True),
             idempotency_key=mac(16, secret, "turn", *parts).hex(),
             borrowed=seat.borrows,
         )

@@ -340,10 +340,15 @@ class Gateway:
         now_ms = round(1000 * now.timestamp())
         if turn.ended_ms is None or not now_ms - LATE_MS_MAX <= turn.ended_ms <= now_ms:
             return now
-        return datetime.fromtimestamp(turn.ended_ms / 1000, UTC)
+        return _here(turn.ended_ms / 1000)
 
     def _now(self) -> datetime:
-        return datetime.fromtimestamp(self._clock(), UTC)
+        return _here(self._clock())
+
+
+def _here(unix_s: float) -> datetime:
+    # In the machine's time zone: "today" is a day of the user's.
+    return datetime.fromtimestamp(unix_s, UTC).astimezone()
 
 
 def _told(seat: Seat, outcome: Outcome, context: str = "") -> Injection:

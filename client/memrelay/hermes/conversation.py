@@ -39,7 +39,7 @@ class Conversation:
         """Note when the user said something: its capture comes later, or much later."""
         with self._lock:
             self._turn, self._asked = self._turn + 1, text
-            self._begun[text] = datetime.now(UTC), self._turn
+            self._begun[text] = datetime.now(UTC).astimezone(), self._turn
             if len(self._begun) > _TURNS_BEGUN:
                 del self._begun[next(iter(self._begun))]
 

@@ -214,11 +214,12 @@ class Writing(Listing):
     ) -> Operation[Analysis]:
         """Find the facts worth keeping in a text or conversation, and store them.
 
-        Dates such as "yesterday" are resolved against `occurred_at`, when it is given.
+        Dates such as "yesterday" are resolved against `occurred_at`, when it is given: its day is
+        that of its own time zone.
         """
         body = {
             "text": text,
-            "occurred_at": None if occurred_at is None else rfc3339(occurred_at),
+            "occurred_at": None if occurred_at is None else rfc3339(occurred_at, zoned=True),
             "source": source,
             "idempotency_key": idempotency_key or str(uuid4()),
         }
