@@ -1,10 +1,12 @@
 """Sessions in which a memory was erased: from where on they are captured again."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.events import ASSISTANT, USER, Context, Message
 
+NOW = datetime(2026, 11, 26, 9, 30, tzinfo=UTC)
 PLACE = Context(session_key="agent:main:main", session_id="first")
 FIRST = [Message(USER, "Berta is my sister."), Message(ASSISTANT, "Noted.")]
 FORGETS = [Message(USER, "Forget Berta."), Message(ASSISTANT, "Berta is forgotten.")]
@@ -18,71 +20,88 @@ def in_run(run: str) -> Context:
 
 def test_a_window_begins_after_the_turn_that_erased() -> None:
     erasures = Erasures()
-    assert erasures.since(FIRST, PLACE) == FIRST
-    erasures.note(PLACE)
-    assert not erasures.since([*FIRST, *FORGETS], PLACE)
-    assert erasures.since([*FIRST, *FORGETS, *THIRD], PLACE) == THIRD
-    assert erasures.since([*FIRST, *FORGETS, *THIRD, *FOURTH], PLACE) == [*THIRD, *FOURTH]
+    assert erasures.since(FIRST, PLACE, NOW) == FIRST
+    erasures.note(PLACE, NOW)
+    assert not erasures.since([*FIRST, *FORGETS], PLACE, NOW)
+    assert erasures.since([*FIRST, *FORGETS, *THIRD], PLACE, NOW) == THIRD
+    assert erasures.since([*FIRST, *FORGETS, *THIRD, *FOURTH], PLACE, NOW) == [*THIRD, *FOURTH]
 
 
 def test_a_turn_that_is_captured_in_parts_is_one() -> None:
     erasures, [asked, answered] = Erasures(), FORGETS
-    erasures.note(PLACE)
-    assert not erasures.since([asked], in_run("a"))
-    assert not erasures.since([asked, answered], in_run("a"))
-    assert erasures.since([*FORGETS, *THIRD], in_run("b")) == THIRD
+    erasures.note(PLACE, NOW)
+    assert not erasures.since([asked], in_run("a"), NOW)
+    assert not erasures.since([asked, answered], in_run("a"), NOW)
+    assert erasures.since([*FORGETS, *THIRD], in_run("b"), NOW) == THIRD
 
 
 def test_an_end_that_comes_late_is_known_by_its_run() -> None:
     erasures = Erasures()
-    erasures.note(in_run("a"))
-    assert erasures.since([*FIRST, *FORGETS, *THIRD], in_run("b")) == THIRD
-    assert not erasures.since([*FIRST, *FORGETS], in_run("a"))
+    erasures.note(in_run("a"), NOW)
+    assert erasures.since([*FIRST, *FORGETS, *THIRD], in_run("b"), NOW) == THIRD
+    assert not erasures.since([*FIRST, *FORGETS], in_run("a"), NOW)
+
+
+def test_a_turn_that_ended_before_and_comes_late_is_not_captured() -> None:
+    erasures, before = Erasures(), NOW - timedelta(minutes=1)
+    erasures.note(in_run("b"), NOW)
+    assert not erasures.since(FIRST, in_run("a"), before)
+    assert not erasures.since([*FIRST, *FORGETS], in_run("b"), NOW)
+    assert not erasures.since(FIRST, in_run("a"), before)
+    assert erasures.since([*FIRST, *FORGETS, *THIRD], in_run("c"), NOW) == THIRD
+
+
+def test_an_end_without_messages_leaves_the_cut_where_it_is() -> None:
+    erasures = Erasures()
+    erasures.note(in_run("a"), NOW)
+    assert not erasures.since([*FIRST, *FORGETS], in_run("a"), NOW)
+    assert not erasures.since([], in_run("b"), NOW)
+    assert erasures.since([*FIRST, *FORGETS, *THIRD], in_run("c"), NOW) == THIRD
 
 
 def test_words_that_were_put_around_a_message_do_not_hide_it() -> None:
     erasures, [asked, answered] = Erasures(), FORGETS
-    erasures.note(PLACE)
+    erasures.note(PLACE, NOW)
     memories = "<memwal-memories>Berta is her sister.</memwal-memories>"
-    assert not erasures.since([Message(USER, f"{memories}\n\n{asked.text}")], PLACE)
-    assert erasures.since([asked, answered, *THIRD], PLACE) == THIRD
+    assert not erasures.since([Message(USER, f"{memories}\n\n{asked.text}")], PLACE, NOW)
+    assert erasures.since([asked, answered, *THIRD], PLACE, NOW) == THIRD
 
 
 def test_an_answer_that_is_given_again_cuts_nothing() -> None:
     erasures = Erasures()
-    erasures.note(PLACE)
-    assert not erasures.since([*FIRST, FORGETS[0], Message(ASSISTANT, "Noted.")], PLACE)
-    assert erasures.since([FORGETS[0], *THIRD], PLACE) == THIRD
-    assert erasures.since([FORGETS[0], *THIRD, *FOURTH, *FIRST], PLACE)[:2] == THIRD
+    erasures.note(PLACE, NOW)
+    assert not erasures.since([*FIRST, FORGETS[0], Message(ASSISTANT, "Noted.")], PLACE, NOW)
+    assert erasures.since([FORGETS[0], *THIRD], PLACE, NOW) == THIRD
+    assert erasures.since([FORGETS[0], *THIRD, *FOURTH, *FIRST], PLACE, NOW)[:2] == THIRD
 
 
 def test_after_a_compression_a_window_begins_with_its_own_turn() -> None:
     erasures, summary = Erasures(), Message(ASSISTANT, "They spoke of Berta.")
-    erasures.note(PLACE)
-    assert not erasures.since([*FIRST, *FORGETS], PLACE)
-    assert erasures.since([summary, *THIRD], PLACE) == THIRD
-    assert erasures.since([summary, *THIRD, *FOURTH], PLACE) == [*THIRD, *FOURTH]
+    erasures.note(PLACE, NOW)
+    assert not erasures.since([*FIRST, *FORGETS], PLACE, NOW)
+    assert erasures.since([summary, *THIRD], PLACE, NOW) == THIRD
+    assert erasures.since([summary, *THIRD, *FOURTH], PLACE, NOW) == [*THIRD, *FOURTH]
 
 
 def test_a_session_is_known_by_its_key_or_its_id() -> None:
     erasures = Erasures()
-    erasures.note(Context(session_key="agent:main:main"))
-    assert not erasures.since(FORGETS, PLACE)
-    assert erasures.since(FORGETS, Context(session_id="second")) == FORGETS
-    assert erasures.since(FORGETS, replace(PLACE, agent_id="coder")) == FORGETS
+    erasures.note(Context(session_key="agent:main:main"), NOW)
+    assert not erasures.since(FORGETS, PLACE, NOW)
+    assert erasures.since(FORGETS, Context(session_id="second"), NOW) == FORGETS
+    assert erasures.since(FORGETS, replace(PLACE, agent_id="coder"), NOW) == FORGETS
 
 
 def test_a_new_session_under_the_same_key_is_captured_in_full() -> None:
     erasures, new = Erasures(), replace(PLACE, session_id="second")
-    erasures.note(PLACE)
-    assert not erasures.since(FORGETS, PLACE)
-    assert erasures.since(THIRD, new) == THIRD
-    assert erasures.since([*THIRD, *FOURTH], new) == [*THIRD, *FOURTH]
+    erasures.note(PLACE, NOW)
+    assert not erasures.since(FORGETS, PLACE, NOW)
+    assert erasures.since(THIRD, new, NOW) == THIRD
+    assert erasures.since([*THIRD, *FOURTH], new, NOW) == [*THIRD, *FOURTH]
 
 
 def test_the_session_not_seen_for_longest_gives_way() -> None:
     erasures = Erasures(sessions_max=2)
     places = [Context(session_id=name) for name in "abc"]
     for place in places:
-        erasures.note(place)
-    assert [bool(erasures.since(FORGETS, place)) for place in places] == [True, False, False]
+        erasures.note(place, NOW)
+    assert [bool(erasures.since(FORGETS, place, NOW)) for place in places] == [True, False, False]

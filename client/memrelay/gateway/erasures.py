@@ -3,6 +3,7 @@
 It does not own erasing (`tools.py`) or what else is captured of a turn (`conversation.py`).
 
 - Of the turn in which it was erased nothing is captured; later windows begin after that turn.
+- Of a turn that ended before, and is handed over late, nothing is captured, either.
 - Where that turn is not among a session's messages any more, such as after a compression, a window
   begins with its own turn.
 """
@@ -10,6 +11,7 @@ It does not own erasing (`tools.py`) or what else is captured of a turn (`conver
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from memrelay.gateway.conversation import own_words
 from memrelay.gateway.events import USER, Context, Message
@@ -22,6 +24,7 @@ _SAID_MAX = 64  # messages of a turn that are known again
 class _Cut:
     """Where a session is cut: after any of these messages; None until they are known."""
 
+    at: datetime
     run: str | None
     said: frozenset[int] | None = None
 
@@ -33,25 +36,30 @@ class Erasures:
         self._cuts: OrderedDict[tuple[str, str], _Cut] = OrderedDict()
         self._sessions_max = sessions_max
 
-    def note(self, context: Context) -> None:
-        """Note that a memory is erased in the turn that is under way in a session."""
-        cut = _Cut(context.run_id)
+    def note(self, context: Context, at: datetime) -> None:
+        """Note that a memory is erased now, in the turn that is under way in a session."""
+        cut = _Cut(at, context.run_id)
         for place in _places(context):
             self._cuts[place] = cut
             self._cuts.move_to_end(place)
         while len(self._cuts) > self._sessions_max:
             self._cuts.popitem(last=False)
 
-    def since(self, messages: Sequence[Message], context: Context) -> Sequence[Message]:
-        """Return the messages that may be captured of those that end with a turn's."""
+    def since(
+        self, messages: Sequence[Message], context: Context, at: datetime
+    ) -> Sequence[Message]:
+        """Return the messages that may be captured of those that end with a turn's of then."""
         places = [place for place in _places(context) if place in self._cuts]
-        if not places:
+        if not places or not messages:
             return messages
         self._cuts.move_to_end(places[0])
         cut = self._cuts[places[0]]
         run = context.run_id
+        same = run == cut.run is not None
         other = run is not None and cut.run is not None and run != cut.run
-        if run == cut.run is not None or (cut.said is None and not other):
+        if at < cut.at and not same:
+            return ()
+        if same or (cut.said is None and not other):
             # More of the same turn may come: what was said after some silence, for instance.
             cut.run = run or cut.run
             cut.said = _known(messages[_turn_start(messages) :]) | (cut.said or frozenset())

@@ -239,7 +239,8 @@ class Gateway:
     async def _capture(self, turn: Turn, context: Context, occurred_at: datetime) -> None:
         settings = self._settings
         try:
-            turn = replace(turn, messages=tuple(self._erasures.since(turn.messages, context)))
+            messages = self._erasures.since(turn.messages, context, occurred_at)
+            turn = replace(turn, messages=tuple(messages))
             seat = self._roster.seat(context)
             if seat is None or capture_refusal(turn, context, settings) is not None:
                 return

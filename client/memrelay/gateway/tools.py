@@ -193,7 +193,7 @@ class Tools:
     async def _forget(self, seat: Seat, arguments: Arguments, context: Context) -> ToolAnswer:
         memory = await _own(seat, _id(arguments))
         # Even if the answer is lost: what was said must not be stored anew when the turn ends.
-        self._erasures.note(context)
+        self._erasures.note(context, self._now())
         forgotten = await seat.client.forget(memory.id)
         if not forgotten.erased:
             return ToolAnswer.failed("The relayer did not erase it.")
