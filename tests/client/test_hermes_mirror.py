@@ -89,3 +89,16 @@ def test_a_removal_needs_no_content(caplog: pytest.LogCaptureFixture) -> None:
     mirror.write("remove", None, old_text="called Bo")
     mirror.close(30)
     assert len(logged(caplog)) == 1  # it was tried
+
+
+def test_a_thread_that_cannot_begin_costs_its_change_and_not_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    mirror = Mirror(Broken(AWAY), Context())
+    usual = threading.stack_size(1 << 46)  # more than there is, as where the interpreter is ending
+    try:
+        mirror.write("add", SECRET, old_text="")
+    finally:
+        threading.stack_size(usual)
+    assert len(logged(caplog)) == 1
+    mirror.close(30)

@@ -64,13 +64,12 @@ class Mirror:
             if self._thread is not None and not self._thread.is_alive():
                 self._thread = None  # after a fork it stays with the parent, with what waited
                 self._changes.clear()
-            self._changes.append(change)
             if self._thread is None:
                 # The interpreter's end waits for any other one, however long its relayer hangs.
-                self._thread = threading.Thread(
-                    target=self._work, name="memrelay-mirror", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._work, name="memrelay-mirror", daemon=True)
+                thread.start()
+                self._thread = thread  # only one that was begun can be waited for
+            self._changes.append(change)
 
     def _work(self) -> None:
         while True:
