@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -23,6 +24,7 @@ from memrelay.gateway.tools import DEADLINE_S, FOUND_CHARS_MAX, SHOWN_CHARS_MAX,
 from relayer.postgres.embedded import EmbeddedPostgres
 from tests.client.gateway_scene import (
     CTX,
+    NOWHERE,
     PATIENT,
     TEA,
     Network,
@@ -262,6 +264,35 @@ class TestGetAndForget:
         assert left.source == "openclaw:second"
         await captures.close()
         await seat.client.close()
+
+    @pytest.mark.parametrize("role", ["writer", "reader"])
+    async def test_what_waits_is_dropped_for_every_key_and_whatever_is_answered(
+        self, shared_relayer: RunningRelayer, tmp_path: Path, role: Literal["writer", "reader"]
+    ) -> None:
+        """A reader's wish is refused; had the answer been lost, nobody would know what was done."""
+        owner = await founded(shared_relayer.url)
+        memory_id = await remember(owner, TEA, "coder")
+        async with MemoryClient.from_settings(owner) as client:
+            key = await client.add_key(namespaces=["coder"], role=role)
+        coder = replace(owner, private_key=key.private_key, namespace="coder")
+        away = replace(owner, url=NOWHERE.url)
+        spool, keys = spool_in(tmp_path), [SpoolKey.of(one.identity) for one in (owner, coder)]
+        captures = Captures(spool, Outages(), retry_s=3600)
+        seat, before = (Roster.single(settings).seat(MAIN) for settings in (coder, away))
+        assert seat is not None
+        assert before is not None
+        session = {"session": "first", "source": "openclaw"}
+        for one, spool_key in zip((before, seat), keys, strict=True):
+            turn = CapturedTurn.of(one, text=TEA, occurred_at=datetime.now(UTC), **session)
+            spool.put(spool_key, turn.to_bytes())
+        captures.wake(before.client)  # whose key was the agent's before
+        tools = Tools(captures, Erasures(), source="openclaw", now=lambda: datetime.now(UTC))
+        answer = await tools.call("memory_forget", {"id": memory_id}, seat, MAIN)
+        assert answer.is_error == (role == "reader")
+        assert [spool.names(spool_key) for spool_key in keys] == [[], []]
+        await captures.close()
+        for one in (seat, before):
+            await one.client.close()
 
     async def test_get_does_not_show_instructions(self, shared_relayer: RunningRelayer) -> None:
         owner = await founded(shared_relayer.url)

@@ -12,7 +12,7 @@ It does not own which turns are captured (`hooks.py`) or how they are kept (`spo
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -182,15 +182,18 @@ class Captures:
 
     async def drop(self, client: MemoryClient, *, agent: str, source: str) -> None:
         """Drop what waits of an agent's session; a request under way is not called back."""
-        key = self._line(client).key
+        self._line(client)
+        # It may wait for the key that the agent borrowed, or had, before.
+        keys = [line.key for line in self._lines.values()]
         loop = asyncio.get_running_loop()
-        count = await loop.run_in_executor(self._keeping, self._drop, key, agent, source)
+        count = await loop.run_in_executor(self._keeping, self._drop, keys, agent, source)
         if count:
             log.info("captured turns were dropped: their session erased a memory (%d)", count)
 
-    def _drop(self, key: SpoolKey, agent: str, source: str) -> int:
+    def _drop(self, keys: Iterable[SpoolKey], agent: str, source: str) -> int:
         count = 0
-        for name in self._spool.names(key):
+        waiting = [(key, name) for key in keys for name in self._spool.names(key)]
+        for key, name in waiting:
             turn = self._read(key, name)
             # What somebody asked to keep is no part of a session.
             if turn and not turn.wish and (turn.agent, turn.source) == (agent, source):

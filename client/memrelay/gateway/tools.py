@@ -192,13 +192,14 @@ class Tools:
 
     async def _forget(self, seat: Seat, arguments: Arguments, context: Context) -> ToolAnswer:
         memory = await _own(seat, _id(arguments))
-        # Even if the answer is lost: what was said must not be stored anew when the turn ends.
+        # First, as the answer may be lost: what was said must not be stored anew, by the end of
+        # this turn or by what waits.
         self._erasures.note(context, self._now())
+        source = source_of(self._source, session_of(context))
+        await self._captures.drop(seat.client, agent=seat.agent, source=source)
         forgotten = await seat.client.forget(memory.id)
         if not forgotten.erased:
             return ToolAnswer.failed("The relayer did not erase it.")
-        source = source_of(self._source, session_of(context))
-        await self._captures.drop(seat.client, agent=seat.agent, source=source)
         pending = " One outside copy is still being erased." if forgotten.pending else ""
         return ToolAnswer(
             text=f"Erased for good, with a receipt.{pending}",
