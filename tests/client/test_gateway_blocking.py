@@ -130,6 +130,27 @@ def test_a_forked_process_has_a_gateway_of_its_own(tmp_path: Path) -> None:
     assert sorted(turn.text.rpartition(" ")[2] for turn in kept) == ["0", "1", "2", "False", "True"]
 
 
+SHORT_OF_FILES = """
+import os, resource
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+else:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    gateway.capture([Message("user", f"{TEA} lost")], ANNA)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    gateway.capture([Message("user", f"{TEA} child")], ANNA)
+"""
+
+
+def test_a_forked_process_begins_once_it_can(tmp_path: Path) -> None:
+    assert handed_over(tmp_path / "spool", SHORT_OF_FILES).count(b"was not captured") == 1
+    spool = spool_in(tmp_path / "spool")
+    kept = [CapturedTurn.from_bytes(turn or b"") for turn in turns(spool, SPOOL_KEY)]
+    assert sorted(turn.text.rpartition(" ")[2] for turn in kept) == ["0", "1", "2", "child"]
+
+
 def test_a_forked_process_ends_without_its_parents_gateway(tmp_path: Path) -> None:
     said = handed_over(tmp_path / "spool", "import os\nos.fork()\n")
     assert b"gave no answer" not in said

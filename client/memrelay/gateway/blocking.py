@@ -45,27 +45,31 @@ class BlockingGateway:
         _open.add(self)
 
     def _begin(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-        self._pid = os.getpid()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="memrelay-gateway", daemon=True
-        )
-        self._thread.start()
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, name="memrelay-gateway", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            loop.close()
+            raise
+        # Only now: where nothing was left for it, the next call begins it.
+        self._gateway, self._pid, self._loop, self._thread = gateway, os.getpid(), loop, thread
         self._wait(gateway.__aenter__(), None)
 
     def _running(self) -> Gateway:
         """Return the gateway of this process: after a fork, the thread stayed with the parent.
 
         Raises:
-            RuntimeError: it is closed; ConfigError: its profile cannot be used any more.
+            RuntimeError: it is closed, or no thread can be begun; OSError: no loop can be;
+                ConfigError: its profile cannot be used any more.
         """
         with self._lock:
             if self._loop.is_closed():
                 raise RuntimeError("The gateway is closed.")
             if self._pid != os.getpid():
-                _inherited.append(self._loop)
+                parents = self._loop
                 self._begin(self._gateway.anew())
+                _inherited.append(parents)
             return self._gateway
 
     @classmethod
@@ -113,7 +117,7 @@ class BlockingGateway:
         try:
             gateway = self._running()
             self._loop.call_soon_threadsafe(begin, gateway)
-        except (RuntimeError, ConfigError) as error:
+        except (RuntimeError, OSError, ConfigError) as error:
             log.warning("a turn was not captured: the gateway does not run (%s)", error)
 
     @property
