@@ -59,6 +59,16 @@ def test_a_new_session_has_nothing_erased() -> None:
     assert not conversation.erased
 
 
+def test_a_session_that_is_resumed_is_captured_only_after_its_erasure() -> None:
+    conversation = Conversation()
+    conversation.begin(FORGETS[0].text)
+    conversation.erase()
+    assert ended(conversation, FORGETS) == []
+    conversation.forget()
+    conversation.begin("Good morning.")
+    assert conversation.rest([*BERTA, *FORGETS, *TEA]) == TEA
+
+
 def test_a_compression_knows_a_turn_that_was_interrupted_after_an_erasure() -> None:
     conversation = Conversation()
     conversation.begin(FORGETS[0].text)

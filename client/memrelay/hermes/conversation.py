@@ -14,6 +14,7 @@ from memrelay.gateway.events import ASSISTANT, USER, Message
 _WINDOW = 50  # messages, the most that the gateway's settings allow
 _REST_MAX = 100  # messages captured before one compression: a few of them are a request
 _TURNS_BEGUN = 8
+_ERASING_MAX = 1000  # turns that are known again
 # How Hermes begins what it writes itself into a conversation, in the user's name.
 _WRITTEN_BY_HERMES = (
     "[CONTEXT COMPACTION",
@@ -33,7 +34,9 @@ class Conversation:
         self._turn = 0  # the number of the one under way
         self._asked = ""  # what began it
         self._erased_in = -1  # the newest turn in which a memory was erased
-        self._erased: set[int] = set()  # what is known of what was said in it
+        self._erased = False  # whether that was in this session
+        # What began such turns: a session may be resumed.
+        self._erasing: deque[int] = deque(maxlen=_ERASING_MAX)
 
     def begin(self, text: str) -> None:
         """Note when the user said something: its capture comes later, or much later."""
@@ -51,13 +54,13 @@ class Conversation:
     @property
     def erased(self) -> bool:
         """Whether a memory was erased in this session: then not all of it is captured."""
-        return bool(self._erased)
+        return self._erased
 
     def erase(self) -> None:
         """Note that a memory is erased in the turn under way: none of it is captured."""
         with self._lock:
-            self._erased_in = self._turn
-            self._erased = {hash(Message(USER, self._asked))}
+            self._erased_in, self._erased = self._turn, True
+            self._erasing.append(hash(Message(USER, self._asked)))
             self._window.clear()
 
     def end(self, asked: str, answered: str) -> tuple[list[Message], datetime | None, int]:
@@ -72,7 +75,7 @@ class Conversation:
                 self._turn += 1
             new = self._take_new(turn)
             if number <= self._erased_in:
-                self._erased.add(hash(turn[0]))  # many answers are alike
+                self._erasing.append(hash(turn[0]))  # many answers are alike
                 return [], began, number
             self._window.extend(turn)
             return (list(self._window) if new else []), began, number
@@ -90,13 +93,13 @@ class Conversation:
         with self._lock:
             self._window.clear()
             self._captured.clear()
-            self._erased.clear()
+            self._erased = False
 
     def _after_erased(self, said: Sequence[Message]) -> int:
         """Return where the turns begin that come after the one in which a memory was erased."""
         if self._erased_in == self._turn:
             return len(said)
-        known = [n for n, message in enumerate(said) if hash(message) in self._erased]
+        known = [n for n, message in enumerate(said) if hash(message) in self._erasing]
         if not known:
             return 0
         later = (n for n in range(known[-1] + 1, len(said)) if said[n].role == USER)
