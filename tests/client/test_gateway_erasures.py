@@ -99,6 +99,16 @@ def test_a_new_session_under_the_same_key_is_captured_in_full() -> None:
     assert erasures.since([*THIRD, *FOURTH], new, NOW) == [*THIRD, *FOURTH]
 
 
+def test_a_turn_that_is_handed_over_by_itself_changes_nothing() -> None:
+    erasures = Erasures()
+    erasures.note(in_run("a"), NOW)
+    assert erasures.since(THIRD, in_run("b"), NOW) == THIRD
+    assert not erasures.since(FORGETS, in_run("a"), NOW)
+    assert erasures.since([*THIRD, *FOURTH], in_run("c"), NOW) == [*THIRD, *FOURTH]
+    session = [*FIRST, *FORGETS, *THIRD, *FOURTH]
+    assert erasures.since(session, in_run("c"), NOW) == [*THIRD, *FOURTH]
+
+
 def test_the_session_not_seen_for_longest_gives_way() -> None:
     erasures = Erasures(sessions_max=2)
     places = [Context(session_id=name) for name in "abc"]

@@ -22,11 +22,17 @@ _SAID_MAX = 64  # messages of a turn that are known again
 
 @dataclass
 class _Cut:
-    """Where a session is cut: after any of these messages; None until they are known."""
+    """Where a session is cut: after what was `said` in the turn that erased, once it is known.
+
+    Where that is not among the messages any more, after the turn `before` the one that was captured
+    first; where nothing was before that, from where that one `began`.
+    """
 
     at: datetime
     run: str | None
     said: frozenset[int] | None = None
+    before: frozenset[int] = frozenset()
+    began: int | None = None
 
 
 class Erasures:
@@ -64,13 +70,15 @@ class Erasures:
             cut.run = run or cut.run
             cut.said = _known(messages[_turn_start(messages) :]) | (cut.said or frozenset())
             return ()
-        start = _after(messages, cut.said or frozenset())
+        start = _after(messages, cut.before | (cut.said or frozenset()))
         if start is None:
-            start = _turn_start(messages)
-            cut.said = _known(messages[_turn_start(messages[:start]) : start])
-            if not cut.said:  # a session that begins with this turn has nothing to be cut
-                for place in places:
-                    del self._cuts[place]
+            began = (n for n, one in enumerate(messages) if _hashed(one) == cut.began)
+            start = max(began, default=_turn_start(messages))
+            before = _known(messages[_turn_start(messages[:start]) : start])
+            if before:
+                cut.before = before
+            else:  # a new session, or a turn that its gateway hands over by itself
+                cut.began = _hashed(messages[start])
         return messages[start:]
 
 
