@@ -141,6 +141,19 @@ async def test_a_model_sees_and_corrects_memories(home, served, transport):
         assert listed["memories"][0]["marks"] == ["revision 2", "pinned", "rejected"]
 
 
+async def test_tomorrow_is_counted_in_the_zone_of_what_happened(home):
+    async with in_process(home.profile, namespace="zones") as client:
+        await done(
+            client,
+            "memory_analyze",
+            text="The deadline of the tax report is tomorrow.",
+            namespace="zones",
+            occurred_at="2031-05-04T16:30:00-08:00",
+        )
+        _, listed = await done(client, "memory_list", namespace="zones")
+        assert [memory["event_time"][:10] for memory in listed["memories"]] == ["2031-05-05"]
+
+
 async def test_what_waits_is_for_the_user_to_decide(home):
     async with in_process(home.profile, namespace="doubts") as client:
         with SyncMemoryClient.from_profile(home.profile) as memory:
