@@ -221,6 +221,12 @@ def _check_database(name: str, url: str) -> None:
         raise SettingsError(
             f"{variable(name)} is no URL of a database: postgresql://USER@HOST:PORT/NAME"
         )
+    try:
+        urlsplit(url)
+    except ValueError:  # it quotes what it could not read, which may be a password
+        raise SettingsError(
+            f"{variable(name)} is malformed: write signs in a password as %XX"
+        ) from None
 
 
 def _check_public_url(url: str) -> None:

@@ -387,6 +387,17 @@ class TestStart:
         done = command("account", "create", data=tmp_path, database_url=f"postgresql://{url}")
         assert (done.returncode, done.stderr) == (1, f"Error: {told}\n")
 
+    @pytest.mark.parametrize("password", ["s3[cret", "s3\u2100cret"])
+    def test_a_start_tells_nothing_of_a_password_that_breaks_its_url(
+        self, tmp_path: Path, password: str
+    ) -> None:
+        url = f"postgresql://ann:{password}@db.invalid/m"
+        done = command("serve", "--port", "0", data=tmp_path, database_url=url)
+        told = "RELAYER_DATABASE_URL is malformed: write signs in a password as %XX"
+        assert done.returncode != 0
+        assert done.stderr.splitlines()[-1].endswith(told)
+        assert "s3" not in done.stderr
+
     @pytest.mark.parametrize(
         "url",
         [
