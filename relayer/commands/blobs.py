@@ -60,14 +60,12 @@ def blobs_accept(as_json: bool, **values: Any) -> None:
 
     A relayer does not start on a store that has nothing of any account: it may be a folder whose
     disk is not mounted. This lets it start on one that is empty and stays so. What was there does
-    not come back: memories without bytes are named by `relayer check`.
+    not come back: memories without bytes are named by `relayer check`. Where blobs are in the
+    database, it lets a relayer start that has lost those of some accounts.
     """
 
     async def work() -> int:
         settings = settings_of(values)
-        if settings.blob_store == "postgres":  # which has lost nothing but with its rows
-            async with opened(settings, new=False):
-                return 0
         async with opened(settings, new=False, whatever_store=True) as storage:
             return await replay_on(storage, utc_now).accept_store()
 

@@ -57,7 +57,8 @@ AT_ONCE: Final = 16  # marks read; a store that is far away has one for every ac
 
 
 async def refuse_blobs_elsewhere(database: Database, moved_to: BlobStore | None = None) -> None:
-    """Return if a database that is to hold the blobs has those of its memories, or `moved_to` has.
+    """Return if a database that is to hold the blobs has those of its memories, or `moved_to` has,
+    or what is missing was accepted as lost.
 
     Else a backup of it would have no memory, recalls would answer nothing, and what is erased would
     stay where it is.
@@ -65,16 +66,24 @@ async def refuse_blobs_elsewhere(database: Database, moved_to: BlobStore | None 
     Raises:
         SettingsError: they are in a folder or a bucket.
     """
-    found = await blob_rows.elsewhere(database, ACCOUNTS_MAX)
+    found, others_here = await blob_rows.elsewhere(database, ACCOUNTS_MAX)
     if moved_to is not None:
         for account, name in list(found.items()):
             if await moved_to.get_many(account, [name]):
                 del found[account]
-    if found:
+    if not found:
+        return
+    if not others_here:
         raise SettingsError(
             "RELAYER_BLOB_STORE is postgres, and the blobs of this database are not in it: name the"
             " folder or bucket that has them, as `relayer serve` is given it. If what was there is"
             " lost for good: name an empty one, then relayer blobs accept"
+        )
+    if not await blob_rows.lost_accepted(database):
+        raise SettingsError(
+            "RELAYER_BLOB_STORE is postgres, and the blobs of some accounts are not in it: name the"
+            " folder or bucket that has them, or go on with `relayer blobs move` if that was"
+            " interrupted. If what is missing is lost for good: relayer blobs accept"
         )
 
 
@@ -188,7 +197,17 @@ class Replay:
         log.error("accounts have nothing in the blob store", extra=extra)
 
     async def accept_store(self) -> int:
-        """Go on with a store that has lost what accounts had there; how many did."""
+        """Go on with a store that has lost what accounts had there; how many did.
+
+        Raises:
+            SettingsError: the store is the database, and has nothing at all.
+        """
+        if self._blobs.transactional:
+            found, others_here = await blob_rows.elsewhere(self._database, ACCOUNTS_MAX)
+            if found and others_here:
+                await blob_rows.accept_lost(self._database)
+            await refuse_blobs_elsewhere(self._database)
+            return len(found)
         accounts = await rows.newest(self._database)
         present = set(await self._blobs.accounts())
         lost = [row for row in accounts if AccountId(row["account_id"]) not in present]

@@ -205,6 +205,26 @@ class TestBlobsInAFolderWhereTheDatabaseIsNamed:
         assert done.returncode == 1
         assert "name an empty one" in done.stderr
 
+    async def test_accounts_that_lost_theirs_are_accepted_beside_others(
+        self, lean: Settings, written: Bench
+    ) -> None:
+        """As where a folder had lost them before its blobs were moved into the database."""
+        other = await written.caller(await written.account())
+        await written.remember(other, "Carl prefers water.")
+        await written.sql(
+            "INSERT INTO blobs (account_id, blob_id, bytes, created_at)"
+            " SELECT account_id, blob_id, 'there', now() FROM memories WHERE account_id = $1",
+            other.access.account,
+        )
+        with pytest.raises(SettingsError, match=r"some accounts.*relayer blobs accept"):
+            await start(lean)
+        done = blobs(lean, "accept")
+        assert (done.returncode, json.loads(done.stdout)) == (0, {"accounts": 1}), done.stderr
+        await start(lean)
+        await written.sql("DELETE FROM blobs")
+        with pytest.raises(SettingsError, match="are not in it"):
+            await start(lean)
+
     async def test_one_damaged_memory_keeps_nobody_from_starting(
         self, lean: Settings, written: Bench
     ) -> None:
