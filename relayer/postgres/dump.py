@@ -5,8 +5,8 @@ Not here: what a backup is made of (`upkeep/backup.py`).
 - A dump is one snapshot of a moment, however long it takes, and nobody waits for it.
 - A password stands in the environment of the program, never in its command line, which every user
   of the machine can read.
-- `psql` puts a dump in, not `pg_restore`, which would set what servers before 17 do not know. The
-  script that it is given commits at its end: one that breaks off leaves nothing.
+- `psql` puts a dump in, not `pg_restore`, which would set what servers before 17 do not know. What
+  it is given is one transaction, which commits at the very end: one that breaks off leaves nothing.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ async def load(connect_args: dict[str, Any], file: Path, *, then: str = "") -> N
         PostgresError: the file is no dump, or the server refuses it.
     """
     url, password = without_password(connect_args)
-    options = ("--no-owner", "--no-privileges", "--single-transaction", "--file=-")
+    options = ("--no-owner", "--no-privileges", "--file=-")
     place = (f"--dbname={url}", "--no-password", "--no-psqlrc", "--set=ON_ERROR_STOP=1")
     async with (
         _started("psql", *place, password=password, stdin=PIPE) as server,
@@ -70,9 +70,10 @@ async def load(connect_args: dict[str, Any], file: Path, *, then: str = "") -> N
         assert script.stdout is not None
         assert server.stdin is not None
         with suppress(ConnectionError):  # psql has ended, and says why
+            server.stdin.write(b"BEGIN;\n")  # not `pg_restore`'s, which would commit before `then`
             await _pass_on(script.stdout, server.stdin)
             await _require_success("pg_restore", script)
-            server.stdin.write(f"RESET search_path;\n{then}\n".encode())
+            server.stdin.write(f"RESET search_path;\n{then}\nCOMMIT;\n".encode())
         server.stdin.close()
         await _require_success("psql", server)
 

@@ -21,7 +21,7 @@ import pytest
 
 from memrelay import SyncMemoryClient
 from relayer.clock import utc_now
-from relayer.database.migrate import restoring
+from relayer.database.migrate import has_tables, restoring
 from relayer.postgres.dump import dump, load, without_password
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
 from relayer.postgres.programs import find_binaries
@@ -306,6 +306,17 @@ async def test_an_interrupted_restore_is_seen_and_goes_on(
             assert floor[0]["floor_s"] > 0, "what was accepted before is not accepted again"
         with pytest.raises(BackupError, match="holds tables"):
             await restore(again, first, utc_now)
+
+
+async def test_what_is_loaded_comes_with_its_note_or_not_at_all(
+    postgres: EmbeddedPostgres, template: str, tmp_path: Path
+) -> None:
+    async with database_copy(postgres, template) as full:
+        await dump(full.connect_args, tmp_path / "dump")
+    async with database_copy(postgres, "template1") as empty:
+        with pytest.raises(PostgresError, match="psql failed"):
+            await load(empty.connect_args, tmp_path / "dump", then="SELECT 1 / 0;")
+        assert not await has_tables(empty.connect_args)
 
 
 @pytest.mark.parametrize(
