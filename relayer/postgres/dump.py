@@ -73,7 +73,7 @@ async def load(connect_args: dict[str, Any], file: Path, *, then: str = "") -> N
             server.stdin.write(b"BEGIN;\n")  # not `pg_restore`'s, which would commit before `then`
             await _pass_on(script.stdout, server.stdin)
             await _require_success("pg_restore", script)
-            server.stdin.write(f"RESET search_path;\n{then}\nCOMMIT;\n".encode())
+            server.stdin.write(f"{_path_again(connect_args)}\n{then}\nCOMMIT;\n".encode())
         server.stdin.close()
         await _require_success("psql", server)
 
@@ -88,6 +88,15 @@ async def _pass_on(script: asyncio.StreamReader, server: asyncio.StreamWriter) -
     while chunk := await script.read(_CHUNK_BYTES):
         server.write(chunk)
         await server.drain()
+
+
+def _path_again(connect_args: dict[str, Any]) -> str:
+    """What lets a session find tables as the relayer's do; a dump's script has taken its path."""
+    query = dict(parse_qsl(urlsplit(connect_args.get("dsn", "")).query))
+    if "search_path" not in query:  # which PostgreSQL's programs know of no URL
+        return "RESET search_path;"
+    path = query["search_path"].replace("'", "''")
+    return f"SELECT pg_catalog.set_config('search_path', '{path}', false);"
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from memrelay import SyncMemoryClient
@@ -317,6 +318,25 @@ async def test_what_is_loaded_comes_with_its_note_or_not_at_all(
         with pytest.raises(PostgresError, match="psql failed"):
             await load(empty.connect_args, tmp_path / "dump", then="SELECT 1 / 0;")
         assert not await has_tables(empty.connect_args)
+
+
+async def test_tables_in_a_schema_that_the_url_names_are_restored(
+    postgres: EmbeddedPostgres, lean: Settings
+) -> None:
+    folder, path = lean.data_dir / "backup", "search_path=mem,public"
+    async with database_copy(postgres, "template1") as full:
+        connection = await asyncpg.connect(**full.connect_args)
+        await connection.execute("CREATE SCHEMA mem")
+        await connection.close()
+        there = replace(lean, database_url=f"{full.url}{'&' if '?' in full.url else '?'}{path}")
+        async with opened(there) as storage:
+            await provision.create_account(storage, label="", custody="managed", clock=utc_now)
+        await create(there, folder, utc_now)
+    async with database_copy(postgres, "template1") as empty:
+        again = replace(lean, database_url=f"{empty.url}{'&' if '?' in empty.url else '?'}{path}")
+        await restore(again, folder, utc_now)
+        async with opened(again) as storage:
+            assert await storage.database.fetch("SELECT FROM mem.accounts")
 
 
 @pytest.mark.parametrize(
