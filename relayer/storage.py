@@ -125,12 +125,12 @@ async def opened(
     async with database_server(settings) as connect_args:
         if settings.database_url and not settings.database_direct_url:
             await refuse_pooler(connect_args)
-        if not restoring:
-            await _refuse_restored(connect_args)
         path = key_path(settings)
         if not path.exists() and await has_accounts(connect_args):
             raise _lost(path)
         await migrate(connect_args)
+        if not restoring:  # not before: into what is migrated no backup is loaded any more
+            await _refuse_restored(connect_args)
         async with connected(settings, connect_args) as database:
             identity = await _identity(settings, database)
             storage = _storage(settings, connect_args, database, identity, clock, unlock_keys)

@@ -5,6 +5,7 @@ Not here: copying blobs (`test_transfer.py`), what a database set back repeats (
 - Real relayers on the embedded PostgreSQL, the real client, the commands an operator types.
 """
 
+import asyncio
 import json
 import shutil
 import subprocess
@@ -22,7 +23,7 @@ import pytest
 
 from memrelay import SyncMemoryClient
 from relayer.clock import utc_now
-from relayer.database.migrate import has_tables, restoring
+from relayer.database.migrate import LOCK, has_tables, restoring
 from relayer.postgres.dump import dump, load, without_password
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
 from relayer.postgres.programs import find_binaries
@@ -281,6 +282,19 @@ async def test_what_is_there_already_is_not_written_over(
         without_password({"dsn": closed})
 
 
+# Whether anybody waits for a lock of this database.
+WAITED_FOR = """
+SELECT EXISTS (
+  SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+  WHERE d.datname = current_database() AND NOT l.granted)
+"""
+
+
+async def start(settings: Settings) -> None:
+    async with opened(settings):
+        pass
+
+
 async def test_an_interrupted_restore_is_seen_and_goes_on(
     postgres: EmbeddedPostgres, template: str, lean: Settings
 ) -> None:
@@ -307,6 +321,25 @@ async def test_an_interrupted_restore_is_seen_and_goes_on(
             assert floor[0]["floor_s"] > 0, "what was accepted before is not accepted again"
         with pytest.raises(BackupError, match="holds tables"):
             await restore(again, first, utc_now)
+
+
+async def test_a_relayer_that_began_before_the_backup_was_loaded_does_not_serve_it(
+    postgres: EmbeddedPostgres, template: str, lean: Settings
+) -> None:
+    folder = lean.data_dir / "backup"
+    await start(lean)
+    manifest = await create(lean, folder, utc_now)
+    async with database_copy(postgres, "template1") as empty:
+        other = await asyncpg.connect(**empty.connect_args)
+        await other.execute("SELECT pg_advisory_lock($1)", LOCK)  # as one that migrates
+        waiting = asyncio.create_task(start(replace(lean, database_url=empty.url)))
+        while not await other.fetchval(WAITED_FOR):
+            await asyncio.sleep(0.01)
+        note = restoring(manifest.sha256)
+        await load(empty.connect_args, folder / "database.dump", then=note)
+        await other.close()
+        with pytest.raises(NotInstalled, match="is being restored"):
+            await waiting
 
 
 async def test_what_is_loaded_comes_with_its_note_or_not_at_all(
