@@ -42,8 +42,8 @@ ACCOUNT: Final = re.compile("[0-9a-f]{64}")
 _OF_ONE_FILE: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EUCLEAN}
 )
-# Of these, what a wrong mode or owner is not, which all files may have.
-_DAMAGE: Final = _OF_ONE_FILE - {errno.EACCES, errno.EPERM}
+# Of these, what is so with no other file of the account: a wrong owner may be, or a wrong folder.
+_DAMAGE: Final = frozenset({errno.EIO, errno.EISDIR, errno.EUCLEAN})
 
 
 class BlobStore(Protocol):

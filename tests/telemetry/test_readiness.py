@@ -159,7 +159,7 @@ async def test_an_outside_store_that_cannot_be_read(
     """A file stands where the store has its folder of an account."""
     store = FolderStore(folder=tmp_path / "blobs")
     assert await failing(ready(database, settings, blobs=store)) == set()
-    (tmp_path / "blobs" / ("00" * 32) / "newest").mkdir(parents=True)
+    (tmp_path / "blobs" / ("00" * 32)).write_text("")
     assert await failing(ready(database, settings, blobs=store)) == {"store"}
 
 
