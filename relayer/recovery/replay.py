@@ -34,7 +34,7 @@ from relayer.journal.receipts import Act
 from relayer.journal.states import STATE, Change, States
 from relayer.logs import describe
 from relayer.memories.eraser import RECEIPT_ITEMS_MAX, Eraser
-from relayer.recovery.continuation import continued
+from relayer.recovery.continuation import Step, continued
 from relayer.recovery.examiner import Examiner
 from relayer.recovery.found import merged_with
 from relayer.sealed.envelope import blob_hash
@@ -238,12 +238,10 @@ class Replay:
         Raises:
             Unavailable: database or store are away.
         """
-        stored = await account_rows.grants_after(self._database, account, 0)
-        try:
-            steps, _ = continued(Chain(account), stored, history)
-        except CryptoError:
-            return  # what is stored does not hold, and answers nobody anyway
-        for row in await rows.newest(self._database, account) if steps else ():
+        _, steps, _ = await self._continuation(account, history)
+        if not steps:
+            return
+        for row in await rows.newest(self._database, account):
             if row["grant_serial_due"] != rows.HELD:  # else that is tried again anyway
                 log.warning("an account's grants came late", extra={"event": "replay.late"})
                 mark = await self._blobs.marked(account)
@@ -376,15 +374,23 @@ class Replay:
         Raises:
             Conflict: another replica does the same; it comes as far.
         """
-        chain = Chain(account)
-        stored = await account_rows.grants_after(self._database, account, 0)
-        try:
-            steps, due = continued(chain, stored, history)
-        except CryptoError:
-            return 0  # what is stored does not hold, and answers nobody anyway
+        chain, steps, due = await self._continuation(account, history)
         if steps:
             await self._granting.accept_moved(chain, steps, actor=self._identity.public_key)
         return due
+
+    async def _continuation(
+        self, account: AccountId, history: Sequence[bytes]
+    ) -> tuple[Chain, Sequence[Step], int]:
+        """The chain of grants as these objects continue it, what they add, and the serial that it
+        has to reach; nothing and 0 where what is stored does not hold, and answers nobody anyway.
+        """
+        chain = Chain(account)
+        stored = await account_rows.grants_after(self._database, account, 0)
+        try:
+            return chain, *continued(chain, stored, history)
+        except CryptoError:
+            return chain, [], 0
 
 
 def _is_behind(row: Row, mark: int) -> bool:
