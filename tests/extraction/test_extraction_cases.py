@@ -5,57 +5,36 @@ only a model can judge, and what of its answer can be read back from the store. 
 conversation then goes through the rules that work without a model.
 """
 
-import json
 import re
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-import pytest_asyncio
 
-from memrelay import SyncMemoryClient
-from relayer.database.pool import Database
-from relayer.errors import Unavailable
 from relayer.extraction.facts import FACTS_MAX, Turn
 from relayer.extraction.model import SCHEMA
 from relayer.extraction.rules import SentenceExtractor
-from relayer.llm import LanguageModel
-from relayer.memories.analysis import ATTEMPTS_MAX
-from relayer.memories.conversations import Conversation
-from relayer.memories.opening import Caller
-from relayer.prompts import PROMPT_VERSIONS, escape, system_prompt
-from relayer.record import AGAINST, Memory
+from relayer.prompts import escape, system_prompt
 from relayer.redact import redact
-from relayer.settings import Settings
-from tests.conftest import EmbeddedPostgres, TestDatabase, database_copy
-from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, openai_server
-from tests.processes import running_relayer
-from tests.services import TEAM, Bench, bench_on
+from tests.extraction.scripted import (
+    TEA,
+    TOKEN,
+    analyze,
+    answer,
+    bench,
+    fact,
+    memories,
+    server,
+    silent,
+)
+from tests.openai_server import CHAT_MODEL, OpenAIServer, Step
+from tests.services import Bench
+
+__all__ = ["bench", "server", "silent"]  # fixtures
 
 WHEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
-TOKEN = "ghp_" + "a1B2" * 9
 CARD = "4111 1111 1111 1111"
-
-
-def fact(text: Any, **fields: Any) -> dict[str, Any]:
-    """One item of a model's answer, as the schema asks for it."""
-    return {
-        "text": text,
-        "said_by": "user",
-        "kind": "fact",
-        "importance": "standard",
-        "confidence": "high",
-        "event_time": None,
-        "contradicts": None,
-    } | fields
-
-
-def answer(*items: Any) -> Step:
-    return Step(content=json.dumps({"facts": items}))
 
 
 @dataclass(frozen=True)
@@ -81,8 +60,6 @@ class Case:
     occurred_at: datetime | None = None
     fields: dict[str, Any] = field(default_factory=dict)  # of the first memory that is stored
 
-
-TEA = "The user prefers green tea."
 
 CASES = [
     # Material that nobody said
@@ -485,53 +462,6 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[OpenAIServer]:
-    with openai_server() as running:
-        yield running
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def bench(
-    postgres: EmbeddedPostgres,
-    template: str,
-    server: OpenAIServer,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> AsyncIterator[Bench]:
-    """One relayer with a language model; every test has an account of its own."""
-    model = LanguageModel(base_url=server.base_url, api_key=API_KEY, model=CHAT_MODEL, timeout_s=20)
-    async with database_copy(postgres, template) as copy:
-        settings = Settings(data_dir=tmp_path_factory.mktemp("cases"), database_url=copy.url)
-        database = await Database.connect(copy.connect_args, connections=5)
-        yield bench_on(settings, copy.connect_args, database, language_model=model)
-        await database.close()
-    await model.close()
-
-
-@pytest.fixture(autouse=True)
-def _silent(server: OpenAIServer) -> Iterator[None]:
-    """No request and no step of another test; every step of this one is used."""
-    server.clear()
-    yield
-    assert server.scripted_left == 0
-
-
-async def analyze(bench: Bench, caller: Caller, text: str, **members: Any) -> Any:
-    conversation = Conversation(text=text, namespace=TEAM, **members)
-    return await bench.services.analysis.analyze(caller, conversation)
-
-
-async def memories(bench: Bench, caller: Caller) -> list[Memory]:
-    """What is stored, opened again, oldest first."""
-    newest = await bench.services.memory.newest(caller, [TEAM], limit=100)
-    return newest[::-1]
-
-
-def shown(server: OpenAIServer) -> list[str]:
-    """The user's half of every prompt."""
-    return [request.json["messages"][1]["content"] for request in server.received]
-
-
 def test_cases_have_names_of_their_own() -> None:
     names = {case.id for case in CASES}
     assert len(names) == len(CASES) >= 35
@@ -593,172 +523,3 @@ def assert_asked(case: Case, server: OpenAIServer) -> None:
 async def test_by_rules(case: Case) -> None:
     turn = Turn(redact(case.said)[0], case.occurred_at)
     assert tuple(f.text for f in await SentenceExtractor().extract(turn)) == case.by_rules
-
-
-TALK = "1. user: I prefer window seats on trains.\n\n2. user: We decided to launch in May."
-
-
-async def test_a_contradiction_names_what_it_contradicts_and_overwrites_nothing(
-    bench: Bench, server: OpenAIServer
-) -> None:
-    """capability 3.18: a fact that contradicts a memory names it, and overwrites nothing."""
-    caller = await bench.caller(await bench.account())
-    [old] = await bench.remember(caller, "The user lives in Berlin.")
-    [tea] = await bench.remember(caller, TEA)
-    move = "The user lives in Munich now, no longer in Berlin."
-    known = [m.text for m in await memories(bench, caller)]
-    server.script(answer(fact(move, contradicts=1)))
-    await analyze(bench, caller, "1. user: Berlin is history, I moved to Munich.")
-    listed = shown(server)[0].partition("<known_memories>\n1. ")[2].partition("\n")[0]
-    assert listed in known
-    every = await bench.services.memory.newest(caller, [TEAM], limit=100, state="all")
-    stored = {m.text: m for m in every}
-    assert set(stored) == {"The user lives in Berlin.", TEA, move}
-    against = {"The user lives in Berlin.": old.id, TEA: tea.id}[listed]
-    assert stored[move].metadata == {AGAINST: str(against)}
-    assert stored["The user lives in Berlin."].metadata == stored[TEA].metadata == {}
-    assert stored[listed].state.superseded_by == stored[move].id
-    assert set(await bench.texts(caller, "lives Berlin tea")) == set(stored) - {listed}
-
-
-def test_a_contradiction_through_the_wire(
-    tmp_path: Path, model_dir: Path, fresh_database: TestDatabase, server: OpenAIServer
-) -> None:
-    """capability 3.18: a real client reads which memory a newer one contradicts."""
-    with running_relayer(
-        tmp_path,
-        model_dir,
-        database_url=fresh_database.url,
-        OPENAI_BASE_URL=server.base_url,
-        OPENAI_API_KEY=API_KEY,
-        RELAYER_LLM_MODEL=CHAT_MODEL,
-    ) as relayer:
-        assert httpx.get(f"{relayer.url}/health").json()["prompt_versions"] == PROMPT_VERSIONS
-        account = SyncMemoryClient.create_account(relayer.url, custody="sealed")
-        with SyncMemoryClient(
-            url=relayer.url,
-            account_id=account.account_id,
-            private_key=account.private_key,
-            relayer_key=account.relayer_key,
-            custody="sealed",
-        ) as memory:
-            old = memory.remember("The user lives in Berlin.", namespace="team")
-            server.script(answer(fact("The user lives in Munich now.", contradicts=1)))
-            memory.analyze("user: I moved to Munich.", namespace="team")
-            found = memory.recall("Where does the user live?", namespace="team").results
-    metadata = {result.text: dict(result.metadata or {}) for result in found}
-    assert metadata == {"The user lives in Munich now.": {AGAINST: str(old.id)}}
-
-
-async def test_windows_that_overlap_show_what_their_earlier_messages_gave(
-    bench: Bench, server: OpenAIServer
-) -> None:
-    """Each message is sent up to five times; the model sees its facts, in whatever words."""
-    caller = await bench.caller(await bench.account())
-    said = [f"My {n}th city begins with {chr(64 + n)}." for n in range(1, 13)]
-    texts: list[str] = []
-    for last in range(10, 13):
-        window = said[last - 10 : last]
-        new = [f"Ort {n}: {chr(64 + n)}-Stadt." for n in range(len(texts) + 1, last + 1)]
-        server.script(answer(*map(fact, new)))
-        text = "\n\n".join(f"{n}. {message}" for n, message in enumerate(window, start=1))
-        await analyze(bench, caller, text)
-        known = shown(server)[-1].partition("<conversation>")[0]
-        assert [t for t in texts if t not in known] == []
-        texts += new
-    assert [m.text for m in await memories(bench, caller)] == texts
-
-
-async def test_the_same_window_again_stores_nothing_new(bench: Bench, server: OpenAIServer) -> None:
-    """The same answer is recognised by what it says, if the model gives it once more."""
-    caller = await bench.caller(await bench.account())
-    server.script(*[answer(fact(TEA), fact("The launch is in May."))] * 5)
-    for _ in range(5):
-        await analyze(bench, caller, TALK)
-    assert [m.text for m in await memories(bench, caller)] == [TEA, "The launch is in May."]
-
-
-async def test_memories_of_another_account_are_never_shown(
-    bench: Bench, server: OpenAIServer
-) -> None:
-    other = await bench.caller(await bench.account())
-    await bench.remember(other, "I prefer window seats on trains, says somebody else.")
-    caller = await bench.caller(await bench.account())
-    server.script(answer())
-    await analyze(bench, caller, TALK)
-    assert "somebody else" not in shown(server)[0]
-    assert "<known_memories>\n(none)\n</known_memories>" in shown(server)[0]
-
-
-async def test_a_long_known_memory_is_shown_in_part(bench: Bench, server: OpenAIServer) -> None:
-    caller = await bench.caller(await bench.account())
-    await bench.remember(caller, "The launch plan. " + "x" * 5000)
-    server.script(answer())
-    await analyze(bench, caller, TALK)
-    assert 400 < shown(server)[0].count("x") < 600
-
-
-USELESS = [
-    Step(refusal="I cannot help with that."),
-    Step(content='{"facts": [{"text": "The user pref', finish_reason="length"),
-    Step(content='{"facts": [{"text": "The user pref'),
-    Step(content="I found no facts worth keeping."),
-    Step(content=json.dumps([fact(TEA)])),
-    Step(content='{"facts": ["The user prefers green tea."]}'),
-    Step(content='{"memories": []}'),
-    Step(content='{"facts": {}}'),
-    Step(content=""),
-]
-
-
-@pytest.mark.parametrize("useless", USELESS, ids=lambda step: str(step.refusal or step.content))
-async def test_a_refused_cut_or_useless_answer_stores_nothing_and_loses_nothing(
-    useless: Step, bench: Bench, server: OpenAIServer
-) -> None:
-    """capability 2.17: the turn waits, is asked about again, and the rules have the last word."""
-    caller = await bench.caller(await bench.account())
-    server.script(*[useless] * (1 + ATTEMPTS_MAX))
-    analyzed = await analyze(bench, caller, TALK)
-    assert await memories(bench, caller) == []
-    assert analyzed.episode is not None
-    extract = bench.services.analysis.extract_episode
-    for _ in range(ATTEMPTS_MAX - 1):
-        with pytest.raises(Unavailable):
-            await extract(caller.access.account, caller.keys, analyzed.episode)
-        assert await memories(bench, caller) == []
-    await extract(caller.access.account, caller.keys, analyzed.episode)
-    assert [m.text for m in await memories(bench, caller)] == [
-        "I prefer window seats on trains.",
-        "We decided to launch in May.",
-    ]
-
-
-async def test_a_turn_that_waited_is_shown_with_what_came_meanwhile(
-    bench: Bench, server: OpenAIServer
-) -> None:
-    caller = await bench.caller(await bench.account())
-    server.script(Step(status=401))
-    waiting = await analyze(bench, caller, TALK)
-    await bench.remember(caller, "The launch is in May.")
-    server.script(answer(fact("the launch is in may"), fact("The user likes windows.")))
-    assert waiting.episode is not None
-    await bench.services.analysis.extract_episode(
-        caller.access.account, caller.keys, waiting.episode
-    )
-    assert "1. The launch is in May.\n</known_memories>" in shown(server)[-1]
-    texts = [m.text for m in await memories(bench, caller)]
-    assert texts == ["The launch is in May.", "The user likes windows."]
-
-
-async def test_secrets_of_a_waiting_turn_are_redacted_before_it_is_kept(
-    bench: Bench, server: OpenAIServer
-) -> None:
-    caller = await bench.caller(await bench.account())
-    server.script(Step(status=401), answer())
-    waiting = await analyze(bench, caller, f"1. user: My token is {TOKEN}, launch in May.")
-    assert waiting.episode is not None
-    await bench.services.analysis.extract_episode(
-        caller.access.account, caller.keys, waiting.episode
-    )
-    assert "[redacted:github-token]" in shown(server)[-1]
-    assert all(TOKEN.encode() not in request.body for request in server.received)

@@ -1,0 +1,73 @@
+"""Answers of a model that are of no use: the turn waits without its secrets, and is not lost."""
+
+import json
+
+import pytest
+
+from relayer.errors import Unavailable
+from relayer.memories.analysis import ATTEMPTS_MAX
+from tests.extraction.scripted import (
+    TALK,
+    TEA,
+    TOKEN,
+    analyze,
+    answer,
+    bench,
+    fact,
+    memories,
+    server,
+    shown,
+    silent,
+)
+from tests.openai_server import OpenAIServer, Step
+from tests.services import Bench
+
+__all__ = ["bench", "server", "silent"]  # fixtures
+
+USELESS = [
+    Step(refusal="I cannot help with that."),
+    Step(content='{"facts": [{"text": "The user pref', finish_reason="length"),
+    Step(content='{"facts": [{"text": "The user pref'),
+    Step(content="I found no facts worth keeping."),
+    Step(content=json.dumps([fact(TEA)])),
+    Step(content='{"facts": ["The user prefers green tea."]}'),
+    Step(content='{"memories": []}'),
+    Step(content='{"facts": {}}'),
+    Step(content=""),
+]
+
+
+@pytest.mark.parametrize("useless", USELESS, ids=lambda step: str(step.refusal or step.content))
+async def test_a_refused_cut_or_useless_answer_stores_nothing_and_loses_nothing(
+    useless: Step, bench: Bench, server: OpenAIServer
+) -> None:
+    """capability 2.17: the turn waits, is asked about again, and the rules have the last word."""
+    caller = await bench.caller(await bench.account())
+    server.script(*[useless] * (1 + ATTEMPTS_MAX))
+    analyzed = await analyze(bench, caller, TALK)
+    assert await memories(bench, caller) == []
+    assert analyzed.episode is not None
+    extract = bench.services.analysis.extract_episode
+    for _ in range(ATTEMPTS_MAX - 1):
+        with pytest.raises(Unavailable):
+            await extract(caller.access.account, caller.keys, analyzed.episode)
+        assert await memories(bench, caller) == []
+    await extract(caller.access.account, caller.keys, analyzed.episode)
+    assert [m.text for m in await memories(bench, caller)] == [
+        "I prefer window seats on trains.",
+        "We decided to launch in May.",
+    ]
+
+
+async def test_secrets_of_a_waiting_turn_are_redacted_before_it_is_kept(
+    bench: Bench, server: OpenAIServer
+) -> None:
+    caller = await bench.caller(await bench.account())
+    server.script(Step(status=401), answer())
+    waiting = await analyze(bench, caller, f"1. user: My token is {TOKEN}, launch in May.")
+    assert waiting.episode is not None
+    await bench.services.analysis.extract_episode(
+        caller.access.account, caller.keys, waiting.episode
+    )
+    assert "[redacted:github-token]" in shown(server)[-1]
+    assert all(TOKEN.encode() not in request.body for request in server.received)
