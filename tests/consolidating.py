@@ -4,6 +4,8 @@ import uuid
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+
 from relayer.memories.opening import Caller
 from relayer.memories.recognition import Stored
 from relayer.sealed.keys import Namespace
@@ -28,6 +30,11 @@ WHERE revision_of IS NULL ORDER BY memory_id
 
 def always() -> bool:
     return True
+
+
+@pytest.fixture
+async def caller(hybrid: Bench) -> Caller:
+    return await hybrid.caller(await hybrid.account())
 
 
 async def caller_of(bench: Bench, custody: str, *namespaces: Namespace) -> Caller:
