@@ -16,6 +16,7 @@ from tests.services import TEAM, Bench
 BERLIN, MUNICH = "The user lives in Berlin.", "The user lives in Munich now."
 OSLO = "The user lives in Oslo."
 AWAY = Step(status=401)
+TALK = "1. I prefer window seats on trains.\n\n2. We decided to move the launch to May."
 
 
 def facts(*texts: str, **members: Any) -> Step:
