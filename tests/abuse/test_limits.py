@@ -173,7 +173,7 @@ ELSEWHERE = {
     "streams_max": "abuse/test_bounds.py::test_streams_of_all_accounts_are_counted_together",
     "streams_of_account_max": "events/test_events.py::test_so_many_at_once_and_no_more",
     "stream_life_s": "events/test_events.py::test_a_stream_outlives_what_a_request_may_take",
-    "clock_skew_s_max": "routes/test_checks.py::test_a_clock_further_off_is_told_by_a_header",
+    "clock_skew_s_max": "routes/test_signatures.py::test_a_clock_further_off_is_told_by_a_header",
     "nonce_life_s": "abuse/test_limits.py::test_a_nonce_is_kept_as_long_as_its_request_is_fresh",
     "idempotency_life_s": "abuse/test_limits.py::test_an_idempotency_key_is_kept_for_its_life",
     "unlock_key_life_s": "tenants/test_custody.py::test_statement_is_signed_and_keys_overlap",
