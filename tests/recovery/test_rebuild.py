@@ -1,6 +1,9 @@
-"""Everything that recall needs, rebuilt from a folder of blobs after the database is gone."""
+"""Everything that recall needs, rebuilt from a folder of blobs after the database is gone.
 
-import shutil
+Not here: turns and what was made of them (`test_rebuild_turns.py`), objects that count for nothing
+(`test_rebuild_refused.py`).
+"""
+
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -12,34 +15,22 @@ import pytest
 
 from relayer.app import build_app
 from relayer.blobs.store import FolderStore
-from relayer.clock import MOMENT_MS_MAX, rfc3339_ms
-from relayer.errors import Conflict, Unavailable
+from relayer.errors import Unavailable
 from relayer.journal.states import Change
-from relayer.llm import LanguageModel
 from relayer.memories.opening import Caller
 from relayer.memories.revising import Edit
-from relayer.record import Draft, encode, new_id
 from relayer.recovery.restore import REST
-from relayer.sealed.envelope import MEMORY, Address, blob_id, seal
-from relayer.sealed.grants import issue_grant
-from relayer.sealed.keys import AccountId, Root, account_id, account_text
-from relayer.sealed.named import NamedKey, sign_namespace
-from relayer.sealed.primitives import random_key
-from relayer.sealed.receipts import REBUILD, open_receipt, sign_receipt
+from relayer.sealed.keys import AccountId, account_text
+from relayer.sealed.receipts import REBUILD, open_receipt
 from relayer.storage import Storage
-from relayer.upkeep import provision
 from relayer.upkeep.check import check
-from relayer.upkeep.rebuild import CLOSED, REBUILT, rebuild_lost
+from relayer.upkeep.rebuild import REBUILT, rebuild_lost
 from tests.chains import assert_chain_holds
-from tests.openai_server import OpenAIServer
 from tests.rebuilding import ROWS, Lose, bench, completed, embed_all, every, lose, rebuilt
-from tests.services import OTHER, TEAM, Bench, bench_on, new_identity
+from tests.services import OTHER, TEAM, Bench
 from tests.signing import client_of, signed_headers
-from tests.talking import AWAY, BERLIN, MUNICH, analyze, choose, facts
-from tests.thinking import model, server
-from tests.unreadable import make_unreadable
 
-__all__ = ["bench", "lose", "model", "server"]  # fixtures
+__all__ = ["bench", "lose"]  # fixtures
 
 RECEIPT = "SELECT object FROM receipts ORDER BY seq LIMIT 1"
 
@@ -117,24 +108,6 @@ async def test_what_was_erased_stays_erased(bench: Bench, lose: Lose, tmp_path: 
     await lost.storage.outbox.empty()
     left = [data for data in (await every(lost, founder)) if data.startswith(b"\x01")]
     assert left == []
-
-
-async def test_an_account_with_an_unreadable_object_is_not_rebuilt(
-    bench: Bench, lose: Lose, tmp_path: Path
-) -> None:
-    """It may be an erasure; other accounts do not wait for it."""
-    founder, _ = await bench.account(), await bench.account()
-    caller = await bench.caller(founder)
-    [doomed] = await bench.remember(caller, "Anna prefers tea.")
-    receipt, _ = await bench.services.memory.forget(caller.access, doomed.id)
-    await bench.storage.outbox.publish()
-    lost = await lose(bench)
-    back = make_unreadable(tmp_path, blob_id(receipt))
-    outcomes = await rebuilt(lost, bench)
-    assert sorted(outcomes) == ["not rebuilt: Corrupted, see the log", REBUILT]
-    back()
-    assert await rebuilt(lost, bench) == [REBUILT]
-    assert await lost.value("SELECT memory_id FROM tombstones") == doomed.id
 
 
 async def test_a_sealed_account_waits_for_each_key(bench: Bench, lose: Lose) -> None:
@@ -302,162 +275,6 @@ async def test_what_was_rebuilt_is_not_behind_its_store(bench: Bench, lose: Lose
     await assert_chain_holds(lost, founder.account)
 
 
-async def moved_back(bench: Bench, founder: provision.NewKey) -> None:
-    """Found the account once more, with the founder's own key."""
-    grant = issue_grant(
-        founder.identity,
-        account=founder.account,
-        serial=1,
-        recipient=founder.identity.public_key,
-        role="owner",
-        keys=[bench.root[founder.account]],
-        created_ms=1,
-    )
-    await bench.storage.granting.create(
-        founder=founder.identity.public_key, grants=[grant], label=""
-    )
-
-
-class TestTurns:
-    """Sealed conversations come back as what they were."""
-
-    KEPT = "1. user: I prefer window seats on trains."
-    WAITS = "1. user: I am allergic to peanuts."
-
-    @pytest.fixture
-    def thinking(self, bench: Bench, model: LanguageModel) -> Bench:
-        return bench.another(language_model=model)
-
-    async def test_a_kept_one_is_kept_and_one_that_waits_gives_its_facts(
-        self, thinking: Bench, server: OpenAIServer, lose: Lose
-    ) -> None:
-        founder = await thinking.account()
-        caller = await choose(thinking, await thinking.caller(founder), keep_turns=True)
-        server.script(facts("The user prefers window seats."), AWAY)
-        kept = await analyze(thinking, caller, self.KEPT)
-        waits = await analyze(thinking, caller, self.WAITS)
-        assert kept.kept is not None
-        assert waits.episode is not None
-        times = (
-            "SELECT episode_id, state, writer, created_at, fingerprint FROM episodes"
-            " ORDER BY episode_id"
-        )
-        before = list(await thinking.sql(times))
-        lost = await lose(thinking)
-        lost.clock.advance(3600)
-        assert await rebuilt(lost, thinking) == [REBUILT]
-        await completed(lost, founder)
-        assert await lost.sql(times) == before
-        again = await lost.caller(founder)
-        turn = await lost.services.turns.get(again, kept.kept)
-        assert (turn.text, list(turn.fact_ids)) == (self.KEPT, [kept.facts[0].id])
-        keys = await lost.storage.custody.job_keys(founder.account)
-        assert keys is not None
-        await lost.services.analysis.extract_episode(founder.account, keys, waits.episode)
-        assert len(await lost.texts(again, "peanuts", mode="keyword")) == 1
-        await completed(lost, founder)
-        assert (await check(lost.storage)).problems == []
-        # It still goes with what came from it.
-        await lost.services.forgetting.forget(again.access, kept.facts[0].id)
-        assert await lost.value("SELECT count(*) FROM episodes WHERE state = 'kept'") == 0
-
-    async def test_an_erased_one_stays_erased(
-        self, thinking: Bench, server: OpenAIServer, lose: Lose
-    ) -> None:
-        """Even when a backup of the folder still has its blob."""
-        founder = await thinking.account()
-        caller = await choose(thinking, await thinking.caller(founder), keep_turns=True)
-        server.script(facts("The user prefers window seats."))
-        kept = await analyze(thinking, caller, self.KEPT)
-        saved = await every(thinking, founder)
-        await thinking.services.forgetting.forget(caller.access, kept.facts[0].id)
-        await thinking.storage.outbox.empty()
-        lost = await lose(thinking)
-        await lost.storage.blobs.put_many(founder.account, {blob_id(data): data for data in saved})
-        await rebuilt(lost, thinking)
-        await completed(lost, founder)
-        assert await lost.sql("SELECT 1 FROM episodes") == []
-        assert await lost.sql("SELECT 1 FROM memories") == []
-
-    async def test_what_a_fact_speaks_against_is_known_again(
-        self, thinking: Bench, server: OpenAIServer, lose: Lose
-    ) -> None:
-        founder = await thinking.account()
-        caller = await thinking.caller(founder)
-        [old] = await thinking.remember(caller, BERLIN)
-        server.script(facts(MUNICH, contradicts=1))
-        await analyze(thinking, caller, "1. user: I moved to Munich.")
-        links = "SELECT memory_id, relation, other_id FROM links"
-        before = await thinking.sql(links)
-        assert [r["other_id"] for r in before] == [old.id]
-        lost = await lose(thinking)
-        await rebuilt(lost, thinking)
-        await completed(lost, founder)
-        assert await lost.sql(links) == before
-
-    async def test_what_a_summary_was_made_of_is_known_again(
-        self, bench: Bench, lose: Lose
-    ) -> None:
-        """What is erased takes its summary along; in others, that metadata says nothing."""
-        founder = await bench.account()
-        caller = await bench.caller(founder)
-        [source] = await bench.remember(caller, "Anna prefers tea.")
-        named = {"metadata": {"sources": str(source.id)}}
-        await bench.remember(caller, "Anna: tea, as a rule.", kind="procedural", **named)
-        [other] = await bench.remember(caller, "Ben sells cups.", **named)
-        lost = await lose(bench)
-        await rebuilt(lost, bench)
-        await completed(lost, founder)
-        again = await lost.caller(founder)
-        await lost.services.forgetting.forget(again.access, source.id)
-        assert [r["memory_id"] for r in await lost.sql("SELECT memory_id FROM memories")] == [
-            other.id
-        ]
-
-
-class TestAbsurdTimes:
-    """An earlier release took them in; no clock shows them."""
-
-    @pytest.mark.parametrize("created_ms", [MOMENT_MS_MAX + 1, 2**53 - 1])
-    async def test_of_a_grant(self, bench: Bench, lose: Lose, created_ms: int) -> None:
-        founder, innocent = new_identity(), await bench.account()
-        account = account_id(founder.public_key)
-        signed = issue_grant(
-            founder,
-            account=account,
-            serial=1,
-            recipient=founder.public_key,
-            role="owner",
-            keys=[Root(1, random_key())],
-            created_ms=created_ms,
-            expires_ms=created_ms,
-        )
-        await bench.storage.blobs.put_many(account, {blob_id(signed): signed})
-        lost = await lose(bench)
-        assert await rebuilt(lost, bench) == [REBUILT, REBUILT]
-        [key] = await lost.storage.accounts.all_keys(account)
-        assert rfc3339_ms(key["created_ms"]) == rfc3339_ms(MOMENT_MS_MAX)
-        assert rfc3339_ms(key["expires_ms"]) == rfc3339_ms(MOMENT_MS_MAX)
-        assert (await lost.caller(innocent)).access.is_owner
-
-    async def test_of_an_envelope(self, bench: Bench, lose: Lose) -> None:
-        founder = await bench.account()
-        caller = await bench.caller(founder)
-        await bench.remember(caller, "Anna prefers tea.")
-        record = encode(Draft(text="Ben sells cups.", namespace=TEAM), caller.access.key)
-        for created_ms in (2**62, 2**64 - 1):
-            place = Address(MEMORY, founder.account, new_id(), 1)
-            key = bench.namespace_key(founder.account, TEAM)
-            blob = seal(key, place, record, created_ms=created_ms)
-            await bench.storage.blobs.put_many(founder.account, {blob_id(blob): blob})
-        lost = await lose(bench)
-        assert await rebuilt(lost, bench) == [REBUILT]
-        await completed(lost, founder)
-        stored = await lost.sql("SELECT stored_at FROM memories ORDER BY stored_at")
-        assert [row["stored_at"].year for row in stored] == [bench.clock().year, 9999, 9999]
-        assert not await lost.value("SELECT incomplete FROM accounts")
-
-
 async def test_no_request_passes_again_afterwards(bench: Bench, lose: Lose) -> None:
     founder, path = await bench.account(), "/v1/usage"
     named = {"account": account_text(founder.account), "timestamp_s": int(time.time())}
@@ -472,149 +289,3 @@ async def test_no_request_passes_again_afterwards(bench: Bench, lose: Lose) -> N
     after = await lose(bench)
     assert [r.outcome for r in await rebuild_lost(after.storage, bench.clock)] == [REBUILT]
     assert await answered(after.storage) == 503
-
-
-class TestRefused:
-    async def test_one_account_keeps_no_other_one_from_it(
-        self, bench: Bench, lose: Lose, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """Whatever is wrong with it: here an epoch that no column holds."""
-        poisoned, innocent = await bench.account(), await bench.account()
-        named = NamedKey(poisoned.account, TEAM, 2**32 - 1, random_key())
-        signed = sign_namespace(bench.storage.identity, named)
-        await bench.storage.blobs.put_many(poisoned.account, {blob_id(signed): signed})
-        lost = await lose(bench)
-        done = {one.account: one for one in await rebuild_lost(lost.storage, lost.clock)}
-        assert done[innocent.account].outcome == REBUILT
-        assert done[poisoned.account].outcome == "not rebuilt: DataError, see the log"
-        assert not done[poisoned.account].as_json()["ok"]
-        rows = await lost.sql("SELECT account_id FROM accounts")
-        assert [row["account_id"] for row in rows] == [innocent.account]
-        [line] = [r for r in caplog.records if getattr(r, "event", "") == "rebuild.failed"]
-        assert (line.exc_info, line.__dict__["exception"]["type"]) == (None, "DataError")
-
-    async def test_a_grant_is_missing(self, bench: Bench, lose: Lose, tmp_path: Path) -> None:
-        """Without it, nobody knows whether a key was revoked."""
-        founder = await bench.account("sealed")
-        gone = await bench.key(founder, TEAM)
-        await bench.revoke(founder, gone.identity.public_key)
-        grant = await bench.value("SELECT object FROM grants WHERE serial = 2")
-        await bench.storage.blobs.delete(founder.account, blob_id(grant))
-        lost = await lose(bench)
-        [outcome] = await rebuilt(lost, bench)
-        assert outcome == "not rebuilt: the journal has none or several grants of serial 2"
-        assert await lost.sql("SELECT account_id FROM accounts") == []
-
-    async def test_the_newest_grant_is_missing(self, bench: Bench, lose: Lose) -> None:
-        """An erasure since then names its serial."""
-        founder = await bench.account("sealed")
-        gone = await bench.key(founder, TEAM)
-        await bench.revoke(founder, gone.identity.public_key)
-        caller = await bench.unlocked(founder, TEAM)
-        [doomed] = await bench.remember(caller, "Anna prefers tea.")
-        await bench.services.forgetting.forget(caller.access, doomed.id)
-        grant = await bench.value("SELECT object FROM grants WHERE serial = 3")
-        await bench.storage.blobs.delete(founder.account, blob_id(grant))
-        lost = await lose(bench)
-        [outcome] = await rebuilt(lost, bench)
-        assert outcome == "not rebuilt: the journal lacks its newest grants"
-
-    async def test_two_grants_for_one_place(self, bench: Bench, lose: Lose) -> None:
-        founder = await bench.account("sealed")
-        await bench.key(founder, TEAM)
-        signed = issue_grant(
-            founder.identity,
-            account=founder.account,
-            serial=2,
-            recipient=new_identity().public_key,
-            role="owner",
-            keys=[bench.root[founder.account]],
-            created_ms=1,
-        )
-        await bench.storage.blobs.put_many(founder.account, {blob_id(signed): signed})
-        lost = await lose(bench)
-        [outcome] = await rebuilt(lost, bench)
-        assert outcome == "not rebuilt: the journal has none or several grants of serial 2"
-
-    async def test_what_could_not_be_granted_means_nothing(self, bench: Bench, lose: Lose) -> None:
-        """A writer's own first grant, put into the folder."""
-        founder = await bench.account()
-        writer = await bench.key(founder, TEAM)
-        forged = issue_grant(
-            writer.identity,
-            account=founder.account,
-            serial=1,
-            recipient=writer.identity.public_key,
-            role="owner",
-            keys=[bench.root[founder.account]],
-            created_ms=1,
-        )
-        await bench.storage.blobs.put_many(founder.account, {blob_id(forged): forged})
-        lost = await lose(bench)
-        assert await rebuilt(lost, bench) == [REBUILT]
-        assert (await lost.caller(founder)).access.is_owner
-        accounts = lost.storage.accounts
-        assert not await accounts.claim(founder.account, new_identity().public_key)
-
-    async def test_two_receipts_of_one_number_both_count(self, bench: Bench, lose: Lose) -> None:
-        """A database that was set back and went on leaves such ones in the journal."""
-        founder = await bench.account()
-        caller = await bench.caller(founder)
-        [doomed] = await bench.remember(caller, "Anna prefers tea.")
-        done = await bench.services.forgetting.forget(caller.access, doomed.id)
-        receipt = open_receipt(done.receipts[0], bench.storage.identity.public_key)
-        others = [new_id() for _ in range(3)]
-        for other in others:
-            items = (replace(receipt.items[0], memory=other),)
-            signed = sign_receipt(bench.storage.identity, replace(receipt, items=items))
-            await bench.storage.blobs.put_many(founder.account, {blob_id(signed): signed})
-        lost = await lose(bench)
-        assert await rebuilt(lost, bench) == [REBUILT]
-        stones = await lost.sql("SELECT memory_id FROM tombstones")
-        assert {row["memory_id"] for row in stones} == {doomed.id, *others}
-
-    async def test_what_strangers_signed_means_nothing(self, bench: Bench, lose: Lose) -> None:
-        """Objects of another relayer, as an upload could bring them."""
-        founder, stranger = await bench.account(), new_identity()
-        caller = await bench.caller(founder)
-        [kept] = await bench.remember(caller, "Anna prefers tea.")
-        other = await lose(bench)
-        other = bench_on(
-            bench.settings,
-            other.storage.connect_args,
-            other.storage.database,
-            identity=stranger,
-            clock=bench.clock,
-            blob_store="postgres",
-        )
-        from relayer.database.accounts import Heads
-        from relayer.journal.receipts import Act, next_receipt
-        from relayer.sealed.receipts import Item
-
-        heads = Heads(9, 1, 99, bytes(32), 0, 0, bench.clock())
-        act = Act(founder.account, stranger.public_key, "forget", bench.clock())
-        item = Item(kept.id, 1, "A" * 43)
-        signed, _ = next_receipt(stranger, act, heads, (item,), TEAM, 1)
-        await bench.storage.blobs.put_many(founder.account, {blob_id(signed): signed})
-        lost = await lose(bench)
-        assert await rebuilt(lost, bench) == [REBUILT]
-        await completed(lost, founder)
-        assert await lost.value("SELECT memory_id FROM memories") == kept.id
-        assert await lost.sql("SELECT memory_id FROM tombstones") == []
-
-    async def test_a_closed_account_stays_closed(self, bench: Bench, lose: Lose) -> None:
-        founder = await bench.account()
-        await bench.services.closing.close_account(founder.account, founder.identity.public_key)
-        await bench.storage.outbox.publish()
-        lost = await lose(bench)
-        assert await rebuilt(lost, bench) == [CLOSED]
-        with pytest.raises(Conflict):
-            await moved_back(lost, founder)
-
-    async def test_no_folder_of_an_account(self, bench: Bench, lose: Lose, tmp_path: Path) -> None:
-        folder = tmp_path / "blobs"
-        (folder / "lost+found").mkdir(parents=True)
-        (folder / ("AB" * 32)).mkdir()
-        lost = await lose(bench)
-        assert await rebuilt(lost, bench) == []
-        shutil.rmtree(folder)
