@@ -232,3 +232,16 @@ def path_of_account(scene):
 
 def account(scene, custody):
     return {"account_id": scene.settings.account_id, "custody": custody, "grant_serial": 2}
+
+
+def chain(scene, length, start=1, prev=NO_HEAD, **changes):
+    texts = []
+    for seq in range(start, start + length):
+        texts.append(scene.receipt(seq=seq, prev=prev, **changes))
+        prev = hash_256(from_base64(texts[-1], "receipt"))
+    return texts
+
+
+def history(texts, seq, ends=None):
+    head = NO_HEAD if ends is None else hash_256(from_base64(ends, "receipt"))
+    return ("/v1/receipts", {"receipts": texts, "seq": seq, "head": head.hex()})
