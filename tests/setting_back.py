@@ -51,6 +51,14 @@ async def put_back(database: Database, saved: dict[str, list[Any]]) -> None:
         )
 
 
+async def set_back(bench: Bench, database: Database, saved: dict[str, list[Any]]) -> Bench:
+    """A relayer that starts on this backup, and has caught up."""
+    await put_back(database, saved)
+    started = bench.another()
+    await catch_up(started)
+    return started
+
+
 async def restarted(bench: Bench, founder: NewKey) -> Bench:
     """A relayer that has started and given memories their rows."""
     started = bench.another()

@@ -65,6 +65,24 @@ async def brought(owner: Rotator, there: Bench) -> Arrival:
     return arrival
 
 
+async def tea_drinker(here: Bench) -> Rotator:
+    """The owner of a sealed account that has one memory."""
+    owner = await rotator(here, "sealed")
+    await here.remember(await owner.caller(), "Anna prefers tea.")
+    return owner
+
+
+async def sealed_anew(owner: Rotator) -> None:
+    """Everything, under a new epoch."""
+    await owner.rotate(reseal="all")
+    await owner.reseal()
+
+
+async def first_epoch_ended(owner: Rotator) -> None:
+    """By grants that do not hold its keys any more."""
+    await owner.send(*await owner.objects(owner.roots[1:]))
+
+
 class TestTwoEpochs:
     @pytest.mark.parametrize("custody", CUSTODIES)
     async def test_what_was_sealed_under_each_is_found(
@@ -133,11 +151,9 @@ class TestTwoEpochs:
     async def test_rows_of_an_epoch_that_the_grants_do_not_name_are_refused(
         self, here: Bench, there: Bench
     ) -> None:
-        owner = await rotator(here, "sealed")
-        await here.remember(await owner.caller(), "Anna prefers tea.")
+        owner = await tea_drinker(here)
         early = await packed(here, await owner.caller())
-        await owner.rotate(reseal="all")
-        await owner.reseal()
+        await sealed_anew(owner)
         late = await packed(here, await owner.caller())
         access = (await founded(here, there, owner.owner)).access
         await there.services.arriving.take_in(access, replace(early, memories=[]))
@@ -156,8 +172,7 @@ class TestSealedAnewSince:
         [known] = await here.remember(await owner.caller(), "Anna prefers tea.")
         await moved(here, there, owner.owner)
         before = await there.sql(ROWS)
-        await owner.rotate(reseal="all")
-        await owner.reseal()
+        await sealed_anew(owner)
         [new] = await here.remember(await owner.caller(), "Ben prefers coffee.")
         later = await packed(here, await owner.caller())
         access = (await there.caller(owner.owner)).access
@@ -178,12 +193,10 @@ class TestSealedAnewSince:
         self, here: Bench, there: Bench
     ) -> None:
         """Else what is here could not be opened any more."""
-        owner = await rotator(here, "sealed")
-        await here.remember(await owner.caller(), "Anna prefers tea.")
+        owner = await tea_drinker(here)
         await moved(here, there, owner.owner)
-        await owner.rotate(reseal="all")
-        await owner.reseal()
-        await owner.send(*await owner.objects(owner.roots[1:]))
+        await sealed_anew(owner)
+        await first_epoch_ended(owner)
         with pytest.raises(Conflict) as caught:
             await brought(owner, there)
         assert caught.value.code == "epoch.in_use"
@@ -211,9 +224,8 @@ class TestSealedAnewSince:
         turn = (await analyze(here, caller, "1. user: I prefer window seats on trains.")).kept
         assert turn is not None
         old = await packed(here, caller)
-        await owner.rotate(reseal="all")
-        await owner.reseal()
-        await owner.send(*await owner.objects(owner.roots[1:]))
+        await sealed_anew(owner)
+        await first_epoch_ended(owner)
         new = await packed(here, await owner.caller())
         access = (await founded(here, there, owner.owner)).access
         late = replace(new, memories=old.memories, episodes=old.episodes)
@@ -230,15 +242,13 @@ class TestSealedAnewSince:
     async def test_nothing_comes_under_it_when_it_was_over_in_between(
         self, here: Bench, there: Bench
     ) -> None:
-        owner = await rotator(here, "sealed")
-        await here.remember(await owner.caller(), "Anna prefers tea.")
+        owner = await tea_drinker(here)
         old = await packed(here, await owner.caller())
-        await owner.rotate(reseal="all")
-        await owner.reseal()
+        await sealed_anew(owner)
         account, access = owner.owner.account, (await founded(here, there, owner.owner)).access
         arriving, early = there.services.arriving, await packed(here, await owner.caller())
         await arriving.take_in(access, replace(early, memories=[]))
-        await owner.send(*await owner.objects(owner.roots[1:]))
+        await first_epoch_ended(owner)
         last = replace(EMPTY, grants=(await packed(here, await owner.caller())).grants)
         late = replace(EMPTY, memories=old.memories)
         ended, done = await race(
@@ -250,12 +260,10 @@ class TestSealedAnewSince:
 
     async def test_what_comes_under_it_meanwhile_keeps_it(self, here: Bench, there: Bench) -> None:
         """A restore may bring something of an old epoch while the grants that end it come."""
-        owner = await rotator(here, "sealed")
-        await here.remember(await owner.caller(), "Anna prefers tea.")
-        await owner.rotate(reseal="all")
-        await owner.reseal()
+        owner = await tea_drinker(here)
+        await sealed_anew(owner)
         await moved(here, there, owner.owner)
-        await owner.send(*await owner.objects(owner.roots[1:]))
+        await first_epoch_ended(owner)
         arrival = await packed(here, await owner.caller())
         access, before = (await there.caller(owner.owner)).access, await there.sql(GRANTS)
         async with there.storage.database.transaction() as connection:
@@ -271,11 +279,9 @@ class TestSealedAnewSince:
     async def test_an_epoch_that_was_over_before_the_move_is_over_there(
         self, here: Bench, there: Bench
     ) -> None:
-        owner = await rotator(here, "sealed")
-        await here.remember(await owner.caller(), "Anna prefers tea.")
-        await owner.rotate(reseal="all")
-        await owner.reseal()
-        await owner.send(*await owner.objects(owner.roots[1:]))
+        owner = await tea_drinker(here)
+        await sealed_anew(owner)
+        await first_epoch_ended(owner)
         await moved(here, there, owner.owner)
         other = arrived_at(owner, there)
         del other.roots[0]
@@ -299,8 +305,7 @@ class TestAgain:
         here.clock.advance(60)
         caller = await owner.caller()
         await here.services.reviser.edit(caller, edited.id, Edit(changes={"text": "No tea."}))
-        await owner.rotate(reseal="all")
-        await owner.reseal()
+        await sealed_anew(owner)
         await brought(owner, there)
         receipts = await chain_of(there, owner.owner.account)
         await brought(owner, there)

@@ -1,5 +1,6 @@
 """A database that is set back once more, and a store that was not whole when it had caught up."""
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ from tests.setting_back import (
     folder,
     put_back,
     serve_for_a_while,
+    set_back,
     take_within_a_put,
 )
 from tests.unreadable import make_unreadable
 
 __all__ = ["bench", "folder"]  # fixtures
+
 FLOOR = "SELECT floor_s FROM nonce_floor"
 
 
@@ -35,10 +38,15 @@ async def set_back_once(bench: Bench, database: Database, founder: NewKey) -> Be
     caller = await bench.caller(founder)
     for n in range(9):
         await bench.remember(caller, f"Cup number {n} is blue.")
-    await put_back(database, saved)
-    started = bench.another()
-    await catch_up(started)
-    return started
+    return await set_back(bench, database, saved)
+
+
+async def account_with_an_agent(bench: Bench) -> tuple[NewKey, PublicKey, uuid.UUID]:
+    """Its founder, the key that an agent has, and a memory."""
+    founder = await bench.account()
+    agent = (await bench.key(founder, TEAM)).identity.public_key
+    [memory] = await bench.remember(await bench.caller(founder), "Anna prefers tea.")
+    return founder, agent, memory.id
 
 
 async def may(bench: Bench, founder: NewKey, key: PublicKey) -> bool:
@@ -47,19 +55,15 @@ async def may(bench: Bench, founder: NewKey, key: PublicKey) -> bool:
 
 async def test_what_is_decided_after_that_holds_again(bench: Bench, database: Database) -> None:
     """Its numbers were given before, to receipts that are lost."""
-    founder = await bench.account()
-    agent = (await bench.key(founder, TEAM)).identity.public_key
-    [doomed] = await bench.remember(await bench.caller(founder), "Anna prefers tea.")
+    founder, agent, doomed = await account_with_an_agent(bench)
     once = await set_back_once(bench, database, founder)
     saved = await backup(database)
     caller = await once.caller(founder)
     await once.revoke(founder, agent)
-    await once.services.forgetting.forget(caller.access, doomed.id)
-    await put_back(database, saved)
-    started = once.another()
-    await catch_up(started)
+    await once.services.forgetting.forget(caller.access, doomed)
+    started = await set_back(once, database, saved)
     assert not await may(started, founder, agent)
-    assert doomed.id not in await living(started)
+    assert doomed not in await living(started)
 
 
 async def test_what_is_being_put_after_that_comes_back(
@@ -70,9 +74,7 @@ async def test_what_is_being_put_after_that_comes_back(
     caller = await once.caller(founder)
     saved = take_within_a_put(once, database, monkeypatch)
     [put] = await once.remember(caller, "Ben sells cups.")
-    await put_back(database, saved)
-    started = once.another()
-    await catch_up(started)
+    started = await set_back(once, database, saved)
     await serve_for_a_while(started, founder)
     assert put.id in await living(started)
 
@@ -135,9 +137,7 @@ async def test_a_damaged_mark_is_none(
     for _ in range(2):
         await catch_up(bench.another())
     [later] = await bench.remember(caller, "Anna prefers tea.")
-    await put_back(database, saved)
-    started = bench.another()
-    await catch_up(started)
+    started = await set_back(bench, database, saved)
     await serve_for_a_while(started, founder)
     assert later.id in await living(started)
 
@@ -187,24 +187,18 @@ async def test_an_interrupted_catching_up_forgets_no_decision(
 
 async def test_what_comes_back_is_told_to_the_store(bench: Bench, database: Database) -> None:
     """Of two backups the older one is put back, and after some decisions the newer one."""
-    founder = await bench.account()
-    agent = (await bench.key(founder, TEAM)).identity.public_key
-    [doomed] = await bench.remember(await bench.caller(founder), "Anna prefers tea.")
+    founder, agent, doomed = await account_with_an_agent(bench)
     older = await backup(database)
     once = await set_back_once(bench, database, founder)
     await serve_for_a_while(once, founder)
     await once.storage.outbox.publish()
     newer = await backup(database)
-    await put_back(database, older)
-    again = once.another()
-    await catch_up(again)
+    again = await set_back(once, database, older)
     await again.revoke(founder, agent)
-    await again.services.forgetting.forget((await again.caller(founder)).access, doomed.id)
-    await put_back(database, newer)
-    started = again.another()
-    await catch_up(started)
+    await again.services.forgetting.forget((await again.caller(founder)).access, doomed)
+    started = await set_back(again, database, newer)
     assert not await may(started, founder, agent)
-    assert doomed.id not in await living(started)
+    assert doomed not in await living(started)
 
 
 async def test_a_decision_of_another_history_is_newer_by_its_time(
@@ -220,9 +214,7 @@ async def test_a_decision_of_another_history_is_newer_by_its_time(
     newer = await backup(database)
     bench.clock.advance(60)
     await bench.remember(caller, "Ben sells cups.")
-    await put_back(database, older)
-    once = bench.another()
-    await catch_up(once)
+    once = await set_back(bench, database, older)
     bench.clock.advance(60)
     access = (await once.caller(founder)).access
     await once.services.reviser.set_state(access, memory.id, Change(pinned=True))
@@ -242,9 +234,7 @@ async def test_the_last_decision_counts_whatever_its_number(
     for n in range(6):
         await bench.remember(caller, f"Cup number {n} is blue.")
     await bench.services.reviser.set_state(caller.access, memory.id, Change(pinned=True))
-    await put_back(database, saved)
-    once = bench.another()
-    await catch_up(once)
+    once = await set_back(bench, database, saved)
     bench.clock.advance(60)
     access = (await once.caller(founder)).access
     await once.services.reviser.set_state(access, memory.id, Change(pinned=False))
@@ -257,13 +247,11 @@ async def test_a_lost_revocation_refuses_slow_clocks_once(
     bench: Bench, database: Database, folder: Path
 ) -> None:
     """Its account answers nobody; the others do."""
-    founder = await bench.account()
-    agent = (await bench.key(founder, TEAM)).identity.public_key
-    [doomed] = await bench.remember(await bench.caller(founder), "Anna prefers tea.")
+    founder, agent, doomed = await account_with_an_agent(bench)
     saved = await backup(database)
     await bench.revoke(founder, agent)
     revocation = await bench.value("SELECT object FROM grants ORDER BY serial DESC LIMIT 1")
-    await bench.services.forgetting.forget((await bench.caller(founder)).access, doomed.id)
+    await bench.services.forgetting.forget((await bench.caller(founder)).access, doomed)
     await put_back(database, saved)
     [path] = folder.rglob(blob_id(revocation))
     path.unlink()
