@@ -13,7 +13,7 @@ from relayer.settings import Limits
 from relayer.words.languages import ENGLISH, function_words, language_of, stems
 from relayer.words.tokens import is_plain, terms_of
 
-INDEX_VERSION: Final = 2
+INDEX_VERSION: Final = 3
 
 
 def words(text: str) -> list[str]:

@@ -30,12 +30,18 @@ _RUN: Final = re.compile(
     f"(?P<whose_characters_are_words>[{_HAN}]+|[{_HANGUL}]+)|"
     + "|".join(f"[{script}]+" for script in _OTHERS)
 )
-# Vowel signs of Indic scripts are not letters to Python.
-_LETTER: Final = r"(?:[^\W_]|[\u0900-\u0963\u0966-\u0dff])"
-# Letters and digits, joined inside by what identifiers, addresses, paths and numbers use.
-_TOKEN: Final = re.compile(
-    rf"{_LETTER}+(?:(?:[-_.@/\\:+']|(?<=\d),(?=\d)){_LETTER}+)*(?:\+\+|\#(?!\w))?"
+# Marks that no letter has taken in, and vowel signs of Indic scripts, are not letters to Python.
+_LETTER: Final = r"(?:[^\W_]|[\u0300-\u036f\u0900-\u0963\u0966-\u0dff])"
+# What most write without: vowel points of Hebrew and Arabic, a stretched line, a place to break.
+_UNWRITTEN: Final = re.compile(
+    "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
+    "\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed"
+    "\u00ad\u2060\ufeff]"
 )
+_HYPHEN: Final = "\u2010"  # that NFKC makes of one at which no line may break
+_JOINT: Final = r"[-_.@/\\:+']|(?<=\d),(?=\d)|(?<=[^\W\d_])&(?=[^\W\d_])"
+# Letters and digits, joined inside by what identifiers, addresses, paths and numbers use.
+_TOKEN: Final = re.compile(rf"{_LETTER}+(?:(?:{_JOINT}){_LETTER}+)*(?:\+\+|\#(?!\w))?")
 _FIGURES: Final = re.compile(r"(?<!\d)\d{1,4}(?:[-/.年月]\d{1,4})+日?(?:T(?=\d))?")
 _DATES: Final = (
     re.compile(r"(?P<year>\d{4})([-/])(?P<month>\d\d?)\2(?P<day>\d\d?)T?"),
@@ -54,6 +60,7 @@ _ELISION: Final = re.compile(  # l'eau, dell'acqua
 )
 _ACRONYMS: Final = re.compile(r"[A-Z]{2,}s")
 _HUMP: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^A-Za-z]+")
+_INITIALS: Final = re.compile(r"[A-Za-z](?:\.[A-Za-z]){2,}")  # U.S.A; U.S would be "us"
 _LETTERS_DIGITS: Final = re.compile(r"([a-z]{2,})(\d{2,8})")
 _HEX: Final = re.compile(r"[0-9a-f]{8,}")
 
@@ -61,6 +68,8 @@ _HEX: Final = re.compile(r"[0-9a-f]{8,}")
 def terms_of(text: str) -> Iterator[tuple[str, ...]]:
     """For each word of a text in NFKC, the case-folded terms that it is found by."""
     text = text.replace("’", "'")
+    if not text.isascii():
+        text = _UNWRITTEN.sub("", text).replace(_HYPHEN, "-")
     text = _ACCOUNT.sub(lambda m: f"{m[0].replace(' ', '')} {m[0]}", text)
     text = _FIGURES.sub(_dated, text)
     at = 0
@@ -141,6 +150,8 @@ def _segment_terms(segment: str) -> list[str]:
         return [".".join(numbers[:n]) for n in lengths]
     if "." not in segment:
         return _piece_terms(segment)
+    if _INITIALS.fullmatch(segment):
+        return [segment.replace(".", "").casefold()]
     chunks = segment.split("-")
     if any(_NUMERIC.fullmatch(chunk.casefold()) for chunk in chunks):  # 1.0.9-rc2
         inner = [term for chunk in chunks for term in _segment_terms(chunk)]
@@ -151,7 +162,7 @@ def _segment_terms(segment: str) -> list[str]:
 
 def _piece_terms(piece: str) -> list[str]:
     whole = _whole(piece)
-    parts = [p.casefold() for part in re.split("[-_']", piece) for p in _parts(part)]
+    parts = [p.casefold() for part in re.split("[-_'&]", piece) for p in _parts(part)]
     prefix = [whole[:_HEX_PREFIX]] if _HEX.fullmatch(whole) else []
     return [whole, *prefix, *(part for part in parts if part != whole)]
 
@@ -163,4 +174,4 @@ def _parts(part: str) -> list[str]:
 
 
 def _whole(name: str) -> str:
-    return re.sub("[-_']", "", name.casefold())
+    return re.sub("[-_'&]", "", name.casefold())
