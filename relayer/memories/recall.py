@@ -24,7 +24,7 @@ from relayer.query import fusion, rank
 from relayer.query.periods import periods
 from relayer.query.terms import GOAL_WEIGHT, QueryTerms, query_terms
 from relayer.query.vectors import QueryEmbedder, QueryVectors
-from relayer.record import Memory
+from relayer.record import PENDING, REJECTED, Memory
 from relayer.redact import redact
 from relayer.resident import evidence as resident
 from relayer.resident.index import ResidentIndex
@@ -38,7 +38,7 @@ from relayer.tenants.namespaces import Namespaces
 
 PAGE_MIN: Final = 10  # further memories opened at once when copies leave room
 HEAD_START_S: Final = 0.001
-SEARCHES_MAX: Final = 3  # of one question about another time, while memories are edited
+SEARCHES_MAX: Final = 3  # of one question, while memories are changed
 SPARE_HITS: Final = 20  # beyond twice the limit, so that copies can be replaced
 
 
@@ -75,6 +75,25 @@ class Query:
     leg_weights: fusion.Weights | None = None
     weights: rank.Weights = rank.Weights()
     max_tokens: int | None = None
+
+    def admits(self, memory: Memory) -> bool:
+        """Whether a memory is what is asked for: since it was found it may have been changed."""
+        state, moment = memory.state, memory.event_time or memory.created_at
+        stood = state.superseded_at is None or (
+            self.as_of is not None and state.superseded_at > self.as_of
+        )
+        return (
+            stood
+            and state.review not in (PENDING, REJECTED)
+            and (self.as_of is None or memory.stored_at <= self.as_of)
+            and (self.kinds is None or memory.kind in self.kinds)
+            and set(self.tags) <= set(memory.tags)
+            and self.source in (None, memory.source)
+            and self.metadata.items() <= memory.metadata.items()
+            and (self.writers is None or memory.writer in self.writers)
+            and (self.after is None or moment >= self.after)
+            and (self.before is None or moment < self.before)
+        )
 
 
 @dataclass(slots=True)  # not frozen: making those would take longer than fusing them
@@ -183,16 +202,17 @@ class RecallService:
     async def _found(self, caller: Caller, query: Query) -> tuple[_Ranking, list[Found], int]:
         """The ranking, what of it opens, and how much does not.
 
-        What a memory said by `as_of` has another row once it is edited: then it is searched again.
+        Where a memory was changed between search and opening, it is searched again: what it said by
+        `as_of` has another row then, and what it says now may not be what the query admits.
         """
         search_of = self._keyword_first if query.mode == "keyword_first" else self._search
         for _ in range(SEARCHES_MAX):
             ranking = await search_of(caller, query)
             found, dropped = await self._opened(caller, ranking, query.limit)
-            then = [f for f in found if query.as_of is None or f.memory.stored_at <= query.as_of]
-            if len(then) == len(found):
+            admitted = [f for f in found if query.admits(f.memory)]
+            if len(admitted) == len(found):
                 break
-        return ranking, then, dropped
+        return ranking, admitted, dropped
 
     async def _keyword_first(self, caller: Caller, query: Query) -> _Ranking:
         """What words find; what meaning finds behind it, if that is too little."""

@@ -191,6 +191,7 @@ class TestUnknown:
         stored = await hybrid.remember(caller, "磁盘满了", "My cat sleeps.", "The disk is full.")
         await hybrid.embed(caller, stored)
         hits = await found(hybrid, caller, "磁盘服务器满了吗", mode="vector")
+        assert len(hits) == 3
         cosines = [f.hit.cosine for f in hits]
         assert cosines == sorted(cosines, reverse=True)
         assert all(f.hit.distance == 1 - (f.hit.cosine or 0) for f in hits)
