@@ -39,11 +39,15 @@ _MISSING: Final = re.compile(r"missing required field `(\w+)`")
 _Form = TypeVar("_Form")
 
 
-class Strict(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A body of our own routes; whatever prints one shows nothing of what was sent."""
+class Body(msgspec.Struct, kw_only=True):
+    """A body of any route; whatever prints one shows nothing of what was sent."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(…)"
+
+
+class Strict(Body, forbid_unknown_fields=True, kw_only=True):
+    """A body of our own routes."""
 
 
 class Change(Strict):

@@ -56,7 +56,8 @@ def weighed(
     if weights.semantic_only:
         return scores, np.zeros_like(scores), np.zeros_like(scores)
     age_days = np.maximum(now.timestamp() - moments, 0.0) / 86400
-    recency = weights.recency * 0.5 ** (age_days / weights.recency_half_life_days)
+    with np.errstate(over="ignore"):  # of a half-life of next to nothing, nothing is left
+        recency = weights.recency * 0.5 ** (age_days / weights.recency_half_life_days)
     importance = weights.importance * IMPORTANCE[importances]
     return weights.of_search * scores + recency + importance, recency, importance
 

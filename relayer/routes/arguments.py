@@ -43,8 +43,13 @@ async def check_query(request: Request[Any, Any, Any]) -> None:
     Two readers of one signed path could see two requests; a misspelt filter would filter nothing.
 
     Raises:
-        BadRequest: one is unknown, stands there twice, or is no plain number or truth value.
+        BadRequest: one is unknown, stands there twice, or is no plain number or truth value; or
+            what is written with percent signs is not UTF-8.
     """
+    try:
+        unquote(request.scope["query_string"].decode(), errors="strict")
+    except UnicodeDecodeError:
+        raise BadRequest("The query is not UTF-8.") from None
     known = _query_parameters(request.route_handler)
     given = list(request.query_params.multi_items())
     times = Counter(name for name, _ in given)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, Literal
 
-import msgspec
 from litestar import get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
@@ -43,7 +42,7 @@ CANDIDATES_MAX: Final = 50
 _CURSOR: Final = re.compile(r"[0-9]{1,18}\.[0-9]{1,10}")
 
 
-class Tolerant(msgspec.Struct, kw_only=True):
+class Tolerant(bodies.Body, kw_only=True):
     """A body of MemWal's routes."""
 
     namespace: str = bodies.DEFAULT_NAMESPACE
@@ -62,13 +61,13 @@ class BulkItem(Tolerant):
     text: str
 
 
-class BulkBody(msgspec.Struct):
+class BulkBody(bodies.Body):
     """POST /api/remember/bulk."""
 
     items: Annotated[list[BulkItem], Meta(min_length=1, max_length=Limits.bulk_items_max)]
 
 
-class BulkStatusBody(msgspec.Struct):
+class BulkStatusBody(bodies.Body):
     """POST /api/remember/bulk/status."""
 
     job_ids: Annotated[list[str], Meta(min_length=1, max_length=100)]

@@ -6,7 +6,6 @@ Not here: what these do (`memories/manual.py`), MemWal's other routes (`memwal.p
 import base64
 from typing import Annotated, Final
 
-import msgspec
 import numpy as np
 from litestar import post
 from litestar.di import NamedDependency
@@ -29,7 +28,7 @@ from relayer.tenants.access import Access
 Vector = Annotated[list[float], Meta(min_length=1, max_length=Limits.embedding_dim_max)]
 
 
-class EmbedBody(msgspec.Struct):
+class EmbedBody(bodies.Body):
     """POST /api/embed."""
 
     text: str

@@ -34,6 +34,11 @@ def test_recency_halves_with_its_half_life() -> None:
     assert scores_of([0.3] * 4, weights, ages_days=ages) == pytest.approx([1, 0.5, 0.25, 1])
 
 
+def test_a_half_life_of_next_to_nothing_leaves_nothing_of_what_is_old() -> None:
+    weights = Weights(semantic=0, recency=1, recency_half_life_days=1e-320)
+    assert scores_of([0.3] * 2, weights, ages_days=[0.0, 10.0]) == [1, 0]
+
+
 def test_importance_and_meaning_add_up() -> None:
     weights = Weights(semantic=2, importance=3)
     importances: list[Importance] = ["trivial", "standard", "vital"]

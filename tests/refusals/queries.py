@@ -94,6 +94,10 @@ def _shapes() -> Iterator[Case]:
         yield _case(f"twice-{name}", "GET /v1/memories", _sent(twice))
     encoded = "/v1/memories?limit=1&%6cimit=2"
     yield _case("twice-limit-in-other-spelling", "GET /v1/memories", _sent(encoded))
+    for name in ("namespace", "tag", "source"):
+        for bytes_ in ("%FF", "%ED%A0%80"):
+            path = f"/v1/memories?{name}={bytes_}"
+            yield _case(f"not-utf-8-{name}-{bytes_}", "GET /v1/memories", _sent(path))
     yield _case("one-namespace-and-several", "GET /v1/memories",
                 _sent("/v1/memories?namespace=a&namespaces=b"))  # fmt: skip
     yield _case("a-namespace-twice", "GET /v1/memories",

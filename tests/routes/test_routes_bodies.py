@@ -6,9 +6,12 @@ Not here: the controls of a recall (`test_routes_controls.py`).
 import uuid
 
 import httpx
+import msgspec
 import pytest
 from litestar.types import ASGIApp
 
+from relayer.http import bodies
+from relayer.routes import memories, memwal
 from relayer.settings import Limits
 from tests.routes_scene import (
     CHANGES,
@@ -24,6 +27,12 @@ from tests.routes_scene import (
 from tests.signing import client_of
 
 __all__ = ["client", "desk", "named"]  # fixtures
+
+
+@pytest.mark.parametrize("form", [memories.RememberBody, memwal.RememberBody])
+def test_a_body_shows_nothing_of_what_was_sent(form: type[bodies.Body]) -> None:
+    named = {"relayer": "0" * 64} if form is memories.RememberBody else {}
+    assert repr(msgspec.convert({"text": "Anna", **named}, form)) == "RememberBody(…)"
 
 
 @pytest.mark.parametrize("path", OUR_BODIES)
