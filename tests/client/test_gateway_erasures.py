@@ -91,12 +91,58 @@ def test_a_session_is_known_by_its_key_or_its_id() -> None:
     assert erasures.since(FORGETS, replace(PLACE, agent_id="coder"), NOW) == FORGETS
 
 
-def test_a_new_session_under_the_same_key_is_captured_in_full() -> None:
+def test_a_new_session_under_the_same_key_is_captured() -> None:
     erasures, new = Erasures(), replace(PLACE, session_id="second")
     erasures.note(PLACE, NOW)
-    assert not erasures.since(FORGETS, PLACE, NOW)
     assert erasures.since(THIRD, new, NOW) == THIRD
-    assert erasures.since([*THIRD, *FOURTH], new, NOW) == [*THIRD, *FOURTH]
+    assert not erasures.since(FORGETS, PLACE, NOW)
+    assert erasures.since([*THIRD, *FOURTH], new, NOW) == FOURTH
+    assert erasures.since([*THIRD, *FOURTH, *FIRST], new, NOW) == [*FOURTH, *FIRST]
+
+
+def test_an_earlier_session_under_the_same_key_is_captured_however_late() -> None:
+    erasures, before = Erasures(), NOW - timedelta(minutes=1)
+    erasures.note(PLACE, NOW)
+    assert erasures.since(FIRST, replace(PLACE, session_id="zero"), before) == FIRST
+    assert not erasures.since(FIRST, PLACE, before)
+
+
+def test_another_session_under_the_same_key_may_have_begun_with_what_was_said_in_this() -> None:
+    erasures, new = Erasures(), replace(in_run("b"), session_id="second")
+    erasures.note(in_run("a"), NOW)
+    assert not erasures.since([*FIRST, *FORGETS], in_run("a"), NOW)
+    assert erasures.since([*FIRST, *THIRD], new, NOW) == THIRD
+    assert erasures.since([*FIRST, *FORGETS, *THIRD, *FOURTH], new, NOW) == [*THIRD, *FOURTH]
+
+
+def test_a_session_goes_on_under_another_name() -> None:
+    erasures = Erasures()
+    first, second, third = (Context(session_id=name, run_id="b") for name in "abc")
+    erasures.go_on(first, second)
+    erasures.note(replace(second, run_id="a"), NOW)
+    erasures.go_on(second, third)
+    for place in (first, third):
+        assert erasures.erased(place)
+        assert not erasures.since(FIRST, place, NOW - timedelta(minutes=1))
+        assert erasures.since([*FIRST, *THIRD], place, NOW) == THIRD
+
+
+def test_a_fork_begins_with_what_was_said_before_it() -> None:
+    erasures = Erasures()
+    first, second = Context(session_id="first"), Context(session_id="second")
+    erasures.note(first, NOW)
+    assert not erasures.since([*FIRST, *FORGETS], first, NOW)
+    erasures.fork(first, second)
+    assert erasures.since([*FIRST, *FORGETS, *THIRD], second, NOW) == THIRD
+    erasures.note(replace(first, run_id="b"), NOW + timedelta(minutes=1))
+    assert erasures.since([*FIRST, *FORGETS, *THIRD], second, NOW) == THIRD
+
+
+def test_an_earlier_turn_that_erased_is_known_by_its_run() -> None:
+    erasures, later = Erasures(), NOW + timedelta(minutes=1)
+    erasures.note(in_run("a"), NOW)
+    erasures.note(in_run("b"), later)
+    assert not erasures.since([*FIRST, *FORGETS], in_run("a"), later)
 
 
 def test_a_turn_that_is_handed_over_by_itself_changes_nothing() -> None:
@@ -104,14 +150,18 @@ def test_a_turn_that_is_handed_over_by_itself_changes_nothing() -> None:
     erasures.note(in_run("a"), NOW)
     assert erasures.since(THIRD, in_run("b"), NOW) == THIRD
     assert not erasures.since(FORGETS, in_run("a"), NOW)
-    assert erasures.since([*THIRD, *FOURTH], in_run("c"), NOW) == [*THIRD, *FOURTH]
+    assert erasures.since(FOURTH, in_run("c"), NOW) == FOURTH
     session = [*FIRST, *FORGETS, *THIRD, *FOURTH]
     assert erasures.since(session, in_run("c"), NOW) == [*THIRD, *FOURTH]
 
 
 def test_the_session_not_seen_for_longest_gives_way() -> None:
-    erasures = Erasures(sessions_max=2)
-    places = [Context(session_id=name) for name in "abc"]
-    for place in places:
+    erasures = Erasures(names_max=4)
+    places = [Context(session_key=f"k{name}", session_id=name) for name in "abc"]
+    for place in places[:2]:
         erasures.note(place, NOW)
-    assert [bool(erasures.since(FORGETS, place, NOW)) for place in places] == [True, False, False]
+    assert not erasures.since(FORGETS, Context(session_id="a"), NOW)
+    erasures.note(places[2], NOW)
+    assert [erasures.erased(place) for place in places] == [True, False, True]
+    for context in (Context(session_id="a"), Context(session_key="ka")):
+        assert erasures.erased(context), "a session is forgotten with all its names"

@@ -12,7 +12,7 @@ import atexit
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,7 @@ from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
 from memrelay.errors import ConfigError
+from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.events import Context, Injection, Message
 from memrelay.gateway.hooks import Gateway
 from memrelay.gateway.roster import Roster
@@ -81,6 +82,7 @@ class BlockingGateway:
         source: str = "gateway",
         spool_path: Path | None = None,
         transcripts: Path | None = None,
+        erasures: Erasures | None = None,
     ) -> Self:
         """Return a running gateway; the arguments are those of `Gateway`.
 
@@ -89,7 +91,12 @@ class BlockingGateway:
         """
         chosen = settings or GatewaySettings()
         gateway = Gateway(
-            roster, chosen, source=source, spool_path=spool_path, transcripts=transcripts
+            roster,
+            chosen,
+            source=source,
+            spool_path=spool_path,
+            transcripts=transcripts,
+            erasures=erasures,
         )
         return cls(gateway, chosen)
 
@@ -108,11 +115,12 @@ class BlockingGateway:
         context: Context,
         *,
         occurred_at: datetime | None = None,
+        new: Collection[Message] | None = None,
     ) -> None:
-        """Capture the messages of a turn, in the background."""
+        """Capture the messages of a turn, or the new ones of a session, in the background."""
 
         def begin(gateway: Gateway) -> None:
-            gateway.capture(messages, context, occurred_at=occurred_at)
+            gateway.capture(messages, context, occurred_at=occurred_at, new=new)
 
         try:
             gateway = self._running()

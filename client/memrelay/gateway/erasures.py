@@ -6,86 +6,133 @@ It does not own erasing (`tools.py`) or what else is captured of a turn (`conver
 - Of a turn that ended before, and is handed over late, nothing is captured, either.
 - Where that turn is not among a session's messages any more, such as after a compression, a window
   begins with its own turn.
+- Nothing is written down: it is known as long as the process lives, to all gateways that share it.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from memrelay.gateway.conversation import own_words
 from memrelay.gateway.events import USER, Context, Message
 from memrelay.gateway.guards import agent_of
 
-_SAID_MAX = 64  # messages of a turn that are known again
+_SAID_MAX = 64  # messages that are known again
+_CUTS_MAX = 8  # of a session: the newest counts, the end of one before it may still come
+
+_Place = tuple[str, str]  # an agent's name, and one of a session
 
 
-@dataclass
+@dataclass(eq=False)
 class _Cut:
-    """Where a session is cut: after what was `said` in the turn that erased, once it is known.
-
-    Where that is not among the messages any more, after the turn `before` the one that was captured
-    first; where nothing was before that, from where that one `began`.
-    """
+    """Where a session is cut: after the turn that erased, as far as that is known."""
 
     at: datetime
     run: str | None
-    said: frozenset[int] | None = None
-    before: frozenset[int] = frozenset()
-    began: int | None = None
+    ended: bool = False
+    # By what messages are known again: all that comes after the last of them was said later.
+    said: deque[int] = field(default_factory=lambda: deque(maxlen=_SAID_MAX))
+
+
+@dataclass(eq=False)
+class _Session:
+    """A session under all the names it has, or had before it was compressed."""
+
+    places: set[_Place] = field(default_factory=set)
+    cuts: deque[_Cut] = field(default_factory=lambda: deque(maxlen=_CUTS_MAX))
 
 
 class Erasures:
-    """The sessions; beyond `sessions_max`, the one not seen for longest is forgotten."""
+    """The sessions; beyond `names_max` names, those not seen for longest are forgotten.
 
-    def __init__(self, sessions_max: int = 1000) -> None:
-        self._cuts: OrderedDict[tuple[str, str], _Cut] = OrderedDict()
-        self._sessions_max = sessions_max
+    Threads may share it: whatever is done to the names takes one step of their dictionary.
+    """
+
+    def __init__(self, names_max: int = 2000) -> None:
+        self._sessions: OrderedDict[_Place, _Session] = OrderedDict()
+        self._names_max = names_max
 
     def note(self, context: Context, at: datetime) -> None:
         """Note that a memory is erased now, in the turn that is under way in a session."""
-        cut = _Cut(at, context.run_id)
-        for place in _places(context):
-            self._cuts[place] = cut
-            self._cuts.move_to_end(place)
-        while len(self._cuts) > self._sessions_max:
-            self._cuts.popitem(last=False)
+        self._session(context).cuts.append(_Cut(at, context.run_id))
+
+    def erased(self, context: Context) -> bool:
+        """Return whether a memory was erased in a session, or in another one under its key."""
+        session, _ = self._found(context)
+        return session is not None and bool(session.cuts)
+
+    def go_on(self, before: Context, now: Context) -> None:
+        """Note that a session goes on under another name, such as after a compression."""
+        self._name(self._session(before), now)
+
+    def fork(self, before: Context, now: Context) -> None:
+        """Note that a session begins with what was said in another one until now."""
+        session, _ = self._found(before)
+        if session is not None:
+            cuts = (replace(cut, said=cut.said.copy()) for cut in session.cuts)
+            self._name(_Session(cuts=deque(cuts, _CUTS_MAX)), now)
 
     def since(
         self, messages: Sequence[Message], context: Context, at: datetime
     ) -> Sequence[Message]:
         """Return the messages that may be captured of those that end with a turn's of then."""
-        places = [place for place in _places(context) if place in self._cuts]
-        if not places or not messages:
+        session, other = self._found(context)
+        if session is None or not session.cuts or not messages:
             return messages
-        self._cuts.move_to_end(places[0])
-        cut = self._cuts[places[0]]
-        run = context.run_id
-        same = run == cut.run is not None
-        other = run is not None and cut.run is not None and run != cut.run
-        if at < cut.at and not same:
-            return ()
-        if same or (cut.said is None and not other):
+        self._seen(session)
+        own = [cut for cut in session.cuts if cut.run == context.run_id is not None]
+        cut = own[0] if own else session.cuts[-1]
+        other_run = other or (context.run_id is not None and cut.run is not None)
+        start = _turn_start(messages)
+        if at < cut.at and not own:
+            return messages if other else ()
+        if own or not (cut.ended or other_run):
             # More of the same turn may come: what was said after some silence, for instance.
-            cut.run = run or cut.run
-            cut.said = _known(messages[_turn_start(messages) :]) | (cut.said or frozenset())
+            cut.run, cut.ended = cut.run or context.run_id, True
+            cut.said.extend(_known(messages[start:]))
             return ()
-        start = _after(messages, cut.before | (cut.said or frozenset()))
-        if start is None:
-            began = (n for n, one in enumerate(messages) if _hashed(one) == cut.began)
-            start = max(began, default=_turn_start(messages))
-            before = _known(messages[_turn_start(messages[:start]) : start])
-            if before:
-                cut.before = before
-            else:  # a new session, or a turn that its gateway hands over by itself
-                cut.began = _hashed(messages[start])
-        return messages[start:]
+        if _after(messages, cut.said) == len(messages):
+            return ()
+        begin = _after(messages[:start], cut.said)
+        if begin is None:
+            cut.said.extend(_known(messages[_turn_start(messages[:start]) : start]))
+            begin = start
+        return messages[begin:]
+
+    def _found(self, context: Context) -> tuple[_Session | None, bool]:
+        """Return a session, and whether only its key is the same, and it may be another one."""
+        for number, place in enumerate(_places(context)):
+            if (session := self._sessions.get(place)) is not None:
+                return session, number > 0 and len(session.places) > 1
+        return None, False
+
+    def _session(self, context: Context) -> _Session:
+        session, other = self._found(context)
+        if session is None or other:
+            session = _Session()
+        self._name(session, context)
+        return session
+
+    def _name(self, session: _Session, context: Context) -> None:
+        for place in _places(context):
+            session.places.add(place)
+            self._sessions[place] = session
+        self._seen(session)
+        while len(self._sessions) > self._names_max:
+            place, gone = self._sessions.popitem(last=False)
+            gone.places.discard(place)
+
+    def _seen(self, session: _Session) -> None:
+        for place in tuple(session.places):
+            if self._sessions.get(place) is session:
+                with suppress(KeyError):  # another thread's session has just taken its place
+                    self._sessions.move_to_end(place)
 
 
-def _places(context: Context) -> list[tuple[str, str]]:
-    # Not every gateway tells both to its tools and to its hooks.
-    names = [name for name in (context.session_id, context.session_key) if name]
-    return [(agent_of(context), name) for name in names or [""]]
+def _places(context: Context) -> list[_Place]:
+    return [(agent_of(context), name) for name in context.session_names or [""]]
 
 
 def _turn_start(messages: Sequence[Message]) -> int:
@@ -93,7 +140,7 @@ def _turn_start(messages: Sequence[Message]) -> int:
     return next(users, 0)
 
 
-def _after(messages: Sequence[Message], said: frozenset[int]) -> int | None:
+def _after(messages: Sequence[Message], said: deque[int]) -> int | None:
     """Return where the turns after the last known message begin, None if none is known."""
     start = len(messages)
     for number in range(len(messages) - 1, -1, -1):
@@ -104,11 +151,11 @@ def _after(messages: Sequence[Message], said: frozenset[int]) -> int | None:
     return None
 
 
-def _known(turn: Sequence[Message]) -> frozenset[int]:
+def _known(turn: Sequence[Message]) -> list[int]:
     """Return by what a turn is known again: what was asked, since many answers are alike."""
     spoken = [message for message in turn if own_words(message)]
     asked = [message for message in spoken if message.role == USER]
-    return frozenset(map(_hashed, asked or spoken[-_SAID_MAX:]))
+    return [_hashed(message) for message in asked or spoken]
 
 
 def _hashed(message: Message) -> int:

@@ -23,6 +23,11 @@ class Context:
     origin: str | None = None  # of the input: `external_user`, `inter_session`, `internal_system`
     goal: str | None = None  # what the agent is about, from a gateway that says so in its `ctx`
 
+    @property
+    def session_names(self) -> tuple[str, ...]:
+        """What its session is called, by its id first; not every gateway tells both everywhere."""
+        return tuple(encodable(name) for name in (self.session_id, self.session_key) if name)
+
     @classmethod
     def from_json(cls, value: object) -> Self:
         """Return the context of a gateway's `ctx`."""

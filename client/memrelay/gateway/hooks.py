@@ -11,7 +11,7 @@ import asyncio
 import copy
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,7 +51,8 @@ class Gateway:
     """The memory of the agents of one gateway; use it in `async with`, or call `close`.
 
     `source` names the gateway in what is captured. Without `spool_path`, what could not be
-    delivered is lost with the process. `transcripts` is the folder of the gateway's agents.
+    delivered is lost with the process. `transcripts` is the folder of the gateway's agents. What
+    `erasures` know may outlive the gateway.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Gateway:
         source: str = "gateway",
         spool_path: Path | None = None,
         transcripts: Path | None = None,
+        erasures: Erasures | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -79,7 +81,7 @@ class Gateway:
             spool, self._outages, retry_s=self._settings.capture_retry_s, own=roster.own
         )
         self._debounce = Debounce()
-        self._erasures = Erasures()
+        self._erasures = Erasures() if erasures is None else erasures
         self._transcripts = transcripts
         self._tools = self._tools_of(self._captures)
         self._sessions = Sessions()
@@ -231,33 +233,57 @@ class Gateway:
         context: Context,
         *,
         occurred_at: datetime | None = None,
+        new: Collection[Message] | None = None,
     ) -> None:
-        """Capture the messages of a turn, in the background; needs a running event loop."""
-        turn = Turn(messages=tuple(messages), success=True)
-        self._spawn(self._capture(turn, context, occurred_at or self._now()))
+        """Capture the messages of a turn, in the background; needs a running event loop.
 
-    async def _capture(self, turn: Turn, context: Context, occurred_at: datetime) -> None:
-        settings = self._settings
+        With `new`, the messages are those of a whole session, and the new ones among them are
+        captured, however many these are.
+        """
+        turn = Turn(messages=tuple(messages), success=True)
+        self._spawn(self._capture(turn, context, occurred_at or self._now(), new))
+
+    async def _capture(
+        self,
+        turn: Turn,
+        context: Context,
+        occurred_at: datetime,
+        new: Collection[Message] | None = None,
+    ) -> None:
         try:
             messages = self._erasures.since(turn.messages, context, occurred_at)
             turn = replace(turn, messages=tuple(messages))
             seat = self._roster.seat(context)
-            if seat is None or capture_refusal(turn, context, settings) is not None:
+            if seat is None or capture_refusal(turn, context, self._settings) is not None:
                 return
-            if not self._captures.takes(seat):
-                return
-            messages = capturable(turn.messages, settings)
-            if messages:
-                captured = CapturedTurn.of(
-                    seat,
-                    text=numbered(messages),
-                    session=session_of(context),
-                    source=self._source,
-                    occurred_at=occurred_at,
-                )
-                await self._captures.add(seat.client, captured)
+            if self._captures.takes(seat):
+                for window in self._windows(messages, new):
+                    await self._keep(window, seat, context, occurred_at)
         except Exception as error:
             log.warning("a turn was not captured (%s)", type(error).__name__)
+
+    def _windows(
+        self, messages: Sequence[Message], new: Collection[Message] | None
+    ) -> Iterable[Sequence[Message]]:
+        if new is None:
+            return [messages]
+        some = [message for message in messages if message in new]
+        size = self._settings.capture_messages_max
+        return (some[start : start + size] for start in range(0, len(some), size))
+
+    async def _keep(
+        self, window: Sequence[Message], seat: Seat, context: Context, occurred_at: datetime
+    ) -> None:
+        messages = capturable(window, self._settings)
+        if messages:
+            captured = CapturedTurn.of(
+                seat,
+                text=numbered(messages),
+                session=session_of(context),
+                source=self._source,
+                occurred_at=occurred_at,
+            )
+            await self._captures.add(seat.client, captured)
 
     async def llm_input(self, event: object, ctx: object) -> None:
         """Note what a model is asked; with a debounce, the turn before it is captured first."""

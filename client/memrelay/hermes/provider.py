@@ -7,6 +7,7 @@ or the mirror of Hermes' own memory (`mirror.py`). It runs inside Hermes, 0.19 o
   before Hermes ends, which may forget a provider without a word.
 - Only a run that serves the user writes; sub-agents, scheduled and internal runs do not.
 - A message is captured once, with those before it in the same window.
+- What a session erased is known as long as Hermes runs, whatever providers it makes for it.
 """
 
 import json
@@ -26,6 +27,7 @@ from hermes_constants import get_hermes_home
 from memrelay.config import Settings, profile_path, spool_folder
 from memrelay.errors import ConfigError
 from memrelay.gateway import BlockingGateway, Context, Message, Roster
+from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.events import ASSISTANT, read_messages
 from memrelay.gateway.framing import SKILL, namespace_instruction
 from memrelay.gateway.roster import Seat
@@ -58,6 +60,7 @@ class _Memory:
 
 
 _memories: dict[HermesSettings, _Memory] = {}
+_erasures = Erasures()
 _lock = threading.Lock()
 
 
@@ -69,7 +72,11 @@ def _enter(provider: "MemrelayProvider", settings: HermesSettings) -> _Memory:
             roster = Roster.load(settings.profile)
             spool_path = spool_folder(settings.profile, os.environ)
             gateway = BlockingGateway.start(
-                roster, settings.gateway, source=_SOURCE, spool_path=spool_path
+                roster,
+                settings.gateway,
+                source=_SOURCE,
+                spool_path=spool_path,
+                erasures=_erasures,
             )
             _memories[settings] = _Memory(settings, roster, gateway)
         _memories[settings].users.add(provider)
@@ -201,18 +208,18 @@ class MemrelayProvider(MemoryProvider):
         `messages` is left alone: there, the user's words may have a whole skill around them.
         """
         if self._writes():
-            window, began, turn = self._conversation.end(user_content, assistant_content)
-            self._capture(window, session_id, began, turn)
+            window, began, run = self._conversation.end(user_content, assistant_content)
+            self._capture(window, self._context(session_id, run=run), began)
 
     def on_pre_compress(self, messages: list[dict[str, Any]]) -> str:
         """Capture what is about to be dropped and no turn's end has captured."""
         if not self._writes() or self._memory is None:
             return ""
-        rest = self._conversation.rest(read_messages(messages))
-        size = self._memory.settings.gateway.capture_messages_max
-        for start in range(0, len(rest), size):
-            self._capture(rest[start : start + size])
-        if self._conversation.erased or not self._memory.gateway.remembers(self._context()):
+        said, new = self._conversation.rest(read_messages(messages))
+        context = self._context(run=self._conversation.run)
+        if new:
+            self._memory.gateway.capture(said, context, new=new)
+        if _erasures.erased(context) or not self._memory.gateway.remembers(context):
             return ""
         return "What was said before this summary is in long-term memory: memory_search finds it."
 
@@ -221,7 +228,7 @@ class MemrelayProvider(MemoryProvider):
     ) -> None:
         """Capture what a sub-agent brought back; what it was told and said on the way is not."""
         if self._writes() and result:
-            self._capture([Message(ASSISTANT, result)])
+            self._capture([Message(ASSISTANT, result)], self._context(run=self._conversation.run))
 
     def on_memory_write(
         self,
@@ -252,9 +259,14 @@ class MemrelayProvider(MemoryProvider):
         **kwargs: Any,
     ) -> None:
         """Go on in another session; only a compressed one goes on with what was said before."""
-        self._session = new_session_id
-        if reset or rewound or kwargs.get("reason") != "compression":
+        before, self._session = self._context(parent_session_id), new_session_id
+        reason = None if reset or rewound else kwargs.get("reason")
+        if reason != "compression":
             self._conversation.forget()
+        if parent_session_id and reason == "compression":
+            _erasures.go_on(before, self._context())
+        elif parent_session_id and reason == "branch":
+            _erasures.fork(before, self._context())
 
     def shutdown(self) -> None:
         """Deliver what waits, for a few seconds at most; the rest is delivered later."""
@@ -279,10 +291,8 @@ class MemrelayProvider(MemoryProvider):
             return json.dumps({"error": "Memory is not set up; go on without it."})
         if tool_name in {STORE.name, FORGET.name} and not self._writes():
             return json.dumps({"error": "This run may only search the memory."})
-        context = self._context(turn=self._conversation.turn)
+        context = self._context(run=self._conversation.run)
         answer = self._memory.gateway.call_tool(tool_name, args, context)
-        if answer.details.get("erased"):
-            self._conversation.erase()
         member = "error" if answer.is_error else "result"
         return json.dumps({member: answer.text}, ensure_ascii=False)
 
@@ -295,13 +305,13 @@ class MemrelayProvider(MemoryProvider):
     def _writes(self) -> bool:
         return self._memory is not None and not self._run
 
-    def _context(self, session_id: str = "", *, turn: int | None = None) -> Context:
+    def _context(self, session_id: str = "", *, run: str | None = None) -> Context:
         session = session_id or self._session
         return Context(
             agent_id=self._agent,
             session_id=session,
             session_key=f"{self._run}:{session}" if self._run else None,
-            run_id=None if turn is None else str(turn),
+            run_id=run,
             trigger=self._run or None,
         )
 
@@ -309,15 +319,9 @@ class MemrelayProvider(MemoryProvider):
         return None if self._memory is None else self._memory.roster.seat(self._context())
 
     def _capture(
-        self,
-        messages: Sequence[Message],
-        session_id: str = "",
-        began: datetime | None = None,
-        turn: int | None = None,
+        self, messages: Sequence[Message], context: Context, began: datetime | None = None
     ) -> None:
         if self._memory is not None and messages:
-            turn = self._conversation.turn if turn is None else turn
-            context = self._context(session_id, turn=turn)
             self._memory.gateway.capture(messages, context, occurred_at=began)
 
 
