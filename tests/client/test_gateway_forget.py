@@ -80,10 +80,11 @@ class TestGetAndForget:
     ) -> None:
         owner = await founded(shared_relayer.url)
         memory_id = await remember(owner, TEA)
-        captures = Captures(spool_in(tmp_path), Outages(), retry_s=0)
+        erasures = Erasures()
+        captures = Captures(spool_in(tmp_path), Outages(), retry_s=0, erasures=erasures)
         seat = Roster.single(owner).seat(MAIN)
         assert seat is not None
-        tools = Tools(captures, Erasures(), source="openclaw", now=lambda: datetime.now(UTC))
+        tools = Tools(captures, erasures, source="openclaw", now=lambda: datetime.now(UTC))
         spool, key = spool_in(tmp_path), SpoolKey.of(owner.identity)
         for session in ("first", "second"):
             turn = CapturedTurn.of(
@@ -113,7 +114,8 @@ class TestGetAndForget:
         coder = replace(owner, private_key=key.private_key, namespace="coder")
         away = replace(owner, url=NOWHERE.url)
         spool, keys = spool_in(tmp_path), [SpoolKey.of(one.identity) for one in (owner, coder)]
-        captures = Captures(spool, Outages(), retry_s=3600)
+        erasures = Erasures()
+        captures = Captures(spool, Outages(), retry_s=3600, erasures=erasures)
         seat, before = (Roster.single(settings).seat(MAIN) for settings in (coder, away))
         assert seat is not None
         assert before is not None
@@ -122,7 +124,7 @@ class TestGetAndForget:
             turn = CapturedTurn.of(one, text=TEA, occurred_at=datetime.now(UTC), **session)
             spool.put(spool_key, turn.to_bytes())
         captures.wake(before.client)  # whose key was the agent's before
-        tools = Tools(captures, Erasures(), source="openclaw", now=lambda: datetime.now(UTC))
+        tools = Tools(captures, erasures, source="openclaw", now=lambda: datetime.now(UTC))
         answer = await tools.call("memory_forget", {"id": memory_id}, seat, MAIN)
         assert answer.is_error == (role == "reader")
         assert [spool.names(spool_key) for spool_key in keys] == [[], []]

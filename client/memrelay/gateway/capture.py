@@ -2,7 +2,8 @@
 
 It does not own which turns are captured (`hooks.py`) or how they are kept (`spool.py`).
 
-- A turn leaves the spool only when the relayer has it, or has refused it for good.
+- A turn leaves the spool only when the relayer has it, has refused it for good, or its session has
+  erased a memory since: while that is not sure, it waits.
 - Where signed grants say that a key may not write, one turn waits for that to change, and no more.
 - The idempotency key is a keyed hash of namespace, session and text: the same window, sent five
   times or once more after a crash, is captured once, and the key tells nothing of the text.
@@ -21,6 +22,7 @@ from typing import Self
 from memrelay.answers import rfc3339
 from memrelay.client import MemoryClient
 from memrelay.errors import Conflict, MemrelayError, NotAllowed, NotGranted, ServerError
+from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.events import encodable
 from memrelay.gateway.lines import one_line
 from memrelay.gateway.outage import CAPTURE, Outages
@@ -54,6 +56,7 @@ class CapturedTurn:
     One that is `borrowed` is of an agent with the main profile's key. It waits while other keys
     hold its namespace by name; whether they do is known only when the relayer can be asked. Once
     its agent has a profile of its own here, it is sent with that key.
+    The `names` are all that its session has; earlier releases kept the one in its source alone.
     Files of other members are set aside as damaged by a version that does not know them.
     """
 
@@ -65,9 +68,19 @@ class CapturedTurn:
     idempotency_key: str
     wish: bool = False
     borrowed: bool = False
+    names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, seat: Seat, *, text: str, session: str, source: str, occurred_at: datetime) -> Self:
+    def of(
+        cls,
+        seat: Seat,
+        *,
+        text: str,
+        session: str,
+        source: str,
+        occurred_at: datetime,
+        names: tuple[str, ...] = (),
+    ) -> Self:
         """Return a turn of an agent; a text that is too long keeps its end."""
         session = encodable(session)
         text = encodable(text).encode()[-TEXT_BYTES_MAX:].decode(errors="ignore")
@@ -81,16 +94,24 @@ class CapturedTurn:
             occurred_at=rfc3339(occurred_at, zoned=True),
             idempotency_key=mac(16, secret, "turn", *parts).hex(),
             borrowed=seat.borrows,
+            names=names,
         )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Return a turn that was kept."""
-        return cls(**json.loads(data))
+        members = dict(json.loads(data))
+        return cls(**members | {"names": tuple(members.get("names", ()))})
 
     def to_bytes(self) -> bytes:
         """Return the turn as it is kept."""
         return json.dumps(asdict(self), ensure_ascii=False).encode()
+
+    def erased_by(self, erasures: Erasures) -> bool:
+        """Return whether its session erased a memory after it; a wish is no part of a session."""
+        names = self.names or (self.source.partition(":")[2],)
+        said_at = datetime.fromisoformat(self.occurred_at)
+        return not self.wish and erasures.covers(self.agent, names, said_at)
 
 
 def source_of(source: str, session: str) -> str:
@@ -128,8 +149,10 @@ class Captures:
         retry_s: float,
         pause_s: float = PAUSE_S,
         own: Own = lambda agent, namespace: None,
+        erasures: Erasures | None = None,
     ) -> None:
         self._own = own
+        self._erasures = Erasures() if erasures is None else erasures
         self._spool = spool
         self._outages = outages
         self._retry_s = retry_s
@@ -147,6 +170,7 @@ class Captures:
             retry_s=self._retry_s,
             pause_s=self._pause_s,
             own=own,
+            erasures=self._erasures,
         )
 
     async def add(self, client: MemoryClient, turn: CapturedTurn) -> None:
@@ -180,23 +204,22 @@ class Captures:
         """Return whether a turn is worth keeping: not if one waits since its key may not write."""
         return (seat.agent, seat.namespace) not in self._line(seat.client).closed
 
-    async def drop(self, client: MemoryClient, *, agent: str, source: str) -> None:
-        """Drop what waits of an agent's session; a request under way is not called back."""
+    async def drop(self, client: MemoryClient) -> None:
+        """Drop what waits of sessions that erased; a request under way is not called back."""
         self._line(client)
         # It may wait for the key that the agent borrowed, or had, before.
         keys = [line.key for line in self._lines.values()]
         loop = asyncio.get_running_loop()
-        count = await loop.run_in_executor(self._keeping, self._drop, keys, agent, source)
+        count = await loop.run_in_executor(self._keeping, self._drop, keys)
         if count:
             log.info("captured turns were dropped: their session erased a memory (%d)", count)
 
-    def _drop(self, keys: Iterable[SpoolKey], agent: str, source: str) -> int:
+    def _drop(self, keys: Iterable[SpoolKey]) -> int:
         count = 0
         waiting = [(key, name) for key in keys for name in self._spool.names(key)]
         for key, name in waiting:
             turn = self._read(key, name)
-            # What somebody asked to keep is no part of a session.
-            if turn and not turn.wish and (turn.agent, turn.source) == (agent, source):
+            if turn is not None and turn.erased_by(self._erasures):
                 self._spool.remove(name)
                 count += 1
         return count
@@ -256,14 +279,14 @@ class Captures:
             if turn is None:
                 continue
             place = line.places[name] = (turn.agent, turn.namespace)
-            if place in closed:
+            if place in closed or turn.erased_by(self._erasures):
                 complete = False
                 continue
             client, turn = self._sender(line.client, turn)
             operation = (client.settings.masked_key, turn.agent, CAPTURE)
             began_s = self._outages.now_s()
             try:
-                await self._send(client, turn)
+                await self._send(client, turn, lambda: self._waits(line.key, name))
             except Exception as error:
                 if not is_final(error):
                     complete = False
@@ -313,13 +336,21 @@ class Captures:
         own = self._own(turn.agent, turn.namespace) if turn.borrowed else None
         return (client, turn) if own is None else (own, replace(turn, borrowed=False))
 
-    async def _send(self, client: MemoryClient, turn: CapturedTurn) -> None:
+    def _waits(self, key: SpoolKey, name: str) -> bool:
+        turn = self._read(key, name)
+        return turn is not None and not turn.erased_by(self._erasures)
+
+    async def _send(
+        self, client: MemoryClient, turn: CapturedTurn, waits: Callable[[], bool]
+    ) -> None:
         try:
             await sent(client, turn)
         except Exception as error:
             if is_final(error) or concerns_one_turn(error) or concerns_one_namespace(error):
                 raise
             await asyncio.sleep(self._retry_s)
+            if not waits():  # it was dropped meanwhile, or delivered by another process
+                raise
             await sent(client, turn)
 
 

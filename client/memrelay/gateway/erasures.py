@@ -3,7 +3,7 @@
 It does not own erasing (`tools.py`) or what else is captured of a turn (`conversation.py`).
 
 - Of the turn in which it was erased nothing is captured; later windows begin after that turn.
-- Of a turn that ended before, and is handed over late, nothing is captured, either.
+- Of a turn that ended before, and is handed over late or still waits, nothing is captured, either.
 - Where that turn is not among a session's messages any more, such as after a compression, a window
   begins with its own turn.
 - Nothing is written down: it is known as long as the process lives, to all gateways that share it.
@@ -60,8 +60,14 @@ class Erasures:
 
     def erased(self, context: Context) -> bool:
         """Return whether a memory was erased in a session, or in another one under its key."""
-        session, _ = self._found(context)
+        session, _ = self._found(_places(context))
         return session is not None and bool(session.cuts)
+
+    def covers(self, agent: str, names: Sequence[str], said_at: datetime) -> bool:
+        """Return whether a session of these names erased a memory after something was said."""
+        session, other = self._found([(agent, name) for name in names])
+        cuts = [] if session is None or other else session.cuts
+        return any(said_at < cut.at for cut in tuple(cuts))
 
     def go_on(self, before: Context, now: Context) -> None:
         """Note that a session goes on under another name, such as after a compression."""
@@ -69,7 +75,7 @@ class Erasures:
 
     def fork(self, before: Context, now: Context) -> None:
         """Note that a session begins with what was said in another one until now."""
-        session, _ = self._found(before)
+        session, _ = self._found(_places(before))
         if session is not None:
             cuts = (replace(cut, said=cut.said.copy()) for cut in session.cuts)
             self._name(_Session(cuts=deque(cuts, _CUTS_MAX)), now)
@@ -78,7 +84,7 @@ class Erasures:
         self, messages: Sequence[Message], context: Context, at: datetime
     ) -> Sequence[Message]:
         """Return the messages that may be captured of those that end with a turn's of then."""
-        session, other = self._found(context)
+        session, other = self._found(_places(context))
         if session is None or not session.cuts or not messages:
             return messages
         self._seen(session)
@@ -101,15 +107,15 @@ class Erasures:
             begin = start
         return messages[begin:]
 
-    def _found(self, context: Context) -> tuple[_Session | None, bool]:
+    def _found(self, places: Sequence[_Place]) -> tuple[_Session | None, bool]:
         """Return a session, and whether only its key is the same, and it may be another one."""
-        for number, place in enumerate(_places(context)):
+        for number, place in enumerate(places):
             if (session := self._sessions.get(place)) is not None:
                 return session, number > 0 and len(session.places) > 1
         return None, False
 
     def _session(self, context: Context) -> _Session:
-        session, other = self._found(context)
+        session, other = self._found(_places(context))
         if session is None or other:
             session = _Session()
         self._name(session, context)

@@ -77,11 +77,15 @@ class Gateway:
             bytes_max=self._settings.spool_bytes_max,
             turns_max=self._settings.spool_turns_max,
         )
+        self._erasures = Erasures() if erasures is None else erasures
         self._captures = Captures(
-            spool, self._outages, retry_s=self._settings.capture_retry_s, own=roster.own
+            spool,
+            self._outages,
+            retry_s=self._settings.capture_retry_s,
+            own=roster.own,
+            erasures=self._erasures,
         )
         self._debounce = Debounce()
-        self._erasures = Erasures() if erasures is None else erasures
         self._transcripts = transcripts
         self._tools = self._tools_of(self._captures)
         self._sessions = Sessions()
@@ -282,6 +286,7 @@ class Gateway:
                 session=session_of(context),
                 source=self._source,
                 occurred_at=occurred_at,
+                names=context.session_names,
             )
             await self._captures.add(seat.client, captured)
 

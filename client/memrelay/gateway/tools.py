@@ -23,8 +23,7 @@ from memrelay.errors import (
     NotAllowed,
     NotGranted,
 )
-from memrelay.gateway.capture import CapturedTurn, Captures, sent, source_of
-from memrelay.gateway.debounce import session_of
+from memrelay.gateway.capture import CapturedTurn, Captures, sent
 from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.events import Context, encodable
 from memrelay.gateway.filters import looks_injected
@@ -195,8 +194,7 @@ class Tools:
         # First, as the answer may be lost: what was said must not be stored anew, by the end of
         # this turn or by what waits.
         self._erasures.note(context, self._now())
-        source = source_of(self._source, session_of(context))
-        await self._captures.drop(seat.client, agent=seat.agent, source=source)
+        await self._captures.drop(seat.client)
         forgotten = await seat.client.forget(memory.id)
         if not forgotten.erased:
             return ToolAnswer.failed("The relayer did not erase it.")
