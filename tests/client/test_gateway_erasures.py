@@ -165,3 +165,38 @@ def test_the_session_not_seen_for_longest_gives_way() -> None:
     assert [erasures.erased(place) for place in places] == [True, False, True]
     for context in (Context(session_id="a"), Context(session_key="ka")):
         assert erasures.erased(context), "a session is forgotten with all its names"
+
+
+def test_a_later_turn_may_open_as_the_one_that_erased() -> None:
+    erasures = Erasures()
+    yes, again = ([Message(USER, "Yes."), answer] for answer in (FORGETS[1], THIRD[1]))
+    erasures.note(in_run("a"), NOW)
+    assert not erasures.since([*FIRST, *yes], in_run("a"), NOW)
+    assert erasures.since([*FIRST, *yes, *again], in_run("b"), NOW) == again
+    assert erasures.since([*FIRST, *yes, *again, *FOURTH], in_run("c"), NOW) == FOURTH
+
+
+def test_without_runs_an_end_that_is_handed_over_twice_is_known_by_its_words() -> None:
+    erasures = Erasures()
+    erasures.note(PLACE, NOW)
+    for _ in range(2):
+        assert not erasures.since([*FIRST, *FORGETS], PLACE, NOW)
+    assert erasures.since([*FIRST, *FORGETS, *THIRD], PLACE, NOW) == THIRD
+
+
+def test_an_end_without_messages_is_the_end_of_the_turn_that_erased() -> None:
+    erasures = Erasures()
+    erasures.note(PLACE, NOW)
+    assert not erasures.since([], PLACE, NOW - timedelta(minutes=1)), "that of one before"
+    assert not erasures.since([], in_run("a"), NOW)
+    assert erasures.since([*FIRST, *FORGETS, *THIRD], in_run("b"), NOW) == THIRD
+    assert not erasures.since([*FIRST, *FORGETS], in_run("a"), NOW)
+
+
+def test_when_a_turn_began_tells_it_from_the_one_that_erased() -> None:
+    erasures, before, after = Erasures(), NOW - timedelta(seconds=1), NOW + timedelta(seconds=1)
+    erasures.note(PLACE, NOW)
+    assert not erasures.since(FORGETS, PLACE, before, began=True)
+    assert erasures.since(FORGETS, PLACE, after, began=True) == FORGETS
+    assert erasures.since(THIRD, PLACE, after) == THIRD
+    assert not erasures.since(FIRST, in_run("b"), before, began=True)

@@ -35,7 +35,7 @@ class Scene:
     def ended(self, turn: list[Message]) -> list[Message]:
         window, began, run = self.conversation.end(turn[0].text, turn[1].text)
         at = began or datetime.now(UTC)
-        return list(self.erasures.since(window, self.context(run), at))
+        return list(self.erasures.since(window, self.context(run), at, began=began is not None))
 
     def rest(self, messages: list[Message]) -> list[Message]:
         said, new = self.conversation.rest(messages)

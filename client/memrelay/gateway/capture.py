@@ -286,7 +286,7 @@ class Captures:
             operation = (client.settings.masked_key, turn.agent, CAPTURE)
             began_s = self._outages.now_s()
             try:
-                await self._send(client, turn, lambda: self._waits(line.key, name))
+                await self._send(client, turn, line.key, name)
             except Exception as error:
                 if not is_final(error):
                     complete = False
@@ -336,12 +336,8 @@ class Captures:
         own = self._own(turn.agent, turn.namespace) if turn.borrowed else None
         return (client, turn) if own is None else (own, replace(turn, borrowed=False))
 
-    def _waits(self, key: SpoolKey, name: str) -> bool:
-        turn = self._read(key, name)
-        return turn is not None and not turn.erased_by(self._erasures)
-
     async def _send(
-        self, client: MemoryClient, turn: CapturedTurn, waits: Callable[[], bool]
+        self, client: MemoryClient, turn: CapturedTurn, key: SpoolKey, name: str
     ) -> None:
         try:
             await sent(client, turn)
@@ -349,8 +345,8 @@ class Captures:
             if is_final(error) or concerns_one_turn(error) or concerns_one_namespace(error):
                 raise
             await asyncio.sleep(self._retry_s)
-            if not waits():  # it was dropped meanwhile, or delivered by another process
-                raise
+            if self._read(key, name) is None or turn.erased_by(self._erasures):
+                raise  # it does not wait any more, or not for this
             await sent(client, turn)
 
 

@@ -81,25 +81,29 @@ class Erasures:
             self._name(_Session(cuts=deque(cuts, _CUTS_MAX)), now)
 
     def since(
-        self, messages: Sequence[Message], context: Context, at: datetime
+        self, messages: Sequence[Message], context: Context, at: datetime, *, began: bool = False
     ) -> Sequence[Message]:
-        """Return the messages that may be captured of those that end with a turn's of then."""
+        """Return the messages that may be captured of those that end with a turn's.
+
+        `at` is when that turn ended, or when it `began`.
+        """
         session, other = self._found(_places(context))
-        if session is None or not session.cuts or not messages:
+        if session is None or not session.cuts:
             return messages
         self._seen(session)
         own = [cut for cut in session.cuts if cut.run == context.run_id is not None]
         cut = own[0] if own else session.cuts[-1]
         other_run = other or (context.run_id is not None and cut.run is not None)
         start = _turn_start(messages)
-        if at < cut.at and not own:
-            return messages if other else ()
-        if own or not (cut.ended or other_run):
+        known = _known(messages[start:])
+        if own or not (other_run or cut.ended or began != (at < cut.at)):
             # More of the same turn may come: what was said after some silence, for instance.
             cut.run, cut.ended = cut.run or context.run_id, True
-            cut.said.extend(_known(messages[start:]))
+            cut.said.extend(known)
             return ()
-        if _after(messages, cut.said) == len(messages):
+        if at < cut.at:
+            return messages if other else ()
+        if not (other_run or began) and set(known) & set(cut.said):
             return ()
         begin = _after(messages[:start], cut.said)
         if begin is None:

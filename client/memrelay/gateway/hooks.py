@@ -241,21 +241,24 @@ class Gateway:
     ) -> None:
         """Capture the messages of a turn, in the background; needs a running event loop.
 
-        With `new`, the messages are those of a whole session, and the new ones among them are
-        captured, however many these are.
+        `occurred_at` is when the turn began; without, it ends now. With `new`, the messages are
+        those of a whole session, and the new ones among them are captured, however many these are.
         """
         turn = Turn(messages=tuple(messages), success=True)
-        self._spawn(self._capture(turn, context, occurred_at or self._now(), new))
+        began, at = occurred_at is not None, occurred_at or self._now()
+        self._spawn(self._capture(turn, context, at, began=began, new=new))
 
     async def _capture(
         self,
         turn: Turn,
         context: Context,
         occurred_at: datetime,
+        *,
+        began: bool = False,
         new: Collection[Message] | None = None,
     ) -> None:
         try:
-            messages = self._erasures.since(turn.messages, context, occurred_at)
+            messages = self._erasures.since(turn.messages, context, occurred_at, began=began)
             turn = replace(turn, messages=tuple(messages))
             seat = self._roster.seat(context)
             if seat is None or capture_refusal(turn, context, self._settings) is not None:
