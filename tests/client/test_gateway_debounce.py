@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 from memrelay.gateway import Context, Message
 from memrelay.gateway.debounce import Debounce
@@ -9,17 +10,23 @@ from memrelay.gateway.debounce import Debounce
 FIRST = Context(session_id="s1", run_id="r1")
 SECOND = Context(session_id="s1", run_id="r2")
 LONG_S = 60.0
+THEN = datetime(2026, 11, 26, 9, 30, tzinfo=UTC)
 
 
 class Scene:
     """A debounce, and what it captured."""
 
     def __init__(self) -> None:
-        self.debounce = Debounce()
+        self.now = THEN
+        self.debounce = Debounce(lambda: self.now)
         self.captured: list[list[str]] = []
+        self.times: list[datetime | None] = []
         self.done = asyncio.Event()
 
-    def capture(self, messages: Sequence[Message], context: Context) -> None:
+    def capture(
+        self, messages: Sequence[Message], context: Context, *, occurred_at: datetime | None
+    ) -> None:
+        self.times.append(occurred_at)
         self.captured.append([f"{message.role}: {message.text}" for message in messages])
         self.done.set()
 
@@ -287,3 +294,15 @@ async def test_the_oldest_of_many_sessions_is_captured_early() -> None:
     assert len(scene.captured) == 44
     scene.debounce.flush()
     assert len(scene.captured) == 300
+
+
+async def test_a_turn_is_captured_as_of_its_question_however_late_its_answer_comes() -> None:
+    scene = Scene()
+    scene.asked("one?")
+    scene.answered("let me look")
+    scene.now += timedelta(minutes=1)
+    scene.asked("two?", SECOND)
+    scene.answered("here it is")
+    scene.answered("nobody told what was asked", context=Context(session_id="s2", run_id="r3"))
+    scene.debounce.flush()
+    assert scene.times == [THEN, THEN, None]

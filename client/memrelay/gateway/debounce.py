@@ -5,13 +5,15 @@ It does not own what is kept of a turn (`conversation.py`) or its delivery (`cap
 - A turn is what was asked of a model and what it answered until it fell silent, or was asked anew.
 - A turn that was captured so is not captured again when the gateway does tell its end.
 - An answer counts for its own run, however late it comes: never for the newest turn of the session.
+- A turn is captured as of its question, also where its answer comes after another turn.
 """
 
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from datetime import datetime
+from typing import Any, Protocol
 
 from memrelay.gateway.events import ASSISTANT, USER, Context, Message
 from memrelay.gateway.guards import agent_of
@@ -19,7 +21,13 @@ from memrelay.gateway.guards import agent_of
 _SESSIONS_MAX = 256
 _TURNS_MAX = 9  # of a session: the newest, and those whose answers or end may still come
 
-Capture = Callable[[Sequence[Message], Context], None]
+
+class Capture(Protocol):
+    """What captures a turn; `occurred_at` is when it was asked, if that is known."""
+
+    def __call__(
+        self, messages: Sequence[Message], context: Context, *, occurred_at: datetime | None
+    ) -> None: ...
 
 
 @dataclass
@@ -28,6 +36,7 @@ class _Turn:
 
     context: Context
     prompt: str
+    asked_at: datetime | None
     answers: list[str] = field(default_factory=list)  # those that were not captured yet
     capture: Capture | None = None
     timer: asyncio.TimerHandle | None = None
@@ -40,7 +49,8 @@ class _Turn:
         self.forget()
         if answers and self.capture is not None:
             asked = [Message(USER, self.prompt)] if self.prompt else []
-            self.capture([*asked, *(Message(ASSISTANT, text) for text in answers)], self.context)
+            answered = [Message(ASSISTANT, text) for text in answers]
+            self.capture([*asked, *answered], self.context, occurred_at=self.asked_at)
             self.captured = True
 
     def forget(self) -> None:
@@ -53,7 +63,8 @@ class _Turn:
 class Debounce:
     """The newest turns of each of many sessions."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
         self._turns: OrderedDict[tuple[str, str], deque[_Turn]] = OrderedDict()
 
     def asked(self, event: object, context: Context) -> None:
@@ -61,7 +72,7 @@ class Debounce:
         found, context = _read(event, context)
         turn = self._turn(context)
         if turn is None or turn.ended or not _same_run(turn, context):
-            self._begin(found, context)
+            self._begin(found, context, self._now())
 
     def answered(
         self, event: object, context: Context, *, silence_s: float, capture: Capture
@@ -70,7 +81,7 @@ class Debounce:
         found, context = _read(event, context)
         turn = self._turn(context)
         if turn is None or (turn.ended and not _same_run(turn, context)):
-            turn = self._begin(found, context)
+            turn = self._begin(found, context, None)
         elif turn.ended and not turn.captured:
             return  # whoever handed over its end has captured all of it
         texts = found.get("assistantTexts")
@@ -112,10 +123,13 @@ class Debounce:
         turns = self._turns.get(_place(context), ())
         return next((turn for turn in reversed(turns) if not _other_run(turn, context)), None)
 
-    def _begin(self, found: Mapping[str, Any], context: Context) -> _Turn:
+    def _begin(
+        self, found: Mapping[str, Any], context: Context, asked_at: datetime | None
+    ) -> _Turn:
         place = _place(context)
         prompt = found.get("prompt")
-        turn = _Turn(context=context, prompt=prompt if isinstance(prompt, str) else "")
+        asked = prompt if isinstance(prompt, str) else ""
+        turn = _Turn(context=context, prompt=asked, asked_at=asked_at)
         turns = self._turns.pop(place, deque())
         if turns:
             turns[-1].flush()

@@ -85,7 +85,7 @@ class Gateway:
             own=roster.own,
             erasures=self._erasures,
         )
-        self._debounce = Debounce()
+        self._debounce = Debounce(self._now)
         self._transcripts = transcripts
         self._tools = self._tools_of(self._captures)
         self._sessions = Sessions()
@@ -109,7 +109,7 @@ class Gateway:
         other._roster = self._roster.anew()
         other._captures = self._captures.anew(other._roster.own)
         other._tools = self._tools_of(other._captures)
-        other._debounce = Debounce()
+        other._debounce = Debounce(other._now)
         other._tasks = set()
         return other
 
