@@ -23,11 +23,12 @@ _TURNS_MAX = 9  # of a session: the newest, and those whose answers or end may s
 
 
 class Capture(Protocol):
-    """What captures a turn; `occurred_at` is when it was asked, if that is known."""
+    """What captures a turn."""
 
     def __call__(
         self, messages: Sequence[Message], context: Context, *, occurred_at: datetime | None
-    ) -> None: ...
+    ) -> None:
+        """Capture a turn that was asked then, if that is known."""
 
 
 @dataclass

@@ -10,7 +10,7 @@ It does not own erasing (`tools.py`) or what else is captured of a turn (`conver
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -54,9 +54,19 @@ class Erasures:
         self._sessions: OrderedDict[_Place, _Session] = OrderedDict()
         self._names_max = names_max
 
-    def note(self, context: Context, at: datetime) -> None:
-        """Note that a memory is erased now, in the turn that is under way in a session."""
-        self._session(context).cuts.append(_Cut(at, context.run_id))
+    def note(self, context: Context, at: datetime) -> Callable[[], None]:
+        """Note that a memory is erased now, in the turn that is under way in a session.
+
+        Return what takes that back, for when it was not erased.
+        """
+        cuts, cut = self._session(context).cuts, _Cut(at, context.run_id)
+        cuts.append(cut)
+
+        def take_back() -> None:
+            with suppress(ValueError):  # newer ones have taken its place
+                cuts.remove(cut)
+
+        return take_back
 
     def erased(self, context: Context) -> bool:
         """Return whether a memory was erased in a session, or in another one under its key."""

@@ -22,6 +22,7 @@ from memrelay.errors import (
     MemrelayError,
     NotAllowed,
     NotGranted,
+    ServerError,
 )
 from memrelay.gateway.capture import CapturedTurn, Captures, sent
 from memrelay.gateway.erasures import Erasures
@@ -54,7 +55,7 @@ from memrelay.gateway.tool_answers import (
     stored,
 )
 from memrelay.gateway.transcripts import Transcripts
-from memrelay.models import Memory
+from memrelay.models import Forgotten, Memory
 from memrelay.operations.reading import MIN_RELEVANCE
 from memrelay.sealed.keys import normalise_namespace
 
@@ -62,6 +63,7 @@ DEADLINE_S = 10.0
 QUERY_CHARS_MAX = 4_000
 FOUND_CHARS_MAX, SHOWN_CHARS_MAX = 2_000, 20_000  # of one memory, in a search and by itself
 
+_TOO_LONG = "request.deadline"
 _NO_MEMORY = "This agent has no memory."
 
 Arguments = Mapping[str, object]
@@ -190,12 +192,7 @@ class Tools:
         return replace(turn, wish=True, borrowed=seat.borrows, idempotency_key=again)
 
     async def _forget(self, seat: Seat, arguments: Arguments, context: Context) -> ToolAnswer:
-        memory = await _own(seat, _id(arguments))
-        # First, as the answer may be lost: what was said must not be stored anew, by the end of
-        # this turn or by what waits.
-        self._erasures.note(context, self._now())
-        await self._captures.drop(seat.client)
-        forgotten = await seat.client.forget(memory.id)
+        forgotten = await self._forgotten(seat, await _own(seat, _id(arguments)), context)
         if not forgotten.erased:
             return ToolAnswer.failed("The relayer did not erase it.")
         pending = " One outside copy is still being erased." if forgotten.pending else ""
@@ -203,6 +200,27 @@ class Tools:
             text=f"Erased for good, with a receipt.{pending}",
             details={"id": forgotten.id, "erased": True, "pending": forgotten.pending},
         )
+
+    async def _forgotten(self, seat: Seat, memory: Memory, context: Context) -> Forgotten:
+        """Erase a memory, and let nothing store anew what its session said until then.
+
+        That goes for the end of this turn, and for what waits, which goes on waiting meanwhile.
+        """
+        take_back = self._erasures.note(context, self._now())
+        done = True  # as far as anybody knows, where the answer is lost
+        try:
+            forgotten = await seat.client.forget(memory.id)
+            done = forgotten.erased
+        except ServerError as error:
+            done = not await _stands(seat, memory, error)
+            raise
+        finally:
+            if done:
+                await self._captures.drop(seat.client)
+            else:
+                take_back()
+                self._captures.wake(seat.client)
+        return forgotten
 
     async def _transcript(self, seat: Seat, arguments: Arguments) -> ToolAnswer:
         assert self._transcripts is not None
@@ -233,6 +251,18 @@ async def _namespace(seat: Seat, arguments: Arguments) -> str:
     if not await seat.may_use(name):
         raise NotGranted("another agent's namespace")
     return name
+
+
+async def _stands(seat: Seat, memory: Memory, error: ServerError) -> bool:
+    """Return whether a memory was surely not erased: the relayer says so, and still has it."""
+    # Behind a proxy, or past the deadline, it may be erased in a moment.
+    if error.code.startswith("http.") or error.code == _TOO_LONG:
+        return False
+    try:
+        await seat.client.get(memory.id, namespace=memory.namespace)
+    except MemrelayError:
+        return False
+    return True
 
 
 async def _own(seat: Seat, memory_id: str) -> Memory:
