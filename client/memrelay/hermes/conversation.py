@@ -39,6 +39,7 @@ class Conversation:
         """Note when the user said something: its capture comes later, or much later."""
         with self._lock:
             self._turn += 1
+            self._begun.pop(text, None)  # the newest comes last
             self._begun[text] = datetime.now(UTC).astimezone(), self._turn
             if len(self._begun) > _TURNS_BEGUN:
                 del self._begun[next(iter(self._begun))]
@@ -47,6 +48,13 @@ class Conversation:
     def run(self) -> str:
         """What tells the turn under way from all others."""
         return self._run(self._turn)
+
+    @property
+    def asked(self) -> list[Message]:
+        """What the user said to begin the turn under way, if Hermes told that."""
+        with self._lock:
+            begun = list(self._begun.items())[-1:]
+            return [Message(USER, text) for text, (_, number) in begun if number == self._turn]
 
     def end(self, asked: str, answered: str) -> tuple[list[Message], datetime | None, str]:
         """Return the window that a turn completes, when the turn began, and what tells it apart.

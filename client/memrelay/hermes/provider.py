@@ -17,6 +17,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import blake2s
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -102,6 +103,7 @@ class MemrelayProvider(MemoryProvider):
         self._memory: _Memory | None = None
         self._agent: str | None = None
         self._session = ""
+        self._chat: str | None = None  # what a messenger's sessions have in common
         self._run = ""  # empty for one that serves the user, or of which sort it is
         self._conversation = Conversation()
         self._mirror: Mirror | None = None
@@ -133,6 +135,7 @@ class MemrelayProvider(MemoryProvider):
         self._agent = settings.agent_in(kwargs.get("agent_identity") or identity_of(home))
         self._session = session_id
         self._run = _sort_of_run(kwargs)
+        self._chat = _chat_in(kwargs)
         self._memory = _enter(self, settings)
         self._mirror = Mirror(self._memory.roster, self._context())
         # The first turn should not pay for the first connection.
@@ -293,6 +296,9 @@ class MemrelayProvider(MemoryProvider):
             return json.dumps({"error": "This run may only search the memory."})
         context = self._context(run=self._conversation.run)
         answer = self._memory.gateway.call_tool(tool_name, args, context)
+        if answer.details.get("erased"):
+            # Nothing of it is captured, but it is known by that, also if it is interrupted.
+            self._capture(self._conversation.asked, context)
         member = "error" if answer.is_error else "result"
         return json.dumps({member: answer.text}, ensure_ascii=False)
 
@@ -310,7 +316,7 @@ class MemrelayProvider(MemoryProvider):
         return Context(
             agent_id=self._agent,
             session_id=session,
-            session_key=f"{self._run}:{session}" if self._run else None,
+            session_key=f"{self._run}:{session}" if self._run else self._chat,
             run_id=run,
             trigger=self._run or None,
         )
@@ -331,6 +337,12 @@ def _sort_of_run(kwargs: Mapping[str, Any]) -> str:
     if context != "primary":
         return context
     return "cron" if kwargs.get("platform") == "cron" else ""
+
+
+def _chat_in(kwargs: Mapping[str, Any]) -> str | None:
+    # A digest: nothing in it is taken for an agent's name, or for a sort of run.
+    key = kwargs.get("gateway_session_key")
+    return blake2s(str(key).encode("utf-8", "replace")).hexdigest() if key else None
 
 
 def _profile_in(home: Path) -> tuple[Path, Settings]:
