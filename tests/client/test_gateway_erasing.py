@@ -13,7 +13,9 @@ import pytest
 
 from memrelay import MemoryClient, Settings
 from memrelay.gateway import Context, Gateway, Roster
-from memrelay.gateway.capture import CapturedTurn
+from memrelay.gateway.capture import CapturedTurn, Captures
+from memrelay.gateway.erasures import Erasures
+from memrelay.gateway.outage import Outages
 from memrelay.gateway.spool import SpoolKey
 from tests.client.gateway_scene import (
     ANNA,
@@ -160,6 +162,25 @@ class TestWaiting:
                 await gateway.call_tool("memory_forget", {"id": memory_id}, ANNA)
                 assert await gateway.flush(30)
         assert await texts_of(owner) == []
+
+    async def test_until_it_is_known_whether_a_memory_was_erased_what_waits_goes_on_waiting(
+        self, shared_relayer: RunningRelayer, tmp_path: Path
+    ) -> None:
+        owner = await founded(shared_relayer.url)
+        waiting, erasures = Wait(owner, tmp_path), Erasures()
+        captures = Captures(waiting.spool, Outages(), retry_s=0, erasures=erasures)
+        waiting.keep(ANNA)
+        take_back = erasures.note(ANNA, datetime.now(UTC))
+        waiting.keep(ANNA, TEA)  # said later
+        async with MemoryClient.from_settings(owner) as client:
+            captures.wake(client)
+            assert not await captures.flush()
+            assert (waiting.count, await texts_of(owner)) == (1, [TEA])
+            take_back()
+            captures.wake(client)
+            assert await captures.flush()
+            await captures.close()
+        assert set(await texts_of(owner)) == {DOCTOR, TEA}
 
 
 class TestRefused:
