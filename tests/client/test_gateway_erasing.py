@@ -58,10 +58,10 @@ class Wait:
         self._settings, self._key = settings, SpoolKey.of(settings.identity)
         self.spool = spool_in(folder)
 
-    def keep(self, context: Context, text: str = DOCTOR, *, earlier_release: bool = False) -> None:
+    def turn(self, context: Context, text: str = DOCTOR) -> CapturedTurn:
         seat = Roster.single(self._settings).seat(context)
         assert seat is not None
-        turn = CapturedTurn.of(
+        return CapturedTurn.of(
             seat,
             text=f"1. user: {text}",
             session=context.session_names[0],
@@ -69,7 +69,9 @@ class Wait:
             occurred_at=datetime.now(UTC),
             names=context.session_names,
         )
-        members = asdict(turn)
+
+    def keep(self, context: Context, text: str = DOCTOR, *, earlier_release: bool = False) -> None:
+        members = asdict(self.turn(context, text))
         if earlier_release:
             del members["names"]
         self.spool.put(self._key, json.dumps(members).encode())
@@ -170,9 +172,12 @@ class TestWaiting:
         waiting, erasures = Wait(owner, tmp_path), Erasures()
         captures = Captures(waiting.spool, Outages(), retry_s=0, erasures=erasures)
         waiting.keep(ANNA)
+        late = waiting.turn(ANNA, MOVED)
         take_back = erasures.note(ANNA, datetime.now(UTC))
+        await asyncio.sleep(0.01)  # times are kept in milliseconds
         waiting.keep(ANNA, TEA)  # said later
         async with MemoryClient.from_settings(owner) as client:
+            await captures.add(client, late)  # as the last of several parts
             captures.wake(client)
             assert not await captures.flush()
             assert (waiting.count, await texts_of(owner)) == (1, [TEA])

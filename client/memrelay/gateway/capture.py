@@ -175,6 +175,8 @@ class Captures:
 
     async def add(self, client: MemoryClient, turn: CapturedTurn) -> None:
         """Keep a turn; when this returns, it is durable, and its delivery has begun."""
+        if turn.erased_by(self._erasures):  # while others of the same session were being kept
+            return
         line = self._line(client)
         loop = asyncio.get_running_loop()
         try:

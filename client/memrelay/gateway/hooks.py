@@ -11,7 +11,7 @@ import asyncio
 import copy
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -263,20 +263,14 @@ class Gateway:
             seat = self._roster.seat(context)
             if seat is None or capture_refusal(turn, context, self._settings) is not None:
                 return
-            if self._captures.takes(seat):
-                for window in self._windows(messages, new):
-                    await self._keep(window, seat, context, occurred_at)
+            if not self._captures.takes(seat):
+                return
+            some = [message for message in messages if new is None or message in new]
+            size = len(messages) if new is None else self._settings.capture_messages_max
+            for start in range(0, len(some), size):
+                await self._keep(some[start : start + size], seat, context, occurred_at)
         except Exception as error:
             log.warning("a turn was not captured (%s)", type(error).__name__)
-
-    def _windows(
-        self, messages: Sequence[Message], new: Collection[Message] | None
-    ) -> Iterable[Sequence[Message]]:
-        if new is None:
-            return [messages]
-        some = [message for message in messages if message in new]
-        size = self._settings.capture_messages_max
-        return (some[start : start + size] for start in range(0, len(some), size))
 
     async def _keep(
         self, window: Sequence[Message], seat: Seat, context: Context, occurred_at: datetime
