@@ -7,7 +7,6 @@ tells there whether it is new.
 """
 
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -66,57 +65,47 @@ def distinct(facts: Iterable[Fact]) -> list[Fact]:
     for fact in facts:
         said = content(fact.text)
         key = (fact.event_time_ms, fact.text if said is None else said)
-        if key not in kept and _is_usable(fact.text, normalised(fact.text)):
+        if key not in kept and _is_usable(fact.text):
             kept[key] = fact
     return list(kept.values())
 
 
-# With the signs that tell A+ from A-, C from C#, -5 from 5 and 1/2 from 1.2; a hyphen between
-# letters is a blank. A symbol by itself is a word, for it may be the point: a check mark or a
-# cross, = or ≠; ! is one only before what it denies. Blanks between digits and / : - tell nothing.
-_SYMBOL: Final = "\0"
-_SIGNS: Final = frozenset("≤≥€£")
-_DASHES: Final = str.maketrans("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u2044", "-------/")
-_POWERS: Final = str.maketrans({char: f"^{n}" for n, char in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")})
-_WHOLE_AND_PART: Final = re.compile(r"(?<=\d)(?=[\u00bc-\u00be\u2150-\u215e])")
-_BETWEEN_DIGITS: Final = re.compile(r"(?<=\d)\s*([-/:])\s*(?=\d)")
-_WORD: Final = re.compile(
-    r"(?:(?<!\w)[-+<>≤≥$€£]{1,3}(?=\d))?\w+(?:(?<=\d)(?:[-./:,*]|\^-?)(?=\d)\w+)*"
-    r"(?:[+#%€$£]{1,3}|-(?![\w-]))?|(?<!\w)!(?=\w)|!(?==)|[=<>~+&|\0]"
-)
+# What stands around a word and is not of it; none of it begins a name, as . begins .env.
+_QUOTES: Final = "\"'`«»‹›“”„‘‚"
+_ENDS: Final = ".,;:!?…।॥。、，．！？；：؟،؛"
+_BOLD: Final = re.compile(r"(?<!\w)\*\*(?=\S)([^*]+)(?<=\S)\*\*(?!\w)")
+_ALIKE: Final = str.maketrans("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u2044’", "-------/'")
 
 
 def normalised(text: str) -> str:
-    """Return `text` for comparing: words, numbers, their signs and symbols, folded, one blank
-    between."""
-    text = _WHOLE_AND_PART.sub(" ", text).translate(_POWERS)
-    plain = normalize("NFKC", text).casefold().translate(_DASHES)
-    plain = _BETWEEN_DIGITS.sub(r"\1", plain)
-    seen = plain if plain.isascii() else "".join(map(_as_seen, plain))
-    return " ".join(plain[match.start() : match.end()] for match in _WORD.finditer(seen))
+    """Return `text` for comparing: words without the marks around them, one blank between.
+
+    Only what is nothing but a word is folded: `-R` is not `-r`, `db-1.x` not `db.1-x`, 5 M not 5 m.
+    """
+    plain = _BOLD.sub(r"\1", normalize("NFC", text)).translate(_ALIKE)
+    return " ".join(map(_word, plain.split()))
 
 
-def _as_seen(char: str) -> str:
-    """Return what the pattern is to take a character for: it knows no marks, which are vowels in
-    some scripts, for parts of a word, and no symbols but its own."""
-    kind = unicodedata.category(char)[0]
-    if kind == "M":
-        return "x"
-    return _SYMBOL if kind == "S" and not char.isascii() and char not in _SIGNS else char
+def _word(token: str) -> str:
+    word = token.lstrip(_QUOTES).rstrip(_QUOTES + _ENDS) or token
+    if not word.replace("'", "").isalpha() or (len(word) == 1 and word != "I"):
+        return word
+    is_plain = word.isupper() or word[1:] == word[1:].lower()  # not of two cases, as IDs may be
+    return word.lower() if is_plain else word
 
 
+# None that is another word in the other language ("die", "den", "an"), nor an article that tells
+# who does it to whom ("dem"), nor a word that is the point at times ("einfach" of a ticket).
 FILLERS: Final = frozenset(
-    "an the very really just also simply actually indeed please der die das den dem ein eine"
-    " einen einem einer sehr auch wirklich eben einfach".split()
+    "the very really just also simply actually indeed please"
+    " der das ein eine sehr auch wirklich".split()
 )
-_PLURAL_CHARS_MIN: Final = 4
-_CONTENT_CHARS_MAX: Final = 2 * FACT_CHARS_MAX  # one character may come to eighteen
 
 
 def say_the_same(one: str, other: str) -> bool:
-    """Return whether two facts say the same: word for word, but for fillers and a plural's s.
+    """Return whether two facts say the same: word for word, but for fillers.
 
-    Anything else may be the point of it: a number, a denial, a tense, who did what to whom.
+    Anything else may be the point of it: a number, a denial, a tense, a name, a sign in a path.
     """
     said = content(one)
     return said is not None and said == content(other)
@@ -124,18 +113,12 @@ def say_the_same(one: str, other: str) -> bool:
 
 def content(text: str) -> tuple[str, ...] | None:
     """Return what two texts that say the same have in common; None for one too long for a fact."""
-    if len(text) > FACT_CHARS_MAX or len(plain := normalised(text)) > _CONTENT_CHARS_MAX:
+    if len(text) > FACT_CHARS_MAX:
         return None
-    words = [word for word in plain.split() if word not in FILLERS]
-    return tuple(word[:-1] if _is_plural(word) else word for word in words)
+    return tuple(word for word in normalised(text).split() if word not in FILLERS)
 
 
-def _is_plural(word: str) -> bool:
-    """Whether a word may be a plural; 2.5ms is none of 2.5m."""
-    long = len(word) >= _PLURAL_CHARS_MIN and word.endswith("s")
-    return long and not any(char.isdigit() for char in word)
-
-
-def _is_usable(text: str, key: str) -> bool:
-    sane = width(key) >= _FACT_WIDTH_MIN and len(text) <= FACT_CHARS_MAX
-    return sane and not orders_the_reader(text) and not gives_a_password(text)
+def _is_usable(text: str) -> bool:
+    if len(text) > FACT_CHARS_MAX or width(normalised(text).strip(f" {_ENDS}")) < _FACT_WIDTH_MIN:
+        return False
+    return not orders_the_reader(text) and not gives_a_password(text)

@@ -145,7 +145,7 @@ def drafts_of(
     known = [*related, *held_back]
     texts = {fact.text for fact in facts} | {memory.text or "" for memory in known}
     contents = {text: content(text) for text in texts}
-    facts = [_consistent(fact, related, contents) for fact in facts]
+    facts = [_consistent(fact, related) for fact in facts]
     return [
         Draft(
             text=fact.text,
@@ -170,9 +170,16 @@ def _contradicted(fact: Fact, related: Sequence[Memory]) -> dict[str, str]:
     return {} if fact.contradicts is None else {AGAINST: str(related[fact.contradicts].id)}
 
 
-def _consistent(fact: Fact, related: Sequence[Memory], contents: Contents) -> Fact:
-    """A fact without the memory that it is to contradict, where that says the same."""
-    if fact.contradicts is None or not _says(related[fact.contradicts], fact, contents):
+def _consistent(fact: Fact, related: Sequence[Memory]) -> Fact:
+    """A fact without the memory that it is to contradict, where that says it to the letter.
+
+    Else the model saw what tells them apart, however little it is.
+    """
+    if fact.contradicts is None:
+        return fact
+    other = related[fact.contradicts]
+    to_the_letter = fact.text.split() == (other.text or "").split()
+    if not to_the_letter or from_ms(fact.event_time_ms) not in (None, other.event_time):
         return fact
     return replace(fact, contradicts=None)
 

@@ -171,7 +171,7 @@ async def test_nearly_what_is_held_back_is_not_stored_beside_it(bench: Bench, re
     caller = await writer(bench)
     [fact] = (await analyze(bench, caller, SEATS)).facts
     await change(bench, caller, fact.id, review=review)
-    again = await analyze(bench, caller, "1. I really prefer window seats on the train.")
+    again = await analyze(bench, caller, "1. I really prefer the window seats on trains.")
     assert (list(again.facts), list(again.reinforced)) == ([], [fact.id])
     assert await bench.texts(caller, "window seats") == []
 
@@ -216,7 +216,7 @@ class TestSaidAgain:
     ) -> None:
         caller = await writer(thinking)
         [stored] = await thinking.remember(caller, "The user prefers window seats on trains.")
-        server.script(facts("User really prefers window seats on the train"))
+        server.script(facts("User really prefers the window seats on trains"))
         analyzed = await analyze(thinking, caller, "1. user: window seats, please.")
         assert (list(analyzed.facts), list(analyzed.reinforced)) == ([], [stored.id])
         assert await self.seen(thinking, caller, stored.id) == 2
@@ -282,7 +282,7 @@ class TestSaidAgain:
     ("one", "other"),
     [
         ("The user prefers tea.", "User prefers tea"),
-        ("Anna takes the train.", "Anna takes an train!"),
+        ("Anna takes THE train.", "anna takes train!"),
         ("Anna likes dogs", "Anna really likes dogs."),
         ("Der Kunde zahlt per Rechnung.", "Kunde zahlt per Rechnung"),
         ("**Anna** takes the `train`", "Anna takes the train"),
@@ -352,9 +352,3 @@ def test_each_text_is_folded_once_however_many_it_is_compared_with() -> None:
     facts = [Fact(text) for text in [*long[170:], "The user prefers tea."]]
     drafts = drafts_of(said, facts, known[:99], known[99:], AccountSettings())
     assert [draft.same_as for draft in drafts] == [*[None] * 30, known[-1]]
-
-
-def test_what_becomes_much_longer_when_it_is_folded_says_the_same_as_nothing() -> None:
-    long = "\ufdfa" * (FACT_CHARS_MAX // 4)
-    assert not say_the_same(long, long)
-    assert say_the_same("\ufdfa" * 9, "\ufdfa" * 9)
