@@ -73,14 +73,16 @@ JOIN namespaces ns ON ns.account_id = $1 AND ns.namespace_id = e.namespace_id
 WHERE NOT {is_over("$5")}
 ORDER BY e.epoch DESC
 """
-# What is over is no longer known by what it says, though it is not erased yet.
+# What is over is no longer known by what it says, though it is not erased yet; nor is what is kept
+# where the same is to wait for its facts, for it was said once more.
 _GIVE_UP_WORDS: Final = f"""
 UPDATE episodes e SET fingerprint = NULL
 FROM unnest($2::int[], $3::int[], $4::bytea[]) AS s (namespace_id, epoch, fingerprint),
      namespaces ns
 WHERE e.account_id = $1 AND e.namespace_id = s.namespace_id AND e.epoch = s.epoch
   AND e.fingerprint = s.fingerprint
-  AND ns.account_id = $1 AND ns.namespace_id = e.namespace_id AND {is_over("$5")}
+  AND ns.account_id = $1 AND ns.namespace_id = e.namespace_id
+  AND ({is_over("$5")} OR ($6 AND e.state = 'kept'))
 """
 _KEPT: Final = """
 SELECT episode_id FROM episodes
@@ -180,13 +182,19 @@ async def said(
 
 
 async def claim(
-    connection: Connection, *, account: AccountId, places: Sequence[Place], now: datetime
+    connection: Connection,
+    *,
+    account: AccountId,
+    places: Sequence[Place],
+    now: datetime,
+    to_wait: bool = False,
 ) -> list[Row]:
-    """As `said`, under the account's lock; turns whose time is over stand in nobody's way then."""
+    """As `said`, under the account's lock; turns whose time is over stand in nobody's way then, nor
+    do kept ones in that of a turn which is to wait."""
     if not places:
         return []
     wanted = (account, *_columns(places), now)
-    await connection.execute(_GIVE_UP_WORDS, *wanted)
+    await connection.execute(_GIVE_UP_WORDS, *wanted, to_wait)
     return list(await connection.fetch(_SAID, *wanted))
 
 

@@ -351,19 +351,24 @@ class Analysis:
     async def _keep(
         self, caller: Caller, conversation: Conversation, redacted: dict[str, int]
     ) -> Analyzed:
-        """Seal the conversation as a pending episode; equal ones are one."""
+        """Seal the conversation as a pending episode; equal ones that wait are one.
+
+        One that is kept has its facts: what is said once more may have others.
+        """
         for _ in range(RACES_MAX):
             # The same request may have come twice, and the other one may be ready by now.
             if (before := await self._answered(caller, conversation, redacted)) is not None:
                 return before
             known, names = await self._said_before(caller, conversation), dict[int, Namespace]()
             episodes = list[rows.NewEpisode]()
-            if known is None:
+            if known is not None and known["state"] == rows.PENDING:
+                turn = known["episode_id"]
+            else:
                 episode, entry = await self._sealed(caller, conversation, rows.PENDING)
                 names, episodes = {entry.namespace_id: conversation.namespace}, [episode]
-            turn = episodes[0].episode_id if known is None else known["episode_id"]
+                turn = episode.episode_id
             marks = marks_of(caller, conversation, turn)
-            if known is not None and not marks:
+            if not episodes and not marks:
                 return Analyzed((), turn, (), redacted)
             try:
                 done = await self._writer.store(

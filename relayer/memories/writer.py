@@ -351,7 +351,11 @@ class Writer:
             return []
         places = [(e.namespace_id, e.epoch, e.fingerprint) for e in batch.episodes if e.fingerprint]
         found = await episode_rows.claim(
-            connection, account=act.account, places=places, now=act.time
+            connection,
+            account=act.account,
+            places=places,
+            now=act.time,
+            to_wait=batch.op == "analyze" and batch.episodes[0].state == rows.PENDING,
         )
         said = {row["fingerprint"] for row in found}
         if said and batch.op != "restore":
