@@ -30,10 +30,11 @@ WHERE m.account_id = $1 AND m.fingerprint = ANY ($3) AND m.namespace_id = ANY ($
   AND m.superseded_at IS NULL
 """
 
-# At which revision these memories are, as far as they are there and nothing superseded them.
+# At which revision these memories are, as far as they live and nothing superseded them.
 _IN_FORCE: Final = """
 SELECT memory_id, revision FROM memories
 WHERE account_id = $1 AND memory_id = ANY ($2) AND superseded_at IS NULL
+  AND (expires_at IS NULL OR expires_at > $3)
 """
 
 # What an earlier request with one of these idempotency marks stored.
@@ -269,10 +270,10 @@ async def known_facts(
 
 
 async def in_force(
-    connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
+    connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID], now: datetime
 ) -> dict[uuid.UUID, int]:
-    """Memory id → its revision, of those that are there and not superseded, expired ones too."""
-    found = await connection.fetch(_IN_FORCE, account, memory_ids)
+    """Memory id → its revision, of those that live and are not superseded."""
+    found = await connection.fetch(_IN_FORCE, account, memory_ids, now)
     return {r["memory_id"]: r["revision"] for r in found}
 
 

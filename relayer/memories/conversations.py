@@ -19,7 +19,16 @@ from relayer.memories.opening import Caller
 from relayer.memories.recognition import Stored, idempotency_marks
 from relayer.memories.sealing import beginning_without_secrets, without_secrets
 from relayer.preferences import AccountSettings
-from relayer.record import AGAINST, PENDING, Draft, Memory, decode
+from relayer.record import (
+    AGAINST,
+    CONFIDENCES,
+    IMPORTANCES,
+    PENDING,
+    REJECTED,
+    Draft,
+    Memory,
+    decode,
+)
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace
 from relayer.sealed.primitives import CryptoError
@@ -178,23 +187,40 @@ def _consistent(fact: Fact, related: Sequence[Memory]) -> Fact:
     if fact.contradicts is None:
         return fact
     other = related[fact.contradicts]
-    to_the_letter = fact.text.split() == (other.text or "").split()
-    if not to_the_letter or from_ms(fact.event_time_ms) not in (None, other.event_time):
+    if not _to_the_letter(other, fact) or not _at_that_time(other, fact):
         return fact
     return replace(fact, contradicts=None)
 
 
 def _same(fact: Fact, known: Sequence[Memory], contents: Contents) -> Memory | None:
     """The memory that says what a fact says, of the same time, if there is one."""
-    if fact.contradicts is not None:
+    said = contents[fact.text]
+    if fact.contradicts is not None or said is None:
         return None
-    return next((memory for memory in known if _says(memory, fact, contents)), None)
+    alike = [m for m in known if contents[m.text or ""] == said and _at_that_time(m, fact)]
+    return next((memory for memory in alike if _stands_for(memory, fact)), None)
 
 
-def _says(memory: Memory, fact: Fact, contents: Contents) -> bool:
-    when, said = from_ms(fact.event_time_ms), contents[fact.text]
-    same = said is not None and said == contents[memory.text or ""]
-    return same and when in (None, memory.event_time)
+def _stands_for(memory: Memory, fact: Fact) -> bool:
+    """Whether a memory that says what a fact says is as good as it; how long it lives, storing sees
+    to. Something is said to the letter once only, and what was rejected is so in any words."""
+    to_the_letter = memory.kind == fact.kind and _to_the_letter(memory, fact)
+    if to_the_letter or memory.state.review == REJECTED:
+        return True
+    return (
+        memory.kind != "working"
+        # Both lists begin with the most.
+        and IMPORTANCES.index(memory.importance) <= IMPORTANCES.index(fact.importance)
+        and CONFIDENCES.index(memory.confidence) <= CONFIDENCES.index(fact.confidence)
+    )
+
+
+def _to_the_letter(memory: Memory, fact: Fact) -> bool:
+    return fact.text.split() == (memory.text or "").split()
+
+
+def _at_that_time(memory: Memory, fact: Fact) -> bool:
+    return from_ms(fact.event_time_ms) in (None, memory.event_time)
 
 
 def outcome(

@@ -146,7 +146,7 @@ def recognised(
     over = {r["memory_id"] for r in facts.values() if not outlives(r["expires_at"], now)}
     facts = {f: r for f, r in facts.items() if r["memory_id"] not in over}
     found: dict[int, tuple[uuid.UUID, bool]] = {}
-    by_mark, by_fact = set(), {}
+    by_mark, by_fact, alike = set(), {}, {}
     for n, p in enumerate(prepared):
         if (row := marked_memory(p.marks, marked)) is not None:
             found[n] = (row["memory_id"], row["embedded"])
@@ -157,7 +157,11 @@ def recognised(
                 found[n] = (facts[fingerprint]["memory_id"], facts[fingerprint]["embedded"])
         if n not in found and (same := p.draft.same_as) is not None and same.id not in over:
             found[n] = (same.id, same.status == "done")
-    return Known(found, frozenset(by_mark), sorted(over), _longer(prepared, by_fact), by_fact)
+            if same.expires_at is not None:
+                # By what it was given or by its namespace: where nothing changes, nothing happens.
+                alike[same.id] = p.draft.expires_at
+    longer = alike | _longer(prepared, by_fact)
+    return Known(found, frozenset(by_mark), sorted(over), longer, by_fact)
 
 
 def _longer(

@@ -210,7 +210,7 @@ class Writer:
         heads = await self._admitted(connection, access.account, batch)
         # Under the lock, so that changes of an account have their times in the order they are made.
         act = Act(access.account, access.key, FORGET, heads.time(self._clock()))
-        await self._check_same(connection, access.account, effects.same)
+        await self._check_same(connection, act, effects.same)
         # One that was edited, pinned or said for longer since has a life of its own again.
         over = await erasure_rows.still_expired(
             connection, account=access.account, ids=effects.replaced, now=act.time
@@ -365,12 +365,14 @@ class Writer:
         ]
 
     async def _check_same(
-        self, connection: Connection, account: AccountId, same: Mapping[uuid.UUID, int]
+        self, connection: Connection, act: Act, same: Mapping[uuid.UUID, int]
     ) -> None:
         """Under the account's lock: what was found before it may have changed since, or gone."""
         if not same:
             return
-        current = await rows.in_force(connection, account=account, memory_ids=list(same))
+        current = await rows.in_force(
+            connection, account=act.account, memory_ids=list(same), now=act.time
+        )
         if gone := {memory for memory, revision in same.items() if current.get(memory) != revision}:
             raise Gone(gone)
 
