@@ -5,7 +5,7 @@ SPEC §13.
 
 - Nothing is overwritten: the older one is superseded, or the new one flagged; both are linked.
 - A rule never supersedes what is pinned, what was said later than the conversation (it may have
-  waited, or be an old one), or what is not as it was when the two were compared.
+  waited, or be an old one), also while it was thought about, or what was edited since.
 - Nor what the same request says once more: the two are for somebody to look at.
 - Nothing that waits for approval supersedes anything, nor does what is of low confidence, for it is
   second-hand or ambiguous: a mail that somebody quotes takes no memory out of recall. Nor does what
@@ -55,7 +55,9 @@ def _yields(row: Row, other: Memory, draft: Draft) -> bool:
     """Whether a memory gives way to a fact that speaks against it."""
     if row["pinned"] or row["revision"] != other.revision or _is_doubtful(draft, other):
         return False
-    return draft.said_at is None or draft.said_at >= other.last_said_at
+    if draft.said_at is None:  # it is said right now: again since it was asked, by another request?
+        return bool(row["last_seen_at"] == other.last_seen_at)
+    return draft.said_at >= max(other.last_said_at, row["last_seen_at"] or other.last_said_at)
 
 
 def _is_doubtful(draft: Draft, other: Memory) -> bool:
