@@ -25,6 +25,7 @@ Kind = Literal[
 ]  # fmt: skip
 Importance = Literal["vital", "standard", "trivial"]
 Confidence = Literal["high", "medium", "low"]
+KINDS: Final = get_args(Kind)
 IMPORTANCES: Final = get_args(Importance)  # the greatest first
 CONFIDENCES: Final = get_args(Confidence)
 

@@ -24,7 +24,7 @@ KEPT: Final = "kept"
 # or were rejected, but none that was superseded.
 _KNOWN_FACTS: Final = """
 SELECT m.fingerprint, m.memory_id, m.embedding_model IS NOT NULL AS embedded, m.expires_at,
-       m.given_expires_at, m.review, m.source, m.revision
+       m.given_expires_at, m.review, m.source, m.revision, m.kind, m.importance, m.confidence
 FROM memories m
 WHERE m.account_id = $1 AND m.fingerprint = ANY ($3) AND m.namespace_id = ANY ($2)
   AND m.superseded_at IS NULL
@@ -39,7 +39,8 @@ WHERE account_id = $1 AND memory_id = ANY ($2) AND superseded_at IS NULL
 
 # What an earlier request with one of these idempotency marks stored.
 _MARKED: Final = """
-SELECT i.mark, i.text_mark, i.memory_id, m.embedding_model IS NOT NULL AS embedded
+SELECT i.mark, i.text_mark, i.memory_id, m.embedding_model IS NOT NULL AS embedded,
+       m.kind, m.importance, m.confidence, m.review
 FROM idempotency i
 LEFT JOIN memories m ON m.account_id = i.account_id AND m.memory_id = i.memory_id
 WHERE i.account_id = $1 AND i.mark = ANY ($2)
@@ -280,7 +281,7 @@ async def in_force(
 async def find_marks(
     database: Database, *, account: AccountId, marks: Sequence[bytes]
 ) -> dict[bytes, Row]:
-    """Idempotency mark → (text_mark, memory_id, embedded)."""
+    """Idempotency mark → (text_mark, memory_id, embedded, and what is said of that memory)."""
     return {r["mark"]: r for r in await database.fetch(_MARKED, account, marks)}
 
 

@@ -29,7 +29,7 @@ from relayer.memories.recognition import (
 )
 from relayer.memories.sealing import apart, fingerprint_of, new_memory, without_secrets
 from relayer.memories.writer import RACES_MAX, Committed, Effects, Gone, Origin, Writer
-from relayer.record import HELD_BACK, Draft, encode, new_id
+from relayer.record import KINDS, PENDING, Draft, encode, new_id
 from relayer.sealed import envelope, index
 from relayer.sealed.keys import AccountId
 from relayer.telemetry.stages import staged
@@ -139,6 +139,12 @@ class Intake:
             key=epochs[0],
             entry=await self._namespaces.ensure(access.account, epochs[0]),
             fingerprints=[fingerprint_of(key, draft) for key in epochs],
+            otherwise=[
+                fingerprint_of(key, replace(draft, kind=kind))
+                for kind in KINDS
+                if kind != draft.kind
+                for key in epochs
+            ],
             marks=marks,
             redacted=redacted,
             source=None if draft.source is None else index.token(epochs[0], "s", draft.source),
@@ -154,7 +160,7 @@ class Intake:
             self._database,
             account=account,
             namespace_ids=sorted({p.entry.namespace_id for p in prepared}),
-            fingerprints=[f for p in prepared for f in p.fingerprints],
+            fingerprints=[f for p in prepared for f in (*p.fingerprints, *p.otherwise)],
         )
         marks = [mark for p in prepared for mark, _ in p.marks]
         marked = (
@@ -223,15 +229,15 @@ def _effects(
         if d.contradicts is not None
     ]
     if origin is not None and origin.kept:
-        of_turn = {*drafts, *(memory for memory, _ in known.found.values())}
+        of_turn = {*drafts, *(same.id for same in known.found.values())}
         links += [state_rows.Link(m, state_rows.TURN, origin.id) for m in sorted(of_turn)]
-    held_back = [r["memory_id"] for r in known.facts.values() if r["review"] in HELD_BACK]
+    waiting = {r["memory_id"] for r in known.facts.values() if r["review"] == PENDING}
     return Effects(
         same=known.revisions(prepared),
         replaced=known.over if memories else (),
         longer=known.longer,
         seen=said_elsewhere(prepared, known),
-        approved=sorted(set(held_back)) if op == "remember" else (),
+        approved=sorted(waiting) if op == "remember" else (),
         reviews={m: d.review for m, d in drafts.items() if d.review is not None},
         contradicting={m: d for m, d in drafts.items() if d.contradicts is not None},
         links=links,

@@ -15,7 +15,7 @@ from relayer.database import memories as rows
 from relayer.database.pool import Row
 from relayer.errors import Conflict
 from relayer.journal.states import Change
-from relayer.record import Draft
+from relayer.record import REJECTED, Draft, Memory
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace, NamespaceKey
 from relayer.tenants.access import Access
@@ -41,12 +41,37 @@ class Stored:
 
 
 @dataclass(frozen=True)
+class Same:
+    """A memory that is known for a draft; without a kind, it was erased since."""
+
+    id: uuid.UUID
+    embedded: bool
+    kind: str | None
+    importance: str
+    confidence: str
+    review: str | None
+
+    @classmethod
+    def of_row(cls, row: Row) -> "Same":
+        """What one of `known_facts` or `find_marks` is."""
+        said = row["kind"], row["importance"], row["confidence"], row["review"]
+        return cls(row["memory_id"], row["embedded"], *said)
+
+    @classmethod
+    def of(cls, memory: Memory) -> "Same":
+        """What a memory is that says the same in other words."""
+        said = memory.kind, memory.importance, memory.confidence, memory.state.review
+        return cls(memory.id, memory.status == "done", *said)
+
+
+@dataclass(frozen=True)
 class Prepared:
     """A draft with everything that can be known about it before looking at what is stored.
 
     Attributes:
         source: the token of its source.
         fingerprints: newest epoch first; the first is the one to store.
+        otherwise: those of the same text as another kind: what was rejected is so as any.
         marks: (mark, text mark) of its idempotency key, newest epoch first.
     """
 
@@ -57,11 +82,12 @@ class Prepared:
     marks: Sequence[tuple[bytes, bytes]]
     redacted: dict[str, int]
     source: int | None = None
+    otherwise: Sequence[bytes] = ()
 
 
 @dataclass(frozen=True)
 class Known:
-    """What the account already has of a request: draft number → memory, and whether embedded.
+    """What the account already has of a request: draft number → memory.
 
     Attributes:
         marked: numbers of drafts that an earlier request with their idempotency key brought.
@@ -70,7 +96,7 @@ class Known:
         facts: number of a draft that was said before, in another request → the memory's row.
     """
 
-    found: dict[int, tuple[uuid.UUID, bool]]
+    found: dict[int, Same]
     marked: frozenset[int]
     over: Sequence[uuid.UUID]
     longer: Mapping[uuid.UUID, datetime | None] = field(default_factory=dict)
@@ -143,20 +169,22 @@ def recognised(
     Raises:
         Conflict: an idempotency key came back with another text.
     """
-    over = {r["memory_id"] for r in facts.values() if not outlives(r["expires_at"], now)}
-    facts = {f: r for f, r in facts.items() if r["memory_id"] not in over}
-    found: dict[int, tuple[uuid.UUID, bool]] = {}
+    own = {fingerprint for p in prepared for fingerprint in p.fingerprints}
+    living = {f: r for f, r in facts.items() if outlives(r["expires_at"], now)}
+    over = {r["memory_id"] for f, r in facts.items() if f in own and f not in living}
+    facts = {f: r for f, r in living.items() if f in own or r["review"] == REJECTED}
+    found: dict[int, Same] = {}
     by_mark, by_fact, alike = set(), {}, {}
     for n, p in enumerate(prepared):
         if (row := marked_memory(p.marks, marked)) is not None:
-            found[n] = (row["memory_id"], row["embedded"])
+            found[n] = Same.of_row(row)
             by_mark.add(n)
-        for fingerprint in p.fingerprints:
+        for fingerprint in (*p.fingerprints, *p.otherwise):
             if n not in found and fingerprint in facts:
                 by_fact[n] = facts[fingerprint]
-                found[n] = (facts[fingerprint]["memory_id"], facts[fingerprint]["embedded"])
+                found[n] = Same.of_row(by_fact[n])
         if n not in found and (same := p.draft.same_as) is not None and same.id not in over:
-            found[n] = (same.id, same.status == "done")
+            found[n] = Same.of(same)
             if same.expires_at is not None:
                 # By what it was given or by its namespace: where nothing changes, nothing happens.
                 alike[same.id] = p.draft.expires_at
@@ -221,30 +249,33 @@ def outcomes(
     known: Known,
     changes: Mapping[uuid.UUID, Change] | None = None,
 ) -> list[Stored]:
-    """What became of each draft, in their order."""
+    """What became of each draft, in their order; of what is known, it tells what that is."""
     changes = changes or {}
     by_fact = {
-        (prepared[n].entry.namespace_id, prepared[n].fingerprints[0]): m.memory_id
+        (prepared[n].entry.namespace_id, prepared[n].fingerprints[0]): Same(
+            m.memory_id, False, m.kind, m.importance, m.confidence, None
+        )
         for n, m in memories.items()
     }
     stored = []
     for n, p in enumerate(prepared):
         fact = (p.entry.namespace_id, p.fingerprints[0])
-        memory_id, embedded = known.found.get(n) or (by_fact[fact], False)
+        same = known.found.get(n) or by_fact[fact]
+        said = p.draft if same.kind is None else same
         stored.append(
             Stored(
-                id=memory_id,
+                id=same.id,
                 namespace=p.draft.namespace,
                 text=p.draft.text,
-                kind=p.draft.kind,
-                importance=p.draft.importance,
-                confidence=p.draft.confidence,
+                kind=said.kind or p.draft.kind,
+                importance=said.importance,
+                confidence=said.confidence,
                 duplicate=n not in memories,
-                status="done" if embedded else "uploaded",
+                status="done" if same.embedded else "uploaded",
                 redacted=p.redacted,
-                review=changes.get(memory_id, {}).get("review"),
+                review=changes.get(same.id, {}).get("review", same.review),
                 contradicts=[p.draft.contradicts.id] if p.draft.contradicts else [],
-                superseded=[i for i, c in changes.items() if c.get("superseded_by") == memory_id],
+                superseded=[i for i, c in changes.items() if c.get("superseded_by") == same.id],
             )
         )
     return stored

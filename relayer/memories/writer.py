@@ -63,7 +63,7 @@ class Effects:
         replaced: memories that are erased if they are still expired, for they are said anew.
         longer: memories that were said again → until when they are kept now.
         seen: memories that were said once more.
-        approved: memories that are no longer held back, because somebody said them outright.
+        approved: memories that wait no longer, because somebody said them outright.
         reviews: new memories that are held back → for what.
         contradicting: new memories that speak against older ones.
         links: what has to do with what from now on.

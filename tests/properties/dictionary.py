@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from relayer.record import ACTIVE, HELD_BACK, PENDING, PENDING_REVIEW, REJECTED, SUPERSEDED
+from relayer.record import ACTIVE, HELD_BACK, KINDS, PENDING, PENDING_REVIEW, REJECTED, SUPERSEDED
 from relayer.sealed.keys import Namespace
 
 
@@ -77,9 +77,9 @@ class Kept:
         return {PENDING: PENDING_REVIEW, REJECTED: REJECTED}.get(self.review or "", ACTIVE)
 
     def said_again(self, until: datetime | None) -> None:
-        """Count that somebody says it outright, to be kept until then: nothing holds it back."""
+        """Count that somebody says it outright, to be kept until then: it waits no longer."""
         self.seen += 1
-        if self.review in HELD_BACK:
+        if self.review == PENDING:
             self.review = None
         if self.given_end is not None and (until is None or until > self.given_end):
             self.given_end = until
@@ -218,8 +218,13 @@ class Dictionary:
         ]  # fmt: skip
 
     def known(self, fact: Fact) -> list[uuid.UUID]:
-        """The one that lives and says this already, if there is one."""
-        return [i for i in self.equals(fact) if not self.memories[i].over]
+        """The one that lives and says this already, if there is one: else as another kind, if it
+        was rejected."""
+        namespace, _, text, when = fact
+        others = [i for kind in KINDS for i in self.equals((namespace, kind, text, when))]
+        rejected = [i for i in others if self.memories[i].review == REJECTED]
+        known = [i for i in (*self.equals(fact), *rejected) if not self.memories[i].over]
+        return known[:1]
 
     def make_room(self, fact: Fact | None, *, but: uuid.UUID | None = None) -> bool:
         """Whether nobody else says this; what is over and said it is erased."""
