@@ -216,6 +216,8 @@ class Writer:
             connection, account=access.account, ids=effects.replaced, now=act.time
         )
         erased, heads = await self._eraser.erase_within(connection, act, heads, over, expired=True)
+        if erased:  # the room of what is gone counts
+            heads = await self.heads(connection, access.account)
         batch, subjects, freed = await self._vouched(connection, act, batch)
         self.check_room(heads, sum(len(blob) for _, blob in batch.blobs) - freed)
         act = replace(act, op=batch.op)
