@@ -213,7 +213,9 @@ class Worker:
     async def _extract(self, job: Job) -> None:
         async def work(account: AccountId, keys: Keys, ids: Sequence[Any]) -> None:
             for episode_id in ids:
-                await self._analysis.extract_episode(account, keys, episode_id)
+                await self._unless_stopped(
+                    self._analysis.extract_episode(account, keys, episode_id)
+                )
 
         await self._with_keys(job, work)
 

@@ -4,7 +4,7 @@ Not here: how it is reached (`chat.py`), the prompts it is given (`prompts`), wh
 answer: `extraction/model.py` checks facts, `memories/analysis.py` decides what a failure means for
 the user.
 
-- One deadline spans a call with all its attempts.
+- One deadline spans a call with all its attempts; it is a longer one where no request waits.
 - A prompt is refused, not merely unanswered, only by a model that takes another at that moment:
   some servers answer so whatever they are asked, a mistyped model or an empty account.
 - An error or a page of a proxy in place of a completion is a server that is away, whatever its
@@ -38,6 +38,7 @@ _FORMAT_REFUSED: Final = frozenset({400, 422})
 _PROMPT_REFUSED: Final = frozenset({400, 413, 422})
 _ANOTHER: Final = "(nothing)"
 _DEADLINE: Final = "deadline"
+PATIENCE: Final = 4  # times the deadline of a call, where no request waits for it
 
 _JSON_OBJECT: Final[dict[str, object]] = {"type": "json_object"}
 _IN_WORDS: Final = "\nAnswer with one JSON object that satisfies this JSON Schema:\n"
@@ -80,7 +81,7 @@ class LanguageModel:
         from relayer.chat import ChatEndpoint  # noqa: PLC0415  # brings `openai`
 
         self._chat = ChatEndpoint(
-            base_url=base_url, api_key=api_key, model=model, timeout_s=timeout_s
+            base_url=base_url, api_key=api_key, model=model, timeout_s=PATIENCE * timeout_s
         )
         self._timeout_s = timeout_s
         self._format: Literal["json_schema", "json_object"] = "json_schema"
@@ -90,24 +91,35 @@ class LanguageModel:
         await self._chat.close()
 
     async def structured(
-        self, *, system: str, user: str, schema_name: str, schema: dict[str, object]
+        self,
+        *,
+        system: str,
+        user: str,
+        schema_name: str,
+        schema: dict[str, object],
+        patient: bool = False,
     ) -> bytes:
         """Return the model's answer to `user`, meant to be JSON of `schema`; not yet validated.
 
         Servers that refuse `json_schema` are asked once more with `json_object` and the schema in
-        the prompt; if that works it is remembered.
+        the prompt; if that works it is remembered. With `patient` no request waits for the answer.
 
         Raises:
             Unavailable: `llm.unavailable`, or `llm.invalid_output` for a refusal, of the prompt as
-                well, or a cut answer.
+                well, or a cut answer; with `patient` also for a prompt at which alone the model
+                fails, or comes to no end.
         """
-        until = self._until()
+        until = self._until(PATIENCE if patient else 1)
 
-        async def asked(text: str) -> str | _Failure:
+        async def asked(text: str, until: float) -> str | _Failure:
             return await self._in_some_format(system, text, schema_name, schema, until)
 
-        outcome = await asked(user)
-        if _may_refuse(outcome) and _took_it(await asked(_ANOTHER)):
+        outcome = await asked(user, until)
+        if patient and _may_fail_at_it(outcome):
+            until = self._until()  # to ask another there may be no time left
+        elif not _may_refuse(outcome):
+            return _json_part(_content(outcome)).encode()
+        if _took_it(await asked(_ANOTHER, until)):
             outcome = _Failure("prompt refused", invalid=True)
         return _json_part(_content(outcome)).encode()
 
@@ -137,8 +149,8 @@ class LanguageModel:
             outcome = _answer_part(outcome) or _Failure("empty answer", invalid=True)
         return _content(outcome)
 
-    def _until(self) -> float:
-        return asyncio.get_running_loop().time() + self._timeout_s
+    def _until(self, times: int = 1) -> float:
+        return asyncio.get_running_loop().time() + times * self._timeout_s
 
     async def _attempt(
         self, system: str, user: str, response_format: dict[str, object] | None
@@ -240,6 +252,11 @@ def _may_refuse(outcome: str | _Failure) -> bool:
     """Whether a server may have meant the prompt: some tell an error of it with status 200."""
     told = isinstance(outcome, _Failure) and outcome.other
     return told or _has_status(outcome, _PROMPT_REFUSED)
+
+
+def _may_fail_at_it(outcome: str | _Failure) -> bool:
+    """Whether a server may have failed at the prompt, and be there for another."""
+    return isinstance(outcome, _Failure) and (outcome.cause == _DEADLINE or outcome.status >= 500)
 
 
 def _took_it(outcome: str | _Failure) -> bool:

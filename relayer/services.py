@@ -172,13 +172,18 @@ def build_services(
     )
     indexer = Indexer(database=storage.database, opener=opener, embedder=for_storing(embedder))
     rules = SentenceExtractor()
-    extractor: Extractor = rules if language_model is None else LlmExtractor(model=language_model)
+    extractor: Extractor = rules
+    patient: Extractor = rules
+    if language_model is not None:
+        extractor = LlmExtractor(model=language_model)
+        patient = LlmExtractor(model=language_model, patient=True)
     analysis = Analysis(
         recaller=recaller,
         opener=opener,
         intake=intake,
         writer=writer,
         extractor=extractor,
+        patient=patient,
         rules=rules,
         model=language_model,
         accounts=storage.accounts,

@@ -108,7 +108,12 @@ class Settings:
     )
     embedding_cache_entries: int = setting(20000, "vectors of queries kept in memory", low=0)
     llm_model: str = setting("", "chat model for extraction and answers; empty: none")
-    llm_timeout_s: float = setting(20.0, "deadline of one model call", unit="s", low=0.1)
+    llm_timeout_s: float = setting(
+        20.0,
+        "deadline of one model call; four times that where no request waits",
+        unit="s",
+        low=0.1,
+    )
     request_timeout_s: float = setting(25.0, "deadline of one request", unit="s", low=1)
     openai_base_url: str = setting(
         "https://api.openai.com/v1", "OpenAI-compatible endpoint, as the openai package reads it"

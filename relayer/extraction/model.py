@@ -44,10 +44,13 @@ _READ_CHARS_MAX: Final = 2 * FACT_CHARS_MAX  # of an item; a longer one is no fa
 
 
 class LlmExtractor:
-    """Asks a language model once for all facts of a turn."""
+    """Asks a language model once for all facts of a turn; `patient` where no request waits."""
 
-    def __init__(self, *, model: LanguageModel, facts_max: int = FACTS_MAX) -> None:
+    def __init__(
+        self, *, model: LanguageModel, facts_max: int = FACTS_MAX, patient: bool = False
+    ) -> None:
         self._model = model
+        self._patient = patient
         self._facts_max = facts_max
         self._system = system_prompt("extract")
 
@@ -64,7 +67,11 @@ class LlmExtractor:
         if not turn.text:
             return []
         reply = await self._model.structured(
-            system=self._system, user=_prompt(turn), schema_name="facts", schema=SCHEMA
+            system=self._system,
+            user=_prompt(turn),
+            schema_name="facts",
+            schema=SCHEMA,
+            patient=self._patient,
         )
         facts = await asyncio.to_thread(lambda: distinct(_facts(reply, turn)))
         order = sorted(range(len(facts)), key=lambda n: IMPORTANCES.index(facts[n].importance))

@@ -62,7 +62,7 @@ NEWEST_MAX: Final = 20  # as many facts as one window may have given
 RELATED_QUERY_CHARACTERS: Final = 2_000  # the end of a conversation says what it is about
 RELATED_S_MAX: Final = 3.0
 THINKING_SHARE: Final = 0.85  # of a request's time, until the model's answer; the rest is to store
-ATTEMPTS_MAX: Final = 3  # useless answers to one turn before the rules take over
+ATTEMPTS_MAX: Final = 3  # useless answers to one turn, or none, before the rules take over
 ALTERED: Final = "episode.altered"
 log = logging.getLogger("relayer.analysis")
 
@@ -78,6 +78,7 @@ class Analysis:
         intake: Intake,
         writer: Writer,
         extractor: Extractor,
+        patient: Extractor,
         rules: Extractor,
         model: LanguageModel | None,
         accounts: Accounts,
@@ -93,6 +94,7 @@ class Analysis:
         self._intake = intake
         self._writer = writer
         self._extractor = extractor
+        self._patient = patient
         self._rules = rules
         self._model = model
         self._database = database
@@ -449,9 +451,9 @@ class Analysis:
     async def _patient_facts(
         self, account: AccountId, episode_id: uuid.UUID, turn: Turn
     ) -> list[Fact]:
-        """The model's facts, or the rules' when the model keeps answering uselessly."""
+        """The model's facts, or the rules' when it keeps failing at this turn and at no other."""
         try:
-            return await self._extractor.extract(turn)
+            return await self._patient.extract(turn)
         except Unavailable as error:
             if error.code != "llm.invalid_output":
                 raise  # it is away: that says nothing about the turn

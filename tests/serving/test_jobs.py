@@ -135,7 +135,7 @@ async def test_a_model_that_never_ends_is_asked_less_and_less(
             base_url=server.base_url, api_key=API_KEY, model=CHAT_MODEL, timeout_s=0.3
         )
         bench = make_bench(language_model=model)
-        server.script(AWAY, step)
+        server.script(AWAY, step, step)
         await analyze(bench, await bench.caller(await bench.account()), "FACT: The roof leaks.")
         await bench.sql("UPDATE pgqueuer SET attempts = 9")
         async with bench.working():
