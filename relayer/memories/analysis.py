@@ -63,6 +63,7 @@ RELATED_QUERY_CHARACTERS: Final = 2_000  # the end of a conversation says what i
 RELATED_S_MAX: Final = 3.0
 THINKING_SHARE: Final = 0.85  # of a request's time, until the model's answer; the rest is to store
 ATTEMPTS_MAX: Final = 3  # useless answers to one turn, or none, before the rules take over
+FOUND_BYTES_MAX: Final = 20_000  # of the facts of a turn, sealed; more than most turns give
 ALTERED: Final = "episode.altered"
 log = logging.getLogger("relayer.analysis")
 
@@ -414,12 +415,12 @@ class Analysis:
             Unavailable: the model is still away.
             NotFound: it was erased meanwhile; what was found in it is dropped.
             NotAllowed: the namespace's key is missing.
-            QuotaExceeded: the account is full; where it was before, no model is asked.
+            QuotaExceeded: the account is full, or nearly: then no model is asked.
             Corrupted: the blob is missing, or altered; then it is not tried again.
         """
         if (row := await self._pending(account, episode_id)) is None:
             return
-        await self._writer.refuse_full(account)
+        await self._writer.refuse_full(account, FOUND_BYTES_MAX)
         try:
             draft = await self._open_episode(account, keys, row)
         except Corrupted as error:
