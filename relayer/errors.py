@@ -13,6 +13,7 @@
     ├── UpgradeRequired     426  a client too old to send a nonce
     ├── RateLimited         429  with Retry-After
     ├── Corrupted           500  a stored object does not match its name or its row
+    ├── NotOffered          501  this relayer was set up without what it takes
     └── Unavailable         503  database, blob store, embedder or model away; with Retry-After
 
 It does not own HTTP rendering (`app.py` does). Messages are written for the person at the other
@@ -123,6 +124,15 @@ class Corrupted(RelayerError):
 
     status = 500
     code = "store.corrupted"
+
+
+class NotOffered(RelayerError):
+    """This relayer was set up without what the request takes: no fault, and it will not pass."""
+
+    status = 501
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message, code=code)
 
 
 class Unavailable(RelayerError):

@@ -19,6 +19,7 @@
         ├── Misdirected     421
         ├── UpgradeRequired 426
         ├── RateLimited     429  `.retry_after_s`
+        ├── NotOffered      501
         └── Unavailable     502, 503, 504  `.retry_after_s`
 
 It does not own retries (`session.py` does). No message holds a memory's text, a query or a key.
@@ -134,6 +135,10 @@ class RateLimited(ServerError):
     """429: too many requests; `retry_after_s` says when to come back."""
 
 
+class NotOffered(ServerError):
+    """501: the relayer was set up without what that takes, such as a language model."""
+
+
 class Unavailable(ServerError):
     """502, 503, 504: the relayer or something behind it is away."""
 
@@ -149,6 +154,7 @@ _BY_STATUS: Mapping[int, type[ServerError]] = {
     421: Misdirected,
     426: UpgradeRequired,
     429: RateLimited,
+    501: NotOffered,
     502: Unavailable,
     503: Unavailable,
     504: Unavailable,

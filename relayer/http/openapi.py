@@ -5,7 +5,8 @@ Not here: what members mean and what answers hold (SPEC.md); serving (`app.py`).
 - Bodies are described by the library that decodes them, from the very forms it decodes into, so
   the document is as strict as the relayer. Bounds that are no matter of form (bytes of a text,
   names of namespaces) are SPEC's.
-- A route answers with what stands here, with an error of one shape, or with 503; never 500.
+- A route answers with what stands here, with an error of one shape, 503, or 501 where a model is
+  wanted; never 500.
 """
 
 import re
@@ -38,6 +39,7 @@ _ANSWERS: Final[Mapping[str, Mapping[str, str]]] = {
     "/v1/consolidate": {"200": JSON, "202": JSON},
     "/v1/events": {"200": "text/event-stream"},
 }
+_OF_A_MODEL: Final = ("/api/ask", "/api/embed", "/v1/ask")  # 501 where the operator has none
 _SIGNED: Final = {
     "key": ("x-public-key", "Ed25519, lower-case hex"),
     "signature": ("x-signature", "Ed25519 over the signed text (SPEC §5), lower-case hex"),
@@ -154,8 +156,10 @@ def _responses(path: str, handler: HTTPRouteHandler) -> Schema:
         "content": {JSON: {"schema": {"$ref": _REF.format(name=Error.__name__)}}},
     }
     away = error | {"description": "something behind the relayer is away; see retry-after"}
+    lacking = error | {"description": "the relayer was set up without that model"}
     return {status: _answer(kind) for status, kind in answers.items()} | {
         "4XX": error,
+        **({"501": lacking} if path in _OF_A_MODEL else {}),
         "503": away,
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from relayer.errors import Unavailable
+from relayer.errors import NotOffered
 from relayer.llm import LanguageModel
 from relayer.memories.opening import Caller
 from relayer.memories.recall import Found, Query, RecallService, redacted_query
@@ -37,14 +37,14 @@ class Asking:
         """A model's answer to a question, from what is recalled for it.
 
         Raises:
-            Unavailable: `llm.not_configured`, or the model is away.
+            NotOffered: there is no model.
+            Unavailable: it is away.
             NotAllowed: not a reader of the namespace, or its key is missing.
         """
         if self._model is None:
-            raise Unavailable(
+            raise NotOffered(
                 "This relayer has no language model; recall works without one.",
                 code="llm.not_configured",
-                retry_after_s=3600,
             )
         recalled = await self._recaller.recall(caller, query)
         shown = await _shown(caller, recalled.found)

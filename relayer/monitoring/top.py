@@ -170,7 +170,9 @@ def _labels(sent: Labels) -> Labels:
     """Labels as they may be shown; those of a request with its group, and whether it failed."""
     labels = {name: _plain(value) for name, value in sent.items()}
     if "path" in labels:
-        failed = "yes" if labels.get("status_code", "")[:1] == "5" else "no"
+        status = labels.get("status_code", "")
+        # 501 asks for what the operator did not set up, which is nobody's failure.
+        failed = "yes" if status[:1] == "5" and status != "501" else "no"
         labels |= {"group": _group(labels["path"], labels.get("method", "")), "failed": failed}
     return labels
 

@@ -9,6 +9,7 @@ import pytest
 from memrelay.errors import (
     BadRequest,
     NotFound,
+    NotOffered,
     RateLimited,
     ServerError,
     TimedOut,
@@ -122,6 +123,7 @@ def test_what_may_have_had_an_effect_is_not_repeated(first, kind):
         (httpx.Response(400, json={}), BadRequest),
         (httpx.Response(404, json={"code": "not_found", "message": "No such memory."}), NotFound),
         (httpx.Response(500, json={}), ServerError),
+        (httpx.Response(501, json={"code": "llm.not_configured"}), NotOffered),
         (httpx.Response(302, headers={"location": "https://elsewhere"}), ServerError),
     ],
 )

@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from memrelay import MemoryClient, Settings, SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_USAGE, main
-from memrelay.errors import BadRequest, ConfigError, Invalid, NotGranted, Unavailable
+from memrelay.errors import BadRequest, ConfigError, Invalid, NotGranted, NotOffered
 from memrelay.gateway import Context, Gateway, Roster
 from memrelay.gateway.hooks import GOAL_CHARS_MAX
 from memrelay.models import MODES
@@ -291,7 +291,7 @@ def test_what_the_client_refuses_is_not_sent(client: SyncMemoryClient) -> None:
 def test_a_question_is_narrowed_like_a_recall(client: SyncMemoryClient) -> None:
     with pytest.raises(BadRequest):
         client.ask("tea?", kinds=["thought"])
-    with pytest.raises(Unavailable) as caught:  # all is well but that it has no language model
+    with pytest.raises(NotOffered) as caught:  # all is well but that it has no language model
         client.ask("tea?", namespaces=["default", "team"], tags=["x"], as_of=HIGHLIGHT)
     assert caught.value.code == "llm.not_configured"
 

@@ -44,8 +44,8 @@ CHECKS = [
     checks.response_schema_conformance,
     checks.negative_data_rejection,
 ]
-# What wants a model, which is not there.
-AWAY = {"POST /api/ask", "POST /api/embed", "POST /v1/ask"}
+# 501: the relayer of the test was set up without a model.
+WITHOUT_A_MODEL = {"POST /api/ask", "POST /api/embed", "POST /v1/ask"}
 
 
 class Members(NamedTuple):
@@ -212,6 +212,7 @@ def test_the_relayer_keeps_to_its_document(desk: Desk) -> None:
     assert len(desk.members) > 35  # the table is read
     wrong = [(label, _wrong(desk, strategy)) for label, strategy in _cases(desk)]
     assert [(label, found) for label, found in wrong if found] == []
-    assert {label for label, status in desk.found if status == 503} <= AWAY
+    assert {label for label, status in desk.found if status >= 500} <= WITHOUT_A_MODEL
+    assert not any(status == 503 for _, status in desk.found)
     succeeded = {label for label, status in desk.found if status < 300}
     assert len(succeeded) > 45, sorted({label for label, _ in desk.found} - succeeded)

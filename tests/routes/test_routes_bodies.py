@@ -70,7 +70,7 @@ async def test_memwals_bodies_tolerate_members_they_do_not_know(desk: Desk, path
     if path == "/api/recall":
         body["scoring_weights"] = {"nobody": 1, "recency": 0.5}
     answer = await desk.client.post(path, json=body)
-    no_model, no_embedder = "llm.not_configured", "embedder.unavailable"
+    no_model, no_embedder = "llm.not_configured", "embedder.not_configured"
     expected = {"/api/ask": no_model, "/api/embed": no_embedder}.get(path)
     assert answer.json().get("code") == expected
 
