@@ -7,7 +7,7 @@ INSTALL := $(PIP) install --quiet --root-user-action ignore --no-warn-script-loc
 REQUIREMENTS := deploy/requirements
 WORKERS ?= 3
 
-.PHONY: help setup demo serve test test-hermes test-openclaw test-memwal-ts test-pgbouncer test-deploy torture fuzz bench bench-others format vectors capabilities requirements clean
+.PHONY: help setup demo serve wheels test test-hermes test-openclaw test-memwal-ts test-pgbouncer test-deploy torture fuzz bench bench-others format vectors capabilities requirements clean
 
 help:
 	@echo "make demo    remember, recall and a proof of isolation, in a temporary folder"
@@ -22,6 +22,7 @@ help:
 	@echo "make bench   measures speed against baselines of the same run; BENCH=\"recall --quick\" is less"
 	@echo "make bench-others   ... against mem0 and memsearch, installed into ./.venv-bench (500 MB)"
 	@echo "make serve   a relayer in the foreground, data in ./data"
+	@echo "make wheels  the wheels of relayer and client, into ./dist"
 	@echo "make setup   only the set-up: .venv/bin/relayer and .venv/bin/memrelay"
 
 setup: .venv/.model
@@ -31,6 +32,12 @@ demo: setup
 
 serve: setup
 	@exec $(BIN)/relayer serve --data-dir data
+
+# What an earlier build left in build/lib would be packed again.
+wheels: .venv/.runtime
+	@rm -rf build/lib client/build dist/memrelay*.whl
+	@$(PIP) wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir dist . ./client
+	@ls dist/memrelay*.whl
 
 # The tests that reach every branch of the request checks and the cryptography: measuring makes
 # them half as slow again, so the others are not measured.

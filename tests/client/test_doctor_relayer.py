@@ -120,7 +120,7 @@ def test_another_protocol(user: Machine) -> None:
     with answering(answers) as url:
         user.write(url=url)
         found = user.examine()
-    assert the_problem(found, "version").command == "pip install --upgrade memrelay"
+    assert the_problem(found, "version").command == "pip install --upgrade ./client"
     assert found["key"].state == SKIPPED
 
 

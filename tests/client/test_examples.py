@@ -160,6 +160,22 @@ def test_agent_loop_ends_when_the_model_does_not(run: Run, server: OpenAIServer)
     assert "stopped" in output(run("agent_loop.py", said=f"{QUESTION}\n"))
 
 
+def test_the_programs_of_the_first_page_run_without_a_model(profile: Path) -> None:
+    page = (EXAMPLES.parent / "README.md").read_text()
+    said = []
+    for program in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program],
+            env={"MEMRELAY_PROFILE": str(profile), "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        said.append(output(done))
+    assert said == ["Anna prefers green tea.\n", "The release is on Friday.\n"]
+
+
 def test_each_example_is_listed_and_short() -> None:
     listed = re.findall(r"^\| \[(\w+\.py)\]\(\1\)", (EXAMPLES / "README.md").read_text(), re.M)
     programs = sorted(EXAMPLES.glob("*.py"))

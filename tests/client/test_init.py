@@ -7,7 +7,10 @@ import pytest
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from tests.client.agents_scene import Machine
 from tests.client.breakpoints import COMMAND_S_MAX, breakpoint_at, killed_at
-from tests.processes import RunningRelayer
+from tests.conftest import TestDatabase
+from tests.processes import RunningRelayer, running_relayer
+
+TOKEN = "open-sesame-" * 3
 
 
 @pytest.fixture
@@ -46,3 +49,29 @@ def test_a_key_whose_founding_nobody_saw_end_is_kept(machine: Machine) -> None:
     before = str(kept.with_suffix(".json"))
     machine.environ["MEMRELAY_URL"] = machine.url
     machine.run("remember", "the first account is there", "--profile", before)
+
+
+def test_who_is_not_let_in_is_told_where_the_token_comes_from(
+    fresh_database: TestDatabase,
+    model_dir: Path,
+    machine: Machine,
+    tmp_path: Path,
+) -> None:
+    machine.run("init", machine.url)
+    archive = str(tmp_path / "archive")
+    machine.run("export", archive)
+    asked = {"RELAYER_REGISTRATION": "token", "RELAYER_REGISTRATION_TOKEN": TOKEN}
+    place = {"database_url": fresh_database.url}
+    with running_relayer(tmp_path / "data", model_dir, **place, **asked) as guarded:
+        other = ("--profile", str(tmp_path / "other.json"))
+        for argv in (
+            ("init", guarded.url, *other),
+            ("init", guarded.url, *other, "--token", "another"),
+            ("import", archive, "--url", guarded.url),
+        ):
+            machine.run(*argv, code=EXIT_FAILED)
+            assert "ask its operator, and set MEMRELAY_TOKEN" in machine.err
+            assert "403 registration.token, request " in machine.err
+        machine.environ["MEMRELAY_TOKEN"] = TOKEN
+        machine.run("init", guarded.url, *other)
+        machine.run("import", archive, "--url", guarded.url)

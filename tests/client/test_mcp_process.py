@@ -118,7 +118,8 @@ def test_without_the_extra_it_says_what_to_install(home, tmp_path):
     (tmp_path / "mcp" / "__init__.py").touch()
     code, errors = command("--profile", str(home.profile), PYTHONPATH=str(tmp_path))
     assert code == EXIT_USAGE
-    assert errors == 'memrelay: MCP needs an extra: pip install "memrelay[mcp]"\n'
+    wanted = 'MCP needs an extra; in a checkout: pip install "./client[mcp]"'
+    assert errors == f"memrelay: {wanted}\n"
 
 
 def test_a_broken_import_of_our_own_is_not_taken_for_a_missing_extra(home, tmp_path):

@@ -45,7 +45,7 @@ def _add_init(parser: ArgumentParser) -> None:
         help="sealed (default): the relayer cannot read without you; managed: it can",
     )
     parser.add_argument("--label", help="a name for the account")
-    parser.add_argument("--token", help="what the relayer asks of newcomers (or MEMRELAY_TOKEN)")
+    parser.add_argument("--token", help="what it asks of newcomers (better: MEMRELAY_TOKEN)")
     parser.add_argument("--relayer-key", metavar="HEX", help="insist on this relayer")
     parser.add_argument("--allow-insecure", action="store_true", help="plain http beyond here")
     parser.add_argument("--force", action="store_true", help="replace the profile")
@@ -70,12 +70,12 @@ def init(shell: Shell) -> None:
     with new_profile(path, replaces=args.force) as pending:
         # Written before the account is founded: a key that cannot be kept must not found anything.
         write_private(pending, values)
-        with kept_in(pending):
+        with kept_in(pending), shell.newcomer() as token:
             account = SyncMemoryClient.create_account(
                 url,
                 custody=args.custody,
                 label=args.label,
-                token=args.token or environ.get("MEMRELAY_TOKEN"),
+                token=token,
                 identity=founder,
                 relayer_key=args.relayer_key,
                 allow_insecure=args.allow_insecure,

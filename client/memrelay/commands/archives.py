@@ -87,13 +87,12 @@ def bring_archive(shell: Shell, path: Path) -> None:
         held = ", ".join(counted(number, kind) for kind, number in sorted(counts.items()))
         return shell.show({"dry_run": True, "counts": counts}, [f"the archive holds: {held}"])
     settings = _settings_there(shell)
-    token = args.token or shell.environ.get("MEMRELAY_TOKEN")
     saved = expanded(args.save) if args.save else None
     if saved is not None:
         _check_same_key(saved, settings)
     with shell.client(settings, deadline_s=_DEADLINE_S) as client:
         relayer = client.statement().relayer
-        with ProgressLine(sys.stderr, "brought", "record") as progress:
+        with ProgressLine(sys.stderr, "brought", "record") as progress, shell.newcomer() as token:
             tally = import_archive(client, archive, progress, token=token)
         if args.managed:
             client.give_custody()

@@ -79,7 +79,7 @@ def _add_import(parser: ArgumentParser) -> None:
     archive = parser.add_argument_group("archives, which move an account to another relayer")
     archive.add_argument("--url", help="that relayer (the profile's)")
     archive.add_argument("--relayer-key", metavar="HEX", help="insist on its key")
-    archive.add_argument("--token", help="what it asks of newcomers (or MEMRELAY_TOKEN)")
+    archive.add_argument("--token", help="what it asks of newcomers (better: MEMRELAY_TOKEN)")
     archive.add_argument("--managed", action="store_true", help="let it read the account, too")
     archive.add_argument(
         "--save", type=stated, metavar="PATH", help="write the profile for it there"

@@ -36,7 +36,9 @@ def mcp(shell: Shell) -> None:
     except ImportError as error:
         if (error.name or "memrelay").partition(".")[0] == "memrelay":
             raise  # ours is broken, and installing the extra would not mend it
-        raise ConfigError('MCP needs an extra: pip install "memrelay[mcp]"') from None
+        raise ConfigError(
+            'MCP needs an extra; in a checkout: pip install "./client[mcp]"'
+        ) from None
     # The libraries' log lines quote what they were sent; ours do not.
     logging.basicConfig(level=logging.CRITICAL, format="memrelay: %(message)s")
     logging.getLogger("memrelay").setLevel(logging.WARNING)

@@ -10,14 +10,15 @@ import os
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
 from memrelay.client import Limits, SyncMemoryClient
 from memrelay.config import Settings, agent_path, profile_path
-from memrelay.errors import ConfigError, MemrelayError
+from memrelay.errors import ConfigError, MemrelayError, NotAllowed
 from memrelay.exchange import Repeating
 
 
@@ -61,6 +62,26 @@ class Shell:
         return SyncMemoryClient.from_settings(
             settings or self.settings(), repeating=self.repeating(), **limits
         )
+
+    @contextmanager
+    def newcomer(self) -> Iterator[str | None]:
+        """Yield the token that a relayer may ask of whoever founds an account, if one was given.
+
+        Raises:
+            NotAllowed: as the relayer said; for want of that token, with where to get and put it.
+        """
+        try:
+            yield self.args.token or self.environ.get("MEMRELAY_TOKEN")
+        except NotAllowed as error:
+            if error.code != "registration.token":
+                raise
+            raise NotAllowed(
+                "This relayer lets nobody in without its token, and this was none: ask its"
+                " operator, and set MEMRELAY_TOKEN (or --token, which shows in lists of processes)",
+                status=error.status,
+                code=error.code,
+                request_id=error.request_id,
+            ) from None
 
     def repeating(self) -> Repeating:
         """Return what tells a person at the terminal, once, why a request is sent again."""

@@ -46,7 +46,8 @@ def check_version(case: Case) -> Verdict:
     api = str(version.get("apiVersion"))
     if api.partition(".")[0] != API_MAJOR:
         detail = f"The relayer speaks version {api} of the protocol, this client {API_MAJOR}."
-        return problem(detail, "pip install --upgrade memrelay")
+        newer = f"{detail} A checkout of the relayer's release has the client for it."
+        return problem(newer, "pip install --upgrade ./client")
     return ok(f"relayer {version.get('relayerVersion')}, protocol {api}")
 
 
