@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.readable import READABLE
+
 ROOT = Path(__file__).parents[2]
 PAGE = "SECURITY.md"
 TEST = re.compile(r"`(tests/[\w/]+\.py(?:::\w+)+)`")
@@ -90,3 +92,13 @@ def test_a_row_without_its_test_is_seen(tmp_path: Path, cell: str, faults: tuple
     (tmp_path / "tests/test_x.py").write_text(source)
     page = f"{HEAD}\n|---|---|---|\n| does not get | a thing | {cell} |\n"
     assert (len(unshown(page)), len(missing(page, tmp_path))) == faults
+
+
+def test_whatever_text_is_readable_on_the_disk_is_named() -> None:
+    """In the row of the thief, and in the specification's list of what is not protected."""
+    told, _ = next(
+        one for one in rows((ROOT / PAGE).read_text()) if "names of namespaces" in one[0]
+    )
+    section = (ROOT / "SPEC.md").read_text().partition("\n## 10. ")[2].partition("\n## ")[0]
+    for page in (told, " ".join(section.split())):
+        assert {words for words in READABLE.values() if words not in page} == set()
