@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memrelay import __version__
+from memrelay import SyncMemoryClient, __version__
 from memrelay.cli import EXIT_OK
 from memrelay.config import Settings
 from memrelay.doctor import OK, PROBLEM, SKIPPED, WARNING, Finding
@@ -88,6 +88,23 @@ def test_a_gateway_that_does_not_reach_its_relayer(user: Machine) -> None:
         WARNING,
         "memrelay gateway status",
     )
+
+
+def test_a_gateway_with_a_key_that_was_revoked(user: Machine, capsys) -> None:
+    """An owner who looks after all agents is told, not only who examines that one."""
+    agent = Settings.load(user.add_key("coder", "coder"), environ={})
+    with running_gateway(user):
+        assert user.examine()["gateway"].state == OK
+        with SyncMemoryClient.from_settings(Settings.load(user.profile, environ={})) as owner:
+            owner.revoke_key(agent.public_key)
+        found = user.examine()
+        capsys.readouterr()
+        user.run("gateway", "status")
+        shown = capsys.readouterr().out.splitlines()
+    assert found["gateway"].state == PROBLEM
+    assert agent.masked_key in found["gateway"].detail
+    told = {line.rpartition("  ")[2] for line in shown[1:]}
+    assert told == {"answers", "refuses this key"}
 
 
 def test_a_gateway_that_was_killed(user: Machine) -> None:

@@ -122,6 +122,17 @@ async def test_an_agents_own_profile_is_believed_and_contradicts_a_relayer(
     assert revoked(machine) == {keys["coder"]}
 
 
+def test_an_agent_whose_key_goes_has_ended_here_too(machine: Machine) -> None:
+    """As by `agents revoke`: no gateway goes on with its profile, or takes the owner's key."""
+    keys = {name: machine.provision(name)["public_key"] for name in ("coder", "tester")}
+    shown = machine.run("rotate", "--revoke", keys["coder"])
+    assert "ended     coder: its profile is deleted" in shown
+    left = {path.name for path in machine.folder.glob("*.json*")}
+    assert left == {"coder.json.revoked", "tester.json"}
+    assert "ended" not in machine.run("rotate", "--revoke", whole_account(machine, "desk"))
+    assert machine.provision("coder")["public_key"] not in keys.values()
+
+
 @COMMANDS
 def test_only_an_owner_chooses(machine: Machine, command: tuple[str, ...]) -> None:
     desk = whole_account(machine, "desk")

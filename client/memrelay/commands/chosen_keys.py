@@ -63,6 +63,26 @@ def chosen_keys(shell: Shell, client: SyncMemoryClient, names: Sequence[str]) ->
     return keys
 
 
+def end_agents(shell: Shell, client: SyncMemoryClient, keys: Sequence[ChosenKey]) -> list[str]:
+    """End the agents here whose keys were revoked; return their names.
+
+    As of `agents revoke`: the profile goes, and a mark keeps a gateway from taking the owner's key
+    for that agent. One that is about to get another key is left alone.
+    """
+    files = AgentFiles(agents_folder(shell.args.profile, shell.environ), client.settings.account_id)
+    going = {key.public_key for key in keys}
+    ended: list[str] = []
+    if not going & files.profiles()[0].keys():
+        return ended
+    with files.locked():
+        for key, name in files.profiles()[0].items():
+            plan = files.plan(name)
+            if key in going and (plan is None or plan.settings.public_key in going):
+                files.revoke(name, key)
+                ended.append(name)
+    return ended
+
+
 def _find(
     wanted: str,
     ledger: Ledger,

@@ -132,8 +132,7 @@ def _status(shell: Shell) -> None:
         f"memrelay {value['version']}, process {value['pid']}, up {value['uptime_s']} s, "
         f"{value['connections'] - 1} connections",
         *(
-            f"key {key['key']}  {key['namespace']}  {key['url']}  "
-            f"{'answers' if key['healthy'] else 'does not answer'}"
+            f"key {key['key']}  {key['namespace']}  {key['url']}  {key['state']}"
             for key in value["keys"]
         ),
     ]

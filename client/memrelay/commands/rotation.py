@@ -13,7 +13,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from memrelay.client import SyncMemoryClient
-from memrelay.commands.chosen_keys import KEY_HELP, YES_HELP, ChosenKey, chosen_keys
+from memrelay.commands.chosen_keys import (
+    KEY_HELP,
+    YES_HELP,
+    ChosenKey,
+    chosen_keys,
+    end_agents,
+)
 from memrelay.commands.parsers import Adder
 from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell, warn
@@ -67,14 +73,16 @@ def rotate(shell: Shell) -> None:
     with shell.client() as client:
         shown: dict[str, Any] = {}
         going = chosen_keys(shell, client, args.revoke) if args.revoke else []
+        ended: list[str] = []
         if not args.status:
             shown = _resumed(client, shell) if args.resume else _begun(client, shell, going)
+            ended = end_agents(shell, client, going)
         progress = client.rotation()
         if not args.status and not args.no_wait:
             progress = _followed(client, progress)
             shown["retired"] = _retire(client, progress)
         shown |= {"epochs": list(client.live_epochs()), "progress": progress.to_json()}
-    shell.show(shown, [*_revoked(going), *_lines(shown, progress)])
+    shell.show(shown, [*_revoked(going, ended), *_lines(shown, progress)])
     if progress.remaining and not (args.status or args.no_wait):
         raise MemrelayError(
             f"{progress.remaining} cannot be sealed anew for now: the relayer is busy, or lacks "
@@ -132,8 +140,9 @@ def _retire(client: SyncMemoryClient, progress: Rotation) -> bool:
     return True
 
 
-def _revoked(keys: Sequence[ChosenKey]) -> list[str]:
+def _revoked(keys: Sequence[ChosenKey], agents: Sequence[str]) -> list[str]:
     lines = [f"revoked   {key}" for key in keys]
+    lines += [f"ended     {name}: its profile is deleted" for name in agents]
     return [*lines, "          old keys open nothing that is new"] if lines else []
 
 

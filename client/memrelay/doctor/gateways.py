@@ -14,6 +14,7 @@ from memrelay.doctor.case import Case
 from memrelay.doctor.findings import Verdict, ok, problem, skipped, warning
 from memrelay.errors import ConfigError, TransportError
 from memrelay.gateway.endpoint import Endpoint, endpoint_path
+from memrelay.gateway.serve import REFUSES
 from memrelay.gateway.settings import GatewaySettings
 from memrelay.gateway.spool import SpoolKey, kept_since, key_of
 from memrelay.hermes import home as hermes
@@ -125,6 +126,10 @@ def check_gateway(case: Case) -> Verdict:
     if status["version"] != __version__:
         detail = f"The gateway still runs version {status['version']}, not {__version__}."
         return warning(detail, f"kill {status['pid']}")
+    refused = [key["key"] for key in status["keys"] if key.get("state") == REFUSES]
+    if refused:
+        detail = f"The gateway holds {', '.join(refused)}, which the relayer refuses."
+        return problem(detail, case.local("agents list"))
     away = [key["key"] for key in status["keys"] if not key["healthy"]]
     if away:
         detail = f"The gateway does not reach the relayer of {', '.join(away)}."

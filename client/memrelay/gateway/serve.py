@@ -22,7 +22,7 @@ from typing import Any
 
 from memrelay import __version__
 from memrelay.client import MemoryClient
-from memrelay.errors import ConfigError, MemrelayError
+from memrelay.errors import ConfigError, MemrelayError, NotAllowed, NotAuthenticated, NotGranted
 from memrelay.gateway.endpoint import LINE_BYTES_MAX, LOOPBACK, Endpoint
 from memrelay.gateway.events import Context
 from memrelay.gateway.hooks import Gateway
@@ -44,6 +44,9 @@ _HEALTH_S = 3.0
 
 PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS = -32700, -32600, -32601, -32602
 FAILED = -32000
+
+# How the relayer of a key is: nothing else is worth telling apart to a person.
+ANSWERS, REFUSES, AWAY = "answers", "refuses this key", "does not answer"
 
 
 class Refused(Exception):
@@ -114,19 +117,19 @@ class Server:
     def _endpoint(self, **place: Any) -> Endpoint:
         return Endpoint(token=self.token, proof=self.proof, **place)
 
-    async def _health(self) -> list[tuple[MemoryClient, bool]]:
-        """Return the clients, and whether the relayer of each answers."""
+    async def _health(self) -> list[tuple[MemoryClient, str]]:
+        """Return the clients, and how the relayer of each is."""
         clients = self._roster.clients()
-        answers = await asyncio.gather(*map(_is_healthy, clients))
-        return list(zip(clients, answers, strict=True))
+        states = await asyncio.gather(*map(_state, clients))
+        return list(zip(clients, states, strict=True))
 
     async def _tell_health(self) -> None:
-        for client, healthy in await self._health():
+        for client, state in await self._health():
             key = client.settings.masked_key
-            if healthy:
-                log.info("the relayer answers (key %s)", key)
+            if state == ANSWERS:
+                log.info("the relayer %s (key %s)", state, key)
             else:
-                log.warning("the relayer does not answer (key %s): turns go on without it", key)
+                log.warning("the relayer %s (key %s): turns go on without it", state, key)
 
     async def _end_connections(self) -> None:
         """Let the calls under way end, for a while."""
@@ -149,9 +152,10 @@ class Server:
                     "key": client.settings.masked_key,
                     "namespace": client.settings.namespace,
                     "url": client.settings.url,
-                    "healthy": healthy,
+                    "healthy": state == ANSWERS,
+                    "state": state,
                 }
-                for client, healthy in await self._health()
+                for client, state in await self._health()
             ],
             "settings": asdict(GatewaySettings.of(self.base)),
         }
@@ -318,10 +322,14 @@ def _error(error: Refused | ConfigError) -> dict[str, Any]:
     return {"code": code, "message": str(error)}
 
 
-async def _is_healthy(client: MemoryClient) -> bool:
+async def _state(client: MemoryClient) -> str:
+    """Return how the client's relayer is to its key, asked by a signed request: one that asks
+    nothing of the key would have a revoked one look well."""
     try:
         async with asyncio.timeout(_HEALTH_S):
-            await client.health()
+            await client.account()
+    except (NotAuthenticated, NotAllowed, NotGranted):
+        return REFUSES
     except (MemrelayError, TimeoutError):
-        return False
-    return True
+        return AWAY
+    return ANSWERS
