@@ -81,7 +81,10 @@ class Settings:
         12000, "weighted requests of an account", unit="1/min", low=1
     )
     key_requests_per_minute: int = setting(
-        12000, "weighted requests of one key", unit="1/min", low=1
+        12000,
+        "weighted requests of one key; bounds it once below those of its account",
+        unit="1/min",
+        low=1,
     )
     requests_per_hour: int = setting(300000, "weighted requests of an account", unit="1/h", low=1)
     storage_bytes_max: int = setting(
