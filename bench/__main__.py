@@ -13,6 +13,7 @@ import platform
 import sys
 import time
 from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -54,8 +55,14 @@ def main() -> int:
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """The arguments, defaults filled in."""
-    given = _parser().parse_args(arguments)
+    parser = _parser()
+    given = parser.parse_args(arguments)
     given.parts = given.parts or list(PARTS)
+    least = min(recall.SIZES_QUICK if given.quick else recall.SIZES)
+    if "recall" in given.parts and given.largest < least:
+        parser.error(
+            f"--largest {given.largest} leaves nothing of `recall`, which begins at {least}"
+        )
     given.rounds = given.rounds or (ROUNDS_QUICK if given.quick else ROUNDS)
     return given
 
@@ -69,6 +76,8 @@ async def _run(given: argparse.Namespace) -> None:
         for name in given.parts:
             began = time.perf_counter()
             reports[name] = report = await PARTS[name].measure(place, scale)
+            if scale.quick:  # such figures say nothing, and so reach and miss nothing
+                report.figures = [replace(figure, bounds=None) for figure in report.figures]
             print(f"\n## {name}\n{_title(PARTS[name])}\n\n{report.as_table()}", flush=True)
             print(f"{name} took {time.perf_counter() - began:.0f} s", file=sys.stderr)
             _write(given.json, given.svg, run, reports)

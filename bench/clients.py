@@ -1,9 +1,9 @@
-"""Recalls a second and their times with 1 to 64 clients, one and two processes, beside noise.
+"""Recalls a second and their times with 1 to 64 clients, one and two relayers, beside noise.
 
 Not here: what sends the requests (`load.py`), one client alone (`recall.py`).
 
 - Hybrid recalls in namespaces of 1,000, two clients an account; requests were signed before.
-- Two relayer processes serve one database; half of the clients ask each.
+- Two relayers, a process each, serve one database; half of the clients ask each. All are warmed.
 - The noise is one further account that stores by twenties as fast as it is answered.
 """
 
@@ -30,7 +30,8 @@ CLIENTS_EACH: Final = 2  # of an account; more would wait in its line
 MEMORIES: Final = 1_000
 NAMESPACE: Final = "team"
 STORED_AT_ONCE: Final = 80  # by the noise: four requests
-REQUESTS: Final = 160  # of a round, at least two a client
+REQUESTS: Final = 160  # of a round
+EACH_LEAST: Final = 10  # of a client in a round, however many clients there are
 COMPARED_AT: Final = 32  # clients: two processes against one, noise against none
 NOISE: Final = Bounds(must=4.0, aim=2.0)
 TWO: Final = Bounds(must=1.6, aim=1.85, at_least=True)
@@ -44,12 +45,13 @@ class _Clients:
     signers: Sequence[Sequence[Presigner]]
     clients: int
     requests: int
+    least: int
     questions: Questions
     seen: list[Load] = field(default_factory=list)
 
     async def per_s(self) -> float:
         """Recalls a second in one round."""
-        each = max(2, self.requests // self.clients)
+        each = max(self.least, self.requests // self.clients)
         shares = []
         for number in range(self.clients):
             at = number % len(self.relayers)
@@ -74,7 +76,7 @@ class _Clients:
 async def measure(site: Site, scale: Scale) -> Report:
     """The part's report."""
     levels = LEVELS_QUICK if scale.quick else LEVELS
-    memories, requests = (20, 8) if scale.quick else (MEMORIES, REQUESTS)
+    memories, *asked = (20, 8, 2) if scale.quick else (MEMORIES, REQUESTS, EACH_LEAST)
     accounts = [await site.new_account() for _ in range(max(1, max(levels) // CLIENTS_EACH))]
     filler, questions = Filler(site), Questions()
     for account in accounts:
@@ -83,15 +85,16 @@ async def measure(site: Site, scale: Scale) -> Report:
     async with site.relayer() as one, site.replica() as other:
         relayers = (one, other)
         signers = [[await presigner(site, r, a, [NAMESPACE]) for a in accounts] for r in relayers]
-        places = [_Clients([one], signers[:1], n, requests, questions) for n in levels]
+        places = [_Clients([one], signers[:1], n, *asked, questions) for n in levels]
         most = min(COMPARED_AT, max(levels))
-        two = _Clients(relayers, signers, most, requests, questions)
-        await in_turn(1, places[0].per_s, two.per_s)
-        two.seen.clear()
-        places[0].seen.clear()
-        found = await in_turn(scale.rounds, *(p.per_s for p in places), two.per_s)
+        two = _Clients(relayers, signers, most, *asked, questions)
+        measured = (*places, two)
+        await in_turn(1, *(some.per_s for some in measured))
+        for some in measured:
+            some.seen.clear()
+        found = await in_turn(scale.rounds, *(some.per_s for some in measured))
         report = _reported(levels, places, two, found)
-        quiet, noisy = (_Clients([one], signers[:1], most, requests, questions) for _ in range(2))
+        quiet, noisy = (_Clients([one], signers[:1], most, *asked, questions) for _ in range(2))
         noise = _Noise(site, one, await site.new_account())
         idle, beside = await in_turn(scale.rounds, quiet.p95, lambda: noise.around(noisy))
         report.figures.append(
@@ -150,11 +153,11 @@ def _reported(
         name = f"{level} clients, p50 {low:.1f} ms, p95 {high:.1f} ms"
         report.figures.append(Figure(name=name, value=rate, unit="recalls/s"))
     at = levels.index(two.clients)
-    name = f"two processes, {two.clients} clients"
-    report.figures.append(compared(name, "recalls/s", found[-1], "one process", found[at], TWO))
+    name = f"two relayers, {two.clients} clients"
+    report.figures.append(compared(name, "recalls/s", found[-1], "one relayer", found[at], TWO))
     taken = max(load.processor for load in two.seen)
     report.notes.append(
-        f"two processes, PostgreSQL and the load shared {os.cpu_count()} processors; "
+        f"two relayers, PostgreSQL and the load shared {os.cpu_count()} processors; "
         f"the load took {100 * taken:.0f} % of one"
     )
     times = {"p50": p50, "p95": p95}

@@ -1,11 +1,11 @@
-"""Bulk ingest, sealed and embedded, against onnxruntime alone on the same texts.
+"""Bulk ingest, sealed and embedded, against onnxruntime alone on texts of the same kind.
 
 Not here: how long one memory takes (`remember.py`).
 
 - The real client stores many texts; the clock stops when the last one has its vector.
-- onnxruntime gets the same texts sorted by length, in runs of the relayer's size, in this process,
-  while the relayer has nothing to do: one run after the other on two threads, as the library does
-  it by itself, and two runs of one thread at a time, as the relayer does it.
+- onnxruntime gets as many, the next by number, sorted by length, in runs of the relayer's size,
+  in this process, while the relayer has nothing to do: one run after the other on two threads, as
+  the library does it by itself, and two runs of one thread at a time, as the relayer does it.
 """
 
 import asyncio

@@ -3,16 +3,19 @@
 Not here: large namespaces (`recall.py`).
 
 - The large database is filled directly, `--rows` memories of 1,000 accounts; the small one holds
-  the one account. Each has a server and a relayer of its own, and both are asked in turn.
+  the one account. Each has a server and two relayers of its own, one that answers from its index in
+  memory and one from the database, and all are asked in turn.
 """
 
+import contextlib
 import time
+from functools import partial
 from typing import Final
 
-from bench.figures import Bounds, Figure, Report, compared, in_turn
+from bench.figures import Bounds, Figure, Measure, Report, compared, in_turn
 from bench.filling import Filler
 from bench.recall import median_ms
-from bench.running import Account, Scale, Site, site
+from bench.running import FROM_DATABASE, Account, Scale, Site, site
 from bench.sentences import Questions
 
 ACCOUNTS: Final = 1_000
@@ -45,31 +48,36 @@ async def measure(large: Site, scale: Scale) -> Report:
     async with site() as small:
         alone = await _filled(small, memories)
         await Filler(small).settle()
-        report.figures.insert(0, await _compared(small, alone, large, inside, scale.rounds, each))
+        report.figures[:0] = await _compared(small, alone, large, inside, scale.rounds, each)
     return report
 
 
 async def _compared(
     small: Site, alone: Account, large: Site, inside: Account, rounds: int, each: int
-) -> Figure:
+) -> list[Figure]:
     questions = Questions()
-    async with (
-        small.relayer() as one,
-        large.relayer() as other,
-        small.client(one, alone) as client,
-        large.client(other, inside) as client_inside,
-    ):
+    async with contextlib.AsyncExitStack() as stack:
 
-        async def recalls_alone() -> float:
-            return await median_ms(client, NAMESPACE, questions, each)
+        async def of(place: Site, account: Account, *options: str) -> Measure:
+            """Recalls of an account's namespace through a relayer of its own."""
+            started = place.replica(*options) if options else place.relayer()
+            relayer = await stack.enter_async_context(started)
+            client = await stack.enter_async_context(place.client(relayer, account))
+            return partial(median_ms, client, NAMESPACE, questions, each)
 
-        async def recalls_inside() -> float:
-            return await median_ms(client_inside, NAMESPACE, questions, each)
-
-        await in_turn(1, recalls_alone, recalls_inside)
-        found_alone, found_inside = await in_turn(rounds, recalls_alone, recalls_inside)
-    name = "recall inside, p50"
-    return compared(name, "ms", found_inside, "recall alone", found_alone, INSIDE)
+        measures = [
+            await of(place, account, *options)
+            for options in ((), FROM_DATABASE)
+            for place, account in ((small, alone), (large, inside))
+        ]
+        await in_turn(1, *measures)
+        alone_kept, inside_kept, alone_read, inside_read = await in_turn(rounds, *measures)
+    kept = "recall inside, from the index in memory, p50"
+    read = "recall inside, from the database, p50"
+    return [
+        compared(kept, "ms", inside_kept, "recall alone", alone_kept, INSIDE),
+        compared(read, "ms", inside_read, "recall alone", alone_read),
+    ]
 
 
 async def _filled(place: Site, memories: int) -> Account:

@@ -4,9 +4,10 @@ Not here: how they are set up (`contender.py`).
 
 - They embed through a loopback endpoint that runs the relayer's model, the relayer runs it itself;
   that is how each is used with this model.
-- Ingest ends when everything can be found by meaning. mem0 stores by one call with all texts,
-  memsearch by one Markdown file. The relayer seals, signs receipts and asks for signatures; they do
-  none of that.
+- Ingest ends when everything can be found by meaning. mem0 is given all texts by one call, and asks
+  for the vector of each by itself; memsearch by one Markdown file. mem0 looks for words, too, if
+  it finds fastembed, which it does not here. The relayer seals, signs receipts and asks for
+  signatures; they do none of that.
 - They live in `.venv-bench` (`make bench-others` builds it); without it this part says so.
 """
 

@@ -2,7 +2,8 @@
 
 Not here: requests a second (`signing.py`, `clients.py`).
 
-- Memory is what the process keeps resident after 200 recalls, without PostgreSQL's processes.
+- Memory is what one process of the relayer keeps resident once, after 200 recalls, without what
+  PostgreSQL's processes take.
 - A start is from the command to its ready line, PostgreSQL's included. Cold: a new data folder,
   whose database is made and migrated. Warm: the same folder again.
 """
@@ -38,7 +39,7 @@ async def measure(site: Site, scale: Scale) -> Report:
         return warm[-1]
 
     await in_turn(scale.rounds, starts)
-    name = f"resident after {recalls} recalls"
+    name = f"resident after {recalls} recalls, once, without PostgreSQL"
     return Report(
         [
             Figure(name=name, value=resident, unit="MB", bounds=MEMORY),

@@ -4,24 +4,27 @@ Not here: the floor (`floor.py`), what a recall finds (`retrieval.py`).
 
 - End to end: the real client asks a real relayer, signed, with a sealed account's keys, hybrid, ten
   results; no question comes twice, so that no vector comes from a cache.
+- From the index in memory, which holds a namespace that is asked often; and, by a second relayer of
+  the same run that keeps none, from the database: so are a first recall, a namespace for which
+  there is no room, and `as_of` answered.
 - A recall right after a write has to bring what is held in memory up to date.
 - Recall@10 is by meaning alone, against an exact scan of the same vectors.
 """
 
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from bench.figures import Bounds, Curve, Figure, Report, compared, in_turn
+from bench.figures import Bounds, Curve, Figure, Measure, Report, compared, in_turn
 from bench.filling import Filled, Filler
-from bench.floor import LIMIT, PIECES, Floor, Session
+from bench.floor import LIMIT, PIECES, Floor, Session, indexed
 from bench.load import Wire
 from bench.presigned import Presigner, presigner
-from bench.running import Scale, Site
+from bench.running import FROM_DATABASE, Scale, Site
 from bench.sentences import Questions, sentence
 from memrelay import MemoryClient
 from relayer.sealed.turn import derive_turn
@@ -30,6 +33,8 @@ SIZES: Final = (100, 1_000, 10_000, 50_000)
 SIZES_QUICK: Final = (50, 200)
 WRITES_SHARE: Final = 4  # of the recalls: they wait for vectors
 FLOOR_AT: Final = (1_000, 10_000)  # where the ratio is asked for
+GRAPH_FROM: Final = 10_000  # memories; below, an exact scan takes no longer than an index
+EXACT, GRAPH = "floor, exact pgvector scan", "floor, pgvector's HNSW"
 FLOOR: Final = Bounds(must=2.0, aim=1.4)
 LARGE: Final = Bounds(must=3.0, aim=2.0)
 FOUND: Final = Bounds(must=0.98, aim=0.99, at_least=True)
@@ -41,7 +46,9 @@ class _Namespace:
 
     filled: Filled
     floor: Floor
+    graph: Floor | None
     client: MemoryClient
+    unindexed: MemoryClient  # of the relayer that keeps no index in memory
     wire: Wire
     signer: Presigner
     questions: Questions
@@ -56,9 +63,19 @@ class _Namespace:
         self.pieces += spent
         return 1000 * statistics.median(sum(pieces.values()) for pieces in spent)
 
+    async def graph_floors(self) -> float:
+        """The same through the index of approximate neighbours."""
+        assert self.graph is not None
+        spent = [await self.graph.measure(next(self.questions)) for _ in range(self.each)]
+        return 1000 * statistics.median(sum(pieces.values()) for pieces in spent)
+
     async def recalls(self) -> float:
         """Through the real client."""
         return await self._recall_ms(self.each)
+
+    async def from_database(self) -> float:
+        """Through the real client of the relayer that keeps no index in memory."""
+        return await median_ms(self.unindexed, self.filled.namespace, self.questions, self.each)
 
     async def unaided(self) -> float:
         """Without the client: its requests are signed here, too, but nothing else is done."""
@@ -137,53 +154,98 @@ async def measure(site: Site, scale: Scale) -> Report:
         site.relayer() as process,
         site.client(process, account) as client,
     ):
-        for one in filled:
-            await check_found(client, one)
         wire = await Wire.open(process.url)
         signer = await presigner(site, process, account, [f.namespace for f in filled])
-        places = [
-            _Namespace(
-                f, Floor(f, session, connection, site.embedder.model_id), client, wire, signer,
-                questions, each,
-            )
-            for f in filled
-        ]  # fmt: skip
-        measures = [m for p in places for m in (p.floors, p.recalls, p.unaided)]
-        await in_turn(1, *measures)
-        for place in places:
-            place.pieces.clear()
-        report = _reported(sizes, places, await in_turn(scale.rounds, *measures))
+        async with (
+            site.replica(*FROM_DATABASE) as other,
+            site.client(other, account) as unindexed,
+        ):
+            for one in filled:
+                await check_found(client, one)
+                await check_found(unindexed, one)
+            model_id = site.embedder.model_id
+            floors = [Floor(f, session, connection, model_id) for f in filled]
+            graphs = [await _graph(floor, last=floor is floors[-1]) for floor in floors]
+            places = [
+                _Namespace(f, floor, graph, client, unindexed, wire, signer, questions, each)
+                for f, floor, graph in zip(filled, floors, graphs, strict=True)
+            ]
+            measures = {
+                (n, name): measure
+                for n, place in enumerate(places)
+                for name, measure in _measures(place).items()
+            }
+            await in_turn(1, *measures.values())
+            for place in places:
+                place.pieces.clear()
+            taken = await in_turn(scale.rounds, *measures.values())
+            report = _reported(sizes, places, dict(zip(measures, taken, strict=True)))
+        # The other relayer has ended: it would take its share of what is stored now.
         report.figures += await _exactness(site, places[-1], 10 if scale.quick else 100)
         # Last of all: each write changes what is measured above.
-        measures = [m for p in places for m in (p.recalls, p.after_writes)]
-        report.figures += _written(sizes, await in_turn(scale.rounds, *measures))
+        written = [m for p in places for m in (p.recalls, p.after_writes)]
+        report.figures += _written(sizes, await in_turn(scale.rounds, *written))
         await wire.close()
     return report
 
 
+async def _graph(floor: Floor, *, last: bool) -> Floor | None:
+    """The floor through an index, where one is worth it; in any case in the last namespace."""
+    size = len(floor.filled.ids)
+    if size < GRAPH_FROM and not last:
+        return None
+    table = await indexed(floor.connection, floor.filled, floor.model_id, f"bench_of_{size}")
+    return replace(floor, table=table)
+
+
+def _measures(place: _Namespace) -> dict[str, Measure]:
+    graph: dict[str, Measure] = {"graph": place.graph_floors} if place.graph else {}
+    return {
+        "floor": place.floors,
+        **graph,
+        "recall": place.recalls,
+        "unaided": place.unaided,
+        "database": place.from_database,
+    }
+
+
 def _reported(
-    sizes: Sequence[int], places: Sequence[_Namespace], found: list[list[float]]
+    sizes: Sequence[int],
+    places: Sequence[_Namespace],
+    found: Mapping[tuple[int, str], list[float]],
 ) -> Report:
-    floors, recalls, unaided = found[0::3], found[1::3], found[2::3]
     report = Report()
     for n, size in enumerate(sizes):
+        floors, recalls = found[n, "floor"], found[n, "recall"]
         bounds = FLOOR if size in FLOOR_AT else None
-        name = f"recall, {size:,} memories, p50"
-        report.figures.append(compared(name, "ms", recalls[n], "floor", floors[n], bounds))
+        name = f"recall, {size:,} memories, from the index in memory, p50"
+        report.figures.append(compared(name, "ms", recalls, EXACT, floors, bounds))
+        if (n, "graph") in found:
+            graphs = found[n, "graph"]
+            report.figures.append(compared(f"… {size:,}", "ms", recalls, GRAPH, graphs))
         name = f"… {size:,}, over a bare socket"
-        report.figures.append(compared(name, "ms", unaided[n], "floor", floors[n]))
+        report.figures.append(compared(name, "ms", found[n, "unaided"], EXACT, floors))
+        name = f"recall, {size:,} memories, from the database, p50"
+        report.figures.append(compared(name, "ms", found[n, "database"], EXACT, floors))
         pieces = {p: 1000 * statistics.median(s[p] for s in places[n].pieces) for p in PIECES}
         report.notes.append(
             f"floor at {size:,}: " + ", ".join(f"{p} {ms:.2f} ms" for p, ms in pieces.items())
         )
-    small = min(1, len(sizes) - 1)  # 1,000
-    name, other = f"recall, {sizes[-1]:,} against {sizes[small]:,}", "recall at the smaller"
-    bounds = LARGE if sizes[-1] == SIZES[-1] else None
-    report.figures.append(compared(name, "ms", recalls[-1], other, recalls[small], bounds))
-    lines = {"recall": recalls, "over a bare socket": unaided, "floor": floors}
+    large, small = len(sizes) - 1, 1
+    if large > small:
+        name = f"recall, {sizes[large]:,} against {sizes[small]:,}, from the index in memory"
+        bounds = LARGE if sizes[large] == SIZES[-1] else None
+        both = found[large, "recall"], found[small, "recall"]
+        report.figures.append(compared(name, "ms", both[0], "the smaller", both[1], bounds))
+    lines = {
+        "from the index in memory": "recall",
+        "over a bare socket": "unaided",
+        "from the database": "database",
+        "floor": "floor",
+    }
     points = {
-        label: [(float(s), statistics.median(v)) for s, v in zip(sizes, values, strict=True)]
-        for label, values in lines.items()
+        label: [(float(s), statistics.median(found[n, of])) for n, s in enumerate(sizes)]
+        for label, of in lines.items()
     }
     report.curves.append(Curve("recall", "memories in the namespace", "ms, p50", points))
     return report

@@ -36,6 +36,8 @@ from relayer.upkeep import provision
 
 MODEL_FOLDER: Final = Path(os.environ.get("RELAYER_MODEL_DIR") or model.default_folder())
 START_S_MAX: Final = 120.0
+# A relayer that answers as the first recall of a namespace, and beyond the bound, is answered.
+FROM_DATABASE: Final = ("--index-memory-bytes", "0")
 
 
 _UNEMBEDDED: Final = """
@@ -150,7 +152,7 @@ class Site:
             yield process
 
     @contextlib.asynccontextmanager
-    async def replica(self) -> AsyncIterator[Process]:
+    async def replica(self, *options: str) -> AsyncIterator[Process]:
         """One more relayer of the same key on this database, with a folder of its own."""
         folder, login = self.folder / "replica", self.storage.connect_args
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -158,7 +160,7 @@ class Site:
         url = f"postgresql://{login['user']}:{login['password']}@/{login['database']}?{place}"
         same = ["--database-url", url, "--key-file", str(self.folder / "relayer.key")]
         arguments = ["relayer", "serve", "--data-dir", str(folder), "--port", "0", *same]
-        async with listening(arguments, folder) as process:
+        async with listening([*arguments, *options], folder) as process:
             yield process
 
 

@@ -62,8 +62,9 @@ async def measure(site: Site, scale: Scale) -> Report:
     """The part's report."""
     accounts = [await site.new_account() for _ in range(2 if scale.quick else ACCOUNTS)]
     filler, dim = Filler(site), site.embedder.dim
+    uploads = 50 if scale.quick else UPLOADS
     for account in accounts:
-        await filler.fill_manual(account, NAMESPACE, 50 if scale.quick else UPLOADS)
+        await filler.fill_manual(account, NAMESPACE, uploads)
     await filler.settle()
     each = 5 if scale.quick else PER_CLIENT
     async with contextlib.AsyncExitStack() as stack:
@@ -79,7 +80,7 @@ async def measure(site: Site, scale: Scale) -> Report:
         ]
         await in_turn(1, *(load.per_s for load in loads))
         found = await in_turn(scale.rounds, _verifies, *(load.per_s for load in loads))
-    return _reported(loads, found)
+    return _reported(loads, found, uploads)
 
 
 def _manual(signer: Presigner, dim: int, path: str = "/api/recall/manual") -> bytes:
@@ -98,15 +99,15 @@ async def _verifies() -> float:
     return count / (time.perf_counter() - began)
 
 
-def _reported(loads: Sequence[_Loads], found: list[list[float]]) -> Report:
+def _reported(loads: Sequence[_Loads], found: list[list[float]], uploads: int) -> Report:
     verifies, bare, signed, manual, reading = found
-    report = Report()
+    report, name = Report(), f"manual recall of {uploads:,}"
     report.figures = [
         compared("signed, GET /v1/settings", "/s", signed, "bare handler /s", bare),
         compared("signed, GET /v1/settings", "/s", signed, "PyNaCl verifies /s", verifies),
-        compared("manual recall of 1,000", "/s", manual, "bare handler /s", bare, MANUAL),
-        compared("manual recall of 1,000", "/s", manual, "PyNaCl verifies /s", verifies),
-        compared("manual recall of 1,000", "/s", manual, "bare handler of its body /s", reading),
+        compared(name, "/s", manual, "bare handler /s", bare, MANUAL),
+        compared(name, "/s", manual, "PyNaCl verifies /s", verifies),
+        compared(name, "/s", manual, "bare handler of its body /s", reading),
     ]
     names = ("bare", "signed", "manual recall", "bare with its body")
     shares = [

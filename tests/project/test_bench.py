@@ -22,6 +22,7 @@ from bench.curves import drawn
 from bench.figures import Bounds, Curve, Figure, Report, compared, in_turn, rounded, share
 from bench.load import driven, refusals
 from bench.sentences import Questions, sentence
+from tests.model_fixture import upstream_folder
 
 REPOSITORY = Path(__file__).parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -196,7 +197,15 @@ async def test_a_server_that_is_not_there_is_no_result() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["nosuch"], ["recall", "nosuch"], ["--rounds", "many"], ["--rounds", "0"]]
+    "arguments",
+    [
+        ["nosuch"],
+        ["recall", "nosuch"],
+        ["--rounds", "many"],
+        ["--rounds", "0"],
+        ["recall", "--largest", "99"],
+        ["--quick", "--largest", "49"],
+    ],
 )
 def test_what_cannot_be_measured_is_refused(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
@@ -210,6 +219,23 @@ def test_what_cannot_be_measured_is_refused(
 def test_every_part_is_run_unless_some_are_named() -> None:
     assert parsed([]).parts == list(PARTS)
     assert parsed(["signing", "recall"]).parts == ["signing", "recall"]
+
+
+def test_the_embedders_table_is_printed(model_dir: Path) -> None:
+    upstream_folder()  # or it would be fetched there
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.embedder", "--quick"],
+        cwd=REPOSITORY,
+        env=os.environ | {"RELAYER_MODEL_DIR": str(model_dir)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    head, _, floats, served = done.stdout.splitlines()
+    assert head.count("tokens") == 3
+    assert floats.startswith("| fp32 | 1.0000, 1.0000 |")
+    assert 0.98 < float(served.split("|")[2].split(",")[0]) < 1
 
 
 @pytest.mark.long
@@ -234,5 +260,6 @@ def test_every_part_of_the_suite_runs(tmp_path: Path, model_dir: Path) -> None:
         assert math.isfinite(figure["value"]), figure
         assert (figure["baseline"] is None) == (figure["ratio"] is None), figure
         assert figure["ratio"] is None or figure["ratio"] > 0, figure
+        assert "verdict" not in figure, "of tiny numbers nothing is asked"
     lines = [line for part in parts.values() for curve in part["curves"] for line in curve["lines"]]
     assert len(ElementTree.parse(picture).getroot().findall(f"{SVG}polyline")) == len(lines) > 0
