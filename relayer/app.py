@@ -98,7 +98,6 @@ def build_app(
         "asking": services.asking,
         "accounts": storage.accounts,
         "granting": storage.granting,
-        "custody": storage.custody,
         "announcements": storage.announcements,
         "database": storage.database,
         "identity": storage.identity,

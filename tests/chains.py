@@ -1,7 +1,20 @@
 """The receipts of an account, and whether they hold."""
 
-from relayer.sealed.receipts import FIRST_PREVIOUS, verify_chain
+from collections.abc import Sequence
+
+from relayer.sealed.keys import PublicKey
+from relayer.sealed.receipts import FIRST_PREVIOUS, ReceiptChain
 from tests.services import Bench
+
+
+def verify_chain(
+    receipts: Sequence[bytes], *relayers: PublicKey, seq: int, head: bytes
+) -> tuple[int, bytes]:
+    """The new (seq, head) after receipts that must follow the given ones without a gap."""
+    chain = ReceiptChain(relayers, seq=seq, head=head)
+    for signed in receipts:
+        chain.follow(signed)
+    return chain.seq, chain.head
 
 
 async def chain_of(bench: Bench, account: bytes) -> list[bytes]:

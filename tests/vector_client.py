@@ -53,6 +53,54 @@ def namespace_key(given: Json) -> NamespaceKey:
     )
 
 
+# What the client has no use for, and SPEC.md says for whoever writes a relayer: done once more with
+# the client's own parts.
+
+
+def term_frequency(count: int) -> int:
+    """How often a term counts as occurring."""
+    return min(count, 15)
+
+
+def length_bucket(words: int) -> int:
+    """A memory's length in words, rounded up to 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 …."""
+    bucket, step = 1, 1
+    while bucket < words:
+        bucket += step
+        step = max(1, 1 << (bucket.bit_length() - 2))
+    return bucket
+
+
+def idempotency_tag(
+    idempotency_key: bytes, writer: bytes, route: str, item: int, caller_key: str
+) -> bytes:
+    """The 16 bytes under which a relayer remembers a caller's idempotency key."""
+    where = (keys.exact(writer, 32, "public key"), route.encode(), struct.pack(">I", item))
+    return keys.mac(16, idempotency_key, "key", *where, caller_key.encode())
+
+
+def idempotency_text(idempotency_key: bytes, text: str) -> bytes:
+    """The 16 bytes that tell whether a repeated idempotency key came with the same text."""
+    return keys.mac(16, idempotency_key, "text", text.encode())
+
+
+def read_join(data: bytes, *, account: bytes, issuer: bytes, relayer: bytes) -> bytes:
+    """The public key that joins.
+
+    Raises:
+        Invalid: as `read_object`; `join`, when it names another account, issuer or relayer.
+    """
+    value = objects.read_object("join", data, signer="recipient")
+    expected = {
+        "account": keys.account_text(account),
+        "issuer": issuer.hex(),
+        "relayer": relayer.hex(),
+    }
+    if any(value[name] != wanted for name, wanted in expected.items()):
+        raise Invalid("join", "The join object names another account, issuer or relayer.")
+    return keys.public_key_bytes(value["recipient"])
+
+
 def do_mac(given: Json) -> Json:
     parts = [bytes.fromhex(part) for part in given["parts"]]
     found = keys.mac(given["size"], bytes.fromhex(given["key"]), given["label"], *parts)
@@ -97,7 +145,7 @@ def do_envelope(given: Json) -> Json:
     return {
         "record": objects.to_base64(record),
         "padded_bytes": len(envelope.padded(record)),
-        "created": envelope.created_ms_of(stored),
+        "created": envelope.read_header(stored).created_ms,
         "blob_id": envelope.blob_id(stored),
     }
 
@@ -127,15 +175,13 @@ def do_fingerprint(given: Json) -> Json:
 def do_idempotency(given: Json) -> Json:
     idempotency_key = namespace_key(given).subkey("idempotency")
     writer = keys.public_key_bytes(given["writer"])
-    mark = keys.idempotency_tag(
-        idempotency_key, writer, given["route"], given["item"], given["key"]
-    )
-    text_mark = keys.idempotency_text(idempotency_key, given["text"])
+    mark = idempotency_tag(idempotency_key, writer, given["route"], given["item"], given["key"])
+    text_mark = idempotency_text(idempotency_key, given["text"])
     return {"mark": mark.hex(), "text_mark": text_mark.hex()}
 
 
 def do_lengths(given: Json) -> Json:
-    return {"rounded": [keys.length_bucket(words) for words in given["words"]]}
+    return {"rounded": [length_bucket(words) for words in given["words"]]}
 
 
 def do_turn(given: Json) -> Json:
@@ -230,7 +276,7 @@ def rebuild_revocation(given: Json, output: Json, made_with: Json) -> Json:
 
 def do_join(given: Json) -> Json:
     data = base64.b64decode(given["object"])
-    recipient = objects.read_join(
+    recipient = read_join(
         data,
         account=keys.account_bytes(given["account"]),
         issuer=bytes.fromhex(given["issuer"]),

@@ -38,6 +38,7 @@ from relayer.sealed.primitives import (
     verify_signature,
 )
 from relayer.sealed.turn import derive_turn
+from tests.chains import verify_chain
 
 Json = dict[str, Any]
 
@@ -358,9 +359,7 @@ def rebuild_statement(given: Json, output: Json, made_with: Json) -> Json:
 def do_receipts(given: Json) -> Json:
     relayers = [parse_public_key(key) for key in given["relayers"]]
     signed = [from_base64(receipt) for receipt in given["receipts"]]
-    seq, head = receipts.verify_chain(
-        signed, *relayers, seq=given["seq"], head=bytes.fromhex(given["head"])
-    )
+    seq, head = verify_chain(signed, *relayers, seq=given["seq"], head=bytes.fromhex(given["head"]))
     opened = [receipts.open_receipt(receipt, *relayers) for receipt in signed]
     return {
         "seq": seq,

@@ -1,6 +1,6 @@
 """Around an embedder: a cache of vectors for each account, and small calls sent together.
 
-It does not own a model or an endpoint; what it wraps is an `embed.Embedder`, and so is the result.
+It does not own a model or an endpoint; what it wraps is an `Embedder`, and so is the result.
 
 - A cached vector is never shared between accounts: the time an answer takes would tell one account
   what another has asked.

@@ -1,6 +1,6 @@
 """Runs of a model, a few at a time, short ones first.
 
-Not here: the model, and how texts become runs (`embedders.py`).
+Not here: the model, and how texts become runs (`builtin.py`).
 
 - A question is a short run and somebody waits for it; a batch of memories is many long ones. So a
   question waits for a run under way and never for a batch.

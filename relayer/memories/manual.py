@@ -1,7 +1,7 @@
 """MemWal's manual mode: a client's own ciphertext under its own vector.
 
-Not here: its routes (`memwal.py`). Foreign bytes are stored as they came, never opened, never taken
-for an envelope; they have no words, so only their vectors are searched.
+Not here: its routes (`memwal_manual.py`). Foreign bytes are stored as they came, never opened,
+never taken for an envelope; they have no words, so only their vectors are searched.
 
 - An upload has the name of its bytes, as the journal's objects have: bytes that could be one of
   these, or a sealed blob of the account, are refused.

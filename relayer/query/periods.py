@@ -1,6 +1,6 @@
 """The spans of time that a question names: yesterday, in May 2023, seit März, 上周.
 
-It does not own the words (`period_words`), nor what a named time is worth (`recall`).
+It does not own the words (`period_words`), nor what a named time is worth (`rank`).
 
 - Every span is whole days in UTC: an event that is known by its day only is at midnight.
 - Nothing is invented: a word counts as a time only in one of the forms listed below.

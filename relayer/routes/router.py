@@ -1,4 +1,4 @@
-"""Every route there is, in one table.
+"""Every route but `/metrics` (`metrics.py`), in one table.
 
 Not here: the routes; they stand by concern in the modules beside this one.
 """

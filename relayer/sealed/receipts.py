@@ -187,20 +187,6 @@ class ReceiptChain:
         return receipt
 
 
-def verify_chain(
-    receipts: Sequence[bytes], *relayers: PublicKey, seq: int, head: bytes
-) -> tuple[int, bytes]:
-    """The new (seq, head) after receipts that must follow the given ones without a gap.
-
-    Raises:
-        CryptoError: a receipt is missing, altered, reordered or of another relayer.
-    """
-    chain = ReceiptChain(relayers, seq=seq, head=head)
-    for signed in receipts:
-        chain.follow(signed)
-    return chain.seq, chain.head
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """Where an account's chain of receipts stood at a time."""

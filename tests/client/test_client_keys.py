@@ -12,14 +12,16 @@ from memrelay.sealed.keys import (
     exchange_public,
     fingerprint,
     hex_bytes,
-    idempotency_tag,
-    idempotency_text,
-    length_bucket,
     mac,
     normalise_namespace,
     public_key_bytes,
-    term_frequency,
     token,
+)
+from tests.vector_client import (
+    idempotency_tag,
+    idempotency_text,
+    length_bucket,
+    term_frequency,
 )
 
 SMALL_ORDER = "0100000000000000000000000000000000000000000000000000000000000000"

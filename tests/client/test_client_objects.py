@@ -6,7 +6,6 @@ from memrelay.errors import Invalid, UntrustedRelayer
 from memrelay.sealed.keys import account_text, hash_256
 from memrelay.sealed.objects import (
     from_base64,
-    read_join,
     read_json,
     read_object,
     sign_join,
@@ -15,6 +14,7 @@ from memrelay.sealed.objects import (
 )
 from memrelay.sealed.receipts import NO_HEAD, follow_receipts, read_receipt
 from memrelay.sealed.statement import read_statement, read_succession
+from tests.vector_client import read_join
 
 NOW_MS = 1_700_000_000_000
 

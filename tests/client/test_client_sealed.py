@@ -11,9 +11,9 @@ from memrelay.errors import Invalid
 from memrelay.sealed.envelope import (
     Place,
     blob_id,
-    created_ms_of,
     open_envelope,
     padded,
+    read_header,
     seal,
     turn,
     unpadded,
@@ -36,7 +36,7 @@ def test_a_record_comes_back(example, size):
     record = bytes(n % 251 for n in range(size))
     envelope = seal(place(example), example.team, record, created_ms=NOW_MS)
     assert open_envelope(place(example), example.team, envelope) == record
-    assert created_ms_of(envelope) == NOW_MS
+    assert read_header(envelope).created_ms == NOW_MS
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_short_envelopes_are_refused(example, size):
         open_envelope(place(example), example.team, envelope[:size])
     assert caught.value.code == "length"
     with pytest.raises(Invalid):
-        created_ms_of(envelope[:size])
+        read_header(envelope[:size])
 
 
 def test_types_and_revisions_outside_the_format_are_not_sealed(example):

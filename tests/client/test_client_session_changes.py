@@ -9,8 +9,9 @@ from memrelay.errors import ConfigError, NotGranted, TimedOut, UntrustedRelayer
 from memrelay.models import Draft
 from memrelay.sealed.grants import read_grant
 from memrelay.sealed.keys import Identity
-from memrelay.sealed.objects import from_base64, read_join
+from memrelay.sealed.objects import from_base64
 from tests.client.session_scene import IDS, NIL, fails, listed, owner, remembered, scene
+from tests.vector_client import read_join
 
 __all__ = ["owner", "scene"]  # fixtures
 

@@ -24,6 +24,7 @@ from relayer.sealed.keys import Namespace, NamespaceKey, parse_namespace
 from relayer.sealed.primitives import CryptoError
 from relayer.words import words
 from tests import scenarios as sc
+from tests import vector_client
 from tests.properties.drawn import blanks, few, letters, many, texts
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
@@ -125,7 +126,7 @@ def test_a_text_is_found_by_its_own_words(text: str, times: int) -> None:
     assert {index.token(TEAM, "w", word) for word in words(text)} == held.keys()
     key = THEIR_TEAM.subkey("index")
     counts = {client.token(key, "w", word): n for word, n in Counter(found).items()}
-    assert held == {token: client.term_frequency(n) for token, n in counts.items()}
+    assert held == {token: vector_client.term_frequency(n) for token, n in counts.items()}
     assert held == {token: min(n, 15) for token, n in counts.items()}
 
 
@@ -148,7 +149,7 @@ def test_a_text_is_found_by_any_one_of_its_words(said: list[str], data: st.DataO
 @given(st.integers(0, 1_000_000), st.integers(0, 1_000_000))
 def test_lengths_are_the_same_on_both_sides_ordered_and_bounded(one: int, other: int) -> None:
     rounded = index.rounded_length(one)
-    assert rounded == client.length_bucket(one) == index.rounded_length(rounded)
+    assert rounded == vector_client.length_bucket(one) == index.rounded_length(rounded)
     assert max(one, 1) <= rounded <= max(1, one * 3 // 2)
     assert (one <= other) <= (rounded <= index.rounded_length(other))
 

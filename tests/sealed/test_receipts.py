@@ -7,27 +7,26 @@ import pytest
 from relayer.sealed import receipts
 from tests import scenarios as sc
 from tests import scenarios_signed
+from tests.chains import verify_chain
 from tests.sealed.altered import RELAYER, flips, refused
 
 
 def test_any_bit_changed_in_any_receipt_breaks_the_chain() -> None:
     chain = list(scenarios_signed._receipt_chain())
     start = {"seq": 0, "head": receipts.FIRST_PREVIOUS}
-    assert receipts.verify_chain(chain, RELAYER.public_key, **start)[0] == 3
+    assert verify_chain(chain, RELAYER.public_key, **start)[0] == 3
     for at, signed in enumerate(chain):
         for broken in [*flips(signed), signed[:-1]]:
             changed = [*chain[:at], broken, *chain[at + 1 :]]
-            refused(receipts.verify_chain, changed, RELAYER.public_key, **start)
+            refused(verify_chain, changed, RELAYER.public_key, **start)
 
 
 def test_a_chain_can_be_followed_in_parts() -> None:
     chain = list(scenarios_signed._receipt_chain())
-    whole = receipts.verify_chain(chain, RELAYER.public_key, seq=0, head=receipts.FIRST_PREVIOUS)
-    seq, head = receipts.verify_chain(
-        chain[:2], RELAYER.public_key, seq=0, head=receipts.FIRST_PREVIOUS
-    )
+    whole = verify_chain(chain, RELAYER.public_key, seq=0, head=receipts.FIRST_PREVIOUS)
+    seq, head = verify_chain(chain[:2], RELAYER.public_key, seq=0, head=receipts.FIRST_PREVIOUS)
     assert head == receipts.chain_hash(chain[1])
-    assert receipts.verify_chain(chain[2:], RELAYER.public_key, seq=seq, head=head) == whole
+    assert verify_chain(chain[2:], RELAYER.public_key, seq=seq, head=head) == whole
 
 
 @pytest.mark.parametrize(

@@ -153,13 +153,6 @@ def read_header(envelope: bytes) -> Header:
     return Header(place, epoch, created_ms, key_id)
 
 
-def created_ms_of(envelope: bytes) -> int:
-    """Return the creation time in an envelope's header."""
-    if len(envelope) < ENVELOPE_BYTES_MIN:
-        raise Invalid("length", "An envelope has at least 396 bytes.")
-    return int(_HEADER.unpack_from(envelope)[5])
-
-
 def blob_id(stored: bytes) -> str:
     """Return the name of stored bytes: their hash in unpadded base64url."""
     return base64.urlsafe_b64encode(hash_256(stored)).decode().rstrip("=")

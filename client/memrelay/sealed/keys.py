@@ -31,7 +31,6 @@ EPOCH_MAX = 2**32 - 1
 _REFUSED_CATEGORIES = frozenset({"Cc", "Cs", "Cn", "Zl", "Zp"})
 _BIDI_CONTROLS = frozenset(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A))))
 _TOKEN_FIELDS = frozenset("wtsm")
-_TERM_FREQUENCY_MAX = 15
 
 
 class Secret(bytes):
@@ -283,35 +282,8 @@ def token(index_key: bytes, field: str, term: str) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-def term_frequency(count: int) -> int:
-    """Return how often a term counts as occurring."""
-    return min(count, _TERM_FREQUENCY_MAX)
-
-
-def length_bucket(words: int) -> int:
-    """Return a memory's length in words, rounded up to 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 …."""
-    bucket, step = 1, 1
-    while bucket < words:
-        bucket += step
-        step = max(1, 1 << (bucket.bit_length() - 2))
-    return bucket
-
-
 def fingerprint(fingerprint_key: bytes, kind: str, event_time_ms: int | None, text: str) -> bytes:
     """Return the 16 bytes by which the same fact is recognised within a namespace and epoch."""
     folded = " ".join(normalize("NFC", text).split())
     when = "" if event_time_ms is None else str(event_time_ms)
     return mac(16, fingerprint_key, "fact", kind.encode(), when.encode(), folded.encode())
-
-
-def idempotency_tag(
-    idempotency_key: bytes, writer: bytes, route: str, item: int, caller_key: str
-) -> bytes:
-    """Return the 16 bytes under which a relayer remembers a caller's idempotency key."""
-    where = (exact(writer, 32, "public key"), route.encode(), struct.pack(">I", item))
-    return mac(16, idempotency_key, "key", *where, caller_key.encode())
-
-
-def idempotency_text(idempotency_key: bytes, text: str) -> bytes:
-    """Return the 16 bytes that tell whether a repeated idempotency key came with the same text."""
-    return mac(16, idempotency_key, "text", text.encode())

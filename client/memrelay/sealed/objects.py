@@ -245,16 +245,3 @@ def sign_join(recipient: Identity, *, account: bytes, issuer: bytes, relayer: by
         "relayer": relayer.hex(),
     }
     return sign_object("join", payload, recipient)
-
-
-def read_join(data: bytes, *, account: bytes, issuer: bytes, relayer: bytes) -> bytes:
-    """Return the public key that joins.
-
-    Raises:
-        Invalid: as `read_object`; `join`, when it names another account, issuer or relayer.
-    """
-    value = read_object("join", data, signer="recipient")
-    expected = {"account": account_text(account), "issuer": issuer.hex(), "relayer": relayer.hex()}
-    if any(value[name] != wanted for name, wanted in expected.items()):
-        raise Invalid("join", "The join object names another account, issuer or relayer.")
-    return public_key_bytes(value["recipient"])
