@@ -344,10 +344,10 @@ def test_a_hermes_whose_profile_is_gone(hermes: Machine) -> None:
 def test_a_hermes_whose_python_lacks_memrelay(hermes: Machine) -> None:
     python = user_python(hermes, "echo True; exit 1")
     found = the_problem(hermes.examine(), "hermes")
-    assert found.command == f"{python} -m pip install memrelay"
+    assert found.command == f"{python} -m pip install ./client"
     user_python(hermes, "echo False; exit 1")
     found = the_problem(hermes.examine(), "hermes")
-    assert found.command == f"uv pip install --python {python} memrelay"
+    assert found.command == f"uv pip install --python {python} ./client"
 
 
 def test_a_hermes_whose_python_is_not_found_or_does_not_run(hermes: Machine) -> None:

@@ -200,7 +200,7 @@ def test_a_key_in_the_environment_is_not_written_anywhere(
     [
         ("#!/bin/sh", "echo True", "", True),
         ("#!/usr/bin/env python3", "echo True", "", True),
-        ("#!/bin/sh", "echo True; exit 1", "bin/python -m pip install memrelay`", False),
+        ("#!/bin/sh", "echo True; exit 1", "bin/python -m pip install ./client`", False),
         ("#!/bin/sh", "echo False; exit 1", "uv pip install --python", False),
     ],
 )

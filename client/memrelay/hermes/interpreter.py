@@ -50,4 +50,4 @@ def lacking(python: Path) -> str | None:
     where = shlex.quote(str(python))
     has_pip = done.stdout.strip() == "True"
     pip = f"{where} -m pip install" if has_pip else f"uv pip install --python {where}"
-    return f"{pip} memrelay"
+    return f"{pip} ./client"  # in a checkout, as the pages have it
