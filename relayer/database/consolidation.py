@@ -83,7 +83,7 @@ ORDER BY m.seq LIMIT $7
 """
 
 # Episodes of which nothing of that kind was made yet; nor was anything that somebody did away with
-# while what it was made of stayed.
+# while what it was made of stayed as it was.
 _EPISODES: Final = f"""
     blocked AS (
         SELECT unnest(a.other_ids) AS memory_id FROM consolidation_actions a
@@ -92,7 +92,14 @@ _EPISODES: Final = f"""
                OR NOT EXISTS (SELECT FROM unnest(a.other_ids) AS o (memory_id)
                               LEFT JOIN memories x
                                   ON x.account_id = $1 AND x.memory_id = o.memory_id
-                              WHERE x.memory_id IS NULL))
+                              WHERE x.memory_id IS NULL OR x.stored_at > a.created_at
+                                 OR x.review = 'rejected'
+                                 OR x.superseded_at IS NOT NULL
+                                    AND NOT EXISTS (
+                                        SELECT FROM links l
+                                        WHERE l.account_id = $1 AND l.relation = 'merged'
+                                          AND l.memory_id = x.superseded_by
+                                          AND l.other_id = x.memory_id)))
     ), episode AS (
         SELECT m.memory_id, m.source, m.seq, m.epoch, m.expires_at,
                coalesce(m.event_time, m.created_at) AS moment

@@ -86,11 +86,27 @@ _EARLIER_BLOBS: Final = """
 SELECT memory_id, blob_id, due_at FROM blob_outbox WHERE account_id = $1 AND memory_id = ANY ($2)
 """
 
+# Whether a memory `m` that was made of others is somebody's own by now.
+_IS_OWN: Final = """
+(m.revision_of IS NOT NULL OR m.revision > 1 OR m.pinned OR m.seen_count > 1
+ OR m.kind = 'procedural' AND m.review IS NULL)
+"""
+
+# What was made of these memories and is nobody's own; what somebody rejected is recalled by nobody.
+_MADE_OF: Final = f"""
+SELECT DISTINCT m.memory_id FROM links l
+JOIN memories m ON m.account_id = $1 AND m.memory_id = l.memory_id
+JOIN memories s ON s.account_id = $1 AND s.memory_id = l.other_id
+               AND s.namespace_id = m.namespace_id
+WHERE l.account_id = $1 AND l.other_id = ANY ($2) AND l.relation = 'source'
+  AND m.review IS DISTINCT FROM 'rejected' AND NOT {_IS_OWN}
+"""
+
 # These memories and turns, and everything that still says what they said: the turns that memories
 # came from, what was merged into them, what was made of them, and so on. Never what is in another
 # namespace: whoever erases may not write there, and an archive may link anything with anything.
 # Where only time is over ($3), what was made of them stays if somebody made it their own since.
-_ENTAILED: Final = """
+_ENTAILED: Final = f"""
 WITH RECURSIVE doomed (id) AS (
     SELECT unnest($2::uuid[])
     UNION
@@ -115,8 +131,7 @@ WITH RECURSIVE doomed (id) AS (
           AND NOT EXISTS (SELECT FROM memories s
                           WHERE s.account_id = $1 AND s.memory_id = d.id
                             AND s.namespace_id <> m.namespace_id)
-          AND NOT ($3 AND (m.revision_of IS NOT NULL OR m.revision > 1 OR m.pinned
-                           OR m.seen_count > 1 OR m.kind = 'procedural' AND m.review IS NULL))
+          AND NOT ($3 AND {_IS_OWN})
     ) e
 )
 SELECT id FROM doomed
@@ -209,6 +224,14 @@ async def entailed(
     edited, said again or, a procedure, approved.
     """
     return [r["id"] for r in await connection.fetch(_ENTAILED, account, ids, expired)]
+
+
+async def made_of(
+    connection: Connection, *, account: AccountId, ids: Sequence[uuid.UUID]
+) -> list[uuid.UUID]:
+    """Summaries and procedures of these memories that nobody pinned, edited, said again, approved
+    or rejected since."""
+    return [r["memory_id"] for r in await connection.fetch(_MADE_OF, account, ids)]
 
 
 async def lock_memories(

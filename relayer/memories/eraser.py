@@ -6,6 +6,7 @@ store (`journal/outbox.py`).
 - A memory goes with all its revisions, and with everything that still says what it said: the turn
   it came from, what was merged into it, what was made of it. Of the last, an expiry leaves what
   somebody made their own.
+- What was made of a memory also goes when that is edited, rejected or superseded.
 - Rows, vectors, postings, links and blobs go in one transaction, under the account's row lock.
 - The receipt is also the journal's tombstone: it lies beside the blobs, so that no restore and no
   database of yesterday brings back what it names.
@@ -13,7 +14,7 @@ store (`journal/outbox.py`).
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from relayer.clock import Clock
@@ -120,6 +121,21 @@ class Eraser:
             connection, act, heads, doomed, blob_ids=blob_ids, expired=expired
         )
         return done.receipts, after
+
+    async def erase_made_of(
+        self,
+        connection: Connection,
+        act: Act,
+        heads: account_rows.Heads,
+        ids: Sequence[uuid.UUID],
+    ) -> tuple[list[bytes], account_rows.Heads]:
+        """Likewise of erasing what was made of memories that hold no more as they were then.
+
+        What somebody made their own stays.
+        """
+        made = await rows.made_of(connection, account=act.account, ids=ids) if ids else []
+        act = replace(act, op=FORGET)
+        return await self.erase_within(connection, act, heads, made, expired=True)
 
     async def repeat(self, receipt: Receipt) -> Erasure:
         """Erase what a receipt of another time says was erased, for which the relayer answers.

@@ -29,7 +29,16 @@ from relayer.memories.opening import Caller, Opener
 from relayer.memories.recognition import idempotency_marks, marked_memory
 from relayer.memories.sealing import apart, fingerprint_of, new_memory, without_secrets
 from relayer.memories.writer import RACES_MAX, Writer
-from relayer.record import ACTIVE, Draft, Memory, State, encode, revision_row_id, state_of
+from relayer.record import (
+    ACTIVE,
+    REJECTED,
+    Draft,
+    Memory,
+    State,
+    encode,
+    revision_row_id,
+    state_of,
+)
 from relayer.sealed import envelope
 from relayer.sealed.keys import Identity, Namespace, NamespaceKey
 from relayer.settings import Limits
@@ -329,6 +338,9 @@ class Reviser:
             )
             names = {memory.namespace_id: Namespace(row["namespace"])}
             act = Act(account, access.key, EDIT, now)
+            made, heads = await self._eraser.erase_made_of(
+                connection, act, heads, [memory.memory_id]
+            )
             [receipt], after = chained(self._identity, act, heads, [subject], names)
             await rows.revise(
                 connection,
@@ -354,6 +366,8 @@ class Reviser:
                     connection, account, index_version=INDEX_VERSION
                 )
                 await queue.enqueue(connection, queue.EMBED, account, ids, priority=place)
+        if made:
+            await self._outbox.publish_soon()
         return receipt[1]
 
     async def history(
@@ -438,6 +452,8 @@ class Reviser:
                 at = None if by is None else current.superseded_at or now
                 change = change | Change(superseded_at=at)
             act = Act(access.account, access.key, STATE, now)
+            if by is not None or change.get("review") == REJECTED:
+                _, heads = await self._eraser.erase_made_of(connection, act, heads, [memory_id])
             receipts, _ = await self._states.change_within(
                 connection, act, heads, {memory_id: change}
             )

@@ -417,8 +417,10 @@ class Writer:
         ) | {memory: Change(review=None) for memory in effects.approved}
         for memory, until in effects.longer.items():
             changes[memory] = changes.get(memory, Change()) | Change(expires_at=until)
+        superseded = [memory for memory, change in changes.items() if "superseded_at" in change]
+        made, heads = await self._eraser.erase_made_of(connection, act, heads, superseded)
         receipts, _ = await self._states.change_within(connection, act, heads, changes)
-        return receipts, changes
+        return [*made, *receipts], changes
 
     async def _follow_up(
         self, connection: Connection, account: AccountId, batch: _Batch, now: datetime

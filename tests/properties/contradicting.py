@@ -50,6 +50,7 @@ async def contradict(walk: "Walk", caller: Caller) -> str:
         if standing.superseded_at is None and review is None:
             if yields and not standing.pinned and len(standing.revisions) == old.revision:
                 standing.superseded_at, standing.superseded_by = walk.bench.clock(), stored.id
+                walk.must.outdate(old.id)
             else:
                 new.review = CONTRADICTION
     assert (stored.review, list(stored.contradicts)) == (new.review, [old.id])

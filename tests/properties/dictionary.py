@@ -173,6 +173,16 @@ class Dictionary:
         """Take memories and turns away whose time is over."""
         self._erase(self.entailed({*ids}, expired=True))
 
+    def outdate(self, memory_id: uuid.UUID) -> None:
+        """Take away what was made of a memory that holds no more as it did."""
+        self.expire(
+            *(
+                i
+                for i, kept in self.memories.items()
+                if memory_id in kept.made_of and not kept.is_own and kept.review != REJECTED
+            )
+        )
+
     def erase(self, *ids: uuid.UUID) -> None:
         """Take memories and turns away for good."""
         self._erase(self.entailed({*ids}))

@@ -207,6 +207,7 @@ class Walk:
             kept.revisions.append(Revision(str(after["text"]), tags, now))
             kept.stale = False
             kept.given_end = changes.get("expires_at", kept.given_end)  # type: ignore[assignment]
+            self.must.outdate(memory_id)
         return f"{memory_id} {changes}"
 
     async def pin(self, caller: Caller) -> str:
@@ -227,6 +228,8 @@ class Walk:
         kept = self.must.memories[memory_id]
         kept.review = self.chance.choice([None, "rejected"])
         await self._set(caller, memory_id, Change(review=kept.review))
+        if kept.review is not None:
+            self.must.outdate(memory_id)
         return f"{memory_id} {kept.review}"
 
     def comparable(self, memory_id: uuid.UUID) -> bool:
@@ -255,6 +258,7 @@ class Walk:
         await self._set(caller, memory_id, Change(superseded_by=by))
         kept.superseded_at = kept.superseded_at or self.bench.clock()
         kept.superseded_by = by
+        self.must.outdate(memory_id)
         return f"{memory_id} by {by}"
 
     async def bring_back(self, caller: Caller) -> str:
