@@ -106,6 +106,7 @@ WHERE l.account_id = $1 AND l.other_id = ANY ($2) AND l.relation = 'source'
 # came from, what was merged into them, what was made of them, and so on. Never what is in another
 # namespace: whoever erases may not write there, and an archive may link anything with anything.
 # Where only time is over ($3), what was made of them stays if somebody made it their own since.
+# Where it is meant ($4), what they were merged into goes as well.
 _ENTAILED: Final = f"""
 WITH RECURSIVE doomed (id) AS (
     SELECT unnest($2::uuid[])
@@ -132,6 +133,13 @@ WITH RECURSIVE doomed (id) AS (
                           WHERE s.account_id = $1 AND s.memory_id = d.id
                             AND s.namespace_id <> m.namespace_id)
           AND NOT ($3 AND {_IS_OWN})
+        UNION ALL
+        SELECT k.memory_id FROM memories m
+        JOIN memories k ON k.account_id = $1 AND k.memory_id = m.superseded_by
+                       AND k.namespace_id = m.namespace_id
+        JOIN links l ON l.account_id = $1 AND l.memory_id = k.memory_id AND l.relation = 'merged'
+                    AND l.other_id = m.memory_id
+        WHERE $4 AND m.account_id = $1 AND m.memory_id = d.id
     ) e
 )
 SELECT id FROM doomed
@@ -216,14 +224,20 @@ class Erased:
 
 
 async def entailed(
-    connection: Connection, *, account: AccountId, ids: Sequence[uuid.UUID], expired: bool
+    connection: Connection,
+    *,
+    account: AccountId,
+    ids: Sequence[uuid.UUID],
+    expired: bool,
+    upward: bool,
 ) -> list[uuid.UUID]:
     """These memories and turns, and all that would still say what they said.
 
     Where they have `expired`, without what was made of them and is somebody's own by now: pinned,
-    edited, said again or, a procedure, approved.
+    edited, said again or, a procedure, approved. Only `upward` with what they were merged into.
     """
-    return [r["id"] for r in await connection.fetch(_ENTAILED, account, ids, expired)]
+    found = await connection.fetch(_ENTAILED, account, ids, expired, upward)
+    return [r["id"] for r in found]
 
 
 async def made_of(

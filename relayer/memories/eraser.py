@@ -4,8 +4,9 @@ Not here: who may erase what (`forgetting.py`), SQL (`database.erasure`), deleti
 store (`journal/outbox.py`).
 
 - A memory goes with all its revisions, and with everything that still says what it said: the turn
-  it came from, what was merged into it, what was made of it. Of the last, an expiry leaves what
-  somebody made their own.
+  it came from, what was merged into it, what it was merged into, what was made of it. Of the last,
+  an expiry leaves what somebody made their own; and what is found by other means than its id, or
+  expires, takes nothing along that it was merged into.
 - What was made of a memory also goes when that is edited, rejected or superseded.
 - Rows, vectors, postings, links and blobs go in one transaction, under the account's row lock.
 - The receipt is also the journal's tombstone: it lies beside the blobs, so that no restore and no
@@ -70,10 +71,12 @@ class Eraser:
         ids: Sequence[uuid.UUID],
         *,
         op: str = FORGET,
+        upward: bool = True,
     ) -> Erasure:
         """Erase those of these memories and turns that live, in bounded transactions.
 
-        With the operation `expire`, only those whose time is over.
+        With the operation `expire`, only those whose time is over. What they were merged into, only
+        `upward` of what is forgotten.
 
         Raises:
             NotFound: the account is gone.
@@ -89,7 +92,11 @@ class Eraser:
                         connection, account=account, ids=batch, now=act.time
                     )
                 doomed = await rows.entailed(
-                    connection, account=account, ids=doomed, expired=op == EXPIRE
+                    connection,
+                    account=account,
+                    ids=doomed,
+                    expired=op == EXPIRE,
+                    upward=upward and op == FORGET,
                 )
                 done, _ = await self._erase_locked(
                     connection, act, heads, doomed, expired=op == EXPIRE
@@ -116,7 +123,9 @@ class Eraser:
         """
         if not ids:
             return [], heads
-        doomed = await rows.entailed(connection, account=act.account, ids=ids, expired=expired)
+        doomed = await rows.entailed(
+            connection, account=act.account, ids=ids, expired=expired, upward=not expired
+        )
         done, after = await self._erase_locked(
             connection, act, heads, doomed, blob_ids=blob_ids, expired=expired
         )

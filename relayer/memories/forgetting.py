@@ -293,9 +293,11 @@ class Forgetting:
             found = await find(min(PAGE, ERASED_MAX - len(erasure.ids)))
             if not found:
                 return await self._forgotten(access.account, erasure, matched=matched)
-            erasure.add(await self._eraser.erase(access.account, access.key, found))
-        done = await self._forgotten(access.account, erasure, matched=matched)
-        return replace(done, more=bool(await find(1)))
+            # What one was merged into may not fit what was asked for.
+            done = await self._eraser.erase(access.account, access.key, found, upward=False)
+            erasure.add(done)
+        forgotten = await self._forgotten(access.account, erasure, matched=matched)
+        return replace(forgotten, more=bool(await find(1)))
 
     async def _forgotten(self, account: AccountId, erasure: Erasure, *, matched: int) -> Forgotten:
         return Forgotten(

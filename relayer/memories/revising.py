@@ -429,7 +429,7 @@ class Reviser:
             NotAllowed: the key only reads.
             Conflict: `memory.duplicate`: what is brought back is said by another memory now;
                 `memory.superseded`: what is to supersede it is not in force, or another memory
-                supersedes it already.
+                supersedes it already; or it is to be rejected, and another one says the same.
         """
         row = await self._row(access, memory_id)
         access.require(Namespace(row["namespace"]), "writer")
@@ -446,6 +446,7 @@ class Reviser:
             if memory_id not in living:
                 raise NotFound("No such memory.")
             current = state_of(living[memory_id])
+            _check_said_alone(living[memory_id], change)
             if by is not None:
                 _check_successor(living[memory_id], by, living, now)
             if "superseded_by" in change:
@@ -517,6 +518,16 @@ class Reviser:
             )
             for row, memory in zip(found, await self._opener.open_all(caller, found), strict=True)
         ]
+
+
+def _check_said_alone(row: Row, change: Change) -> None:
+    """Return unless a memory is to be rejected whose words hold in what it was merged into."""
+    stays = row["merged"] and "superseded_by" not in change
+    if stays and change.get("review") == REJECTED:
+        raise Conflict(
+            f"It was merged into {row['superseded_by']}, which says the same.",
+            code="memory.superseded",
+        )
 
 
 def _check_successor(

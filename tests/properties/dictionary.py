@@ -152,8 +152,11 @@ class Dictionary:
         """Memories and turns."""
         return {**self.memories, **self.turns}
 
-    def entailed(self, ids: set[uuid.UUID], *, expired: bool = False) -> set[uuid.UUID]:
-        """These, and whatever still says what they said: turns, summaries, what was merged."""
+    def entailed(
+        self, ids: set[uuid.UUID], *, expired: bool = False, upward: bool = False
+    ) -> set[uuid.UUID]:
+        """These, and whatever still says what they said: turns, summaries, what was merged, and
+        `upward` what that was merged into."""
         turns = {i for i, turn in self.turns.items() if turn.facts & ids}
         made = {
             i
@@ -161,8 +164,11 @@ class Dictionary:
             if kept.made_of & ids and not (expired and kept.is_own)
         }
         merged = {o for k, o in self.merged if k in ids and self.memories[o].superseded_by == k}
-        more = turns | made | merged
-        return ids if more <= ids else self.entailed(ids | more, expired=expired)
+        above = {k for k, o in self.merged if o in ids and self.memories[o].superseded_by == k}
+        more = turns | made | merged | (above if upward else set())
+        if more <= ids:
+            return ids
+        return self.entailed(ids | more, expired=expired, upward=upward)
 
     def linked(self) -> set[tuple[uuid.UUID, uuid.UUID]]:
         """Memories and what they were made of, say beside themselves, or speak against."""
@@ -183,9 +189,9 @@ class Dictionary:
             )
         )
 
-    def erase(self, *ids: uuid.UUID) -> None:
+    def erase(self, *ids: uuid.UUID, upward: bool = False) -> None:
         """Take memories and turns away for good."""
-        self._erase(self.entailed({*ids}))
+        self._erase(self.entailed({*ids}, upward=upward))
 
     def _erase(self, gone: set[uuid.UUID]) -> None:
         self.merged = {pair for pair in self.merged if not gone & {*pair}}

@@ -226,8 +226,14 @@ class Walk:
         if memory_id is None or not self.comparable(memory_id):
             return "nothing"
         kept = self.must.memories[memory_id]
-        kept.review = self.chance.choice([None, "rejected"])
-        await self._set(caller, memory_id, Change(review=kept.review))
+        review = self.chance.choice([None, "rejected"])
+        if review is not None and len(self.must.merged_into(memory_id)) > 1:
+            with pytest.raises(Conflict) as refused:
+                await self._set(caller, memory_id, Change(review=review))
+            assert refused.value.code == "memory.superseded"
+            return f"{memory_id} refused"
+        kept.review = review
+        await self._set(caller, memory_id, Change(review=review))
         if kept.review is not None:
             self.must.outdate(memory_id)
         return f"{memory_id} {kept.review}"
@@ -293,7 +299,7 @@ class Walk:
             "erased" if i in there
             else "already_erased" if i in self.must.erased else "not_found" for i in ids
         ]  # fmt: skip
-        self.must.erase(*(i for i in ids if i in there))
+        self.must.erase(*(i for i in ids if i in there), upward=True)
         return f"{ids}"
 
     async def forget_matching(self, caller: Caller) -> str:
