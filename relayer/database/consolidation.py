@@ -114,14 +114,19 @@ _EPISODES: Final = f"""
     )
 """
 
-# A page of old episodes of one week and source that stay for a while, where they are many enough.
+# A page of episodes of one old week and source that stay for a while, where they are many enough.
+# A week is old as a whole: one that was cut in two would keep its end for itself.
 _GROUPS: Final = f"""
 WITH {_EPISODES}, grouped AS (
     SELECT array_agg(e.memory_id ORDER BY e.moment, e.seq) AS ids, min(e.moment) AS moment,
            (array_agg(e.seq ORDER BY e.moment, e.seq))[1] AS seq
     FROM episode e
-    WHERE e.moment < $6 AND (e.expires_at IS NULL OR e.expires_at >= $7) AND e.epoch = ANY ($8)
-    GROUP BY date_trunc('week', e.moment AT TIME ZONE 'UTC'), e.source HAVING count(*) >= $9
+    CROSS JOIN LATERAL (
+        SELECT date_trunc('week', e.moment AT TIME ZONE 'UTC') AS begun
+    ) week
+    WHERE week.begun + interval '7 days' <= $6::timestamptz AT TIME ZONE 'UTC'
+      AND (e.expires_at IS NULL OR e.expires_at >= $7) AND e.epoch = ANY ($8)
+    GROUP BY week.begun, e.source HAVING count(*) >= $9
 )
 SELECT g.ids, g.moment, g.seq FROM grouped g
 WHERE $10::timestamptz IS NULL OR (g.moment, g.seq) > ($10, $11::bigint)
@@ -241,8 +246,9 @@ async def old_groups(
     after: Place | None,
     limit: int,
 ) -> list[Row]:
-    """A page of groups, in order of time: `ids` of episodes of one week and source, of before then
-    and of these epochs, that have no summary; none that expires earlier than `until`.
+    """A page of groups, in order of time: `ids` of episodes of one week and source, of a week that
+    ended before then, and of these epochs, that have no summary; none that expires earlier than
+    `until`.
 
     Args:
         after: the (moment, seq) of the last of the page before.

@@ -54,7 +54,7 @@ OVERLAP: Final = timedelta(days=1)  # before the last run, for what it could not
 UNSEEN: Final = timedelta(days=180)  # after which what is trivial may no longer hold
 WORKED_ON: Final = timedelta(days=7)  # after which what was for the work at hand may not
 OVER: Final = timedelta(days=30)  # after which a trivial event is of no consequence
-OLD: Final = timedelta(days=30)  # episodes that are summarised
+OLD: Final = timedelta(days=30)  # since the end of a week whose episodes are summarised
 LASTING: Final = timedelta(days=7)  # what they have left at least: a summary ends with the first
 EPISODES_MIN: Final = 5  # of one week and source, to be worth a summary
 EPISODES_MAX: Final = 50  # in one summary
@@ -410,7 +410,7 @@ class Consolidator:
         return len(chosen)
 
     async def _summarise(self, work: _Work, go_on: GoOn) -> bool:
-        """Put a summary beside the old episodes of a week and source."""
+        """Put a summary beside the episodes of an old week and source."""
         assert work.row is not None
         made = work.row["summaries"]
         async for place, ids in self._groups(work):
