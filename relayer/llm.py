@@ -37,6 +37,7 @@ _FORMAT_REFUSED: Final = frozenset({400, 422})
 # What they answer to a prompt that is too long for them or that a filter of theirs stops.
 _PROMPT_REFUSED: Final = frozenset({400, 413, 422})
 _ANOTHER: Final = "(nothing)"
+_IN_SHORT: Final = "Answer in one word."
 _DEADLINE: Final = "deadline"
 PATIENCE: Final = 4  # times the deadline of a call, where no request waits for it
 
@@ -148,6 +149,11 @@ class LanguageModel:
         if isinstance(outcome, str):
             outcome = _answer_part(outcome) or _Failure("empty answer", invalid=True)
         return _content(outcome)
+
+    async def answers(self) -> bool:
+        """Whether the model answers a short question by now, however it does."""
+        until = self._until()
+        return _took_it(await _retried(lambda: self._attempt(_IN_SHORT, _ANOTHER, None), until))
 
     def _until(self, times: int = 1) -> float:
         return asyncio.get_running_loop().time() + times * self._timeout_s

@@ -14,10 +14,8 @@ from typing import Final
 
 from relayer.database.index_steps import note_change
 from relayer.database.pool import Connection, Database, Row
-from relayer.database.runs import PROCEDURE, SUMMARY, Scope
+from relayer.database.runs import PROCEDURE, SUMMARY, Place, Scope
 from relayer.sealed.keys import AccountId
-
-Place = tuple[datetime, int]  # of a group of episodes: moment and seq of its first
 
 _IN_FORCE: Final = """
     m.account_id = $1 AND m.namespace_id = $2 AND m.revision_of IS NULL AND m.format = 'sealed'

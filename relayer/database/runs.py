@@ -18,6 +18,7 @@ from relayer.preferences import HOURS_MAX
 from relayer.sealed.keys import AccountId, PublicKey
 
 Position = tuple[AccountId, int]  # account, number of a namespace
+Place = tuple[datetime, int]  # of a group of episodes: moment and seq of its first
 START: Final[Position] = (AccountId(b""), 0)
 
 QUEUED: Final = "queued"  # for its turn, and on a sealed account for the namespace's key
@@ -53,8 +54,8 @@ WHERE c.account_id = $1 AND c.namespace_id = $2 AND c.finished_at < $3
 """
 
 _RUN_COLUMNS: Final = """
-    c.run_id, c.namespace_id, ns.name AS namespace, c.actor, c.state, c.position, c.started_at,
-    c.finished_at
+    c.run_id, c.namespace_id, ns.name AS namespace, c.actor, c.state, c.position, c.group_moment,
+    c.group_seq, c.started_at, c.finished_at
 """
 
 _COUNTS: Final = """
@@ -103,6 +104,16 @@ ORDER BY a.action_id LIMIT $4
 _PROCEED: Final = """
 UPDATE consolidations SET state = $3, position = coalesce($4, position)
 WHERE account_id = $1 AND run_id = $2 AND finished_at IS NULL
+"""
+
+_GROUP_DONE: Final = """
+UPDATE consolidations SET group_moment = $3, group_seq = $4, failures = 0
+WHERE account_id = $1 AND run_id = $2 AND finished_at IS NULL
+"""
+
+_COUNT_FAILURE: Final = """
+UPDATE consolidations SET failures = failures + 1 WHERE account_id = $1 AND run_id = $2
+RETURNING failures
 """
 
 _FINISH: Final = """
@@ -281,6 +292,19 @@ async def proceed(
 ) -> None:
     """Note how an unfinished run stands; without a position, it is where it was."""
     await database.execute(_PROCEED, account, run_id, state, position)
+
+
+async def note_group(
+    database: Database, *, account: AccountId, run_id: uuid.UUID, place: Place
+) -> None:
+    """Note that an unfinished run is done with a group of episodes, and with all before."""
+    await database.execute(_GROUP_DONE, account, run_id, *place)
+
+
+async def count_failure(database: Database, *, account: AccountId, run_id: uuid.UUID) -> int:
+    """How often the model has failed by now since a run passed its last group."""
+    row = await database.fetchrow(_COUNT_FAILURE, account, run_id)
+    return 0 if row is None else int(row["failures"])
 
 
 async def finish(

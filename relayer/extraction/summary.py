@@ -47,6 +47,10 @@ class Summariser:
         """Whether a language model is asked, which costs money."""
         return self._model is not None
 
+    async def is_answered(self) -> bool:
+        """Whether the model answers anything at all by now."""
+        return self._model is not None and await self._model.answers()
+
     async def summarise(self, episodes: Sequence[Episode]) -> str | None:
         """Return what happened, in one text; None if nothing of it may be said again.
 

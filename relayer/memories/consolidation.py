@@ -15,10 +15,10 @@ Not here: which memories say the same (`merging.py`), what a summary or a proced
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from relayer.clock import Clock, to_ms
 from relayer.database import consolidation as rows
@@ -60,14 +60,13 @@ EPISODES_MIN: Final = 5  # of one week and source, to be worth a summary
 EPISODES_MAX: Final = 50  # in one summary
 SUMMARIES_MAX: Final = 20  # of one run, since each may be a paid model call
 GROUPS_AT_ONCE: Final = 20  # of episodes, in one statement
-GROUPS_MAX: Final = 200  # that one run looks at, for many may give no summary
+FAILURES_MAX: Final = 3  # of a model that answers others, before it is asked no more of the same
 NEWEST_MAX: Final = 200  # episodes that are looked through for procedures
 MADE_BYTES_MAX: Final = 20_000  # of a summary or a procedure, sealed, with its tags and sources
-PLACES_MAX: Final = 1_000  # of runs that are between two groups of episodes
-PLACES_KEPT: Final = timedelta(hours=1)  # before another run may have the room of one
 PLANNED_S_MAX: Final = 8.0  # of comparing, for a plan that a request waits for
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 GoOn = Callable[[], bool]
+T = TypeVar("T")
 
 
 class _Changed(Exception):
@@ -115,15 +114,6 @@ class _Read:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """How far a run is among the groups of episodes, and when it came there."""
-
-    after: rows.Place | None
-    looked_at: int
-    reached: datetime
-
-
-@dataclass(frozen=True)
 class Plan:
     """What a run would do, as far as it was looked at; without a model's proposals."""
 
@@ -160,8 +150,6 @@ class Consolidator:
         self._finder = finder
         self._identity = identity
         self._clock = clock
-        # A process that has no place of a run looks at its groups from the oldest on.
-        self._places: dict[uuid.UUID, _Place] = {}
 
     async def work(self, account: AccountId, keys: Keys, run_id: uuid.UUID, go_on: GoOn) -> bool:
         """Go on with a run; whether it came to its end, or there is none that is unfinished.
@@ -172,12 +160,6 @@ class Consolidator:
             QuotaExceeded: the account is full.
             NotFound: the account is gone.
         """
-        ended = await self._worked(account, keys, run_id, go_on)
-        if ended:
-            self._places.pop(run_id, None)
-        return ended
-
-    async def _worked(self, account: AccountId, keys: Keys, run_id: uuid.UUID, go_on: GoOn) -> bool:
         row = await run_rows.find_run(self._database, account=account, run_id=run_id)
         if row is None or row["finished_at"] is not None:
             return True
@@ -416,22 +398,12 @@ class Consolidator:
         async for place, ids in self._groups(work):
             if made >= SUMMARIES_MAX:
                 break
-            stored = await self._summarised(work, ids)
-            made += stored
-            # A slice that left neither a summary nor a place would do the same again for ever.
-            if (self._keep(work, place) or stored) and not go_on():
+            made += await self._summarised(work, ids)
+            await run_rows.note_group(
+                self._database, account=work.scope.account, run_id=work.run_id, place=place
+            )
+            if not go_on():
                 return False
-        return True
-
-    def _keep(self, work: _Work, place: _Place) -> bool:
-        """Whether the next slice of a run begins at this place, for which there has to be room."""
-        self._places.pop(work.run_id, None)
-        if len(self._places) >= PLACES_MAX:
-            oldest = next(iter(self._places))
-            if self._places[oldest].reached > place.reached - PLACES_KEPT:
-                return False
-            del self._places[oldest]
-        self._places[work.run_id] = place
         return True
 
     async def _summarised(self, work: _Work, ids: Sequence[uuid.UUID]) -> bool:
@@ -441,7 +413,7 @@ class Consolidator:
             return False
         if self._summariser.is_paid:
             await self._writer.refuse_full(work.scope.account, MADE_BYTES_MAX)
-        text = await self._summariser.summarise([r.episode for r in read])
+        text = await self._asked(work, self._summariser.summarise([r.episode for r in read]))
         if text is None:
             return False
         common = set.intersection(*(set(r.draft.tags) for r in read))
@@ -455,20 +427,34 @@ class Consolidator:
         )
         return await self._store(work, draft, read, run_rows.SUMMARY)
 
-    async def _groups(self, work: _Work) -> AsyncIterator[tuple[_Place, list[uuid.UUID]]]:
-        """Episodes that belong together and the place behind them, the oldest that this run has not
-        looked at first; those that get no summary are passed."""
-        place = self._places.get(work.run_id) or _Place(None, 0, self._clock())
-        while place.looked_at < GROUPS_MAX:
-            page = await self._page_of_groups(work, place.after)
-            for row in page[: GROUPS_MAX - place.looked_at]:
-                after = row["moment"], row["seq"]
-                place = _Place(after, place.looked_at + 1, self._clock())
-                yield place, _ids(row)
-            if len(page) < GROUPS_AT_ONCE:
-                return
+    async def _asked(self, work: _Work, answer: Awaitable[T]) -> T | None:
+        """What a model says; None where it never answers this, though it answers others.
 
-    async def _page_of_groups(self, work: _Work, after: rows.Place | None) -> list[Row]:
+        Raises:
+            Unavailable: it is away, or may answer this another time.
+        """
+        try:
+            return await answer
+        except Unavailable:
+            failures = await run_rows.count_failure(
+                self._database, account=work.scope.account, run_id=work.run_id
+            )
+            if failures < FAILURES_MAX or not await self._summariser.is_answered():
+                raise
+        return None
+
+    async def _groups(self, work: _Work) -> AsyncIterator[tuple[run_rows.Place, list[uuid.UUID]]]:
+        """Episodes that belong together and their place, the oldest that this run has not passed
+        first."""
+        assert work.row is not None
+        moment, seq = work.row["group_moment"], work.row["group_seq"]
+        place = None if moment is None else (moment, seq)
+        while page := await self._page_of_groups(work, place):
+            for row in page:
+                place = row["moment"], row["seq"]
+                yield place, _ids(row)
+
+    async def _page_of_groups(self, work: _Work, after: run_rows.Place | None) -> list[Row]:
         return await rows.old_groups(
             self._database,
             work.scope,
@@ -498,7 +484,8 @@ class Consolidator:
         if self._finder.is_paid:
             await self._writer.refuse_full(work.scope.account, MADE_BYTES_MAX)
         episodes = await self._newest(work)
-        for found in await self._finder.find([e.episode for e in episodes]):
+        found_by = self._finder.find([e.episode for e in episodes])
+        for found in await self._asked(work, found_by) or ():
             draft = Draft(
                 text=found.text,
                 namespace=work.namespace,

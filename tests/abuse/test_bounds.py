@@ -385,7 +385,6 @@ async def test_chains_that_are_kept_have_so_many_bytes(
 # What grows in an object that lives as long as the process → what ends it. Objects of one request,
 # answer, file or chain have its size.
 GROWS = {
-    "relayer/memories/consolidation.py Consolidator._places": "PLACES_MAX",
     "relayer/journal/outbox.py Outbox._unmarked": "accounts written to while the store is away",
     "relayer/recovery/restore.py Restore._resting": "accounts that were rebuilt or set back",
     "relayer/http/windows.py FullKeys._used": "keys whose windows are filled in one minute",
