@@ -580,6 +580,7 @@ def _candidate(row: Row, draft: Draft) -> Candidate:
         pinned=row["pinned"],
         seen_count=row["seen_count"],
         seq=row["seq"],
+        created_at=row["created_at"],
         expires_at=_end(row),
     )
 

@@ -43,6 +43,7 @@ class Candidate:
     pinned: bool
     seen_count: int
     seq: int
+    created_at: datetime
     expires_at: datetime | None
 
 
@@ -64,7 +65,8 @@ def telling_words(draft: Draft) -> list[str]:
 def merge_of(one: Candidate, other: Candidate) -> Merge | None:
     """How two memories are merged; None where they must both stay.
 
-    Kept is what is pinned, else said more often, else longer, else newer.
+    Kept is what is pinned, else newer: a namespace may come to keep things for a time only, and the
+    older one would end first. Of one moment, what is said more often, else longer, is kept.
     """
     kept, merged = sorted((one, other), key=_worth, reverse=True)
     if merged.pinned or not _same(kept.draft, merged.draft) or not _outlives(kept, merged):
@@ -87,8 +89,8 @@ def merges_of(pairs: Iterable[tuple[Candidate, Candidate]]) -> list[Merge]:
     return chosen
 
 
-def _worth(one: Candidate) -> tuple[bool, int, int, int]:
-    return one.pinned, one.seen_count, len(one.draft.text), one.seq
+def _worth(one: Candidate) -> tuple[bool, datetime, int, int, int]:
+    return one.pinned, one.created_at, one.seen_count, len(one.draft.text), one.seq
 
 
 def _same(one: Draft, other: Draft) -> bool:

@@ -80,3 +80,18 @@ async def test_rejecting_it_is_told_what_says_the_same(bench: Bench) -> None:
     assert await bench.texts(caller, "Anna tea", mode="keyword") != []
     await change(bench, caller, kept, review="rejected")
     assert await bench.texts(caller, "Anna tea", mode="keyword") == []
+
+
+async def test_what_is_newer_is_kept_whatever_a_namespace_keeps_later(bench: Bench) -> None:
+    """By the age of the older one both would be over at once."""
+    caller = await caller_of(bench, "managed")
+    await said(bench, caller, TEA_AGAIN)
+    await said(bench, caller, TEA_AGAIN)  # and more often
+    bench.clock.advance(100 * 86400)
+    [newer] = await said(bench, caller, TEA)
+    _, [action] = await consolidated(bench, caller)
+    assert action["memory_id"] == newer.id
+    await bench.services.expiry.keep(caller.access, TEAM, 90 * 86400)
+    await bench.services.expiry.expire()
+    assert await bench.texts(caller, "Anna tea", mode="keyword") == [TEA]
+    await holds(bench, caller)

@@ -36,6 +36,7 @@ async def caller(hybrid: Bench) -> Caller:
 
 def candidate(text: str, **members: Any) -> Candidate:
     row: dict[str, Any] = {"pinned": False, "seen_count": 1, "seq": 1, "expires_at": None}
+    row["created_at"] = START
     row |= {name: members.pop(name) for name in list(members) if name in row}
     draft = Draft(text=text, namespace=TEAM, **members)
     return Candidate(id=uuid.uuid4(), blob_id=b"", draft=draft, **row)
