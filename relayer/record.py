@@ -89,7 +89,7 @@ class State:
     """What holds of a memory beside what it says.
 
     Attributes:
-        pinned: no rule supersedes, merges or expires it.
+        pinned: no rule supersedes, merges or expires it, but an expiry that was asked for does.
         review: `PENDING` and `REJECTED` memories are not recalled, a `CONTRADICTION` is, flagged.
         stale: of this revision; it may no longer hold.
         superseded_at: out of recall since then.

@@ -49,6 +49,7 @@ from relayer.words import INDEX_VERSION
 EDIT: Final = "edit"
 HISTORY_BYTES_MAX: Final = 4 * 2**20  # sealed, in one answer
 EVERY_REVISION: Final = 2**31 - 1
+SAYING_MAX: Final = timedelta(minutes=1)  # from a request's moment until it is stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -422,7 +423,7 @@ class Reviser:
     ) -> tuple[State, bytes | None]:
         """The whole state of a memory from now on, and the receipt if that is new.
 
-        `superseded_at` follows from `superseded_by`.
+        `superseded_at` follows from `superseded_by`; a pin takes an end away that nobody asked for.
 
         Raises:
             NotFound: the memory, or the one that is to supersede it, is absent or not to be read.
@@ -452,6 +453,8 @@ class Reviser:
             if "superseded_by" in change:
                 at = None if by is None else current.superseded_at or now
                 change = change | Change(superseded_at=at)
+            if change.get("pinned") and _has_default_life(living[memory_id]):
+                change = change | Change(expires_at=None)
             act = Act(access.account, access.key, STATE, now)
             if by is not None or change.get("review") == REJECTED:
                 _, heads = await self._eraser.erase_made_of(connection, act, heads, [memory_id])
@@ -518,6 +521,17 @@ class Reviser:
             )
             for row, memory in zip(found, await self._opener.open_all(caller, found), strict=True)
         ]
+
+
+def _has_default_life(row: Row) -> bool:
+    """Whether a memory ends as what is for the work at hand does, counted from the moment of the
+    request that said it last: nobody asked for that."""
+    if row["kind"] != "working" or row["given_expires_at"] is None:
+        return False
+    said_at = row["last_seen_at"] or row["created_at"]
+    left = row["given_expires_at"] - said_at
+    life = timedelta(seconds=Limits.working_life_s)
+    return bool(life - SAYING_MAX <= left <= life)
 
 
 def _check_said_alone(row: Row, change: Change) -> None:

@@ -104,8 +104,8 @@ class Walk:
         return tuple(t for t in TAGS if self.chance.random() < 0.4)
 
     def later(self) -> datetime | None:
-        """An end for a memory, or none."""
-        seconds = self.chance.choice([None, None, MINUTE, HOUR, 3 * DAY])
+        """An end for a memory, or none; never one that looks like the default of kind `working`."""
+        seconds = self.chance.choice([None, None, MINUTE, HOUR, 3 * DAY + HOUR // 2])
         return None if seconds is None else self.bench.clock() + timedelta(seconds=seconds)
 
     # What happens
