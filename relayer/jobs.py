@@ -20,6 +20,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import groupby
 from typing import Any, Final, TypeVar
 
@@ -438,17 +439,16 @@ class Worker:
         if await self._is_off():
             log.error("the clock is wrong: nothing expires", extra={"event": "jobs.clock"})
             return [publish]
-        return [self._delete_expired, *self._chores, publish, empty, self.sweep]
+        over = (account_rows.delete_expired, index_steps.delete_old, rows.delete_expired_marks)
+        expiring = [partial(delete, self._database) for delete in over]
+        return [*expiring, self._forget_jobs, *self._chores, publish, empty, self.sweep]
 
     async def _is_off(self) -> bool:
         """Whether this machine's clock is so far from the database's that it refuses requests."""
         off = abs(utc_now() - await database_clock(self._database))
         return off > timedelta(seconds=Limits.clock_skew_s_max)
 
-    async def _delete_expired(self) -> None:
-        await account_rows.delete_expired(self._database)
-        await index_steps.delete_old(self._database)
-        await rows.delete_expired_marks(self._database)
+    async def _forget_jobs(self) -> None:
         await queue.forget(self._database, older_than=HELD, pages_max=FORGOTTEN_PAGES_MAX)
 
     async def sweep(self) -> None:
