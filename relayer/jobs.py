@@ -396,7 +396,7 @@ class Worker:
     async def _resume_quietly(self, account: AccountId, namespaces: Sequence[Namespace]) -> None:
         try:
             await self.resume(account, namespaces)
-        except RelayerError as error:
+        except Exception as error:
             _note("resuming waits", "jobs.wait", error)
 
     async def resume(self, account: AccountId, namespaces: Sequence[Namespace]) -> None:
