@@ -458,7 +458,10 @@ class Worker:
         before = now - timedelta(seconds=2 * HOUSEKEEPING_S)
         self._resting = {a: until for a, until in self._resting.items() if until > now}
         waiting = await episode_rows.pending_anywhere(
-            self._database, before=before, limit=RESUME_MAX
+            self._database,
+            before=before,
+            limit=RESUME_MAX,
+            but=await queue.named(self._database, queue.EXTRACT),
         )
         for account, ids in waiting:
             await self._queue_again(queue.EXTRACT, account, [[i] for i in ids])
@@ -480,8 +483,8 @@ class Worker:
         jobs: Sequence[Sequence[uuid.UUID]],
         keys_of: KeysOf | None = None,
     ) -> None:
-        """Queue work that this process has the keys for and that did not fail lately; one account's
-        faults are its own."""
+        """Queue work that this process has the keys for, unless it is queued, or failed lately; one
+        account's faults are its own."""
         try:
             keys = await (keys_of or self._custody.job_keys)(account)
         except (Corrupted, NotFound) as error:
@@ -491,7 +494,7 @@ class Worker:
             return
         priority = LENT_PRIORITY if isinstance(keys, LentKeys) else 0
         async with self._database.connection() as connection:
-            again = await queue.not_failed(connection, entrypoint, account, jobs)
+            again = await queue.not_there(connection, entrypoint, account, jobs)
             for n, ids in enumerate(again):
                 place = priority - n // queue.BACKLOG_STEP
                 await queue.enqueue(connection, entrypoint, account, ids, priority=place)

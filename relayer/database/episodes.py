@@ -110,16 +110,18 @@ _PENDING_ANYWHERE: Final = """
 SELECT account_id, array_agg(episode_id) AS ids
 FROM (SELECT account_id, episode_id,
              row_number() OVER (PARTITION BY account_id ORDER BY created_at) AS n
-      FROM episodes WHERE state = 'pending' AND created_at < $1) e
+      FROM episodes
+      WHERE state = 'pending' AND created_at < $1
+        AND NOT episode_id = ANY ($3)) e
 WHERE n <= $2 GROUP BY account_id
 """
 
 
 async def pending_anywhere(
-    database: Database, *, before: datetime, limit: int
+    database: Database, *, before: datetime, limit: int, but: Sequence[uuid.UUID]
 ) -> list[tuple[AccountId, list[uuid.UUID]]]:
-    """The same for episodes that wait for their extraction."""
-    rows = await database.fetch(_PENDING_ANYWHERE, before, limit)
+    """Accounts and their oldest episodes that wait for their extraction, without these."""
+    rows = await database.fetch(_PENDING_ANYWHERE, before, limit, but)
     return [(AccountId(r["account_id"]), r["ids"]) for r in rows]
 
 

@@ -52,9 +52,12 @@ WHERE entrypoint = $1 AND status = 'queued' AND execute_after > now() + $2::inte
 _STEP_BEHIND: Final = """
 UPDATE pgqueuer SET priority = priority - 1 WHERE id = $1
 """
-# Which of these jobs failed, and are not forgotten yet.
-_FAILED: Final = """
-SELECT dedupe_key FROM pgqueuer WHERE dedupe_key = ANY ($1) AND status = 'failed'
+# Which of these jobs wait, run, or failed and are not forgotten yet.
+_THERE: Final = """
+SELECT dedupe_key FROM pgqueuer WHERE dedupe_key = ANY ($1)
+"""
+_NAMED: Final = """
+SELECT payload FROM pgqueuer WHERE entrypoint = $1
 """
 # Jobs that failed long enough ago, some at a time.
 _FORGET_FAILED: Final = """
@@ -164,16 +167,22 @@ async def waiting(
     return {r["dedupe_key"]: r["attempts"] for r in rows}
 
 
-async def not_failed(
+async def not_there(
     connection: Connection,
     entrypoint: str,
     account: AccountId,
     jobs: Sequence[Sequence[uuid.UUID]],
 ) -> list[Sequence[uuid.UUID]]:
-    """Those of these jobs, by what they are about, that did not fail lately."""
+    """Those of these jobs, by what they are about, that neither wait nor run, nor failed lately."""
     keys = [_dedupe_key(entrypoint, account, ids) for ids in jobs]
-    failed = {r["dedupe_key"] for r in await connection.fetch(_FAILED, keys)}
-    return [ids for key, ids in zip(keys, jobs, strict=True) if key not in failed]
+    there = {r["dedupe_key"] for r in await connection.fetch(_THERE, keys)}
+    return [ids for key, ids in zip(keys, jobs, strict=True) if key not in there]
+
+
+async def named(database: Database, entrypoint: str) -> list[uuid.UUID]:
+    """What the jobs of one kind are about that wait, run, or failed lately."""
+    rows = await database.fetch(_NAMED, entrypoint)
+    return [i for r in rows for i in decode_payload(r["payload"])[1]]
 
 
 async def forget(database: Database, *, older_than: timedelta, pages_max: int) -> None:

@@ -1,0 +1,77 @@
+"""What each minute's round does where one part of it fails, and where much waits."""
+
+import asyncio
+import logging
+
+import pytest
+
+from relayer import jobs
+from relayer.memories.opening import Caller
+from tests.editing import writer
+from tests.openai_server import OpenAIServer
+from tests.services import TEAM, Bench
+from tests.talking import AWAY, analyze
+from tests.thinking import model, server, thinking
+
+__all__ = ["model", "server", "thinking"]  # fixtures
+
+QUEUED = "SELECT count(*) FROM pgqueuer WHERE entrypoint = 'extract' AND status = 'queued'"
+FAIL = "UPDATE pgqueuer SET status = 'failed', updated = now() - interval '1 hour'"
+
+
+async def kept(bench: Bench, caller: Caller, server: OpenAIServer, turns: int) -> None:
+    """Turns that waited for minutes, and their jobs."""
+    for n in range(turns):
+        server.script(AWAY)
+        await analyze(bench, caller, f"1. user: I moved to Munich, the {n}. time.")
+    bench.clock.advance(600)
+
+
+async def test_failed_jobs_are_forgotten_whatever_else_fails(
+    thinking: Bench, server: OpenAIServer
+) -> None:
+    await kept(thinking, await writer(thinking), server, 1)
+    await thinking.sql("DELETE FROM pgqueuer WHERE entrypoint <> 'extract'")
+    await thinking.sql(FAIL)
+    await thinking.sql("ALTER TABLE idempotency RENAME TO lost")
+    await thinking.services.worker.keep_house_once()
+    assert await thinking.value("SELECT count(*) FROM pgqueuer WHERE status = 'failed'") == 0
+    assert await thinking.value(QUEUED) == 1, "and what waited is queued again"
+
+
+async def test_turns_that_fail_hide_no_later_ones(
+    thinking: Bench, server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "RESUME_MAX", 2)
+    await kept(thinking, await writer(thinking), server, 3)
+    await thinking.sql("DELETE FROM pgqueuer")
+    await thinking.services.worker.sweep()
+    assert await thinking.value(QUEUED) == 2
+    await thinking.sql("UPDATE pgqueuer SET status = 'failed', updated = now()")
+    await thinking.services.worker.sweep()
+    assert await thinking.value(QUEUED) == 1
+
+
+async def test_nothing_is_put_in_for_what_is_queued(thinking: Bench, server: OpenAIServer) -> None:
+    caller = await writer(thinking)
+    await kept(thinking, caller, server, 3)
+    await thinking.services.worker.sweep()
+    put_in = "SELECT last_value FROM pgqueuer_id_seq"  # also by what was in conflict
+    before = await thinking.value(put_in)
+    await thinking.services.worker.sweep()
+    await thinking.services.worker.resume(caller.access.account, [TEAM])
+    assert (await thinking.value(put_in), await thinking.value(QUEUED)) == (before, 3)
+
+
+async def test_no_error_of_resuming_is_told_in_its_own_words(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caller = await writer(bench)
+    await bench.remember(caller, "Anna prefers tea.")
+    await bench.sql("ALTER TABLE episodes RENAME TO lost")
+    worker = bench.services.worker
+    worker.resume_soon(caller.access.account, [TEAM])
+    done = await asyncio.gather(*worker._resuming, return_exceptions=True)
+    assert done == [None]
+    [line] = [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert (line.getMessage(), vars(line)["cause"]) == ("resuming waits", "UndefinedTableError")
