@@ -33,7 +33,7 @@ from relayer.database.pool import Connection
 from relayer.database.vectors import is_manual
 from relayer.embedding.building import dim_of
 from relayer.embedding.model import MODEL_ID
-from relayer.errors import BadRequest, NotFound, QuotaExceeded, TooLarge
+from relayer.errors import BadRequest, QuotaExceeded, TooLarge
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, Subject, chained
 from relayer.journal.states import STATE, Change, States
@@ -115,7 +115,7 @@ class ArrivingRows:
         sound = [row for row in moved if row.id not in refused]
         blobs = [(hash_of(row.blob_id), row.blob or b"") for row in sound]
         async with self._outbox.putting(access.account, blobs) as connection:
-            heads = await locked_heads(connection, access)
+            heads = await account_rows.locked_heads(connection, access.account)
             if heads.grant_serial != serial:
                 raise GrantedMeanwhile
             account = access.account
@@ -275,18 +275,6 @@ async def _erased_turns(
         return set()
     gone = await collection.tombstoned_blobs(connection, account=account, blob_ids=list(turns))
     return {turns[blob] for blob in gone}
-
-
-async def locked_heads(connection: Connection, access: Access) -> Heads:
-    """The account's heads, locked until the transaction ends.
-
-    Raises:
-        NotFound: it is gone.
-    """
-    heads = await account_rows.lock_account(connection, access.account)
-    if heads is None:
-        raise NotFound("No such account.")
-    return heads
 
 
 def unique(ids: Sequence[uuid.UUID]) -> Sequence[uuid.UUID]:

@@ -23,14 +23,13 @@ from relayer.archives.arrival import (
     ArrivingRows,
     GrantedMeanwhile,
     hash_of,
-    locked_heads,
     unique,
 )
 from relayer.clock import Clock, is_lasting, to_ms
 from relayer.database import arriving as rows
 from relayer.database import episodes
 from relayer.database import reseal as reseal_rows
-from relayer.database.accounts import Heads
+from relayer.database.accounts import Heads, locked_heads
 from relayer.database.pool import Connection, Database
 from relayer.errors import BadRequest, Conflict, QuotaExceeded
 from relayer.journal.outbox import Outbox
@@ -265,7 +264,7 @@ class Arriving:
         receipts: list[bytes] = []
         entries = await self._entries(access, [s.namespace for s in named if s.namespace])
         async with self._database.transaction() as connection:
-            heads = await locked_heads(connection, access)
+            heads = await locked_heads(connection, access.account)
             taken = [stone.id for stone in named if stone.taken]
             kept = await episodes.kept(connection, account=access.account, episode_ids=taken)
             stones = [stone for stone in named if stone.id not in kept]

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from relayer.database.pool import Connection, Database, Row
+from relayer.errors import NotFound
 from relayer.sealed.keys import AccountId, PublicKey
 from relayer.settings import Limits
 
@@ -330,6 +331,18 @@ async def lock_account(connection: Connection, account: AccountId) -> Heads | No
     """The account's heads, locked until the transaction ends; None when it was closed."""
     row = await connection.fetchrow(_LOCK_ACCOUNT, account)
     return None if row is None else Heads(**row)
+
+
+async def locked_heads(connection: Connection, account: AccountId) -> Heads:
+    """The account's heads, locked until the transaction ends.
+
+    Raises:
+        NotFound: it is gone.
+    """
+    heads = await lock_account(connection, account)
+    if heads is None:
+        raise NotFound("No such account.")
+    return heads
 
 
 async def insert_grant(

@@ -34,9 +34,9 @@ STALE: Final = "stale"
 SUMMARY: Final = "summary"
 PROCEDURE: Final = "procedure"
 
-_START: Final = """
+_START: Final = f"""
 INSERT INTO consolidations (account_id, run_id, namespace_id, actor, state, started_at)
-VALUES ($1, $2, $3, $4, 'queued', $5)
+VALUES ($1, $2, $3, $4, '{QUEUED}', $5)
 ON CONFLICT DO NOTHING
 """
 

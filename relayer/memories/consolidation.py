@@ -15,12 +15,13 @@ Not here: which memories say the same (`merging.py`), what a summary or a proced
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
 from relayer.clock import Clock, to_ms
+from relayer.database import accounts as account_rows
 from relayer.database import consolidation as rows
 from relayer.database import memories as memory_rows
 from relayer.database import runs as run_rows
@@ -67,6 +68,7 @@ PLANNED_S_MAX: Final = 8.0  # of comparing, for a plan that a request waits for
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 GoOn = Callable[[], bool]
 T = TypeVar("T")
+_Chosen = tuple[Mapping[uuid.UUID, Change], Sequence[Action]]
 
 
 class _Changed(Exception):
@@ -307,43 +309,55 @@ class Consolidator:
 
     async def _apply(self, work: _Work, merges: Sequence[Merge]) -> int:
         """Merge those that are still what was read; how many that were."""
-        scope = work.scope
         read = {c.id: c.blob_id for m in merges for c in (m.kept, m.merged)}
-        async with self._database.transaction() as connection:
-            heads = await self._writer.heads(connection, scope.account)
-            now = heads.time(self._clock())
-            living = await rows.lock_unchanged(
-                connection, replace(scope, now=now), read=list(read.items())
-            )
-            merges = [
-                m
-                for m in merges
-                if m.kept.id in living
-                and m.merged.id in living
-                and not living[m.merged.id]["pinned"]
-            ]
+
+        def chosen(living: Mapping[uuid.UUID, Row], now: datetime) -> _Chosen:
+            still = [m for m in merges if {m.kept.id, m.merged.id} <= living.keys()]
+            still = [m for m in still if not living[m.merged.id]["pinned"]]
             changes = {
                 m.merged.id: Change(superseded_at=now, superseded_by=m.kept.id, merged=True)
-                for m in merges
+                for m in still
             }
+            done = [Action(new_id(), run_rows.MERGE, m.kept.id, [m.merged.id]) for m in still]
+            return changes, done
+
+        return await self._change(work, list(read.items()), chosen)
+
+    async def _change(
+        self,
+        work: _Work,
+        read: Sequence[tuple[uuid.UUID, bytes]],
+        chosen: Callable[[Mapping[uuid.UUID, Row], datetime], _Chosen],
+    ) -> int:
+        """Do and list what is chosen of these (memory, blob), as far as they are still what was
+        read; how much that was."""
+        scope = work.scope
+        async with self._database.transaction() as connection:
+            heads = await account_rows.locked_heads(connection, scope.account)
+            now = heads.time(self._clock())
+            living = await rows.lock_unchanged(connection, replace(scope, now=now), read=read)
+            changes, done = chosen(living, now)
             act = Act(scope.account, work.access.key, STATE, now)
             receipts, _ = await self._states.change_within(connection, act, heads, changes)
-            await state_rows.link(
-                connection,
-                account=scope.account,
-                links=[state_rows.Link(m.kept.id, state_rows.MERGED, m.merged.id) for m in merges],
-                now=now,
-            )
-            await rows.count_merged(
-                connection,
-                account=scope.account,
-                pairs=[(m.kept.id, living[m.merged.id]) for m in merges],
-            )
-            done = [Action(new_id(), run_rows.MERGE, m.kept.id, [m.merged.id]) for m in merges]
+            merged = [(a.memory_id, living[i]) for a in done for i in a.other_ids]
+            if merged:
+                await self._join(connection, scope.account, merged, now)
             await self._record(connection, work, done, now)
         if receipts:
             await self._outbox.publish_soon()
-        return len(merges)
+        return len(done)
+
+    async def _join(
+        self,
+        connection: Connection,
+        account: AccountId,
+        merged: Sequence[tuple[uuid.UUID, Row]],
+        now: datetime,
+    ) -> None:
+        """Link what was kept to what was merged into it, and count that for it."""
+        links = [state_rows.Link(kept, state_rows.MERGED, row["memory_id"]) for kept, row in merged]
+        await state_rows.link(connection, account=account, links=links, now=now)
+        await rows.count_merged(connection, account=account, pairs=merged)
 
     async def _flag(self, work: _Work, go_on: GoOn) -> bool:
         """Mark what may no longer hold."""
@@ -366,30 +380,18 @@ class Consolidator:
         )
 
     async def _flagged(self, work: _Work, found: Sequence[Row]) -> int:
-        scope = work.scope
-        async with self._database.transaction() as connection:
-            heads = await self._writer.heads(connection, scope.account)
-            now = heads.time(self._clock())
-            living = await rows.lock_unchanged(
-                connection,
-                replace(scope, now=now),
-                read=[(row["memory_id"], row["blob_id"]) for row in found],
-            )
-            seen = {row["memory_id"]: row["last_seen_at"] for row in found}
-            chosen = [
+        seen = {row["memory_id"]: row["last_seen_at"] for row in found}
+
+        def chosen(living: Mapping[uuid.UUID, Row], _: datetime) -> _Chosen:
+            still = [
                 memory
                 for memory, row in living.items()
                 if not row["pinned"] and not row["stale"] and row["last_seen_at"] == seen[memory]
             ]
-            act = Act(scope.account, work.access.key, STATE, now)
-            receipts, _ = await self._states.change_within(
-                connection, act, heads, {memory: Change(stale=True) for memory in chosen}
-            )
-            done = [Action(new_id(), run_rows.STALE, memory) for memory in chosen]
-            await self._record(connection, work, done, now)
-        if receipts:
-            await self._outbox.publish_soon()
-        return len(chosen)
+            done = [Action(new_id(), run_rows.STALE, memory) for memory in still]
+            return {memory: Change(stale=True) for memory in still}, done
+
+        return await self._change(work, [(r["memory_id"], r["blob_id"]) for r in found], chosen)
 
     async def _summarise(self, work: _Work, go_on: GoOn) -> bool:
         """Put a summary beside the episodes of an old week and source."""

@@ -23,7 +23,6 @@ from relayer.database import accounts as account_rows
 from relayer.database import erasure as rows
 from relayer.database import queue
 from relayer.database.pool import Connection, Database, Row
-from relayer.errors import NotFound
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, Subject, chained
 from relayer.record import name_when_gone
@@ -84,7 +83,7 @@ class Eraser:
         erasure = Erasure()
         for batch in await self._batches(account, ids):
             async with self._database.transaction() as connection:
-                heads = await self._heads(connection, account)
+                heads = await account_rows.locked_heads(connection, account)
                 act = Act(account, actor, op, heads.time(self._clock()))
                 doomed = batch
                 if op == EXPIRE:
@@ -155,7 +154,7 @@ class Eraser:
         # By their blobs, too, for a turn may have lived under another name (`name_when_gone`).
         items = [(i.memory, envelope.blob_hash(i.blob_id)) for i in receipt.items]
         async with self._database.transaction() as connection:
-            heads = await self._heads(connection, receipt.account)
+            heads = await account_rows.locked_heads(connection, receipt.account)
             now = heads.time(self._clock())
             act = Act(receipt.account, self._identity.public_key, receipt.op, now)
             expired = receipt.op == EXPIRE
@@ -178,12 +177,6 @@ class Eraser:
         if done.receipts:
             await self._outbox.publish_soon()
         return done
-
-    async def _heads(self, connection: Connection, account: AccountId) -> account_rows.Heads:
-        heads = await account_rows.lock_account(connection, account)
-        if heads is None:
-            raise NotFound("No such account.")
-        return heads
 
     async def _batches(
         self, account: AccountId, ids: Sequence[uuid.UUID]

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from relayer.clock import Clock, to_ms
+from relayer.database import accounts as account_rows
 from relayer.database import expiry, listing, queue
 from relayer.database import memories as memory_rows
 from relayer.database import revisions as rows
@@ -316,7 +317,7 @@ class Reviser:
         archive_id = revision_row_id(memory.memory_id, row["revision"])
         blobs = [(memory.blob_id, memory.blob)]
         async with self._outbox.putting(account, blobs) as connection:
-            heads = await self._writer.heads(connection, account)
+            heads = await account_rows.locked_heads(connection, account)
             now = heads.time(self._clock())
             check_newest(heads, [memory.epoch])
             current = await rows.lock_current(
@@ -440,7 +441,7 @@ class Reviser:
             )
             await self._expire(access, over)
         async with self._database.transaction() as connection:
-            heads = await self._writer.heads(connection, access.account)
+            heads = await account_rows.locked_heads(connection, access.account)
             now = heads.time(self._clock())
             by = change.get("superseded_by")
             living = await self._locked(connection, access, memory_id, by)

@@ -234,9 +234,7 @@ class Runs:
         self, connection: Connection, access: Access, action: Row
     ) -> list[bytes] | None:
         """The receipts of reversing an action under the account's lock; None if that is no more."""
-        heads = await account_rows.lock_account(connection, access.account)
-        if heads is None:
-            raise NotFound("No such account.")
+        heads = await account_rows.locked_heads(connection, access.account)
         act = Act(access.account, access.key, STATE, heads.time(self._clock()))
         memory_id = action["memory_id"]
         merged = action["other_ids"] if action["action"] == rows.MERGE else []

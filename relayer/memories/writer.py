@@ -217,7 +217,7 @@ class Writer:
         )
         erased, heads = await self._eraser.erase_within(connection, act, heads, over, expired=True)
         if erased:  # the room of what is gone counts
-            heads = await self.heads(connection, access.account)
+            heads = await account_rows.locked_heads(connection, access.account)
         batch, subjects, freed = await self._vouched(connection, act, batch)
         self.check_room(heads, sum(len(blob) for _, blob in batch.blobs) - freed)
         act = replace(act, op=batch.op)
@@ -240,7 +240,7 @@ class Writer:
         """
         account = access.account
         async with self._database.transaction() as connection:
-            heads = await self.heads(connection, account)
+            heads = await account_rows.locked_heads(connection, account)
             now = heads.time(self._clock())
             current = await revision_rows.lock_current(
                 connection, account=account, memory_id=memory.memory_id
@@ -277,7 +277,7 @@ class Writer:
         self, connection: Connection, account: AccountId, batch: _Batch
     ) -> account_rows.Heads:
         """The locked heads of an account that may have these sealed things."""
-        heads = await self.heads(connection, account)
+        heads = await account_rows.locked_heads(connection, account)
         if batch.op not in KEEPS_EPOCH:
             check_newest(heads, batch.epochs)
         if batch.op == "restore":
@@ -446,17 +446,6 @@ class Writer:
                 keep=batch.origin.kept,
                 outside_store=self._outbox.outside,
             )
-
-    async def heads(self, connection: Connection, account: AccountId) -> account_rows.Heads:
-        """The locked heads of an account.
-
-        Raises:
-            NotFound: it is gone.
-        """
-        heads = await account_rows.lock_account(connection, account)
-        if heads is None:
-            raise NotFound("No such account.")
-        return heads
 
     def check_room(self, heads: account_rows.Heads, new_bytes: int) -> None:
         """Return when so many more bytes fit; none always do, also where less is allowed by now.
