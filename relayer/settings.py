@@ -342,6 +342,7 @@ class Limits:
     aliases_max: Final = 64  # words of a query that have other words
     alias_words_max: Final = 16  # other words of one word
     alias_characters_max: Final = 128
+    aliases_characters_max: Final = 8 * 2**10  # of names and others together, that are looked at
     page_limit_max: Final = 200
     blobs_asked_max: Final = 100
     blobs_bytes_max: Final = 8 * 2**20  # sealed bytes of one answer

@@ -5,6 +5,7 @@ Not here: what a word is (`words/`), hashing (`sealed.index`), scores (`fusion`)
 - Every word of the query has an ordinal. Whatever else may stand for it, an alias or a tag, shares
   the ordinal and so counts at most once.
 - A goal's words come after the query's own: they add, and their absence takes nothing away.
+- One character can stand for eighteen: what is looked at is counted after normalising.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Final, Literal
 
+from relayer.forms import normalize
 from relayer.settings import Limits
 from relayer.words import words
 
@@ -59,13 +61,21 @@ def _aliases(
     ordinals: Mapping[str, int], aliases: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, int]]:
     """Other words for words of the query; a name of several words must stand there in full."""
+    left = Limits.aliases_characters_max
     for name, others in aliases.items():
-        named = words(name)
+        named, left = _within(name, left)
         if named and all(word in ordinals for word in named):
             for other in others:
-                for word in words(other):
+                found, left = _within(other, left)
+                for word in found:
                     if word not in ordinals:
                         yield word, ordinals[named[0]]
+
+
+def _within(text: str, left: int) -> tuple[list[str], int]:
+    """The words of a text's first so many characters, and how many are left for others."""
+    plain = normalize("NFKC", text)[:left]
+    return words(plain), left - len(plain)
 
 
 def _tags(text: str, ordinals: Mapping[str, int]) -> Iterator[tuple[str, int]]:

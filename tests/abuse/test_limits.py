@@ -168,6 +168,7 @@ ELSEWHERE = {
     "grant_bytes_mean": "tenants/test_accounts.py::test_a_chain_of_many_bytes",
     "revocations_spare": "tenants/test_accounts.py::test_a_lost_key_is_taken_from_a_full_chain",
     "namespaces_max": "memories/test_memory.py::test_their_number_is_limited",
+    "aliases_characters_max": "abuse/test_work.py::test_aliases_take_no_more_work_than_short_ones",
     "query_words_max": "recall/test_recall_controls.py::test_aliases_are_bounded",
     "webhooks_max": "events/test_webhooks.py::test_so_many_and_no_more",
     "streams_max": "abuse/test_bounds.py::test_streams_of_all_accounts_are_counted_together",

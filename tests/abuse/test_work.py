@@ -1,0 +1,44 @@
+"""What one request makes the process do, counted: it grows with what was asked, and has an end.
+
+Times are not measured: calls of functions are counted, which are the same on every machine.
+"""
+
+import sys
+from collections.abc import Callable
+
+from relayer.query.terms import query_terms
+from relayer.settings import Limits
+
+GROWING = "\N{ARABIC LIGATURE SALLALLAHOU ALAYHE WASALLAM}"  # eighteen characters in NFKC
+
+
+def calls(work: Callable[[], object]) -> int:
+    """How many functions some work calls, ours and Python's."""
+    count = 0
+
+    def counted(_frame: object, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(counted)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_aliases_take_no_more_work_than_short_ones() -> None:
+    """Words that the query has add nothing, so that a bound of what is added is none of the work.
+
+    As many as there may be, as long as they may be, cost what as many characters cost anywhere.
+    """
+    names = [f"ab{n:02}" for n in range(Limits.aliases_max)]
+    for text in (f"{GROWING} ", "1.1.1.1 ", "aB ", "a's "):
+        alias = (text * Limits.alias_characters_max)[: Limits.alias_characters_max]
+        others = [alias] * Limits.alias_words_max
+        query = " ".join([text, *names])
+        few = calls(lambda q=query, o=others: query_terms(q, aliases={names[0]: o}))
+        most = calls(lambda q=query, o=others: query_terms(q, aliases=dict.fromkeys(names, o)))
+        assert most < 6 * few, text
