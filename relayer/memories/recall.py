@@ -20,6 +20,7 @@ from relayer.database import recall as search
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Vectors
 from relayer.memories.opening import Caller, Opener
+from relayer.memories.sealing import apart
 from relayer.query import fusion, rank
 from relayer.query.periods import periods
 from relayer.query.terms import GOAL_WEIGHT, QueryTerms, query_terms
@@ -39,6 +40,7 @@ from relayer.tenants.namespaces import Namespaces
 PAGE_MIN: Final = 10  # further memories opened at once when copies leave room
 HEAD_START_S: Final = 0.001
 SEARCHES_MAX: Final = 3  # of one question, while memories are changed
+UNDERSTANDING: Final = 16  # times as long as redacting takes, for words, tags and times
 SPARE_HITS: Final = 20  # beyond twice the limit, so that copies can be replaced
 
 
@@ -234,10 +236,9 @@ class RecallService:
         try:
             # The model runs beside this thread, once it was given the time to begin.
             await asyncio.wait({embedding}, timeout=HEAD_START_S)
-            terms, known = _terms(query), self._known(caller, query, numbers)
+            terms, spans = await apart(_size(query), _understood, query, now)
+            known = self._known(caller, query, numbers)
             scopes = [_scope(number, key, query, terms) for number, key in keys]
-            # The caller's own formula has no place for a preference.
-            spans = periods(query.text, now) if query.leg_weights is None else ()
             held = None if query.as_of else await self._resident.find(caller.access, numbers)
             vectors = await embedding
             known = self._known(caller, query, numbers) if known is None else known
@@ -372,10 +373,21 @@ def redacted_query(caller: Caller, query: Query) -> Query:
     return replace(query, text=redact(query.text)[0], goal=goal)
 
 
-def _terms(query: Query) -> QueryTerms:
-    if query.mode == "vector":
-        return QueryTerms((), (), 0)
-    return query_terms(query.text, goal=query.goal, aliases=query.aliases)
+def _size(query: Query) -> int:
+    """How much there is to understand, in characters of a text that is only looked through."""
+    others = (len(other) for each in query.aliases.values() for other in each)
+    return UNDERSTANDING * (len(query.text) + len(query.goal or "") + sum(others))
+
+
+def _understood(
+    query: Query, now: datetime
+) -> tuple[QueryTerms, Sequence[tuple[datetime, datetime]]]:
+    """What to look up, and the times that the query names."""
+    terms = QueryTerms((), (), 0)
+    if query.mode != "vector":
+        terms = query_terms(query.text, goal=query.goal, aliases=query.aliases)
+    # The caller's own formula has no place for a preference.
+    return terms, periods(query.text, now) if query.leg_weights is None else ()
 
 
 def _scope(number: int, key: NamespaceKey, query: Query, terms: QueryTerms) -> search.Scope:

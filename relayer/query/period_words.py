@@ -12,6 +12,7 @@ from datetime import date
 from typing import Final, NamedTuple
 
 from relayer.forms import normalize
+from relayer.settings import Limits
 
 DAY, WEEKEND, WEEK, MONTH, QUARTER, YEAR = 1, 2, 7, 30, 91, 365
 
@@ -205,7 +206,8 @@ _WEEKDAYS: Final = {**{c: n for n, c in enumerate("一二三四五六日")}, "�
 
 def tokens(text: str) -> list[Token]:
     """The words of a text in order, without those that are passed over."""
-    plain = _NUMBER.sub(_digits, _plain(text)).replace("–", " – ")
+    plain = _plain(text)[: Limits.query_bytes_max]  # one character can stand for eighteen
+    plain = _NUMBER.sub(_digits, plain).replace("–", " – ")
     if _ANY_PHRASE.search(plain):
         for pattern, by in _PHRASES:
             plain = pattern.sub(by, plain)

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from relayer.forms import normalize
 from relayer.settings import Limits
-from relayer.words import words
+from relayer.words import distinct_words, words
 
 GOAL_WEIGHT: Final = 0.5  # of a goal's words, and of its vector, beside the query's
 TAGGED_WORDS_MAX: Final = 64  # of a query, that may be names of tags
@@ -45,9 +45,9 @@ def query_terms(
     text: str, *, goal: str | None = None, aliases: Mapping[str, Sequence[str]] | None = None
 ) -> QueryTerms:
     """The terms of a query, at most `Limits.query_words_max` words of it."""
-    own = list(dict.fromkeys(words(text)))[: Limits.query_words_max]
+    own = _beginning(text, Limits.query_bytes_max)
     ordinals = {word: n for n, word in enumerate(own)}
-    further = [w for w in dict.fromkeys(words(goal or "")) if w not in ordinals]
+    further = [w for w in _beginning(goal or "", Limits.goal_bytes_max) if w not in ordinals]
     further = further[: Limits.query_words_max - len(own)]
     terms = [Term("w", word, n) for n, word in enumerate(own)]
     terms += [Term("w", w, len(own) + n, GOAL_WEIGHT) for n, w in enumerate(further)]
@@ -55,6 +55,12 @@ def query_terms(
     terms += [Term("w", word, n) for word, n in dict.fromkeys(aliased)]
     terms += [Term("t", name, n) for name, n in dict.fromkeys(_tags(text, ordinals))]
     return QueryTerms(terms, own + further, len(own))
+
+
+def _beginning(text: str, characters_max: int) -> list[str]:
+    """The distinct words of so much of a text: of all of it, unless it grows or has too many."""
+    plain = normalize("NFKC", text)[:characters_max]
+    return distinct_words(plain, words_max=Limits.query_words_max)
 
 
 def _aliases(
@@ -80,8 +86,8 @@ def _within(text: str, left: int) -> tuple[list[str], int]:
 
 def _tags(text: str, ordinals: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """Tags that one or two words of the query may name, for each of them, as typed and folded."""
-    typed = [word.strip(_EDGES) for word in text.split()[:TAGGED_WORDS_MAX]]
-    named = [(t, next((ordinals[w] for w in words(t) if w in ordinals), None)) for t in typed]
+    typed = [word.strip(_EDGES) for word in text.split(maxsplit=TAGGED_WORDS_MAX)]
+    named = [(t, _ordinal(t, ordinals)) for t in typed[:TAGGED_WORDS_MAX]]
     pairs = [
         (f"{a}{joint}{b}", ordinal)
         for (a, m), (b, n) in pairwise(named)
@@ -92,3 +98,11 @@ def _tags(text: str, ordinals: Mapping[str, int]) -> Iterator[tuple[str, int]]:
         if ordinal is not None:
             yield name, ordinal
             yield name.casefold(), ordinal
+
+
+def _ordinal(typed: str, ordinals: Mapping[str, int]) -> int | None:
+    """Which word of the query this is; what is longer than a tag is none that names one."""
+    if len(typed) > Limits.tag_characters_max:
+        return None
+    named, _ = _within(typed, Limits.tag_characters_max)
+    return next((ordinals[word] for word in named if word in ordinals), None)

@@ -9,11 +9,13 @@ Not here: stems and function words (`languages`).
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 from relayer.words.languages import MONTHS
 
 TERM_CHARACTERS_MAX: Final = 64
+REPEATED_MAX: Final = 1_024  # words of a text that are taken apart once, however often they come
 _HEX_PREFIX: Final = 7  # what git shows of a commit
 
 # Scripts that put no blank between words, each by itself: a change of script ends a word.
@@ -72,12 +74,13 @@ def terms_of(text: str) -> Iterator[tuple[str, ...]]:
         text = _UNWRITTEN.sub("", text).replace(_HYPHEN, "-")
     text = _ACCOUNT.sub(lambda m: f"{m[0].replace(' ', '')} {m[0]}", text)
     text = _FIGURES.sub(_dated, text)
+    terms = lru_cache(REPEATED_MAX)(_terms)  # of this text only: an address is kept nowhere
     at = 0
     for run in () if text.isascii() else _RUN.finditer(text):
-        yield from map(_terms, _TOKEN.findall(text, at, run.start()))
+        yield from map(terms, _TOKEN.findall(text, at, run.start()))
         yield _run_terms(run)
         at = run.end()
-    yield from map(_terms, _TOKEN.findall(text, at))
+    yield from map(terms, _TOKEN.findall(text, at))
 
 
 def _dated(figures: re.Match[str]) -> str:

@@ -42,3 +42,14 @@ def test_aliases_take_no_more_work_than_short_ones() -> None:
         few = calls(lambda q=query, o=others: query_terms(q, aliases={names[0]: o}))
         most = calls(lambda q=query, o=others: query_terms(q, aliases=dict.fromkeys(names, o)))
         assert most < 6 * few, text
+
+
+def test_a_query_is_taken_apart_as_far_as_its_words_count() -> None:
+    """What grows counts with its beginning, what comes again is known, and words have an end."""
+    longest = Limits.query_bytes_max
+    most = 4 * calls(lambda: query_terms(("Where did Anna put the keys? " * longest)[:longest]))
+    for text in (GROWING, f"{GROWING} ", "1 ", "aB ", "a's "):
+        query = (text * longest).encode()[:longest].decode(errors="ignore")
+        assert calls(lambda q=query: query_terms(q)) < most, text
+    several, many = (" ".join(f"aB{n}" for n in range(count)) for count in (1_000, 2_000))
+    assert calls(lambda: query_terms(many)) == calls(lambda: query_terms(several))
