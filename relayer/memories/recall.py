@@ -318,16 +318,15 @@ class RecallService:
         self, caller: Caller, ranking: _Ranking, limit: int
     ) -> tuple[list[Found], int]:
         """The first `limit`, copies of better ones behind all others; and how many did not open."""
-        kept: list[Found] = []
-        copies: list[Found] = []
+        found = rank.Copies(_text)
         hits, dropped, at = ranking.hits, 0, 0
-        while at < len(hits) and (room := limit - len(kept)) > 0:
+        while at < len(hits) and (room := limit - len(found.kept)) > 0:
             page = hits[at : at + (max(room, PAGE_MIN) if at else room)]
             at += len(page)
-            found, lost = await self._open(caller, page, ranking.held)
-            kept, more = rank.without_copies([*kept, *found], _text)
-            copies, dropped = copies + more, dropped + lost
-        return [*kept, *copies][:limit], dropped
+            opened, lost = await self._open(caller, page, ranking.held)
+            found.add(opened)
+            dropped += lost
+        return [*found.kept, *found.copies][:limit], dropped
 
     def _fitting(self, found: Sequence[Found], tokens_max: int) -> tuple[list[Found], int]:
         """In order, each that still fits, a shorter one also after one that does not; their sum."""

@@ -3,10 +3,11 @@
 Not here: one score of several legs (`fusion`). Pure: takes numbers and a `now`.
 """
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -72,19 +73,29 @@ def preferred(
     return PERIOD_WEIGHT * inside
 
 
-def without_copies(found: Sequence[T], text: Callable[[T], str]) -> tuple[list[T], list[T]]:
-    """Those that say something of their own, and near-copies of those before them."""
-    kept: list[T] = []
-    copies: list[T] = []
-    said: list[frozenset[str]] = []
-    for item in found:
-        words = _words(text(item))
-        if words and any(_are_copies(words, other) for other in said):
-            copies.append(item)
-        else:
-            kept.append(item)
-            said.append(words)
-    return kept, copies
+class Copies(Generic[T]):
+    """What was found so far: `kept` says something of its own, `copies` nearly repeat it.
+
+    Each is read once and compared with those before it only, of which most tell other facts.
+    """
+
+    def __init__(self, text: Callable[[T], str]) -> None:
+        self.kept: list[T] = []
+        self.copies: list[T] = []
+        self._text = text
+        # By the words that may tell two facts apart, the words of each that was kept.
+        self._said: defaultdict[frozenset[str], list[frozenset[str]]] = defaultdict(list)
+
+    def add(self, found: Iterable[T]) -> None:
+        """Take what stands behind all that was added before."""
+        for item in found:
+            words = _words(self._text(item))
+            alike = self._said[frozenset(filter(_tells_apart, words))]
+            if words and any(_are_copies(words, other) for other in alike):
+                self.copies.append(item)
+            else:
+                self.kept.append(item)
+                alike.append(words)
 
 
 def _words(text: str) -> frozenset[str]:
@@ -95,11 +106,14 @@ def _words(text: str) -> frozenset[str]:
     return words - {""} or frozenset({text})
 
 
+def _tells_apart(word: str) -> bool:
+    return word in _DENIALS or not word.islower() or not word.isalpha()
+
+
 def _are_copies(one: frozenset[str], other: frozenset[str]) -> bool:
-    """Nearly the same words, and none that may tell two facts apart."""
-    both = len(one & other)
-    if both < COPY_SHARE * (len(one) + len(other) - both):
+    """Nearly the same words, which no two of very different lengths can have."""
+    lengths = len(one) + len(other)
+    if min(len(one), len(other)) < COPY_SHARE * max(len(one), len(other)):
         return False
-    return not any(
-        word in _DENIALS or not word.islower() or not word.isalpha() for word in one ^ other
-    )
+    both = len(one & other)
+    return both >= COPY_SHARE * (lengths - both)

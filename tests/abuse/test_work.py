@@ -3,9 +3,11 @@
 Times are not measured: calls of functions are counted, which are the same on every machine.
 """
 
+import random
 import sys
 from collections.abc import Callable
 
+from relayer.query.rank import Copies
 from relayer.query.terms import query_terms
 from relayer.settings import Limits
 
@@ -53,3 +55,25 @@ def test_a_query_is_taken_apart_as_far_as_its_words_count() -> None:
         assert calls(lambda q=query: query_terms(q)) < most, text
     several, many = (" ".join(f"aB{n}" for n in range(count)) for count in (1_000, 2_000))
     assert calls(lambda: query_terms(many)) == calls(lambda: query_terms(several))
+
+
+def test_copies_are_looked_for_among_what_is_new() -> None:
+    """A page more compares its own memories: what was kept is compared with nothing again."""
+    chosen, words = random.Random(7), [f"{a}{b}" for a in "abcdefghijklmnopqrst" for b in "uvwxyz"]
+    texts = [" ".join([*chosen.sample(words, 100), f"{n}"]) for n in range(100)]
+    read: list[str] = []
+
+    def text(item: str) -> str:
+        read.append(item)
+        return item
+
+    def kept(page: int) -> Copies[str]:
+        found = Copies(text)
+        for at in range(0, len(texts), page):
+            found.add(texts[at : at + page])
+        return found
+
+    at_once, paged = calls(lambda: kept(len(texts))), calls(lambda: kept(1))
+    assert paged < at_once + 10 * len(texts)
+    assert read == texts * 2
+    assert kept(10).kept == texts

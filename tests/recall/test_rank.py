@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from relayer.query.rank import Weights, preferred, weighed, without_copies
+from relayer.query.rank import Copies, Weights, preferred, weighed
 from relayer.record import IMPORTANCES, Importance
 
 NOW = datetime(2031, 5, 4, tzinfo=UTC)
@@ -77,7 +77,9 @@ TEN = "the quick brown fox jumps over a very lazy dog"
 )
 def test_copies_stand_behind(texts: list[str], kept: list[int]) -> None:
     numbered = list(enumerate(texts))
-    first, copies = without_copies(numbered, lambda pair: pair[1])
-    assert [n for n, _ in first] == kept
-    assert sorted(first + copies) == numbered
-    assert [n for n, _ in copies] == sorted(n for n, _ in copies)
+    found: Copies[tuple[int, str]] = Copies(lambda pair: pair[1])
+    for pair in numbered:
+        found.add([pair])
+    assert [n for n, _ in found.kept] == kept
+    assert sorted(found.kept + found.copies) == numbered
+    assert [n for n, _ in found.copies] == sorted(n for n, _ in found.copies)
