@@ -24,6 +24,7 @@ from typing import Final
 # position can be its start, which keeps the scan linear.
 _START: Final = r"(?:(?<![\w-])|(?<=\\[nrt])|(?<=%[0-9A-F]{2})|(?<=/bot))"
 _END: Final = r"(?![\w-])"
+_AS_LONG: Final = r"\w[\w.:/+=~-]{14}|[\w~.]{3}[0-9]Q~"  # as any token is, at the least
 
 _TOKENS: Final = (
     ("aws-key", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}" + _END),
@@ -193,8 +194,12 @@ def is_basic(value: str) -> bool:
 
 
 def _any_token() -> str:
-    kinds = (f"(?P<{kind.replace('-', '_')}>{shape})" for kind, shape in _TOKENS)
-    return f"{_START}(?:{'|'.join(kinds)})"
+    """Any token, in a group of its kind. Almost no word gets as far as to the groups: tried at each
+    word or full stop, they would take as long as all other shapes together, and nothing else runs
+    while a shape is looked for."""
+    shapes = "|".join(shape for _, shape in _TOKENS)
+    kinds = "|".join(f"(?P<{kind.replace('-', '_')}>{shape})" for kind, shape in _TOKENS)
+    return f"{_START}(?={_AS_LONG})(?={shapes})(?:{kinds})"
 
 
 # In the order in which they are looked for, each with what else must hold of the value.

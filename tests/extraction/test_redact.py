@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from relayer.redact import redact
-from relayer.secret_kinds import KINDS, SHAPES, is_basic, is_card, is_opaque
+from relayer.secret_kinds import _TOKENS, KINDS, SHAPES, is_basic, is_card, is_opaque
 from tests.redaction import ordinary, samples
 
 SAMPLES = samples()
@@ -243,6 +243,17 @@ def test_marks_hold_names_of_kinds_only() -> None:
 def test_nothing_that_repeats_stands_inside_something_that_repeats(shape: re.Pattern[str]) -> None:
     """With this a pattern has no way to try a text in exponentially many ways."""
     assert _depth(parser.parse(shape.pattern, shape.flags)) <= 1
+
+
+def test_a_word_is_tried_as_a_token_only_if_it_can_be_one() -> None:
+    """A shape is looked for in one go, and nothing else runs meanwhile: most words must cost no
+    more than a look at them, not one for each kind."""
+    [shape] = [shape.pattern for shape, _ in SHAPES if "aws_key" in shape.groupindex]
+    _, as_long, unnamed, *named = parser.parse(shape, re.ASCII)
+    assert as_long[0] is unnamed[0] is op.ASSERT
+    assert named
+    shortest = min(parser.parse(token, re.ASCII).getwidth()[0] for _, token in _TOKENS)
+    assert shortest == 15, "what is looked for first is no longer than any token"
 
 
 @pytest.mark.parametrize("nested", ["(a+)+", "(?:x(?:a|b*)*)+c", "(?:(?:ab+)|c)*"])
