@@ -12,7 +12,7 @@ never taken for an envelope; they have no words, so only their vectors are searc
 
 import math
 import uuid
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -26,6 +26,7 @@ from relayer.database.pool import Database
 from relayer.database.vectors import SENT, TURNED, UploadVector, upload_model
 from relayer.errors import BadRequest
 from relayer.memories.opening import Caller
+from relayer.memories.sealing import TURNING, apart
 from relayer.memories.writer import Writer
 from relayer.record import new_id
 from relayer.resident.evidence import nearest_uploads
@@ -114,21 +115,21 @@ class Manual:
             return []
         if held := await self._resident.find(caller.access, [entry.namespace_id]):
             # Turning is a good part of such a request: only where there are vectors to compare.
-            asked = _asked(keys, unit, held[0].passages)
+            asked = await _asked(keys, unit, held[0].passages)
             found = await nearest_uploads(held[0], asked, self._clock(), limit)
             return [(to_base64url(blob_hash), distance) for blob_hash, distance in found]
         hits = await search.search_manual(
             self._database,
             account=caller.access.account,
             namespace_id=entry.namespace_id,
-            embeddings=_asked(keys, unit),
+            embeddings=await _asked(keys, unit),
             now=self._clock(),
             limit=limit,
         )
         return [(to_base64url(r["blob_id"]), float(r["distance"])) for r in hits]
 
 
-def _asked(
+async def _asked(
     keys: Sequence[NamespaceKey],
     unit: npt.NDArray[np.float32],
     there: Container[tuple[int, str]] | None = None,
@@ -139,11 +140,14 @@ def _asked(
         for key in keys
         for form in (TURNED, SENT)
     }
-    return {
-        place: _shown(key, unit, form)
-        for place, (key, form) in places.items()
-        if there is None or place in there
-    }
+    wanted = {place: how for place, how in places.items() if there is None or place in there}
+    return await apart(TURNING * len(wanted) * len(unit), _all_shown, wanted, unit)
+
+
+def _all_shown(
+    places: Mapping[tuple[int, str], tuple[NamespaceKey, str]], unit: npt.NDArray[np.float32]
+) -> dict[tuple[int, str], npt.NDArray[np.float16]]:
+    return {place: _shown(key, unit, form) for place, (key, form) in places.items()}
 
 
 def _shown(key: NamespaceKey, unit: npt.NDArray[np.float32], form: str) -> npt.NDArray[np.float16]:

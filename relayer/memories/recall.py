@@ -20,7 +20,7 @@ from relayer.database import recall as search
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Vectors
 from relayer.memories.opening import Caller, Opener
-from relayer.memories.sealing import apart
+from relayer.memories.sealing import HASHING, TURNING, apart
 from relayer.query import fusion, rank
 from relayer.query.periods import periods
 from relayer.query.terms import GOAL_WEIGHT, QueryTerms, query_terms
@@ -41,6 +41,7 @@ PAGE_MIN: Final = 10  # further memories opened at once when copies leave room
 HEAD_START_S: Final = 0.001
 SEARCHES_MAX: Final = 3  # of one question, while memories are changed
 UNDERSTANDING: Final = 16  # times as long as redacting takes, for words, tags and times
+LOOKED_UP_MAX: Final = 32_768  # entries of the index, of all namespaces and epochs together
 SPARE_HITS: Final = 20  # beyond twice the limit, so that copies can be replaced
 
 
@@ -238,16 +239,15 @@ class RecallService:
             await asyncio.wait({embedding}, timeout=HEAD_START_S)
             terms, spans = await apart(_size(query), _understood, query, now)
             known = self._known(caller, query, numbers)
-            scopes = [_scope(number, key, query, terms) for number, key in keys]
+            hashes = len(keys) * (len(terms.terms) + len(query.tags) + len(query.metadata))
+            scopes = await apart(HASHING * hashes, _scopes, keys, query, terms)
             held = None if query.as_of else await self._resident.find(caller.access, numbers)
             vectors = await embedding
             known = self._known(caller, query, numbers) if known is None else known
         finally:
             embedding.cancel()
-        scopes = [
-            replace(scope, embeddings=_turned(key, vectors))
-            for scope, (_, key) in zip(scopes, keys, strict=True)
-        ]
+        dims = len(keys) * sum(found.shape[1] for found in vectors.by_model.values())
+        scopes = await apart(TURNING * dims, _with_vectors, scopes, keys, vectors)
         evidence = await self._gather(caller.access, held, scopes, query, terms.query_words)
         fused = fusion.fused(evidence, query.leg_weights, known=1.0 if known is None else known)
         hits = _hits(evidence, fused, terms.words, query, spans, now)
@@ -389,17 +389,34 @@ def _understood(
     return terms, periods(query.text, now) if query.leg_weights is None else ()
 
 
-def _scope(number: int, key: NamespaceKey, query: Query, terms: QueryTerms) -> search.Scope:
-    """The query as one namespace and epoch knows it, but for its vectors."""
-    return search.Scope(
-        namespace_id=number,
-        epoch=key.epoch,
-        words=[
-            (index.token(key, term.index, term.text), term.ordinal, term.weight)
-            for term in terms.terms
-        ],
-        filters=_filter_tokens(key, query),
-    )
+def _scopes(
+    keys: Sequence[tuple[int, NamespaceKey]], query: Query, terms: QueryTerms
+) -> list[search.Scope]:
+    """The query as each namespace and epoch knows it, but for its vectors."""
+    looked_up = terms.terms[: LOOKED_UP_MAX // max(len(keys), 1)]
+    return [
+        search.Scope(
+            namespace_id=number,
+            epoch=key.epoch,
+            words=[
+                (index.token(key, term.index, term.text), term.ordinal, term.weight)
+                for term in looked_up
+            ],
+            filters=_filter_tokens(key, query),
+        )
+        for number, key in keys
+    ]
+
+
+def _with_vectors(
+    scopes: Sequence[search.Scope],
+    keys: Sequence[tuple[int, NamespaceKey]],
+    vectors: QueryVectors,
+) -> list[search.Scope]:
+    return [
+        replace(scope, embeddings=_turned(key, vectors))
+        for scope, (_, key) in zip(scopes, keys, strict=True)
+    ]
 
 
 def _turned(key: NamespaceKey, vectors: QueryVectors) -> dict[str, npt.NDArray[np.float16]]:

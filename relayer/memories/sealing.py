@@ -19,6 +19,8 @@ from relayer.tenants.namespaces import NamespaceEntry
 from relayer.words import words
 
 APART_CHARACTERS_MIN: Final = 16_384  # about ten milliseconds of computing
+HASHING: Final = 8  # as many characters take as long as hashing a word for the index
+TURNING: Final = 4  # and as one number of a vector, turned for the first time
 # Hardly a secret that is known by its shape is longer, but private keys, known cut off as well.
 SECRET_CHARACTERS_MAX: Final = 4_096
 P = ParamSpec("P")
@@ -42,7 +44,10 @@ async def beginning_without_secrets(access: Access, text: str, characters: int) 
 
 
 async def apart(size: int, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """The result of some computing, in a thread when so much text would keep others waiting."""
+    """The result of some computing, in a thread when so much of it would keep others waiting.
+
+    `size` is in characters of a text, or what takes as long.
+    """
     if size < APART_CHARACTERS_MIN:
         return work(*arguments, **named)
     return await asyncio.to_thread(work, *arguments, **named)

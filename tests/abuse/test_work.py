@@ -3,32 +3,66 @@
 Times are not measured: calls of functions are counted, which are the same on every machine.
 """
 
+import os
 import random
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any
 
+import numpy as np
+
+from relayer.database.recall import Filters, Scope
+from relayer.memories.opening import Caller
+from relayer.memories.recall import Query
 from relayer.query.rank import Copies
 from relayer.query.terms import query_terms
+from relayer.resident.evidence import gather_aside
+from relayer.resident.namespace import Memories, Resident, empty
+from relayer.resident.postings import NO_POSTINGS, POSTING, Postings
+from relayer.sealed.keys import Root
 from relayer.settings import Limits
+from relayer.tenants.custody import RootKeys
+from tests.services import TEAM, Bench
 
 GROWING = "\N{ARABIC LIGATURE SALLALLAHOU ALAYHE WASALLAM}"  # eighteen characters in NFKC
 
 
-def calls(work: Callable[[], object]) -> int:
-    """How many functions some work calls, ours and Python's."""
-    count = 0
+@contextmanager
+def counting() -> Iterator[Counter[str]]:
+    """How often this thread calls which function, by its name; all of Python's own are `c`."""
+    count = Counter[str]()
 
-    def counted(_frame: object, event: str, _arg: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
+    def counted(frame: Any, event: str, _arg: object) -> None:
+        if event in ("call", "c_call"):
+            count[frame.f_code.co_qualname if event == "call" else "c"] += 1
 
     before = sys.getprofile()
     sys.setprofile(counted)
     try:
-        work()
+        yield count
     finally:
         sys.setprofile(before)
-    return count
+
+
+def living(count: int) -> Memories:
+    """So many memories that may all be found."""
+    columns = {
+        each.name: np.zeros(count, getattr(empty(1).memories, each.name).dtype)
+        for each in fields(Memories)
+    }
+    columns |= {"seq": np.arange(count), "expires": np.full(count, np.inf)}
+    return Memories(**columns | dict.fromkeys(("sealed", "current"), np.ones(count, bool)))
+
+
+def calls(work: Callable[[], object]) -> int:
+    """How many functions some work calls."""
+    with counting() as count:
+        work()
+    return count.total()
 
 
 def test_aliases_take_no_more_work_than_short_ones() -> None:
@@ -77,3 +111,51 @@ def test_copies_are_looked_for_among_what_is_new() -> None:
     assert paged < at_once + 10 * len(texts)
     assert read == texts * 2
     assert kept(10).kept == texts
+
+
+async def test_many_words_of_many_epochs_are_hashed_aside(bench: Bench) -> None:
+    caller = await bench.caller(await bench.account())
+    await bench.remember(caller, "Tea.")
+    assert isinstance(caller.keys, RootKeys)
+    account, roots = caller.access.account, list(caller.keys.roots)
+    for epoch in range(2, 65):
+        roots.append(Root(epoch, os.urandom(32)))
+        key_id = roots[-1].namespace_key(account, TEAM).key_id
+        await bench.storage.namespaces.create(account, TEAM, epoch, key_id)
+    rotated = Caller(caller.access, RootKeys(account, tuple(roots)))
+    words = " ".join(f"{a}{b}" for a in "bcdfghjklmnpqrst" for b in "aeiouyäöüéàèêíóú")
+    for text, aside in ((words, True), ("Tea?", False)):
+        with counting() as count:
+            recalled = await bench.services.recaller.recall(
+                rotated, Query(text=text, namespaces=[TEAM])
+            )
+        assert (count["token"] == 0) == aside
+        assert count["token"] < 1_000
+        assert [found.memory.text for found in recalled.found] == ["Tea."] * (not aside)
+
+
+async def test_what_is_searched_aside_is_told_by_what_is_found() -> None:
+    """Few memories that share many words are more than many that share one."""
+    scope = Scope(1, 1, words=[(word, word, 1.0) for word in range(Limits.query_words_max)])
+
+    def sharing(memories: int, words: int) -> Resident:
+        entries = np.zeros(words * memories, POSTING)
+        entries["at"] = np.tile(np.arange(memories), words)
+        entries["frequency"], entries["length"] = 1, words
+        tokens = np.repeat(np.arange(words), memories)
+        return Resident(
+            1, memories, words, living(memories), {}, (Postings(tokens, entries), NO_POSTINGS)
+        )
+
+    for memories, words, aside in ((9_999, 256, True), (9_999, 2, False), (20, 256, False)):
+        with counting() as count:
+            evidence = await gather_aside(
+                [sharing(memories, words)],
+                scopes=[scope],
+                query_words=len(scope.words),
+                filters=Filters(datetime.now(UTC)),
+                candidates=10,
+                neighbours=True,
+            )
+        assert (count["gather"] == 0) == aside
+        assert len(evidence.found)
