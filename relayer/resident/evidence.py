@@ -6,7 +6,7 @@ the last digits of distances and for questions about another time, which only th
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -31,10 +31,11 @@ from relayer.resident.namespace import KINDS, Memories, Resident, joined, short
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-T = TypeVar("T")
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-AT_ONCE_MAX: Final = 10_000  # memories searched on the loop itself
+# What is looked at on the loop itself, in postings, memories and words: about five milliseconds.
+AT_ONCE_MAX: Final = 65_536
+VECTOR_BYTES: Final = 512  # that take as long as one posting
 _AROUND: Final = np.arange(-NEIGHBOUR_SEQ, NEIGHBOUR_SEQ + 1)  # a memory itself in the middle
 _NONE: Final = np.zeros(0, np.int64)
 _ITSELF: Final = slice(NEIGHBOUR_SEQ, NEIGHBOUR_SEQ + 1)
@@ -129,7 +130,8 @@ async def gather_aside(
     residents: Sequence[Resident], *, scopes: Sequence[Scope], **options: Any
 ) -> Evidence:
     """The same, beside the loop where it takes long."""
-    return await _aside(residents, partial(gather, residents, scopes, **options))
+    work = partial(gather, residents, scopes, **options)
+    return await asyncio.to_thread(work) if _is_much(residents, scopes) else work()
 
 
 async def nearest_uploads(
@@ -140,14 +142,35 @@ async def nearest_uploads(
 ) -> list[tuple[bytes, float]]:
     """(blob id, cosine distance) of the nearest manual uploads, nearest first; a vector for each
     epoch and model."""
-    return await _aside([resident], partial(_uploads, resident, embeddings, now, limit))
+    work = partial(_uploads, resident, embeddings, now, limit)
+    is_much = len(resident.memories) + _compared(resident, embeddings) > AT_ONCE_MAX
+    return await asyncio.to_thread(work) if is_much else work()
 
 
-async def _aside(residents: Sequence[Resident], work: Callable[[], T]) -> T:
-    """What some work gives; in a thread where that takes long, because others are waiting."""
-    if sum(len(resident.memories) for resident in residents) > AT_ONCE_MAX:
-        return await asyncio.to_thread(work)
-    return work()
+def _is_much(residents: Sequence[Resident], scopes: Sequence[Scope]) -> bool:
+    """Whether a search takes long, because others are waiting."""
+    its = [
+        (resident, scope)
+        for resident in residents
+        for scope in scopes
+        if scope.namespace_id == resident.namespace_id
+    ]
+    count = sum(len(resident.memories) for resident in residents)
+    count += sum(len(scope.words) + len(scope.filters) for scope in scopes)
+    count += sum(_compared(r, [(s.epoch, model) for model in s.embeddings]) for r, s in its)
+    most = sum(len(part) for resident, _ in its for part in resident.postings)
+    if count > AT_ONCE_MAX or count + most <= AT_ONCE_MAX:
+        return count > AT_ONCE_MAX
+    for resident, scope in its:
+        tokens = np.array([*(token for token, _, _ in scope.words), *scope.filters], np.int64)
+        count += sum(part.count(tokens) for part in resident.postings)
+    return count > AT_ONCE_MAX
+
+
+def _compared(resident: Resident, places: Iterable[tuple[int, str]]) -> int:
+    """How long comparing vectors of these epochs and models takes, in postings."""
+    found = (resident.passages.get(place) for place in places)
+    return sum(passages.size_bytes for passages in found if passages is not None) // VECTOR_BYTES
 
 
 def _uploads(

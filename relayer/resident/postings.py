@@ -49,6 +49,11 @@ class Postings:
         found = [whole[begin:end] for begin, end in places if begin < end]
         return which, np.concatenate([whole[:0], *found]).view(POSTING)
 
+    def count(self, tokens: Ints) -> int:
+        """How many entries these tokens have."""
+        ends = (self.tokens.searchsorted(tokens, side=side) for side in ("right", "left"))
+        return int(np.subtract(*ends).sum())
+
     def remaining(self, kept: Bools, moved: Ints | None) -> "Postings":
         """Those of memories that are kept, where these are now."""
         if moved is None and kept.all():
