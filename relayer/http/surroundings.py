@@ -5,6 +5,8 @@ Not here: routes, and the checks before them.
 - An error answer holds a message made for people, a stable code and a request id; nothing an
   outside library said, no stack, whatever went wrong.
 - A body is read whole before its signature says anything, so all of them share one bound.
+- A long answer takes memory until its client has taken it, and so long it keeps its account's
+  place: who reads nothing soon gets nothing more.
 """
 
 import asyncio
@@ -46,6 +48,7 @@ _MESSAGES: Final = {
     413: "The request body is too large.",
     415: "Send application/json.",
 }
+TAKEN_BYTES: Final = 64 * 2**10  # of an answer, that systems take at once or that may wait
 DEADLINE: Final = "deadline"  # in a request's state: what ends it, which a stream puts off
 _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -181,18 +184,27 @@ class Surroundings:
 
     async def _watched(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         started = time.monotonic()
-        status = 0
+        status, place = 0, None
 
         async def watched(message: Message) -> None:
-            nonlocal status
+            nonlocal status, place
             if message["type"] == "http.response.start":
                 status = message["status"]
                 extra = [*_HEADERS, (b"x-request-id", request_id.encode())]
-                _leave(scope)
+                place = scope["state"].get(shares.STATE)
+                if place and not _is_long(message):
+                    place.leave()
                 extra += windows.headers(scope["state"].get(windows.STATE, ()))
                 if self._stopping.is_set():
                     extra.append((b"connection", b"close"))
                 message["headers"] = [*message.get("headers", []), *extra]
+            elif place and _is_long(message):
+                # The server sends nothing further before this is taken, or never will be; until
+                # when, is the connection's own concern.
+                whole: Any = {**message, "more_body": True}
+                await send(whole)
+                scope["state"][DEADLINE].reschedule(None)
+                message = {"type": "http.response.body", "body": b"", "more_body": False}
             await send(message)
 
         try:
@@ -218,6 +230,14 @@ class Surroundings:
                     "request_id": request_id,
                 },
             )
+
+
+def _is_long(message: Any) -> bool:
+    """Whether an answer, by its head or its whole body, may have to wait for its client."""
+    if message["type"] == "http.response.start":
+        told = (v for name, v in message.get("headers", ()) if name == b"content-length")
+        return int(next(told, 0)) > TAKEN_BYTES
+    return not message.get("more_body") and len(message.get("body", b"")) > TAKEN_BYTES
 
 
 def _leave(scope: Scope) -> None:
