@@ -20,7 +20,7 @@ from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted, NotFound
 from relayer.memories.forgetting import Forgetting
 from relayer.memories.intake import Intake, Remembered
-from relayer.memories.opening import Caller, Opener
+from relayer.memories.opening import Caller, Opener, Page, fitting, following
 from relayer.record import Draft, Memory
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace, NamespaceKey
@@ -94,7 +94,7 @@ class MemoryService:
         tags: Sequence[str] = (),
         source: str | None = None,
         **filters: Unpack[Narrowing],
-    ) -> list[Memory]:
+    ) -> Page[Memory]:
         """A page of memories, newest first; with all of these `tags`, and of this `source`.
 
         Raises:
@@ -121,7 +121,8 @@ class MemoryService:
                 tokens=tokens, wanted=len(tags) + (source is not None), **filters
             ),
         )
-        return await self._opener.open_all(caller, found)
+        page = fitting(found)
+        return Page(await self._opener.open_all(caller, page), following(found, page, limit))
 
     async def get(self, caller: Caller, memory_id: uuid.UUID) -> Memory:
         """One memory.

@@ -5,15 +5,16 @@ Not here: which rows (`memory.py`, `recall.py`), formats (`sealed.envelope`, `re
 
 import logging
 import uuid
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from relayer.blobs.store import BlobStore, matching
 from relayer.database import memories as rows
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Row
 from relayer.errors import Corrupted, NotAllowed
+from relayer.memories.sealing import apart
 from relayer.record import Draft, Memory, UnknownVersion, decode, state_of
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
@@ -22,6 +23,11 @@ from relayer.tenants.access import Access
 from relayer.tenants.custody import Keys
 
 log = logging.getLogger("relayer.opening")
+
+PAGE_BYTES_MAX: Final = 4 * 2**20  # sealed, in one page of memories
+OPENED_BYTES: Final = 64  # that take as long as a character that is looked through
+
+T = TypeVar("T")
 
 _STATUS: Final = {None: "uploaded", vector_rows.LOST: "failed"}  # by embedding model; else done
 
@@ -49,6 +55,14 @@ class Caller:
     keys: Keys = field(repr=False)
 
 
+class Page(list[T]):
+    """What fits into one answer, and the cursor of what is behind it; None for nothing."""
+
+    def __init__(self, items: Iterable[T], cursor: int | None) -> None:
+        super().__init__(items)
+        self.cursor = cursor
+
+
 class Opener:
     """Opens the memories behind rows; `embeds` says whether they get vectors here."""
 
@@ -63,7 +77,8 @@ class Opener:
             NotAllowed: `unlock_required`.
         """
         blobs = await self._blobs_of(caller.access.account, found)
-        opened = [_opened(caller, row, blobs.get(row["blob_id"])) for row in found]
+        size = sum(row["size_bytes"] for row in found) // OPENED_BYTES
+        opened = await apart(size, _all_opened, caller, found, blobs)
         if self._embeds:
             return opened
         # Without an embedder there is nothing further to wait for.
@@ -74,7 +89,8 @@ class Opener:
     ) -> dict[bytes, bytes | Corrupted]:
         """Blob id → bytes of these rows; a row may bring them along as `blob`."""
         brought = {row["blob_id"]: row["blob"] for row in found if row.get("blob") is not None}
-        blobs = {blob_id: matching(blob_id, data) for blob_id, data in brought.items()}
+        size = sum(map(len, brought.values())) // OPENED_BYTES
+        blobs = await apart(size, _verified, brought)
         others = {row["blob_id"] for row in found} - brought.keys()
         if not others:
             return blobs
@@ -172,6 +188,31 @@ def key_of(keys: Keys, row: Row) -> NamespaceKey:
         if key.epoch == row["epoch"]:
             return key
     raise NotAllowed("The key of an older epoch is missing.", code="unlock_required")
+
+
+def fitting(found: Sequence[Row], bytes_max: int = PAGE_BYTES_MAX) -> Sequence[Row]:
+    """The first of these rows, one at least, that together fit into an answer."""
+    size = 0
+    for n, row in enumerate(found):
+        size += row["size_bytes"]
+        if n and size > bytes_max:
+            return found[:n]
+    return found
+
+
+def following(found: Sequence[Row], page: Sequence[Row], limit: int) -> int | None:
+    """The cursor of what is behind a page of what was found; None if that is surely nothing."""
+    return page[-1]["seq"] if len(page) < len(found) or len(found) == limit else None
+
+
+def _verified(blobs: Mapping[bytes, bytes]) -> dict[bytes, bytes | Corrupted]:
+    return {blob_id: matching(blob_id, data) for blob_id, data in blobs.items()}
+
+
+def _all_opened(
+    caller: Caller, found: Sequence[Row], blobs: Mapping[bytes, bytes | Corrupted]
+) -> list[Memory | None]:
+    return [_opened(caller, row, blobs.get(row["blob_id"])) for row in found]
 
 
 def _opened(caller: Caller, row: Row, blob: bytes | Corrupted | None) -> Memory | None:

@@ -19,7 +19,7 @@ from relayer.clock import Clock
 from relayer.database import recall as search
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Vectors
-from relayer.memories.opening import Caller, Opener
+from relayer.memories.opening import Caller, Opener, fitting
 from relayer.memories.sealing import HASHING, TURNING, apart
 from relayer.query import fusion, rank
 from relayer.query.periods import periods
@@ -37,7 +37,9 @@ from relayer.telemetry.stages import staged
 from relayer.tenants.access import Access
 from relayer.tenants.namespaces import Namespaces
 
-PAGE_MIN: Final = 10  # further memories opened at once when copies leave room
+ANSWER_BYTES_MAX: Final = 16 * 2**20  # sealed, of what is opened for one answer
+PAGE_MAX: Final = 25  # memories that are read at once, each of up to a MiB
+PAGE_MIN: Final = 10  # further ones when copies leave room
 HEAD_START_S: Final = 0.001
 SEARCHES_MAX: Final = 3  # of one question, while memories are changed
 UNDERSTANDING: Final = 16  # times as long as redacting takes, for words, tags and times
@@ -319,13 +321,13 @@ class RecallService:
     ) -> tuple[list[Found], int]:
         """The first `limit`, copies of better ones behind all others; and how many did not open."""
         found = rank.Copies(_text)
-        hits, dropped, at = ranking.hits, 0, 0
-        while at < len(hits) and (room := limit - len(found.kept)) > 0:
-            page = hits[at : at + (max(room, PAGE_MIN) if at else room)]
+        hits, dropped, at, left = ranking.hits, 0, 0, ANSWER_BYTES_MAX
+        while at < len(hits) and left > 0 and (room := limit - len(found.kept)) > 0:
+            page = hits[at : at + min(max(room, PAGE_MIN) if at else room, PAGE_MAX)]
             at += len(page)
-            opened, lost = await self._open(caller, page, ranking.held)
+            opened, lost, size = await self._open(caller, page, ranking.held, left)
             found.add(opened)
-            dropped += lost
+            dropped, left = dropped + lost, left - size
         return [*found.kept, *found.copies][:limit], dropped
 
     def _fitting(self, found: Sequence[Found], tokens_max: int) -> tuple[list[Found], int]:
@@ -339,19 +341,22 @@ class RecallService:
         return fitting, used
 
     async def _open(
-        self, caller: Caller, hits: Sequence[Hit], held: Sequence[Resident]
-    ) -> tuple[list[Found], int]:
-        """Those of these hits that still live and open; and how many do not open."""
+        self, caller: Caller, hits: Sequence[Hit], held: Sequence[Resident], bytes_max: int
+    ) -> tuple[list[Found], int, int]:
+        """The first of these hits that still live, fit and open; how many do not open; and how many
+        bytes all that live have, sealed."""
         seqs = [hit.seq for hit in hits]
         rows = await self._resident.rows(caller.access.account, held, seqs)
-        living = [hit for hit in hits if hit.seq in rows]
-        opened = await self._opener.open_rows(caller, [rows[hit.seq] for hit in living])
+        living = [rows[hit.seq] for hit in hits if hit.seq in rows]
+        fit = fitting(living, bytes_max)
+        opened = await self._opener.open_rows(caller, fit)
+        hit_of = {hit.seq: hit for hit in hits}
         found = [
-            Found(memory, hit)
-            for hit, memory in zip(living, opened, strict=True)
+            Found(memory, hit_of[row["seq"]])
+            for row, memory in zip(fit, opened, strict=True)
             if memory is not None
         ]
-        return found, len(living) - len(found)
+        return found, len(fit) - len(found), sum(row["size_bytes"] for row in living)
 
 
 def _looked_at(embedding: "asyncio.Future[QueryVectors]") -> None:

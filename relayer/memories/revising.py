@@ -26,7 +26,7 @@ from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, Subject, chained
 from relayer.journal.states import STATE, Change, States, changed
 from relayer.memories.eraser import EXPIRE, Eraser
-from relayer.memories.opening import Caller, Opener
+from relayer.memories.opening import Caller, Opener, Page, fitting, following
 from relayer.memories.recognition import idempotency_marks, marked_memory
 from relayer.memories.sealing import apart, fingerprint_of, new_memory, without_secrets
 from relayer.memories.writer import RACES_MAX, Writer
@@ -48,7 +48,6 @@ from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 from relayer.words import INDEX_VERSION
 
 EDIT: Final = "edit"
-HISTORY_BYTES_MAX: Final = 4 * 2**20  # sealed, in one answer
 EVERY_REVISION: Final = 2**31 - 1
 SAYING_MAX: Final = timedelta(minutes=1)  # from a request's moment until it is stored
 
@@ -390,7 +389,7 @@ class Reviser:
             limit=Limits.revisions_max,
             now=self._clock(),
         )
-        page = _bounded(found)
+        page = fitting(found)
         links = await state_rows.links_of(self._database, account=account, memory_ids=[memory_id])
         cursor = page[-1]["revision"] if len(page) < len(found) else None
         return History(memory_id, await self._opener.open_all(caller, page), links, cursor)
@@ -482,7 +481,7 @@ class Reviser:
 
     async def waiting(
         self, caller: Caller, namespaces: Sequence[Namespace], *, before_seq: int, limit: int
-    ) -> list[Doubtful]:
+    ) -> Page[Doubtful]:
         """A page of memories that wait for approval or contradict others, newest first.
 
         Raises:
@@ -499,7 +498,8 @@ class Reviser:
             limit=limit,
             now=now,
         )
-        ids = [row["memory_id"] for row in found]
+        page = fitting(found)
+        ids = [row["memory_id"] for row in page]
         links = [
             one
             for one in await state_rows.links_of(self._database, account=account, memory_ids=ids)
@@ -510,7 +510,7 @@ class Reviser:
         )
         others = [other for other in others if other["superseded_at"] is None]
         known = {m.id: m for m in await self._opener.open_all(caller, others)}
-        return [
+        doubtful = [
             Doubtful(
                 memory,
                 row["review"],
@@ -520,8 +520,9 @@ class Reviser:
                     if o.memory_id == memory.id and o.other_id in known
                 ],
             )
-            for row, memory in zip(found, await self._opener.open_all(caller, found), strict=True)
+            for row, memory in zip(page, await self._opener.open_all(caller, page), strict=True)
         ]
+        return Page(doubtful, following(found, page, limit))
 
 
 def _has_default_life(row: Row) -> bool:
@@ -566,16 +567,6 @@ def _in_order(value: object) -> object:
 def _is_there(row: Row, now: datetime) -> bool:
     """Whether a memory has not expired."""
     return row["expires_at"] is None or bool(row["expires_at"] > now)
-
-
-def _bounded(found: Sequence[Row]) -> Sequence[Row]:
-    """The first of these rows, one at least, that together fit into one answer."""
-    size = 0
-    for n, row in enumerate(found):
-        size += row["size_bytes"]
-        if n and size > HISTORY_BYTES_MAX:
-            return found[:n]
-    return found
 
 
 def _said(draft: Draft) -> tuple[Any, ...]:

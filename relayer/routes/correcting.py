@@ -223,7 +223,7 @@ async def list_review(
     labels = await accounts.labels(caller.access)
     return {
         "memories": [_doubtful(found, labels) for found in page],
-        "next_cursor": str(page[-1].memory.seq) if len(page) == limit else None,
+        "next_cursor": None if page.cursor is None else str(page.cursor),
     }
 
 

@@ -246,7 +246,7 @@ async def list_memories(
     labels = await accounts.labels(caller.access)
     return {
         "memories": [shapes.labelled(m, labels) for m in page],
-        "next_cursor": str(page[-1].seq) if len(page) == limit else None,
+        "next_cursor": None if page.cursor is None else str(page.cursor),
     }
 
 

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from relayer.database.recall import Filters, Scope
-from relayer.memories.opening import Caller
-from relayer.memories.recall import Query
+from relayer.memories.memory import LAST_SEQ
+from relayer.memories.opening import PAGE_BYTES_MAX, Caller
+from relayer.memories.recall import ANSWER_BYTES_MAX, Query
 from relayer.query.rank import Copies
 from relayer.query.terms import query_terms
 from relayer.resident.evidence import gather_aside
@@ -159,3 +160,34 @@ async def test_what_is_searched_aside_is_told_by_what_is_found() -> None:
             )
         assert (count["gather"] == 0) == aside
         assert len(evidence.found)
+
+
+async def test_large_memories_are_opened_aside_and_as_many_as_fit(bench: Bench) -> None:
+    caller = await bench.caller(await bench.account())
+    texts = [f"needle {n} {'x' * 1_000_000}" for n in range(18)]
+    for text in texts:
+        await bench.remember(caller, text)
+    query = Query(text="needle", namespaces=[TEAM], limit=100)
+    with counting() as count:
+        recalled = await bench.services.recaller.recall(caller, query)
+    assert count["_opened"] == 0
+    sealed = await bench.value("SELECT max(size_bytes) FROM memories")
+    assert len(recalled.found) == ANSWER_BYTES_MAX // sealed
+    assert recalled.dropped == 0
+    listed, before = list[str | None](), LAST_SEQ
+    while True:
+        page = await bench.services.memory.newest(caller, [TEAM], before_seq=before, limit=6)
+        assert len(page) <= PAGE_BYTES_MAX // sealed
+        listed += [memory.text for memory in page]
+        if page.cursor is None:
+            break
+        before = page.cursor
+    assert listed == texts[::-1]
+
+
+async def test_small_memories_are_opened_at_once(bench: Bench) -> None:
+    caller = await bench.caller(await bench.account())
+    await bench.remember(caller, *(f"needle {n} {'a few words ' * 15}" for n in range(10)))
+    with counting() as count:
+        await bench.services.recaller.recall(caller, Query(text="needle", namespaces=[TEAM]))
+    assert count["_opened"] == 10
