@@ -15,6 +15,7 @@ from relayer.database import memories as rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Database, UniqueViolation
 from relayer.errors import QuotaExceeded, Unavailable
+from relayer.memories.apart import apart
 from relayer.memories.recognition import (
     Known,
     Prepared,
@@ -27,7 +28,7 @@ from relayer.memories.recognition import (
     said_elsewhere,
     without_same,
 )
-from relayer.memories.sealing import apart, fingerprint_of, new_memory, without_secrets
+from relayer.memories.sealing import fingerprint_of, new_memory, without_secrets
 from relayer.memories.writer import RACES_MAX, Committed, Effects, Gone, Origin, Writer
 from relayer.record import KINDS, PENDING, Draft, encode, new_id
 from relayer.sealed import envelope, index

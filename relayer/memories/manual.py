@@ -25,8 +25,8 @@ from relayer.database import recall as search
 from relayer.database.pool import Database
 from relayer.database.vectors import SENT, TURNED, UploadVector, upload_model
 from relayer.errors import BadRequest
+from relayer.memories.apart import TURNING, apart
 from relayer.memories.opening import Caller
-from relayer.memories.sealing import TURNING, apart
 from relayer.memories.writer import Writer
 from relayer.record import new_id
 from relayer.resident.evidence import nearest_uploads

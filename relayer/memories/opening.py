@@ -14,7 +14,7 @@ from relayer.database import memories as rows
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Row
 from relayer.errors import Corrupted, NotAllowed
-from relayer.memories.sealing import apart
+from relayer.memories.apart import OPENED_BYTES, apart
 from relayer.record import Draft, Memory, UnknownVersion, decode, state_of
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
@@ -25,7 +25,6 @@ from relayer.tenants.custody import Keys
 log = logging.getLogger("relayer.opening")
 
 PAGE_BYTES_MAX: Final = 4 * 2**20  # sealed, in one page of memories
-OPENED_BYTES: Final = 64  # that take as long as a character that is looked through
 
 T = TypeVar("T")
 

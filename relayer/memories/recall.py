@@ -19,8 +19,8 @@ from relayer.clock import Clock
 from relayer.database import recall as search
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Vectors
+from relayer.memories.apart import HASHING, TURNING, UNDERSTANDING, apart
 from relayer.memories.opening import Caller, Opener, fitting
-from relayer.memories.sealing import HASHING, TURNING, apart
 from relayer.query import fusion, rank
 from relayer.query.periods import periods
 from relayer.query.terms import GOAL_WEIGHT, QueryTerms, query_terms
@@ -42,7 +42,6 @@ PAGE_MAX: Final = 25  # memories that are read at once, each of up to a MiB
 PAGE_MIN: Final = 10  # further ones when copies leave room
 HEAD_START_S: Final = 0.001
 SEARCHES_MAX: Final = 3  # of one question, while memories are changed
-UNDERSTANDING: Final = 16  # times as long as redacting takes, for words, tags and times
 LOOKED_UP_MAX: Final = 32_768  # entries of the index, of all namespaces and epochs together
 SPARE_HITS: Final = 20  # beyond twice the limit, so that copies can be replaced
 

@@ -25,10 +25,11 @@ from relayer.errors import Conflict, Corrupted, NotFound, Unavailable
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, Subject, chained
 from relayer.journal.states import STATE, Change, States, changed
+from relayer.memories.apart import apart
 from relayer.memories.eraser import EXPIRE, Eraser
 from relayer.memories.opening import Caller, Opener, Page, fitting, following
 from relayer.memories.recognition import idempotency_marks, marked_memory
-from relayer.memories.sealing import apart, fingerprint_of, new_memory, without_secrets
+from relayer.memories.sealing import fingerprint_of, new_memory, without_secrets
 from relayer.memories.writer import RACES_MAX, Writer
 from relayer.record import (
     ACTIVE,

@@ -3,13 +3,12 @@
 Not here: storing them (`writer.py`), formats (`sealed`).
 """
 
-import asyncio
-from collections.abc import Callable
 from datetime import datetime
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
 from relayer.clock import to_ms
 from relayer.database import memories as rows
+from relayer.memories.apart import apart
 from relayer.record import Draft
 from relayer.redact import redact
 from relayer.sealed import envelope, index
@@ -18,13 +17,8 @@ from relayer.tenants.access import Access
 from relayer.tenants.namespaces import NamespaceEntry
 from relayer.words import words
 
-APART_CHARACTERS_MIN: Final = 16_384  # about ten milliseconds of computing
-HASHING: Final = 8  # as many characters take as long as hashing a word for the index
-TURNING: Final = 4  # and as one number of a vector, turned for the first time
 # Hardly a secret that is known by its shape is longer, but private keys, known cut off as well.
 SECRET_CHARACTERS_MAX: Final = 4_096
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 async def without_secrets(access: Access, text: str) -> tuple[str, dict[str, int]]:
@@ -41,16 +35,6 @@ async def beginning_without_secrets(access: Access, text: str, characters: int) 
     if len(text) > characters + SECRET_CHARACTERS_MAX:
         begun = begun[:-SECRET_CHARACTERS_MAX]
     return begun[:characters]
-
-
-async def apart(size: int, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """The result of some computing, in a thread when so much of it would keep others waiting.
-
-    `size` is in characters of a text, or what takes as long.
-    """
-    if size < APART_CHARACTERS_MIN:
-        return work(*arguments, **named)
-    return await asyncio.to_thread(work, *arguments, **named)
 
 
 def new_memory(
