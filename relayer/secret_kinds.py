@@ -101,15 +101,23 @@ _USERINFO: Final = (
     r"(?P<url_password>[^\s/@]+(?:@[^\s/@:,;\"'<>()\[\]]+(?=@))?)"
     r"(?=@(?!sha256:))"  # an image pinned by its digest also has a colon and an @
 )
+# Of braces those around a name or a call are a template's, and `{{ }}` whatever they hold.
 _PLACEHOLDER: Final = re.compile(
-    r"\$[A-Z_][A-Z0-9_]*|\$\{[^{}]*\}|\{[^{};!#%^&*@$]*\}|<[^<>]*>|\*+|x+|X+|\.+|%s"
+    r"(?:\$[A-Z_][A-Z0-9_]*|\$\{[^{}]*\}|\{[\w.-]*(?:[\[(][^{}]*[\])])?\}|\{\{[^{}]*\}\}"
+    r"|<[^<>]*>|\*+|x+|X+|\.+|%s)[),.\]]{0,2}"
 )
-# Of a URL, of JDBC, and as .NET and ODBC write them: in quotes or braces it may hold what ends it
-# otherwise. `PWD` is a folder in a shell.
+# Of a URL, of JDBC, and as .NET and ODBC write them: in quotes or braces it may hold what else ends
+# it, and doubles their end. Behind a quote that ends the whole string in code comes a blank, a
+# semicolon or another quote. `PWD` is a folder in a shell.
+_BARE: Final = r"(?:[^\s&;\"'<>`\\]|\\(?![\"']))"
+_END_OF_VALUE: Final = rf"[),.\]]{{0,2}}(?!{_BARE})"  # a sentence may go on behind it
 _CONNECTION_STRING: Final = (
-    r"(?:[?&;]|; )(?i:password|passwd|pwd(?!=[\"']?[/~.]))=([\"'])?(?!\$\()"
-    r"(?P<url_password>\{[^\s{}\"'`]{1,128}\}"
-    r"|(?:[^\s&;\"'<>`\\]|\\(?![\"'])|(?(1)[&;<>]|(?!)))+)"
+    r"(?:[?&;]|; )(?i:password|passwd|pwd(?!=[\"']?[/~.]))=[\"']?(?!\$\()(?P<url_password>"
+    rf"(?<=\")(?![\s;\"'`])(?:[^\"\n]|\"\"){{1,128}}+(?=\"{_END_OF_VALUE})"
+    rf"|(?<=')(?![\s;\"'`])(?:[^'\n]|''){{1,128}}+(?='{_END_OF_VALUE})"
+    rf"|(?<==)\{{\{{[^{{}}\n]{{1,128}}\}}\}}{_END_OF_VALUE}"
+    rf"|(?<==)\{{(?:[^}}\n]|\}}\}}){{1,128}}+\}}{_END_OF_VALUE}"
+    rf"|{_BARE}+)"
 )
 
 # Unbroken or in the groups printed on cards; digits joined to anything else are other numbers, and
