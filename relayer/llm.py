@@ -51,7 +51,7 @@ class _Message(msgspec.Struct):
 
 
 class _Choice(msgspec.Struct):
-    message: _Message
+    message: _Message | None = None
     finish_reason: str | None = None
     error: Any = None
 
@@ -71,6 +71,9 @@ class _Failure:
     invalid: bool = False  # an answer came, but not one that can be used
     other: bool = False  # something came that is no completion at all
     retry_after_s: float | None = None
+
+
+_NO_COMPLETION: Final = _Failure("no completion", other=True)
 
 
 class LanguageModel:
@@ -223,24 +226,26 @@ def _first_choice(body: bytes, *, whole: bool) -> str | _Failure:
     try:
         completion = msgspec.json.decode(body, type=_Completion)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _Failure("no completion", other=True)
-    if completion.choices is None or completion.error:
-        return _Failure("no completion", other=True)
+        return _NO_COMPLETION
+    if completion.choices is None:
+        return _NO_COMPLETION
     try:
         choices = msgspec.convert(completion.choices, list[_Choice])
     except msgspec.ValidationError:
-        return _Failure("not a completion", invalid=True)
-    if not choices:
-        return _Failure("no choice", invalid=True)
-    choice = choices[0]
-    if choice.error:
-        return _Failure("no completion", other=True)
-    if choice.message.refusal or choice.finish_reason == "content_filter":
+        return _NO_COMPLETION if completion.error else _Failure("not a completion", invalid=True)
+    choice = choices[0] if choices else _Choice()
+    message = choice.message or _Message()
+    if message.refusal or choice.finish_reason == "content_filter":
         return _Failure("refusal", invalid=True)
     if whole and choice.finish_reason == "length":
         return _Failure("cut answer", invalid=True)
-    text = (choice.message.content or "").strip()
-    return text or _Failure("empty answer", invalid=True)
+    failed = choice.finish_reason == "error"
+    text = (message.content or "").strip()
+    if text and not failed:  # what is told beside it may be a warning
+        return text
+    if failed or choice.error or completion.error:
+        return _NO_COMPLETION
+    return _Failure("empty answer", invalid=True)
 
 
 def _json_schema_format(name: str, schema: dict[str, object]) -> dict[str, object]:

@@ -178,6 +178,7 @@ INVALID = [
     Step(body=b'{"choices":{}}'),
     Step(body=b'{"choices":[{"message":{"content":7}}]}'),
     Step(body=b'{"choices":[{"message":null}]}'),
+    Step(body=b'{"choices":[{"error":{"code":403},"finish_reason":"content_filter"}]}'),
 ]
 
 
@@ -200,6 +201,11 @@ NO_COMPLETION = [
     Step(
         body=b'{"choices":[{"error":{"code":502},"finish_reason":"error","message":{"content":""}}]}'
     ),
+    Step(body=b'{"choices":[{"error":{"code":502},"finish_reason":"error"}]}'),
+    Step(body=b'{"choices":[{"error":{"code":502},"message":null}]}'),
+    Step(body=b'{"choices":[{"finish_reason":"error","message":{"content":""}}]}'),
+    Step(body=b'{"choices":[{"finish_reason":"error","message":{"content":"{\\"facts\\":["}}]}'),
+    Step(body=b'{"error":"overloaded","choices":{}}'),
     Step(body=b"<html><h1>Down for maintenance</h1></html>", headers={"content-type": "text/html"}),
     Step(body=b"not json"),
     Step(body=b"\xff\xfe"),
@@ -220,6 +226,20 @@ async def test_what_is_no_completion_is_an_outage_whatever_its_status(
             await call
         assert error.value.code == "llm.unavailable"
     assert server.scripted_left == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"choices":[{"error":{"message":"slow"},"finish_reason":"stop","message":{"content":"{}"}}]}',
+        b'{"error":{"message":"slow"},"choices":[{"message":{"content":"{}"}}]}',
+    ],
+)
+async def test_an_answer_is_used_whatever_is_told_beside_it(
+    server: OpenAIServer, model: LanguageModel, body: bytes
+) -> None:
+    server.script(Step(body=body))
+    assert await structured(model) == b"{}"
 
 
 async def test_an_error_with_status_200_of_one_prompt_alone_is_a_refusal(
