@@ -4,12 +4,15 @@ Not here: room for those that live (`room.py`), who asks for the sums (`monitori
 
 - Whoever reads the files holds a lock that all readers share; whoever adds a worker's counts to
   those of the others has it alone. So nobody reads them twice, or not at all, and no sum falls.
+- What is damaged is given up: it would keep the counts of all the others from being read.
 - The first worker's file becomes that of all: its blocks are there, also on a disk that is full.
 """
 
 import fcntl
+import json
 import os
-from collections.abc import Callable, Collection, Iterator
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -43,22 +46,28 @@ def make_lock(folder: Path) -> None:
     (folder / LOCK).touch(mode=0o600)
 
 
-def add_gone(folder: Path, pids: Collection[int]) -> bool:
-    """Add up what these workers counted, which have ended; False while somebody reads.
+def add_gone(folder: Path, pids: set[int]) -> bool:
+    """Add up what these workers counted, which have ended, and take them off `pids`; False while
+    somebody reads.
+
+    One whose files cannot be read or removed stays in `pids`.
 
     Raises:
-        OSError, RuntimeError: the folder is gone, or a file is damaged.
+        OSError: the folder is gone.
     """
     descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for pid in pids:
-            _add(folder, pid)
     except BlockingIOError:
         return False
+    else:
+        for pid in sorted(pids):
+            with suppress(OSError):
+                _add(folder, pid)
+                pids.discard(pid)
+        return True
     finally:
         os.close(descriptor)
-    return True
 
 
 def _add(folder: Path, pid: int) -> None:
@@ -69,17 +78,29 @@ def _add(folder: Path, pid: int) -> None:
         draft.unlink()
     for kind in ADDED:
         own, of_all = (folder / f"{kind}_{whose}.db" for whose in (pid, OF_ALL))
-        if own.exists() and of_all.exists():
-            _add_file(own, of_all)
+        values, sums = _whole(own), _whole(of_all)
+        if values is not None and sums is not None:
+            _add_to(of_all, values)
             own.unlink()
-        elif own.exists():
+        elif values is not None:
             own.rename(of_all)
 
 
-def _add_file(own: Path, of_all: Path) -> None:
-    sums = _opened(str(of_all))
+def _whole(path: Path) -> dict[str, float] | None:
+    """What a file counts; one that is damaged is removed."""
     try:
-        for key, value, _, _ in _values_of(str(own)):
+        return {key: value for key, value, _, _ in _values_of(str(path)) if json.loads(key)}
+    except FileNotFoundError:
+        pass
+    except (RuntimeError, ValueError, struct.error):
+        path.unlink()
+    return None
+
+
+def _add_to(path: Path, values: Mapping[str, float]) -> None:
+    sums = _opened(str(path))
+    try:
+        for key, value in values.items():
             sums.write_value(key, sums.read_value(key)[0] + value, 0.0)
     finally:
         sums.close()

@@ -301,10 +301,9 @@ class Crew:
         await worker.ended(within_s=within_s)
         self._alive.discard(worker)
         self._uncounted.add(worker.process.pid)
-        with contextlib.suppress(OSError, RuntimeError):  # nobody ends over counts
+        with contextlib.suppress(OSError):  # nobody ends over counts
             for _ in range(COUNT_TRIES):  # then with the next that ends
                 if add_gone(self._metrics, self._uncounted):
-                    self._uncounted.clear()
                     return
                 await asyncio.sleep(COUNT_POLL_S)
 
@@ -323,6 +322,8 @@ class Crew:
                 start_new_session=True,  # a terminal's Ctrl-C reaches the supervisor alone
                 env=os.environ | {SEVERAL: str(self._metrics)},
             )
+        # The system may give a number anew: then that one's counts go on.
+        self._uncounted.discard(process.pid)
         reader, line = await asyncio.open_unix_connection(sock=ours)
         return reader, _Worker(process, line, began_s)
 

@@ -182,3 +182,13 @@ async def test_who_began_before_the_release_was_changed_is_replaced(stage: Stage
         await eventually(lambda: bool(stage.said("workers.renewed")), "all are replaced")
         assert not any(map(is_there, old))
         assert len(stage.begun()) == 5
+
+
+async def test_who_gets_the_number_of_one_that_ended_has_not_ended(stage: Stage) -> None:
+    """Else what it counts would be taken away under it."""
+    ended = stage.crew._uncounted = set(range(os.getpid(), os.getpid() + 2**16))
+    await stage.crew.begin()
+    still_ended = ended.intersection(stage.begun())
+    ended.clear()
+    await stage.crew.end()
+    assert still_ended == set()

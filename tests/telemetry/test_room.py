@@ -112,19 +112,54 @@ class TestWorkersThatHaveEnded:
         assert clock.endswith(" 3.0")
         for pid in self.ended(folder):
             (folder / f"histogram_{pid}.new").touch()
-            assert add_gone(folder, [pid])
+            gone = {pid}
+            assert add_gone(folder, gone)
+            assert gone == set()
             assert self.sums(folder) == before
         left = {path.name for path in folder.iterdir()}
         assert left == {LOCK, "counter_gone.db", "histogram_gone.db"}
         assert {(folder / name).stat().st_size for name in left - {LOCK}} == {ROOM_BYTES}
 
     def test_nothing_is_moved_while_somebody_reads(self, folder: Path) -> None:
-        pids = self.ended(folder)
+        pids = set(self.ended(folder))
         before = sorted(folder.iterdir())
         with unchanged(folder):
             assert not add_gone(folder, pids)
         assert sorted(folder.iterdir()) == before
         assert add_gone(folder, pids)
+
+    @pytest.mark.parametrize(
+        "damage", [b"x", b"\xff\xff\0\0" * 4, b"\x20\0\0\0" * 2 + b"\xff" * 24]
+    )
+    @pytest.mark.parametrize("damaged", range(3))
+    def test_what_is_damaged_costs_only_itself(
+        self, folder: Path, damage: bytes, damaged: int
+    ) -> None:
+        pids = self.ended(folder)
+        (folder / f"counter_{pids[damaged]}.db").write_bytes(damage)
+        gone = set(pids)
+        assert add_gone(folder, gone)
+        assert gone == set()
+        assert len(list(folder.iterdir())) == 3
+        assert [line for line in self.sums(folder) if line.endswith('"clock"} 2.0')]
+
+    def test_sums_that_are_damaged_begin_anew(self, folder: Path) -> None:
+        first, *others = self.ended(folder)
+        assert add_gone(folder, {first})
+        (folder / "counter_gone.db").write_bytes(b"x")
+        assert add_gone(folder, set(others))
+        assert [line for line in self.sums(folder) if line.endswith('"clock"} 2.0')]
+
+    def test_one_that_cannot_be_removed_is_in_nobodys_way(self, folder: Path) -> None:
+        first, *others = self.ended(folder)
+        (folder / f"counter_{first}.new").mkdir()
+        gone = {first, *others}
+        assert add_gone(folder, gone)
+        assert gone == {first}
+        (folder / f"counter_{first}.new").rmdir()
+        assert add_gone(folder, gone)
+        assert gone == set()
+        assert len(list(folder.iterdir())) == 3
 
     def test_where_a_supervisor_of_before_moves_none_they_are_read(self, tmp_path: Path) -> None:
         read = []
@@ -138,6 +173,6 @@ class TestWorkersThatHaveEnded:
         (tmp_path / "counter_7.db").write_bytes(bytes(ROOM_BYTES))
         (tmp_path / "histogram_7.new").write_bytes(bytes(ROOM_BYTES))
         (tmp_path / "counter_8.db").write_bytes(bytes(ROOM_BYTES))
-        assert add_gone(tmp_path, [7, 8])
+        assert add_gone(tmp_path, {7, 8})
         assert {path.name for path in tmp_path.iterdir()} == {LOCK, "counter_gone.db"}
         assert self.sums(tmp_path) == []
