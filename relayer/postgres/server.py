@@ -72,6 +72,7 @@ class Server:
         self.log = cluster.home / "postgres.log"
         self._cluster = cluster
         self._lock_path = cluster.home / "server.lock"
+        self._pid_file = cluster.folder / "postmaster.pid"
         self._log_bytes_before = 0
 
     def lock_if_gone(self) -> int | None:
@@ -83,12 +84,9 @@ class Server:
 
         Raises: PostgresError.
         """
-        self._clear_stale_pid_file()
         self._prepare_log()
         socket_folder = self._cluster.create_socket_folder()
-        # No other cluster has this folder, and of this one there is no process: a lock in it is of
-        # a dead server, whose number another process may have by now.
-        (socket_folder / f".s.PGSQL.{SETTINGS['port']}.lock").unlink(missing_ok=True)
+        self._clear_stale_locks(socket_folder)
         await self._cluster.launch(
             SETTINGS,
             socket_folder=socket_folder,
@@ -163,7 +161,9 @@ class Server:
 
     def _recorded_pid(self) -> int | None:
         lines = self._pid_file_lines()
-        return int(lines[0]) if lines and lines[0].isdecimal() else None
+        # One that has no other process writes its number below zero.
+        number = lines[0].removeprefix("-") if lines else ""
+        return int(number) if number.isdecimal() else None
 
     def _recorded_socket_folder(self) -> Path | None:
         lines = self._pid_file_lines()
@@ -171,22 +171,36 @@ class Server:
 
     def _pid_file_lines(self) -> list[str]:
         try:
-            return (self._cluster.folder / "postmaster.pid").read_text().splitlines()
+            return self._pid_file.read_text().splitlines()
         except FileNotFoundError:
             return []
 
-    def _clear_stale_pid_file(self) -> None:
-        """Removes the file of a dead server whose number another process has by now.
+    def _clear_stale_locks(self, socket_folder: Path) -> None:
+        """Removes what a dead server left, for which PostgreSQL would not start: empty files after
+        a power loss, a number that another process has by now, in a container often the relayer.
 
-        In a restarted container it is often the relayer's own, and PostgreSQL would take it for a
-        running server. The caller holds the server lock.
+        The caller holds the server lock, so no server of a relayer is left. One that somebody
+        started by hand has none: while that may be, PostgreSQL itself decides.
         """
         pid = self._recorded_pid()
-        if pid is None:
-            return
-        _reap(pid)
+        if pid is not None:
+            _reap(pid)
+            if self._may_be_served_by(pid):
+                return
+        for lock_file in (self._pid_file, socket_folder / f".s.PGSQL.{SETTINGS['port']}.lock"):
+            lock_file.unlink(missing_ok=True)
+
+    def _may_be_served_by(self, pid: int) -> bool:
+        """Whether this process is PostgreSQL, and not known to be another cluster's."""
         if not _command_of(pid)[0].rsplit(b"/")[-1].startswith(b"postgres"):
-            (self._cluster.folder / "postmaster.pid").unlink(missing_ok=True)
+            return False
+        try:
+            # Where every process of a cluster is, however its folder was named to it.
+            return Path(f"/proc/{pid}/cwd").samefile(self._cluster.folder)
+        except FileNotFoundError:
+            return False
+        except PermissionError:
+            return True
 
     def _prepare_log(self) -> None:
         """Creates the log, 0600, and remembers how long it is."""

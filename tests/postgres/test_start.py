@@ -4,12 +4,24 @@ import asyncio
 import json
 import os
 import stat
+from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
 
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError, check_versions
-from tests.postgres.servers import User, copy_cluster, fetch, server_of, start_user
+from relayer.postgres.programs import Account, find_binaries
+from tests.postgres.servers import (
+    ROOT,
+    User,
+    as_other,
+    copy_cluster,
+    fetch,
+    server_of,
+    start_user,
+)
+
+SOCKET_LOCK = ".s.PGSQL.5432.lock"
 
 
 async def test_pid_file_of_another_process_is_no_obstacle(data_dir: Path) -> None:
@@ -19,13 +31,60 @@ async def test_pid_file_of_another_process_is_no_obstacle(data_dir: Path) -> Non
         assert await fetch(postgres, "SELECT 1") == 1
 
 
+@pytest.mark.parametrize("left", ["", "\0" * 64, "99999999\n", "{other}\n"])
+async def test_nor_are_locks_that_a_power_loss_left(
+    data_dir: Path, shared: EmbeddedPostgres, left: str
+) -> None:
+    """Empty, of zeros, or with a number that a server of another cluster has since."""
+    async with EmbeddedPostgres(data_dir=data_dir) as postgres:
+        folder = Path(postgres.connect_args["host"])
+    owner = (data_dir / "postgres" / "cluster").stat()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    os.chown(folder, owner.st_uid, owner.st_gid)
+    other = server_of(shared.log_path.parent.parent).pid()
+    for lock in (data_dir / "postgres" / "cluster" / "postmaster.pid", folder / SOCKET_LOCK):
+        lock.write_text(left.format(other=other))
+        os.chown(lock, owner.st_uid, owner.st_gid)
+    async with EmbeddedPostgres(data_dir=data_dir) as postgres:
+        assert await fetch(postgres, "SELECT 1") == 1
+
+
+# Without children PostgreSQL runs for users with a name alone.
+@pytest.mark.parametrize("alone", [False] if ROOT else [False, True])
+async def test_a_server_that_was_started_by_hand_keeps_its_lock(spoilt: Path, alone: bool) -> None:
+    """It holds no lock of ours, and would end without the file; `alone`, it has no children."""
+    folder = spoilt / "postgres" / "cluster"
+    owner = folder.stat()
+    place = ["-D", f"{folder}/"]
+    command = [str(find_binaries() / "postgres"), *place, "-k", str(spoilt), "-p", "5433"]
+    if alone:
+        command = [command[0], "--single", *place, "postgres"]
+    if ROOT:
+        command = as_other(command, Account(uid=owner.st_uid, gid=owner.st_gid))
+    spoilt.chmod(0o777)
+    hand = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+    pid_file = folder / "postmaster.pid"
+    try:
+        async with asyncio.timeout(60):
+            while not (pid_file.exists() and len(pid_file.read_text().splitlines()) >= 7):
+                await asyncio.sleep(0.01)
+        before = pid_file.read_text().splitlines()[:3]
+        with pytest.raises(PostgresError, match="lock file" if alone else "end the server"):
+            await EmbeddedPostgres(data_dir=spoilt, start_timeout_s=2).start()
+        assert pid_file.read_text().splitlines()[:3] == before
+        assert hand.returncode is None
+    finally:
+        hand.terminate()
+        await hand.wait()
+
+
 async def test_nor_is_a_lock_of_the_socket_that_a_killed_server_left(data_dir: Path) -> None:
     async with EmbeddedPostgres(data_dir=data_dir) as postgres:
         folder = Path(postgres.connect_args["host"])
     owner = (data_dir / "postgres" / "cluster").stat()
     folder.mkdir(mode=0o700, exist_ok=True)
     os.chown(folder, owner.st_uid, owner.st_gid)
-    lock = folder / ".s.PGSQL.5432.lock"
+    lock = folder / SOCKET_LOCK
     other = await asyncio.create_subprocess_exec("sleep", "1000", user=owner.st_uid)
     lock.write_text(f"{other.pid}\n{data_dir}\n1\n5432\n{folder}\n")
     os.chown(lock, owner.st_uid, owner.st_gid)
