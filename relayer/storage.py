@@ -356,17 +356,17 @@ def _note_elsewhere(settings: Settings) -> None:
 
 
 def _refuse_another(settings: Settings) -> None:
-    """Return unless an embedded database would be made, or looked for, where there was another.
+    """Return unless the database is another than the embedded one, which there may be from before.
 
     Raises:
         SettingsError: so it is.
     """
     note = settings.data_dir / ELSEWHERE_FILE
-    if note.exists() and not _cluster_of(settings).exists():
+    if note.exists():
         raise SettingsError(
             "RELAYER_DATABASE_URL is not given, and the relayer of this folder has its database"
-            " elsewhere: give it as `relayer serve` gets it. To begin with an embedded database"
-            f" here, remove {note}"
+            " elsewhere: give it as `relayer serve` gets it. To go back to an embedded database"
+            f" here, see deploy/backup.md before you remove {note}"
         )
 
 

@@ -34,9 +34,9 @@ from relayer.identity import (
 from relayer.running import LOCK_FILE, RUNNING_FILE, alone, announced, is_served, running_url
 from relayer.sealed.keys import AccountId, Identity
 from relayer.settings import Settings, SettingsError, may_lack_tls, unknown_variables
-from relayer.storage import NotInstalled, opened
+from relayer.storage import NotInstalled, as_found, opened
 from relayer.tenants.granting import Granting
-from relayer.upkeep import check, doctor, provision, succession
+from relayer.upkeep import backup, check, doctor, provision, succession
 from tests.conftest import TestDatabase
 from tests.life import until
 from tests.processes import QUIET, command, running_relayer
@@ -54,6 +54,12 @@ async def populated(settings: Settings) -> Identity:
     async with opened(settings) as storage:
         await provision.create_account(storage, label="", custody="managed", clock=utc_now)
         return storage.identity
+
+
+async def accounts_in(settings: Settings) -> list[AccountId]:
+    async with opened(settings) as storage:
+        rows = await storage.database.fetch("SELECT account_id FROM accounts")
+    return [AccountId(row["account_id"]) for row in rows]
 
 
 async def refused(settings: Settings, why: str) -> None:
@@ -236,6 +242,27 @@ class TestNothingHere:
         (tmp_path / "database.elsewhere").unlink()
         async with opened(untold):
             assert (tmp_path / "postgres" / "cluster").exists()
+
+    async def test_nor_is_the_one_from_before_a_move_opened(
+        self, lean: Settings, tmp_path: Path
+    ) -> None:
+        """What was erased since is alive in it."""
+        embedded = replace(lean, database_url="")
+        async with opened(embedded):
+            pass
+        await populated(lean)
+        moved = await accounts_in(lean)
+        for untold in (opened(embedded), as_found(embedded)):
+            with pytest.raises(SettingsError, match=r"database\.elsewhere"):
+                async with untold:
+                    pytest.fail("it goes on with what is outdated")
+        await backup.create(lean, tmp_path / "backup", utc_now)
+        (tmp_path / "database.elsewhere").unlink()
+        with pytest.raises(backup.BackupError, match="holds tables already"):
+            await backup.restore(embedded, tmp_path / "backup", utc_now)
+        shutil.rmtree(tmp_path / "postgres")
+        await backup.restore(embedded, tmp_path / "backup", utc_now)
+        assert await accounts_in(embedded) == moved != []
 
     @pytest.mark.parametrize("place", ["file/data", "file"])
     def test_a_folder_that_cannot_be_made_is_one_line(self, tmp_path: Path, place: str) -> None:
