@@ -61,7 +61,7 @@ def blobs_accept(as_json: bool, **values: Any) -> None:
     A relayer does not start on a store that has nothing of any account: it may be a folder whose
     disk is not mounted. This lets it start on one that is empty and stays so. What was there does
     not come back: memories without bytes are named by `relayer check`. Where blobs are in the
-    database, it lets a relayer start that has lost those of some accounts.
+    database, it lets a relayer start that has lost all that some accounts have remembered so far.
     """
 
     async def work() -> int:

@@ -37,23 +37,21 @@ _NEWEST_WRITTEN: Final = """
 SELECT account_id FROM accounts WHERE closed_at IS NULL AND memory_seq > 0
 ORDER BY created_at DESC, account_id LIMIT $1
 """
-# The newest memory's blob, and whether that or the first memory's is here: one alone may be
-# damaged, or come of a store that is being moved.
-_NEWEST_BLOB: Final = """
-SELECT m.account_id, m.blob_id,
-  EXISTS (SELECT FROM blobs b WHERE b.account_id = $1 AND b.blob_id = m.blob_id)
-  OR EXISTS (
-    SELECT FROM memories f JOIN blobs b ON b.account_id = f.account_id AND b.blob_id = f.blob_id
-    WHERE f.account_id = $1 AND b.account_id = $1
-      AND f.seq = (SELECT min(o.seq) FROM memories o WHERE o.account_id = $1)) AS here
-FROM memories m
-WHERE m.account_id = $1
-  AND m.seq = (SELECT max(n.seq) FROM memories n WHERE n.account_id = $1)
+# Whether an account has any memory's blob here: some may be lost. What was accepted as lost, all of
+# it, does not count.
+_HERE: Final = """
+SELECT a.account_id, EXISTS (
+  SELECT FROM memories m JOIN blobs b ON b.account_id = m.account_id AND b.blob_id = m.blob_id
+  WHERE m.account_id = $1 AND b.account_id = $1 AND m.seq > a.lost_seq) AS here
+FROM accounts a
+WHERE a.account_id = $1
+  AND EXISTS (SELECT FROM memories n WHERE n.account_id = $1 AND n.seq > a.lost_seq)
 """
-# That an operator knows of accounts that have lost theirs for good. A backup has no comments.
-_LOST: Final = "memrelay: of some accounts they are lost"
-_ACCEPT: Final = f"COMMENT ON TABLE blobs IS '{_LOST}'"
-_ACCEPTED: Final = f"SELECT obj_description('blobs'::regclass, 'pg_class') = '{_LOST}' AS accepted"
+# Some, and not the newest alone: that may be lost.
+_NEWEST_NAMES: Final = """
+SELECT blob_id FROM memories WHERE account_id = $1 ORDER BY seq DESC LIMIT $2
+"""
+_ACCEPT: Final = "UPDATE accounts SET lost_seq = memory_seq WHERE account_id = $1"
 
 
 async def accounts(database: Database) -> list[AccountId]:
@@ -96,25 +94,20 @@ async def names_after(database: Database, account: AccountId, after: str, limit:
     return [to_base64url(r["blob_id"]) for r in rows]
 
 
-async def elsewhere(database: Database, limit: int) -> tuple[dict[AccountId, str], bool]:
-    """Which of the newest accounts with memories have these outside, with the name of one each; and
-    whether others have them here."""
+async def elsewhere(database: Database, limit: int) -> tuple[set[AccountId], bool]:
+    """Which of the newest accounts with memories have none of these here; and whether others do."""
     newest = [row["account_id"] for row in await database.fetch(_NEWEST_WRITTEN, limit)]
-    rows = await database.fetchmany(_NEWEST_BLOB, [(account,) for account in newest])
-    outside = {
-        AccountId(row["account_id"]): to_base64url(row["blob_id"])
-        for row in rows
-        if not row["here"]
-    }
+    rows = await database.fetchmany(_HERE, [(account,) for account in newest])
+    outside = {AccountId(row["account_id"]) for row in rows if not row["here"]}
     return outside, len(outside) < len(rows)
 
 
-async def accept_lost(database: Database) -> None:
-    """Note that those of some accounts are lost for good."""
-    await database.execute(_ACCEPT)
+async def newest_names(database: Database, account: AccountId, limit: int) -> list[str]:
+    """The names of the newest memories' blobs, wherever these are."""
+    rows = await database.fetch(_NEWEST_NAMES, account, limit)
+    return [to_base64url(row["blob_id"]) for row in rows]
 
 
-async def lost_accepted(database: Database) -> bool:
-    """Whether that was noted."""
-    row = await database.fetchrow(_ACCEPTED)
-    return bool(row and row["accepted"])
+async def accept_lost(database: Database, accounts: Collection[AccountId]) -> None:
+    """Note that what these accounts have remembered so far is lost for good."""
+    await database.fetchmany(_ACCEPT, [(account,) for account in accounts])

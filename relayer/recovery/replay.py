@@ -52,13 +52,13 @@ from relayer.tenants.namespaces import Namespaces
 
 log = logging.getLogger("relayer.replay")
 
-ACCOUNTS_MAX: Final = 100  # whose newest memory is looked for in the database
+ACCOUNTS_MAX: Final = 100  # whose memories are looked for in the database
 AT_ONCE: Final = 16  # marks read; a store that is far away has one for every account
 
 
 async def refuse_blobs_elsewhere(database: Database, moved_to: BlobStore | None = None) -> None:
-    """Return if a database that is to hold the blobs has those of its memories, or `moved_to` has,
-    or what is missing was accepted as lost.
+    """Return if each account has blobs of memories in a database that is to hold them, or they are
+    in `moved_to`, or all of them were accepted as lost.
 
     Else a backup of it would have no memory, recalls would answer nothing, and what is erased would
     stay where it is.
@@ -68,9 +68,10 @@ async def refuse_blobs_elsewhere(database: Database, moved_to: BlobStore | None 
     """
     found, others_here = await blob_rows.elsewhere(database, ACCOUNTS_MAX)
     if moved_to is not None:
-        for account, name in list(found.items()):
-            if await moved_to.get_many(account, [name]):
-                del found[account]
+        for account in list(found):
+            names = await blob_rows.newest_names(database, account, AT_ONCE)
+            if await moved_to.get_many(account, names):
+                found.discard(account)
     if not found:
         return
     if not others_here:
@@ -79,12 +80,11 @@ async def refuse_blobs_elsewhere(database: Database, moved_to: BlobStore | None 
             " folder or bucket that has them, as `relayer serve` is given it. If what was there is"
             " lost for good: name an empty one, then relayer blobs accept"
         )
-    if not await blob_rows.lost_accepted(database):
-        raise SettingsError(
-            "RELAYER_BLOB_STORE is postgres, and the blobs of some accounts are not in it: name the"
-            " folder or bucket that has them, or go on with `relayer blobs move` if that was"
-            " interrupted. If what is missing is lost for good: relayer blobs accept"
-        )
+    raise SettingsError(
+        "RELAYER_BLOB_STORE is postgres, and the blobs of some accounts are not in it: name the"
+        " folder or bucket that has them, or go on with `relayer blobs move` if that was"
+        " interrupted. If what is missing is lost for good: relayer blobs accept"
+    )
 
 
 class Replay:
@@ -205,7 +205,7 @@ class Replay:
         if self._blobs.transactional:
             found, others_here = await blob_rows.elsewhere(self._database, ACCOUNTS_MAX)
             if found and others_here:
-                await blob_rows.accept_lost(self._database)
+                await blob_rows.accept_lost(self._database, found)
             await refuse_blobs_elsewhere(self._database)
             return len(found)
         accounts = await rows.newest(self._database)

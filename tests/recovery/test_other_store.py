@@ -12,15 +12,18 @@ from shutil import copytree, rmtree
 import pytest
 
 from relayer import durable
+from relayer.blobs.store import PostgresStore
 from relayer.clock import utc_now
+from relayer.database.blobs import newest_names
 from relayer.errors import Unavailable
 from relayer.identity import make_identity
+from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.sealed.keys import AccountId
 from relayer.settings import Settings, SettingsError
 from relayer.storage import Storage, opened
 from relayer.upkeep import backup, provision
 from relayer.upkeep.doctor import examine
-from tests.conftest import BenchMaker
+from tests.conftest import BenchMaker, database_copy
 from tests.life import WAIT_S_MAX
 from tests.services import Bench
 
@@ -65,6 +68,30 @@ def blobs(settings: Settings, *arguments: str) -> "subprocess.CompletedProcess[s
         timeout=WAIT_S_MAX,
         check=False,
     )
+
+
+def accepted(settings: Settings) -> int:
+    """How many accounts an operator accepts to have lost theirs."""
+    done = blobs(settings, "accept")
+    assert done.returncode == 0, done.stderr
+    return int(json.loads(done.stdout)["accounts"])
+
+
+async def remembering(bench: Bench, text: str) -> AccountId:
+    """A new account with one memory."""
+    caller = await bench.caller(await bench.account())
+    await bench.remember(caller, text)
+    return caller.access.account
+
+
+async def put_inside(bench: Bench, account: AccountId) -> list[str]:
+    """Put the blobs of an account's memories into the database; their names."""
+    database = bench.storage.database
+    names = await newest_names(database, account, 100)
+    found = await bench.storage.blobs.get_many(account, names)
+    whole = {name: data for name, data in found.items() if isinstance(data, bytes)}
+    await PostgresStore(database=database).put_many(account, whole)
+    return names
 
 
 async def test_an_empty_mount_point_is_refused(
@@ -171,7 +198,9 @@ class TestBlobsInAFolderWhereTheDatabaseIsNamed:
         identity = make_identity(outside.data_dir / "relayer.key")
         bench = make_bench(identity=identity, blob_store=outside.blob_store)
         caller = await bench.caller(await bench.account())
-        await bench.remember(caller, "Anna prefers tea.", "Ben prefers coffee.")
+        await bench.remember(
+            caller, "Anna prefers tea.", "Ben prefers coffee.", "Emil prefers soup."
+        )
         await bench.storage.outbox.publish()
         await bench.caller(await bench.account())
         return bench
@@ -209,27 +238,69 @@ class TestBlobsInAFolderWhereTheDatabaseIsNamed:
         self, lean: Settings, written: Bench
     ) -> None:
         """As where a folder had lost them before its blobs were moved into the database."""
-        other = await written.caller(await written.account())
-        await written.remember(other, "Carl prefers water.")
-        await written.sql(
-            "INSERT INTO blobs (account_id, blob_id, bytes, created_at)"
-            " SELECT account_id, blob_id, 'there', now() FROM memories WHERE account_id = $1",
-            other.access.account,
-        )
+        await put_inside(written, await remembering(written, "Carl prefers water."))
         with pytest.raises(SettingsError, match=r"some accounts.*relayer blobs accept"):
             await start(lean)
-        done = blobs(lean, "accept")
-        assert (done.returncode, json.loads(done.stdout)) == (0, {"accounts": 1}), done.stderr
+        assert accepted(lean) == 1
         await start(lean)
         await written.sql("DELETE FROM blobs")
         with pytest.raises(SettingsError, match="are not in it"):
             await start(lean)
 
-    async def test_one_damaged_memory_keeps_nobody_from_starting(
+    async def test_those_that_come_later_are_not(self, lean: Settings, written: Bench) -> None:
+        carl = await remembering(written, "Carl prefers water.")
+        await put_inside(written, carl)
+        assert accepted(lean) == 1
+        dora = await written.caller(await written.account())
+        await written.remember(dora, "Dora prefers milk.")
+        await put_inside(written, carl)  # who writes into the folder has published it there
+        with pytest.raises(SettingsError, match="some accounts"):
+            await start(lean)
+        assert accepted(lean) == 1
+        await start(lean)
+        await written.remember(dora, "Dora has moved to Bonn.")
+        await put_inside(written, carl)
+        with pytest.raises(SettingsError, match="some accounts"):
+            await start(lean)
+
+    async def test_they_are_accepted_in_a_backup_too(
+        self, lean: Settings, written: Bench, postgres: EmbeddedPostgres, tmp_path: Path
+    ) -> None:
+        await put_inside(written, await remembering(written, "Carl prefers water."))
+        assert accepted(lean) == 1
+        await backup.create(lean, tmp_path / "backup", utc_now)
+        async with database_copy(postgres, "template1") as empty:
+            restored = replace(lean, database_url=empty.url)
+            await backup.restore(restored, tmp_path / "backup", utc_now)
+            await start(restored)
+
+    async def test_what_an_account_has_lost_keeps_nobody_from_anything(
+        self, lean: Settings, written: Bench, tmp_path: Path
+    ) -> None:
+        """Its first and its newest memory, and no other account has any."""
+        [one] = await written.sql("SELECT DISTINCT account_id FROM memories")
+        account = AccountId(one["account_id"])
+        names = await put_inside(written, account)
+        for name in (names[0], names[-1]):
+            await PostgresStore(database=written.storage.database).delete(account, name)
+        await start(lean)
+        await backup.create(lean, tmp_path / "backup", utc_now)
+        assert accepted(lean) == 0
+        new = lean.data_dir / "new"
+        for verb in ("copy", "move"):
+            done = blobs(lean, verb, "--to", f"file:{new}")
+            assert done.returncode == 0, done.stderr
+        assert len([path for path in new.rglob("*") if path.name in names]) == len(names) - 2
+
+    async def test_nor_from_going_on_with_a_move_that_was_interrupted(
         self, lean: Settings, written: Bench
     ) -> None:
-        await written.sql(
-            "INSERT INTO blobs (account_id, blob_id, bytes, created_at)"
-            " SELECT account_id, blob_id, 'damaged', now() FROM memories WHERE seq = 1"
-        )
-        await start(lean)
+        """Where the new store had it all, but what was lost before."""
+        await put_inside(written, await remembering(written, "Carl prefers water."))
+        [first, *_] = await written.sql("SELECT account_id FROM memories ORDER BY seq")
+        account = AccountId(first["account_id"])
+        newest = (await newest_names(written.storage.database, account, 1))[0]
+        await written.storage.blobs.delete(account, newest)
+        done = blobs(lean, "move", "--to", written.settings.blob_store)
+        assert done.returncode == 0, done.stderr
+        await start(written.settings)
