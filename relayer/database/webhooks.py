@@ -59,10 +59,13 @@ WHERE account_id = $1 AND webhook_id = $2 AND active AND due_at <= $3
   AND (leased_until IS NULL OR leased_until <= $3)
 RETURNING {_COLUMNS}
 """
+# What nobody wanted says nothing about whether it can be told.
 _GET_ON: Final = """
 UPDATE webhooks
 SET delivered_seq = greatest(delivered_seq, $4), delivered_at = coalesce($5, delivered_at),
-    due_at = coalesce($5, due_at), attempts = 0, failing_since = NULL, problem = NULL
+    due_at = coalesce($5, due_at), attempts = CASE WHEN $5 IS NULL THEN attempts ELSE 0 END,
+    failing_since = CASE WHEN $5 IS NULL THEN failing_since END,
+    problem = CASE WHEN $5 IS NULL THEN problem END
 WHERE account_id = $1 AND webhook_id = $2 AND leased_until = $3
 RETURNING webhook_id
 """

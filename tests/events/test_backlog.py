@@ -1,0 +1,57 @@
+"""Webhooks that are behind: what a failure means for what waits, and what waits for them."""
+
+import json
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from relayer.events.webhooks import Wanted
+from relayer.upkeep.provision import NewKey
+from tests.conftest import BenchMaker
+from tests.hooks import Hook, listening
+from tests.services import Bench
+
+HOOK = uuid.UUID(int=7)
+
+
+@pytest.fixture
+def bench(make_bench: BenchMaker, hybrid: Bench) -> Bench:
+    """A relayer with an embedder that may call the machine it runs on."""
+    return make_bench(embedder=hybrid.services.embedder, webhook_reach="private")
+
+
+async def put(bench: Bench, owner: NewKey, hook: Hook, *events: str) -> None:
+    access = (await bench.caller(owner)).access
+    wanted = Wanted(f"http://127.0.0.1:{hook.port}/in", list(events), None, True, False)
+    await bench.services.webhooks.put(access, HOOK, wanted)
+
+
+def bodies(hook: Hook) -> list[dict[str, Any]]:
+    return [json.loads(post.body) for post in hook.posts]
+
+
+class TestFailing:
+    async def test_what_nobody_wants_does_not_end_a_failure(self, bench: Bench) -> None:
+        """Writes go on, and the webhook that is told of vectors alone fails ever less often."""
+        owner = await bench.account()
+        caller = await bench.caller(owner)
+        began = bench.clock()
+        async with listening() as hook:
+            hook.answers = ["500 Oh"]
+            await put(bench, owner, hook, "memory.indexed")
+            await bench.embed(caller, await bench.remember(caller, "Anna drinks tea."))
+            for n in range(30):
+                await bench.remember(caller, f"Note {n}.")
+                await bench.services.delivery.deliver()
+                bench.clock.advance(60)
+            assert len(hook.posts) < 10
+            [shown] = await bench.services.webhooks.all(caller.access)
+            assert shown.row["attempts"] == len(hook.posts)
+            assert shown.row["failing_since"] == began
+            assert shown.row["problem"] == "status 500"
+            bench.clock.advance(timedelta(hours=25).total_seconds())
+            await bench.services.delivery.deliver()
+            [shown] = await bench.services.webhooks.all(caller.access)
+            assert not shown.row["active"]
