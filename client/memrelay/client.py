@@ -1,7 +1,7 @@
 """The two clients: one awaits, one blocks; both carry out the same operations.
 
-It does not own any operation (`operations/`): it is the only module
-that touches a socket or sleeps.
+It does not own any operation (`operations/`) or listening to events (`listening.py`); no other
+module of both touches a socket or sleeps.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from typing import Any, Concatenate, NotRequired, ParamSpec, Self, TypedDict, Ty
 
 import httpx
 
-from memrelay import webhooks
+from memrelay import listening, webhooks
 from memrelay.answers import onward
 from memrelay.config import Settings, check_url, connecting, is_loopback
 from memrelay.deadline import Deadline
 from memrelay.errors import MemrelayError
-from memrelay.events import Event, EventReader
+from memrelay.events import Event, Listening, listen
 from memrelay.exchange import (
     Each,
     Incoming,
@@ -31,8 +31,6 @@ from memrelay.exchange import (
     Send,
     Sleep,
     Step,
-    lost,
-    refusal,
 )
 from memrelay.models import Memory, NewAccount
 from memrelay.operations import consolidating, moving
@@ -149,12 +147,10 @@ class _Client:
             bytes_max=step.answer_bytes_max,
         )
 
-    def _explained(self, error: httpx.HTTPError | MemrelayError) -> MemrelayError:
-        if isinstance(error, MemrelayError):
-            return error
-        explained = lost(error, self.settings.url)
-        explained.__cause__ = error
-        return explained
+    def _listen(self, after: int | None, follow: bool) -> Listening:
+        return listen(
+            after, follow=follow, relayer=self.settings.url, monotonic=self._session.monotonic
+        )
 
     def _proxied(self) -> bool:
         # A proxy from the environment has no business between two ends of one machine.
@@ -324,9 +320,7 @@ class MemoryClient(_Client):
             if cursor is None:
                 return
 
-    async def events(
-        self, *, after: int | None = None, follow: bool = True
-    ) -> AsyncIterator[Event]:
+    def events(self, *, after: int | None = None, follow: bool = True) -> AsyncIterator[Event]:
         """Yield what happens to the account, from now on or `after` a receipt, by ids alone.
 
         A stream that breaks is begun again where it stopped. Without `follow`, it ends with what
@@ -335,26 +329,7 @@ class MemoryClient(_Client):
         Raises:
             ServerError: the relayer refused, for instance because this key was revoked.
         """
-        reader = EventReader(after, follow=follow)
-        while True:
-            try:
-                request = reader.request()
-                response = await self._http.send(self._request(request), stream=True)
-                async with contextlib.aclosing(response):
-                    incoming = self._incoming(response, request)
-                    async for piece in response.aiter_bytes():
-                        if response.is_success:
-                            for event in reader.read(piece):
-                                yield event
-                        else:
-                            incoming.take(piece)
-                    if not response.is_success:
-                        raise refusal(incoming.whole(), self.settings.url)
-                if not follow:
-                    return
-            except (httpx.HTTPError, MemrelayError) as error:
-                reader.lost(self._explained(error))
-            await asyncio.sleep(reader.pause_s())
+        return listening.awaited(self._http, self._request, self._listen(after, follow))
 
     async def close(self) -> None:
         """Save what was seen and close the connections."""
@@ -568,25 +543,7 @@ class SyncMemoryClient(_Client):
         Raises:
             ServerError: the relayer refused, for instance because this key was revoked.
         """
-        reader = EventReader(after, follow=follow)
-        while True:
-            try:
-                request = reader.request()
-                response = self._http.send(self._request(request), stream=True)
-                with contextlib.closing(response):
-                    incoming = self._incoming(response, request)
-                    for piece in response.iter_bytes():
-                        if response.is_success:
-                            yield from reader.read(piece)
-                        else:
-                            incoming.take(piece)
-                    if not response.is_success:
-                        raise refusal(incoming.whole(), self.settings.url)
-                if not follow:
-                    return
-            except (httpx.HTTPError, MemrelayError) as error:
-                reader.lost(self._explained(error))
-            time.sleep(reader.pause_s())
+        return listening.blocking(self._http, self._request, self._listen(after, follow))
 
     def close(self) -> None:
         """Save what was seen and close the connections."""

@@ -1,22 +1,27 @@
 """What happens to an account, as a stream tells it: its lines read, and how to go on after a break.
 
-It does not own the connection (`client.py`).
+`listen` is a generator of steps like the operations of `exchange.py`, and free of I/O like them. It
+does not own carrying them out (`listening.py`).
 
 - Whoever loses the stream goes on after the last event that was complete: none is missed, and the
   last one may come twice.
+- What happened so far is told in full or ends with an error: a stream says where that ends.
 - An event is of bounded length, and a stream that ends at once is not asked for again at once.
 
 Source: SPEC.md §18.
 """
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+
+import httpx
 
 from memrelay.answers import INTEGER_MAX, Answer, malformed, read_json_object
-from memrelay.errors import RateLimited, ServerError, Unavailable
-from memrelay.exchange import Send
+from memrelay.errors import MemrelayError, RateLimited, ServerError, Unavailable
+from memrelay.exchange import Incoming, Send, Sleep, lost, refusal
 
 READ_S = 45.0  # three signs of life
 PAUSE_S_MIN, PAUSE_S_MAX = 0.25, 30.0
@@ -36,6 +41,47 @@ class Event(Answer):
     receipt_seq: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read on in the answer to the last `Send`; the outcome is a piece of it, empty at its end."""
+
+
+# An `Event` is for whoever listens. A `Send` only opens the answer; its outcome is that.
+Listening = Generator[Send | Read | Sleep | Event, Any, None]
+
+
+def listen(
+    after: int | None, *, follow: bool, relayer: str, monotonic: Callable[[], float]
+) -> Listening:
+    """Yield what happens, from now on or `after` a receipt; without `follow`, what did so far.
+
+    Raises:
+        MemrelayError: it is not worth asking again.
+    """
+    reader = EventReader(after, follow=follow)
+    while True:
+        try:
+            response: httpx.Response = yield reader.request()
+            until_s = monotonic() + READ_S
+            incoming = Incoming(response, left_s=lambda: until_s - monotonic())  # noqa: B023
+            while piece := (yield Read()):
+                if response.is_success:
+                    yield from reader.read(piece)
+                else:
+                    incoming.take(piece)
+            if not response.is_success:
+                raise refusal(incoming.whole(), relayer)
+            if not follow and reader.has_all():
+                return
+        except httpx.HTTPError as error:
+            explained = lost(error, relayer)
+            explained.__cause__ = error
+            reader.lost(explained)
+        except MemrelayError as error:
+            reader.lost(error)
+        yield Sleep(reader.pause_s())
+
+
 class EventReader:
     """Reads a stream line by line and knows how to ask for the rest of it.
 
@@ -50,6 +96,8 @@ class EventReader:
         self._held = 0  # bytes of the event that is not complete yet
         self._line = bytearray()
         self._last_id: int | None = None
+        self._asked = after
+        self._ended = False
 
     def request(self) -> Send:
         """Return the request that goes on where this stopped."""
@@ -57,6 +105,7 @@ class EventReader:
         query += "" if self.place is None else f"&after={self.place}"
         self._data, self._held, self._last_id = [], 0, None
         self._line.clear()
+        self._asked, self._ended = self.place, False
         return Send(
             "GET", f"/v1/events{query}", headers={"accept": "text/event-stream"}, timeout_s=READ_S
         )
@@ -87,6 +136,8 @@ class EventReader:
                 self._held += len(line)
             elif name == "id" and _is_place(value):
                 self._last_id = int(value)
+            elif line == ": end":
+                self._ended = True
             return None
         self._failures = 0
         data, self._data, self._held = "\n".join(self._data), [], 0
@@ -94,6 +145,13 @@ class EventReader:
         if self._last_id is not None:
             self.place, self._last_id = self._last_id, None
         return event
+
+    def has_all(self) -> bool:
+        """Return if a stream that is over told all that happened so far.
+
+        A relayer of an earlier release never says so: it had all told once it adds nothing.
+        """
+        return self._ended or self.place == self._asked
 
     def lost(self, error: Exception) -> None:
         """Return if it is worth asking again after this error.

@@ -67,7 +67,7 @@ class Streams:
     ) -> AsyncIterator[bytes]:
         """The events after a receipt, or from now on, as `text/event-stream`.
 
-        Without `follow`, it ends with what happened so far.
+        Without `follow`, it ends with what happened so far, and says that it does.
 
         Raises:
             RateLimited: too many streams are open.
@@ -122,12 +122,12 @@ class Streams:
                 for event in await self._settled(access, watch):
                     yield _framed([event], None)
                 if not follow:
-                    yield _placed(place)
+                    yield _placed(place, "end")
                     return
                 await self._rest()
             if time.monotonic() >= beat:
                 beat = time.monotonic() + BEAT_S
-                yield _placed(place)
+                yield _placed(place, "beat")
             if (again := await self._accounts.access(access.account, access.key)) is None:
                 return
             access = again
@@ -205,6 +205,6 @@ def _framed(events: list[Event], seq: int | None) -> bytes:
     return text.encode()
 
 
-def _placed(seq: int) -> bytes:
-    """A sign of life that says how far the reader is, whatever it was not shown."""
-    return f": beat\nid: {seq}\n\n".encode()
+def _placed(seq: int, sign: str) -> bytes:
+    """A sign of life, or that this is all, and how far the reader is, whatever it was not shown."""
+    return f": {sign}\nid: {seq}\n\n".encode()

@@ -229,6 +229,25 @@ class TestOpen:
         async with asyncio.timeout(20):
             await reading.task
 
+    async def test_only_what_was_told_in_full_says_that_it_is_all(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "PAGE", 1)
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "One.")
+        whole = [
+            part async for part in await streams_of(bench).open(caller.access, 0, follow=False)
+        ]
+        assert whole[-1].startswith(b": end\nid: ")
+        assert b": end" not in b"".join(whole[:-1])
+        stopping, cut = asyncio.Event(), b""
+        async for part in await streams_of(bench, stopping).open(caller.access, 0, follow=False):
+            cut += part
+            if events(cut):
+                stopping.set()
+        assert len(events(cut)) == 1 < len(events(b"".join(whole)))
+        assert b": end" not in cut
+
     async def test_so_many_at_once_and_no_more(self, bench: Bench) -> None:
         owner, other = await bench.account(), await bench.account()
         access = (await bench.caller(owner)).access

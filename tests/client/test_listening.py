@@ -1,0 +1,139 @@
+"""Following events over breaks: what is told in full, what is asked again, and what ends it."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from memrelay import MemoryClient, SyncMemoryClient
+from memrelay.events import Event
+from tests.fuzz.parsers.answers import AT, ID
+
+STREAM = {"content-type": "text/event-stream"}
+
+
+def told(*places: int) -> bytes:
+    """What a stream tells of receipts of these numbers."""
+    text = ""
+    for place in places:
+        event = {
+            "id": str(place), "type": "memory.written", "account_id": "0x", "time": AT,
+            "namespace": "team", "ids": [ID], "receipt_seq": place,
+        }  # fmt: skip
+        text += f"id: {place}\nevent: memory.written\ndata: {json.dumps(event)}\n\n"
+    return text.encode()
+
+
+def opened(place: int) -> bytes:
+    return f"retry: 1000\nid: {place}\n\n".encode()
+
+
+def ended(place: int) -> bytes:
+    return f": end\nid: {place}\n\n".encode()
+
+
+@dataclass
+class Answer:
+    """What is answered to one request; one that is cut lacks its end."""
+
+    body: bytes
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=lambda: STREAM)
+    cut: bool = False
+
+
+@contextmanager
+def answering(*answers: Answer) -> Iterator[tuple[str, list[str]]]:
+    """A server that gives these answers, the last one from then on; its URL, what was asked."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = answers[min(len(asked), len(answers) - 1)]
+            asked.append(self.path)
+            self.send_response(answer.status)
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.send_header("content-length", str(len(answer.body) + answer.cut))
+            self.end_headers()
+            self.wfile.write(answer.body)
+            self.close_connection = True
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+Listen = Callable[..., list[Event]]
+KEY: Any = {"account_id": "0x" + "ab" * 32, "private_key": "7b" * 32}
+
+
+@pytest.fixture(params=["blocking", "awaited"])
+def listen(request: pytest.FixtureRequest) -> Listen:
+    """What a client hears of a stream, until it ends or `count` events came."""
+
+    def hear(url: str, *, count: int = 1_000, **options: Any) -> list[Event]:
+        heard: list[Event] = []
+        with SyncMemoryClient(url=url, **KEY) as client:
+            for event in client.events(**options):
+                heard.append(event)
+                if len(heard) == count:
+                    break
+        return heard
+
+    def awaited(url: str, *, count: int = 1_000, **options: Any) -> list[Event]:
+        async def run() -> list[Event]:
+            heard: list[Event] = []
+            async with MemoryClient(url=url, **KEY) as client:
+                async for event in client.events(**options):
+                    heard.append(event)
+                    if len(heard) == count:
+                        break
+            return heard
+
+        return asyncio.run(run())
+
+    return hear if request.param == "blocking" else awaited
+
+
+def seqs(heard: list[Event]) -> list[int | None]:
+    return [event.receipt_seq for event in heard]
+
+
+class TestSoFar:
+    def test_what_a_relayer_cut_short_is_asked_for(self, listen: Listen) -> None:
+        """One that stops ends its streams as if nothing more had happened."""
+        first, rest = Answer(opened(0) + told(1, 2)), Answer(opened(2) + told(3) + ended(4))
+        with answering(first, rest) as (url, asked):
+            assert seqs(listen(url, after=0, follow=False)) == [1, 2, 3]
+        assert asked == [f"/v1/events?follow=false&after={n}" for n in (0, 2)]
+
+    def test_what_says_that_it_is_all_is_not_asked_for_again(self, listen: Listen) -> None:
+        with answering(Answer(opened(0) + told(1) + ended(1))) as (url, asked):
+            assert seqs(listen(url, after=0, follow=False)) == [1]
+        assert len(asked) == 1
+
+    def test_a_relayer_that_says_no_end_has_told_all_once_it_adds_nothing(
+        self, listen: Listen
+    ) -> None:
+        """As one of an earlier release does, also of what this key may not see."""
+        beat = b": beat\nid: 5\n\n"
+        answers = Answer(opened(0) + told(1) + beat), Answer(opened(5) + beat)
+        with answering(*answers) as (url, asked):
+            assert seqs(listen(url, after=0, follow=False)) == [1]
+        assert asked == [f"/v1/events?follow=false&after={n}" for n in (0, 5)]
