@@ -62,6 +62,8 @@ def listen(
     while True:
         try:
             response: httpx.Response = yield reader.request()
+            if response.is_success and not _is_stream(response):
+                raise malformed("its kind: it is no stream of events")
             until_s = monotonic() + READ_S
             incoming = Incoming(response, left_s=lambda: until_s - monotonic())  # noqa: B023
             while piece := (yield Read()):
@@ -80,6 +82,11 @@ def listen(
         except MemrelayError as error:
             reader.lost(error)
         yield Sleep(reader.pause_s())
+
+
+def _is_stream(response: httpx.Response) -> bool:
+    kind: str = response.headers.get("content-type", "")
+    return kind.partition(";")[0].strip().lower() == "text/event-stream"
 
 
 class EventReader:

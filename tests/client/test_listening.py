@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from memrelay import MemoryClient, SyncMemoryClient
+from memrelay import MemoryClient, ServerError, SyncMemoryClient
 from memrelay.events import Event
 from tests.fuzz.parsers.answers import AT, ID
 
@@ -137,3 +137,21 @@ class TestSoFar:
         with answering(*answers) as (url, asked):
             assert seqs(listen(url, after=0, follow=False)) == [1]
         assert asked == [f"/v1/events?follow=false&after={n}" for n in (0, 5)]
+
+
+class TestRefused:
+    @pytest.mark.parametrize("kind", ["text/html", "application/json", "text/event-streams", ""])
+    @pytest.mark.parametrize("follow", [True, False])
+    def test_what_is_no_stream_is_not_taken_for_an_empty_one(
+        self, listen: Listen, kind: str, follow: bool
+    ) -> None:
+        page = Answer(b"<html><p>Accept our terms.</p></html>", headers={"content-type": kind})
+        with answering(page) as (url, asked), pytest.raises(ServerError) as caught:
+            listen(url, follow=follow)
+        assert caught.value.code == "answer.malformed"
+        assert len(asked) == 1
+
+    def test_the_kind_of_a_stream_may_have_parameters(self, listen: Listen) -> None:
+        kind = {"content-type": "Text/Event-Stream; charset=utf-8"}
+        with answering(Answer(told(1) + ended(1), headers=kind)) as (url, _):
+            assert seqs(listen(url, follow=False)) == [1]
