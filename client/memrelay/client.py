@@ -21,7 +21,7 @@ from memrelay.answers import onward
 from memrelay.config import Settings, check_url, connecting, is_loopback
 from memrelay.deadline import Deadline
 from memrelay.errors import MemrelayError
-from memrelay.events import Event, Listening, listen
+from memrelay.events import Event, listen
 from memrelay.exchange import (
     Each,
     Incoming,
@@ -91,6 +91,12 @@ class _Client:
         self._url = check_url(self.settings.url, allow_insecure=self.settings.allow_insecure)
         self._session = Session(self.settings, **limits)
         self._operations = Rotating(self._session)
+        self._listen = functools.partial(
+            listen,
+            relayer=self.settings.url,
+            monotonic=self._session.monotonic,
+            repeating=limits.get("repeating"),
+        )
         prefix = self._url.raw_path.decode("ascii").rstrip("/")
         self._base = f"{self._url.scheme}://{self._url.netloc.decode('ascii')}{prefix}"
         # It asks for few, again and again.
@@ -145,11 +151,6 @@ class _Client:
             response,
             left_s=lambda: until_s - self._session.monotonic(),
             bytes_max=step.answer_bytes_max,
-        )
-
-    def _listen(self, after: int | None, follow: bool) -> Listening:
-        return listen(
-            after, follow=follow, relayer=self.settings.url, monotonic=self._session.monotonic
         )
 
     def _proxied(self) -> bool:
@@ -328,8 +329,9 @@ class MemoryClient(_Client):
 
         Raises:
             ServerError: the relayer refused, for instance because this key was revoked.
+            TransportError: it was not reached before anything came, or its certificate is wrong.
         """
-        return listening.awaited(self._http, self._request, self._listen(after, follow))
+        return listening.awaited(self._http, self._request, self._listen(after, follow=follow))
 
     async def close(self) -> None:
         """Save what was seen and close the connections."""
@@ -542,8 +544,9 @@ class SyncMemoryClient(_Client):
 
         Raises:
             ServerError: the relayer refused, for instance because this key was revoked.
+            TransportError: it was not reached before anything came, or its certificate is wrong.
         """
-        return listening.blocking(self._http, self._request, self._listen(after, follow))
+        return listening.blocking(self._http, self._request, self._listen(after, follow=follow))
 
     def close(self) -> None:
         """Save what was seen and close the connections."""

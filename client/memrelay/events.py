@@ -12,6 +12,7 @@ Source: SPEC.md §18.
 """
 
 import secrets
+import ssl
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,8 +21,8 @@ from typing import Any
 import httpx
 
 from memrelay.answers import INTEGER_MAX, Answer, malformed, read_json_object
-from memrelay.errors import MemrelayError, RateLimited, ServerError, Unavailable
-from memrelay.exchange import Incoming, Send, Sleep, lost, refusal
+from memrelay.errors import MemrelayError, RateLimited, TransportError, Unavailable
+from memrelay.exchange import Incoming, Repeating, Send, Sleep, causes, lost, refusal
 
 READ_S = 45.0  # three signs of life
 PAUSE_S_MIN, PAUSE_S_MAX = 0.25, 30.0
@@ -51,9 +52,16 @@ Listening = Generator[Send | Read | Sleep | Event, Any, None]
 
 
 def listen(
-    after: int | None, *, follow: bool, relayer: str, monotonic: Callable[[], float]
+    after: int | None,
+    *,
+    follow: bool,
+    relayer: str,
+    monotonic: Callable[[], float],
+    repeating: Repeating | None = None,
 ) -> Listening:
     """Yield what happens, from now on or `after` a receipt; without `follow`, what did so far.
+
+    `repeating` is told why the stream is asked for again, if it did not just end.
 
     Raises:
         MemrelayError: it is not worth asking again.
@@ -75,13 +83,21 @@ def listen(
                 raise refusal(incoming.whole(), relayer)
             if not follow and reader.has_all():
                 return
-        except httpx.HTTPError as error:
-            explained = lost(error, relayer)
-            explained.__cause__ = error
-            reader.lost(explained)
-        except MemrelayError as error:
-            reader.lost(error)
+        except (httpx.HTTPError, MemrelayError) as error:
+            explained = _explained(error, relayer)
+            if not reader.goes_on_after(explained):
+                raise explained from explained.__cause__
+            if repeating is not None:
+                repeating(explained)
         yield Sleep(reader.pause_s())
+
+
+def _explained(error: httpx.HTTPError | MemrelayError, relayer: str) -> MemrelayError:
+    if isinstance(error, MemrelayError):
+        return error
+    explained = lost(error, relayer)
+    explained.__cause__ = error
+    return explained
 
 
 def _is_stream(response: httpx.Response) -> bool:
@@ -99,6 +115,7 @@ class EventReader:
         self.place = after
         self._follow = follow
         self._failures = 0
+        self._heard = False
         self._data: list[str] = []
         self._held = 0  # bytes of the event that is not complete yet
         self._line = bytearray()
@@ -146,7 +163,7 @@ class EventReader:
             elif line == ": end":
                 self._ended = True
             return None
-        self._failures = 0
+        self._failures, self._heard = 0, True
         data, self._data, self._held = "\n".join(self._data), [], 0
         event = Event.from_json(read_json_object(data.encode())) if data else None
         if self._last_id is not None:
@@ -160,18 +177,16 @@ class EventReader:
         """
         return self._ended or self.place == self._asked
 
-    def lost(self, error: Exception) -> None:
-        """Return if it is worth asking again after this error.
+    def goes_on_after(self, error: MemrelayError) -> bool:
+        """Return if it is worth asking again after this error: what was heard once may come back.
 
-        Raises:
-            Exception: the error itself, if it is not.
+        A certificate that does not hold is not waited for.
         """
-        transient = not isinstance(error, ServerError) or isinstance(
-            error, (RateLimited, Unavailable)
+        passing = isinstance(error, TransportError | RateLimited | Unavailable) and not any(
+            isinstance(cause, ssl.SSLCertVerificationError) for cause in causes(error)
         )
-        if not (self._follow and transient):
-            raise error
         self._failures += 1
+        return self._follow and self._heard and passing
 
     def pause_s(self) -> float:
         """Return how long to wait before asking again, ever longer while nothing comes."""

@@ -5,6 +5,7 @@ import base64
 import hashlib
 import hmac
 import json
+import ssl
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,7 +15,15 @@ from typing import Any
 
 import pytest
 
-from memrelay import ConfigError, Invalid, NotAllowed, RateLimited, TransportError
+from memrelay import (
+    ConfigError,
+    Invalid,
+    MemrelayError,
+    NotAllowed,
+    RateLimited,
+    TransportError,
+)
+from memrelay.answers import malformed
 from memrelay.cli import main
 from memrelay.events import PAUSE_S_MIN, EventReader
 from memrelay.webhooks import EVENTS, verify
@@ -129,18 +138,36 @@ class TestReader:
     def test_it_waits_ever_longer_until_something_comes(self) -> None:
         reader, _ = self.lines()
         assert reader.pause_s() == PAUSE_S_MIN
+        reader.take("")
         for _ in range(20):
-            reader.lost(TransportError("gone"))
+            assert reader.goes_on_after(TransportError("gone"))
         assert 15 <= reader.pause_s() <= 30
-        reader.lost(RateLimited("busy", status=429))
+        assert reader.goes_on_after(RateLimited("busy", status=429))
         reader.take("")
         assert reader.pause_s() == PAUSE_S_MIN
 
-    def test_a_refusal_is_final(self) -> None:
-        with pytest.raises(NotAllowed):
-            EventReader(None).lost(NotAllowed("no", status=403))
-        with pytest.raises(TransportError):
-            EventReader(None, follow=False).lost(TransportError("gone"))
+    @pytest.mark.parametrize(
+        "error",
+        [NotAllowed("no", status=403), ConfigError("no"), Invalid("a", "b"), malformed("all")],
+    )
+    def test_a_refusal_is_final(self, error: MemrelayError) -> None:
+        reader, _ = self.lines("")
+        assert not reader.goes_on_after(error)
+
+    def test_only_who_follows_what_was_heard_waits(self) -> None:
+        gone = TransportError("gone")
+        reader, _ = self.lines("")
+        assert reader.goes_on_after(gone)
+        assert not EventReader(None).goes_on_after(gone)
+        whole = EventReader(None, follow=False)
+        whole.take("")
+        assert not whole.goes_on_after(gone)
+
+    def test_a_certificate_that_does_not_hold_is_not_waited_for(self) -> None:
+        reader, _ = self.lines("")
+        gone = TransportError("gone")
+        gone.__cause__ = ssl.SSLCertVerificationError()
+        assert not reader.goes_on_after(gone)
 
 
 def test_the_client_knows_the_relayers_types() -> None:

@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from memrelay import MemoryClient, ServerError, SyncMemoryClient
+from memrelay import (
+    MemoryClient,
+    MemrelayError,
+    ServerError,
+    SyncMemoryClient,
+    TransportError,
+    Unavailable,
+)
 from memrelay.events import Event
 from tests.fuzz.parsers.answers import AT, ID
 
@@ -83,13 +90,19 @@ Listen = Callable[..., list[Event]]
 KEY: Any = {"account_id": "0x" + "ab" * 32, "private_key": "7b" * 32}
 
 
+@pytest.fixture
+def why() -> list[MemrelayError]:
+    """What a client said before it asked again."""
+    return []
+
+
 @pytest.fixture(params=["blocking", "awaited"])
-def listen(request: pytest.FixtureRequest) -> Listen:
+def listen(request: pytest.FixtureRequest, why: list[MemrelayError]) -> Listen:
     """What a client hears of a stream, until it ends or `count` events came."""
 
     def hear(url: str, *, count: int = 1_000, **options: Any) -> list[Event]:
         heard: list[Event] = []
-        with SyncMemoryClient(url=url, **KEY) as client:
+        with SyncMemoryClient(url=url, repeating=why.append, **KEY) as client:
             for event in client.events(**options):
                 heard.append(event)
                 if len(heard) == count:
@@ -99,7 +112,7 @@ def listen(request: pytest.FixtureRequest) -> Listen:
     def awaited(url: str, *, count: int = 1_000, **options: Any) -> list[Event]:
         async def run() -> list[Event]:
             heard: list[Event] = []
-            async with MemoryClient(url=url, **KEY) as client:
+            async with MemoryClient(url=url, repeating=why.append, **KEY) as client:
                 async for event in client.events(**options):
                     heard.append(event)
                     if len(heard) == count:
@@ -155,3 +168,31 @@ class TestRefused:
         kind = {"content-type": "Text/Event-Stream; charset=utf-8"}
         with answering(Answer(told(1) + ended(1), headers=kind)) as (url, _):
             assert seqs(listen(url, follow=False)) == [1]
+
+
+AWAY = Answer(b"{}", status=503, headers={"content-type": "application/json"})
+
+
+class TestFollowing:
+    def test_a_break_is_told_and_gone_on_after(
+        self, listen: Listen, why: list[MemrelayError]
+    ) -> None:
+        """An end is none: every stream has one."""
+        answers = (
+            Answer(opened(0) + told(1)),
+            Answer(opened(1) + told(2), cut=True),
+            AWAY,
+            Answer(opened(2) + told(3)),
+        )
+        with answering(*answers) as (url, asked):
+            assert seqs(listen(url, count=3)) == [1, 2, 3]
+        assert [type(error) for error in why] == [TransportError, Unavailable]
+        assert asked[0] == "/v1/events?follow=true"
+        assert asked[1:] == [f"/v1/events?follow=true&after={n}" for n in (1, 2, 2)]
+
+    def test_who_reaches_nobody_is_told_so(self, listen: Listen) -> None:
+        with answering(AWAY) as (url, asked), pytest.raises(Unavailable):
+            listen(url)
+        assert len(asked) == 1
+        with pytest.raises(TransportError, match="was not reached"):
+            listen(url)
