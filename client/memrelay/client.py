@@ -321,9 +321,13 @@ class MemoryClient(_Client):
             if cursor is None:
                 return
 
-    def events(self, *, after: int | None = None, follow: bool = True) -> AsyncIterator[Event]:
+    def events(
+        self, *, after: int | str | None = None, follow: bool = True
+    ) -> AsyncIterator[Event]:
         """Yield what happens to the account, from now on or `after` a receipt, by ids alone.
 
+        `after` is an event's `place`; a number says less, and does not show that the relayer's
+        database was set back. After what the relayer does not know, it tells everything.
         A stream that breaks is begun again where it stopped. Without `follow`, it ends with what
         happened so far.
 
@@ -536,9 +540,11 @@ class SyncMemoryClient(_Client):
             if cursor is None:
                 return
 
-    def events(self, *, after: int | None = None, follow: bool = True) -> Iterator[Event]:
+    def events(self, *, after: int | str | None = None, follow: bool = True) -> Iterator[Event]:
         """Yield what happens to the account, from now on or `after` a receipt, by ids alone.
 
+        `after` is an event's `place`; a number says less, and does not show that the relayer's
+        database was set back. After what the relayer does not know, it tells everything.
         A stream that breaks is begun again where it stopped. Without `follow`, it ends with what
         happened so far.
 

@@ -11,17 +11,18 @@ does not own carrying them out (`listening.py`).
 Source: SPEC.md §18.
 """
 
+import re
 import secrets
 import ssl
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 import httpx
 
 from memrelay.answers import INTEGER_MAX, Answer, malformed, read_json_object
-from memrelay.errors import MemrelayError, RateLimited, TransportError, Unavailable
+from memrelay.errors import ConfigError, MemrelayError, RateLimited, TransportError, Unavailable
 from memrelay.exchange import Incoming, Repeating, Send, Sleep, causes, lost, refusal
 
 READ_S = 45.0  # three signs of life
@@ -31,7 +32,10 @@ EVENT_BYTES_MAX = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Event(Answer):
-    """One thing that happened, by ids alone; `receipt_seq` says where, if a receipt tells of it."""
+    """One thing that happened, by ids alone; `receipt_seq` says where, if a receipt tells of it.
+
+    `place` is what to go on after once it was taken, None where more of the same receipt follows.
+    """
 
     id: str
     type: str
@@ -40,6 +44,7 @@ class Event(Answer):
     namespace: str | None
     ids: tuple[str, ...]
     receipt_seq: int | None = None
+    place: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ Listening = Generator[Send | Read | Sleep | Event, Any, None]
 
 
 def listen(
-    after: int | None,
+    after: int | str | None,
     *,
     follow: bool,
     relayer: str,
@@ -108,28 +113,29 @@ def _is_stream(response: httpx.Response) -> bool:
 class EventReader:
     """Reads a stream line by line and knows how to ask for the rest of it.
 
-    `place` is the number of the last receipt that was told of, None before anything was heard.
+    `place` names the last receipt that was told of, None before anything was heard: its number and,
+    from relayers that say so, how its hash begins.
     """
 
-    def __init__(self, after: int | None, *, follow: bool = True) -> None:
-        self.place = after
+    def __init__(self, after: int | str | None, *, follow: bool = True) -> None:
+        self.place = None if after is None else parse_place(str(after))
         self._follow = follow
         self._failures = 0
         self._heard = False
         self._data: list[str] = []
         self._held = 0  # bytes of the event that is not complete yet
         self._line = bytearray()
-        self._last_id: int | None = None
-        self._asked = after
-        self._ended = False
+        self._reached: str | None = None
+        self._asked = self.place
+        self._ended = self._named = False
 
     def request(self) -> Send:
         """Return the request that goes on where this stopped."""
         query = f"?follow={str(self._follow).lower()}"
         query += "" if self.place is None else f"&after={self.place}"
-        self._data, self._held, self._last_id = [], 0, None
+        self._data, self._held, self._reached = [], 0, None
         self._line.clear()
-        self._asked, self._ended = self.place, False
+        self._asked, self._ended, self._named = self.place, False, False
         return Send(
             "GET", f"/v1/events{query}", headers={"accept": "text/event-stream"}, timeout_s=READ_S
         )
@@ -158,24 +164,33 @@ class EventReader:
             if name == "data":
                 self._data.append(value)
                 self._held += len(line)
-            elif name == "id" and _is_place(value):
-                self._last_id = int(value)
+            elif name in {"id", "place"} and _PLACE.fullmatch(value):
+                self._reached = value
+                self._named = name == "place"
             elif line == ": end":
                 self._ended = True
             return None
         self._failures, self._heard = 0, True
         data, self._data, self._held = "\n".join(self._data), [], 0
         event = Event.from_json(read_json_object(data.encode())) if data else None
-        if self._last_id is not None:
-            self.place, self._last_id = self._last_id, None
+        if self._reached is not None:
+            self.place, self._reached = self._reached, None
+            event = event and replace(event, place=self.place)
         return event
 
     def has_all(self) -> bool:
         """Return if a stream that is over told all that happened so far.
 
         A relayer of an earlier release never says so: it had all told once it adds nothing.
+
+        Raises:
+            TransportError: another one ends it so, without a word of what happened.
         """
-        return self._ended or self.place == self._asked
+        if self._ended or self.place != self._asked:
+            return self._ended
+        if self._named:
+            raise TransportError("The relayer ended the stream before all was told.")
+        return True
 
     def goes_on_after(self, error: MemrelayError) -> bool:
         """Return if it is worth asking again after this error: what was heard once may come back.
@@ -196,5 +211,15 @@ class EventReader:
         return longest * secrets.SystemRandom().uniform(0.5, 1.0)
 
 
-def _is_place(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= len(str(INTEGER_MAX))
+_PLACE = re.compile(rf"[0-9]{{1,{len(str(INTEGER_MAX))}}}(-[0-9a-f]{{1,64}})?")
+
+
+def parse_place(text: str) -> str:
+    """Return a place that a stream can go on after.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not _PLACE.fullmatch(text):
+        raise ConfigError("A place is the number of a receipt, or what an event has as its place.")
+    return text

@@ -168,7 +168,7 @@ class Delivery:
         except CryptoError:
             log.error("a receipt was altered", extra={"event": "webhooks.corrupted"})
             return []
-        return events_of(receipt) if receipt.account == account else []
+        return events_of(receipt, signed) if receipt.account == account else []
 
     async def _got_on(self, lease: rows.Lease, seq: int, now: datetime | None) -> bool:
         return await rows.get_on(self._database, lease, seq, now)

@@ -4,6 +4,7 @@ Not here: who is told (`delivery.py`, `streams.py`).
 
 - An event names ids and a namespace, never a text, a tag or a key: all of it stands in receipts.
 - The same receipt gives the same events with the same ids, whoever tells them and how often.
+  Another one of the same number, of a database that was set back, gives others.
 """
 
 import uuid
@@ -15,7 +16,7 @@ from relayer.clock import rfc3339_ms
 from relayer.database.webhooks import INDEXED
 from relayer.sealed.keys import AccountId, Namespace, account_text
 from relayer.sealed.primitives import blake2b_128
-from relayer.sealed.receipts import Item, Receipt
+from relayer.sealed.receipts import Item, Receipt, chain_hash
 
 WRITTEN: Final = "memory.written"
 EXTRACTED: Final = "episode.extracted"
@@ -36,6 +37,7 @@ _OF_OPERATION: Final[Mapping[str, str]] = {
     "revoke": "key.revoked",
     "rebuild": "account.rebuilt",
 }
+PLACE_DIGITS: Final = 16  # enough to tell the few receipts apart that ever had one number
 TYPES: Final = frozenset([*_OF_OPERATION.values(), EXTRACTED, INDEXED])
 
 
@@ -52,21 +54,37 @@ class Event:
     seq: int | None = None
 
 
-def events_of(receipt: Receipt) -> list[Event]:
-    """The events that a receipt stands for, in order; none for the last one of an account."""
+@dataclass(frozen=True)
+class Place:
+    """How far somebody was told: the last receipt's number and how its hash begins, if known."""
+
+    seq: int
+    name: str | None = None
+
+    @classmethod
+    def of(cls, seq: int, digest: bytes) -> "Place":
+        """The place of a receipt."""
+        return cls(seq, digest.hex()[:PLACE_DIGITS])
+
+    def __str__(self) -> str:
+        return f"{self.seq}-{self.name}" if self.name else str(self.seq)
+
+
+def events_of(receipt: Receipt, signed: bytes) -> list[Event]:
+    """The events that a signed receipt stands for, in order; none for the last of an account."""
     gone = [i for i in receipt.items if receipt.op == "analyze" and not i.revision]
     kept = [i for i in receipt.items if i not in gone]
     events = []
     if (kind := _OF_OPERATION.get(receipt.op)) is not None and (kept or not receipt.items):
-        events.append(_event(receipt, kind, kept))
+        events.append(_event(receipt, signed, kind, kept))
     if gone:
-        events.append(_event(receipt, EXTRACTED, gone))
+        events.append(_event(receipt, signed, EXTRACTED, gone))
     return events
 
 
-def _event(receipt: Receipt, kind: str, items: Iterable[Item]) -> Event:
+def _event(receipt: Receipt, signed: bytes, kind: str, items: Iterable[Item]) -> Event:
     return Event(
-        id=event_id(receipt.account, kind, str(receipt.seq)),
+        id=event_id(receipt.account, kind, chain_hash(signed).hex()),
         account=receipt.account,
         type=kind,
         time_ms=receipt.time_ms,

@@ -25,10 +25,10 @@ from relayer.database import memories as memory_rows
 from relayer.database.pool import Database
 from relayer.database.webhooks import INDEXED
 from relayer.errors import NotFound, RateLimited, RelayerError
-from relayer.events.event import FAILED, WRITTEN, Event, event_id, event_shape, events_of
+from relayer.events.event import FAILED, WRITTEN, Event, Place, event_id, event_shape, events_of
 from relayer.sealed.keys import Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError
-from relayer.sealed.receipts import open_receipt
+from relayer.sealed.receipts import chain_hash, open_receipt
 from relayer.settings import Limits
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts
@@ -63,9 +63,12 @@ class Streams:
         self._open: Counter[bytes] = Counter()
 
     async def open(
-        self, access: Access, after: int | None, *, follow: bool = True
+        self, access: Access, after: Place | None, *, follow: bool = True
     ) -> AsyncIterator[bytes]:
         """The events after a receipt, or from now on, as `text/event-stream`.
+
+        All of them after one that the account does not have: it was told by a relayer whose
+        database was set back or lost since, and nobody knows where the two histories part.
 
         Without `follow`, it ends with what happened so far, and says that it does.
 
@@ -73,24 +76,30 @@ class Streams:
             RateLimited: too many streams are open.
             NotFound: the account is gone.
         """
-        head = await self._head(access)
+        place = await self._place(access, after)
         of_account = self._open[access.account] >= Limits.streams_of_account_max
         if of_account or self._open.total() >= Limits.streams_max:
             raise RateLimited(
                 "Too many streams are open.", code="events.too_many", retry_after_s=30
             )
-        # A place further than the chain goes is one before the relayer was rebuilt.
-        told = self._told(access, head if after is None else min(after, head), follow)
+        told = self._told(access, place, follow)
         await anext(told)
         return told
 
-    async def _head(self, access: Access) -> int:
+    async def _place(self, access: Access, after: Place | None) -> Place:
         row = await account_rows.find_account(self._database, access.account)
         if row is None:
             raise NotFound("No such account.")
-        return int(row["receipt_seq"])
+        if after is None:
+            return Place.of(row["receipt_seq"], row["receipt_head"])
+        page = await account_rows.numbered_receipts(
+            self._database, access.account, after.seq - 1, 1
+        )
+        found = [Place.of(seq, chain_hash(signed)) for seq, signed in page if seq == after.seq]
+        known = found and after.name in {None, found[0].name}
+        return found[0] if known else Place(0)
 
-    async def _told(self, access: Access, place: int, follow: bool) -> AsyncGenerator[bytes]:
+    async def _told(self, access: Access, place: Place, follow: bool) -> AsyncGenerator[bytes]:
         """The stream; its first part is empty and says that it has its place among the open ones.
 
         One that has begun is ended for certain, also if nobody reads it, and gives its place back.
@@ -98,7 +107,7 @@ class Streams:
         self._open[access.account] += 1
         try:
             yield b""
-            yield f"retry: {RETRY_MS}\nid: {place}\n\n".encode()
+            yield f"retry: {RETRY_MS}\n{_lines(place)}\n".encode()
             async for part in self._parts(access, place, follow):
                 yield part
         except RelayerError:
@@ -107,14 +116,16 @@ class Streams:
             self._open[access.account] -= 1
             self._open += Counter()  # nothing is kept of accounts without a stream
 
-    async def _parts(self, access: Access, place: int, follow: bool) -> AsyncIterator[bytes]:
+    async def _parts(self, access: Access, place: Place, follow: bool) -> AsyncIterator[bytes]:
         watch = _Watch()
         ends = time.monotonic() + Limits.stream_life_s
         beat = time.monotonic() + BEAT_S
         while not self._stopping.is_set() and time.monotonic() < ends:
-            page = await account_rows.numbered_receipts(self._database, access.account, place, PAGE)
-            for number, signed in page:
-                place = number
+            page = await account_rows.numbered_receipts(
+                self._database, access.account, place.seq, PAGE
+            )
+            for seq, signed in page:
+                place = Place.of(seq, chain_hash(signed))
                 if events := self._visible(access, signed):
                     watch.begin(events, follow=follow)
                     yield _framed(events, place)
@@ -147,7 +158,7 @@ class Streams:
             return []
         if receipt.account != access.account or not access.strength(receipt.namespace):
             return []
-        return events_of(receipt)
+        return events_of(receipt, signed)
 
     async def _settled(self, access: Access, watch: "_Watch") -> list[Event]:
         """What became of memories that were written: they have their vectors, or never will."""
@@ -194,17 +205,22 @@ class _Watch:
         ]
 
 
-def _framed(events: list[Event], seq: int | None) -> bytes:
+def _framed(events: list[Event], place: Place | None) -> bytes:
     """Events as a stream has them; only the last of a receipt says how far the reader is."""
     text = "".join(
         f"event: {event.type}\ndata: {json.dumps(event_shape(event))}\n\n" for event in events
     )
-    if seq is not None:
+    if place is not None:
         head, _, last = text.rpartition("event: ")
-        text = f"{head}id: {seq}\nevent: {last}"
+        text = f"{head}{_lines(place)}event: {last}"
     return text.encode()
 
 
-def _placed(seq: int, sign: str) -> bytes:
+def _placed(place: Place, sign: str) -> bytes:
     """A sign of life, or that this is all, and how far the reader is, whatever it was not shown."""
-    return f": {sign}\nid: {seq}\n\n".encode()
+    return f": {sign}\n{_lines(place)}\n".encode()
+
+
+def _lines(place: Place) -> str:
+    # Clients of earlier releases take nothing but a number for an id.
+    return f"id: {place.seq}\nplace: {place}\n"

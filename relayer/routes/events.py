@@ -4,6 +4,7 @@ Not here: what is told (`events.py` of the package above), delivery (`delivery.p
 """
 
 import asyncio
+import re
 import uuid
 from typing import Annotated, Any, Final
 
@@ -16,20 +17,20 @@ from msgspec import Meta
 from relayer.clock import rfc3339
 from relayer.errors import BadRequest, NotFound
 from relayer.events.delivery import Delivery
-from relayer.events.event import TYPES
+from relayer.events.event import PLACE_DIGITS, TYPES, Place
 from relayer.events.outward import Undelivered
 from relayer.events.streams import Streams
 from relayer.events.webhooks import Wanted, Webhook, Webhooks
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.http.surroundings import DEADLINE
-from relayer.memories.memory import LAST_SEQ
 from relayer.routes.arguments import Answer, check_relayer
 from relayer.sealed.keys import Identity
 from relayer.settings import Limits
 from relayer.tenants.access import Access
 
 LAST_EVENT: Final = "last-event-id"
+PLACE: Final = rf"^[0-9]{{1,18}}(-[0-9a-f]{{{PLACE_DIGITS}}})?$"
 SPARE_S: Final = 30.0  # after its life, a stream that does not end is cut
 
 
@@ -148,7 +149,7 @@ async def follow_events(
     request: Request[Any, Any, Any],
     access: NamedDependency[Access],
     streams: NamedDependency[Streams],
-    after: Annotated[int | None, QueryParameter(ge=0, le=LAST_SEQ)] = None,
+    after: Annotated[str | None, QueryParameter(pattern=PLACE)] = None,
     follow: FromQuery[bool] = True,
 ) -> Stream:
     """What happens, as it happens."""
@@ -160,14 +161,15 @@ async def follow_events(
     return Stream(told, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 
-def _place(request: Request[Any, Any, Any], after: int | None) -> int | None:
+def _place(request: Request[Any, Any, Any], after: str | None) -> Place | None:
     """After which receipt to go on; what the reader saw last counts more than how it began."""
-    header = request.headers.get(LAST_EVENT)
-    if header is None:
-        return after
-    if not header.isascii() or not header.isdigit() or len(header) > 18:
-        raise BadRequest("Last-Event-ID is not one of ours.")
-    return int(header)
+    text = request.headers.get(LAST_EVENT, after)
+    if text is None:
+        return None
+    if not re.fullmatch(PLACE, text):
+        raise BadRequest("after and Last-Event-ID are places of a stream.")
+    seq, _, name = text.partition("-")
+    return Place(int(seq), name or None)
 
 
 HANDLERS: Final = (put_webhook, list_webhooks, remove_webhook, try_webhook, follow_events)

@@ -120,7 +120,7 @@ class TestReader:
         reader, found = self.lines("id: 3", "event: memory.written", data)
         assert (reader.place, found) == (None, [])
         assert reader.take("") is not None
-        assert reader.place == 3
+        assert reader.place == "3"
         reader.take("id: 4")
         assert reader.request().target.endswith("&after=3"), (
             "an event that broke off is asked again"
@@ -128,9 +128,22 @@ class TestReader:
 
     def test_a_sign_of_life_moves_it_too_and_is_no_event(self) -> None:
         reader, found = self.lines(": beat", "id: 9", "")
-        assert (reader.place, found) == (9, [])
+        assert (reader.place, found) == ("9", [])
 
-    @pytest.mark.parametrize("line", ["id: x", "id: -1", "retry: 10", "unknown", ":"])
+    def test_a_place_says_more_than_a_number(self) -> None:
+        """Of two events of one receipt, only the last is the one to go on after."""
+        data = f"data: {json.dumps(EVENT)}"
+        lines = (data, "", "id: 3", "place: 3-00ff", data, "")
+        reader, found = self.lines(*lines)
+        assert [event.place for event in found] == [None, "3-00ff"]
+        assert reader.request().target.endswith("&after=3-00ff")
+
+    @pytest.mark.parametrize("after", [-1, "x", "1-", "1-0&follow=true", "٣", "", "9" * 17])
+    def test_what_is_no_place_is_not_asked_for(self, after: int | str) -> None:
+        with pytest.raises(ConfigError):
+            EventReader(after)
+
+    @pytest.mark.parametrize("line", ["id: x", "place: 3-", "id: -1", "retry: 10", "unknown", ":"])
     def test_what_it_does_not_know_it_leaves(self, line: str) -> None:
         reader, found = self.lines(line, "")
         assert (reader.place, found) == (None, [])
@@ -251,7 +264,8 @@ def test_the_commands_from_adding_to_removing(
         told = [json.loads(line) for line in run("events", "--json").splitlines()]
         assert [e["type"] for e in told][:2] == ["key.granted", "memory.written"]
         assert "Ottilie" not in json.dumps(told)
-        place = str(told[0]["receipt_seq"])
+        run("events", "--after", "tea", code=2)
+        place = told[0]["place"]
         assert stored["id"] in run("events", "--after", place).splitlines()[0]
         hook.answers = ["500 Oh"]
         assert not json.loads(run("webhooks", "test", made["id"], "--json", code=1))["delivered"]

@@ -311,7 +311,7 @@ class TestStream:
         data = line.join([b": beat", b"", b"id: 3", told_, b"", b"id: 4", told_, b""])
         reader, found = self.read(data + line, size)
         assert [one.namespace for one in found] == [event["namespace"]] * 2
-        assert reader.place == 4
+        assert reader.place == "4"
 
     @pytest.mark.parametrize("line", [b"data: x", b"data:\n", b"data: [\n", b": beat", b"id: 1"])
     def test_an_event_without_end_is_refused(self, line: bytes) -> None:

@@ -151,6 +151,15 @@ class TestSoFar:
             assert seqs(listen(url, after=0, follow=False)) == [1]
         assert asked == [f"/v1/events?follow=false&after={n}" for n in (0, 5)]
 
+    def test_one_that_says_where_the_end_is_and_stops_before_has_not_told_all(
+        self, listen: Listen
+    ) -> None:
+        cut = Answer(b"id: 0\nplace: 0\n\n")
+        early = pytest.raises(TransportError, match="before all was told")
+        with answering(cut) as (url, asked), early:
+            listen(url, after=0, follow=False)
+        assert len(asked) == 1
+
 
 class TestRefused:
     @pytest.mark.parametrize("kind", ["text/html", "application/json", "text/event-streams", ""])

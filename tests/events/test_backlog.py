@@ -55,3 +55,22 @@ class TestFailing:
             await bench.services.delivery.deliver()
             [shown] = await bench.services.webhooks.all(caller.access)
             assert not shown.row["active"]
+
+
+async def test_what_has_the_number_of_a_lost_receipt_is_another_event(bench: Bench) -> None:
+    """A receiver drops what it was told already, by its id: not what came after a set-back."""
+    owner = await bench.account()
+    caller = await bench.caller(owner)
+    async with listening() as hook:
+        await put(bench, owner, hook, "memory.written")
+        [before] = await bench.sql("SELECT receipt_seq, receipt_head FROM accounts")
+        for text in ("One.", "Two."):
+            await bench.remember(caller, text)
+            await bench.services.delivery.deliver()
+            await bench.sql("DELETE FROM index_steps")
+            await bench.sql("DELETE FROM receipts WHERE seq > $1", before["receipt_seq"])
+            await bench.sql("UPDATE accounts SET receipt_seq = $1, receipt_head = $2", *before)
+            await bench.sql("UPDATE webhooks SET delivered_seq = $1", before["receipt_seq"])
+    one, two = bodies(hook)
+    assert one["receipt_seq"] == two["receipt_seq"]
+    assert one["id"] != two["id"]

@@ -20,7 +20,7 @@ from relayer.app import build_app
 from relayer.clock import to_ms
 from relayer.errors import RateLimited
 from relayer.events import streams as module
-from relayer.events.event import EXTRACTED, WRITTEN, events_of
+from relayer.events.event import EXTRACTED, WRITTEN, Place, events_of
 from relayer.events.streams import Streams
 from relayer.sealed.grants import issue_grant, sign_join
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey, account_text
@@ -46,7 +46,10 @@ def streams_of(bench: Bench, stopping: asyncio.Event | None = None) -> Streams:
     )
 
 
-async def told(bench: Bench, key: NewKey, after: int = 0) -> list[dict[str, Any]]:
+START = Place(0)
+
+
+async def told(bench: Bench, key: NewKey, after: Place = START) -> list[dict[str, Any]]:
     """What a key is told of all that happened so far."""
     access = (await bench.caller(key)).access
     parts = await streams_of(bench).open(access, after, follow=False)
@@ -56,7 +59,11 @@ async def told(bench: Bench, key: NewKey, after: int = 0) -> list[dict[str, Any]
 def events(stream: bytes) -> list[dict[str, Any]]:
     blocks = stream.decode().split("\n\n")
     fields = [dict(line.partition(": ")[::2] for line in b.splitlines()) for b in blocks]
-    return [json.loads(f["data"]) | {"place": f.get("id")} for f in fields if "data" in f]
+    return [
+        json.loads(f["data"]) | {"id_": f.get("id"), "place": f.get("place")}
+        for f in fields
+        if "data" in f
+    ]
 
 
 def receipt(op: str, *revisions: int) -> Receipt:
@@ -68,23 +75,23 @@ def receipt(op: str, *revisions: int) -> Receipt:
 class TestEvents:
     @pytest.mark.parametrize("op", sorted(OPERATIONS - {"close"}))
     def test_every_operation_has_an_event(self, op: str) -> None:
-        [event] = events_of(receipt(op, 1))
+        [event] = events_of(receipt(op, 1), b"1")
         assert event.type
-        assert event == events_of(receipt(op, 1))[0]
+        assert event == events_of(receipt(op, 1), b"1")[0]
 
     def test_a_closed_account_has_nobody_left_to_tell(self) -> None:
-        assert events_of(receipt("close")) == []
+        assert events_of(receipt("close"), b"1") == []
 
     def test_a_turn_that_was_extracted_is_its_own_event(self) -> None:
-        both = events_of(receipt("analyze", 1, 0))
+        both = events_of(receipt("analyze", 1, 0), b"1")
         assert [e.type for e in both] == [WRITTEN, EXTRACTED]
         assert both[0].id != both[1].id
-        assert [e.type for e in events_of(receipt("analyze", 0))] == [EXTRACTED]
+        assert [e.type for e in events_of(receipt("analyze", 0), b"1")] == [EXTRACTED]
 
     def test_revisions_of_one_memory_are_one_id(self) -> None:
         item = receipt("forget", 1).items[0]
         twice = Receipt(**{**receipt("forget").__dict__, "items": (item, item)})
-        assert [len(e.ids) for e in events_of(twice)] == [1]
+        assert [len(e.ids) for e in events_of(twice, b"1")] == [1]
 
 
 class TestWho:
@@ -116,9 +123,31 @@ class TestWho:
         whole = await told(bench, owner)
         assert len(whole) > module.PAGE
         for seen in (0, 3, module.PAGE, len(whole) - 1):
-            after = int(whole[seen]["place"])
-            assert await told(bench, owner, after) == whole[seen + 1 :]
-        assert await told(bench, owner, 10**9) == []
+            number, name = whole[seen]["place"].split("-")
+            assert whole[seen]["id_"] == number
+            for after in (Place(int(number)), Place(int(number), name)):
+                assert await told(bench, owner, after) == whole[seen + 1 :]
+
+    async def test_after_what_it_does_not_know_it_tells_everything(self, bench: Bench) -> None:
+        """Other events have the numbers of those that a database which was set back has lost."""
+        owner = await bench.account()
+        caller = await bench.caller(owner)
+        await bench.remember(caller, "One.")
+        [before] = await bench.sql("SELECT receipt_seq, receipt_head FROM accounts")
+        await bench.remember(caller, "Two.")
+        lost = (await told(bench, owner))[-1]
+        number, name = lost["place"].split("-")
+        await bench.sql("DELETE FROM index_steps")
+        await bench.sql("DELETE FROM receipts WHERE seq > $1", before["receipt_seq"])
+        await bench.sql("UPDATE accounts SET receipt_seq = $1, receipt_head = $2", *before)
+        assert await told(bench, owner, Place(int(number))) == await told(bench, owner)
+        await bench.remember(caller, "Three.")
+        whole = await told(bench, owner)
+        assert whole[-1]["id_"] == number
+        assert whole[-1]["id"] != lost["id"]
+        assert whole[-1]["place"] != lost["place"]
+        assert await told(bench, owner, Place(int(number), name)) == whole
+        assert await told(bench, owner, Place(int(number))) == [], "a number alone does not tell"
 
     async def test_a_foreign_account_is_told_nothing(self, bench: Bench) -> None:
         owner, stranger = await bench.account(), await bench.account()
@@ -184,7 +213,7 @@ class TestOpen:
         await hybrid.embed(caller, items)
         indexed = await reading.until("memory.indexed")
         assert indexed["ids"] == written["ids"] == [str(items[0].id)]
-        assert (written["place"], indexed["place"]) == (str(written["receipt_seq"]), None)
+        assert (written["id_"], indexed["id_"]) == (str(written["receipt_seq"]), None)
         reading.task.cancel()
 
     async def test_a_revoked_key_hears_the_end(self, bench: Bench) -> None:
@@ -236,12 +265,14 @@ class TestOpen:
         caller = await bench.caller(await bench.account())
         await bench.remember(caller, "One.")
         whole = [
-            part async for part in await streams_of(bench).open(caller.access, 0, follow=False)
+            part async for part in await streams_of(bench).open(caller.access, START, follow=False)
         ]
         assert whole[-1].startswith(b": end\nid: ")
         assert b": end" not in b"".join(whole[:-1])
         stopping, cut = asyncio.Event(), b""
-        async for part in await streams_of(bench, stopping).open(caller.access, 0, follow=False):
+        async for part in await streams_of(bench, stopping).open(
+            caller.access, START, follow=False
+        ):
             cut += part
             if events(cut):
                 stopping.set()
@@ -367,13 +398,16 @@ def test_the_stream_is_guarded_like_every_route(relayer: RunningRelayer) -> None
     for target, extra, status in (
         ("/v1/events?after=-1", {}, 400),
         ("/v1/events?after=x", {}, 400),
+        ("/v1/events?after=1-", {}, 400),
+        ("/v1/events?after=1-00000000000000AA", {}, 400),
         ("/v1/events?follow=false", {"last-event-id": "x"}, 400),
         ("/v1/events?follow=false&after=0", {}, 200),
-        ("/v1/events?follow=false", {"last-event-id": "1"}, 200),
+        ("/v1/events?follow=false", {"last-event-id": "0"}, 200),
+        ("/v1/events?follow=false", {"last-event-id": f"1-{'0' * 16}"}, 200),
     ):
         headers = signed_headers(identity, "GET", target, account=account["account_id"])
         answer = httpx.get(relayer.url + target, headers=headers | extra)
         assert (answer.status_code, target) == (status, target)
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.headers["cache-control"] == "no-store"
-    assert [e["type"] for e in events(answer.content)] == ["key.granted"]
+    assert [e["type"] for e in events(answer.content)] == ["key.granted"] * 2, "from the beginning"

@@ -38,7 +38,10 @@ WRONG: Mapping[str, Mapping[str, Sequence[str]]] = {
     "/v1/receipts": {"after": (*NUMBERS[1:], "9223372036854775808")},
     "/v1/inventory": {"cursor": (CANARY, "-1", "x.y", "." * 40, "9" * 19)},
     "/v1/consolidations": {"cursor": (CANARY, "1", "0" * 31, "g" * 32)},
-    "/v1/events": {"after": (*NUMBERS[1:], "9223372036854775808"), "follow": (CANARY, "2", "")},
+    "/v1/events": {
+        "after": (*NUMBERS[1:], "9223372036854775808", "1-", f"1-{'A' * 16}", f"-{'0' * 16}"),
+        "follow": (CANARY, "2", ""),
+    },
     "/v1/export": {"part": (CANARY, "", "Grants", "memories,grants"),},
 }  # fmt: skip
 EXPORTED = ("grants", "namespaces", "memories", "episodes", "receipts", "tombstones")

@@ -8,9 +8,8 @@ import json
 from argparse import ArgumentParser, BooleanOptionalAction
 from collections.abc import Iterator
 
-from memrelay.answers import INTEGER_MAX
 from memrelay.client import SyncMemoryClient
-from memrelay.commands.parsers import Adder, whole
+from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
 from memrelay.errors import MemrelayError, NotFound
 from memrelay.events import Event
@@ -31,9 +30,8 @@ def register(add: Adder) -> None:
 def _add_events(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--after",
-        type=whole(0, INTEGER_MAX),
-        metavar="SEQ",
-        help="from after this receipt; 0: from the beginning",
+        metavar="PLACE",
+        help="from after this: an event's `place`, or a receipt's number; 0: from the beginning",
     )
     parser.add_argument("--follow", action="store_true", help="go on with what is yet to happen")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from memrelay import answers, events, session, verifying, webhooks
 from memrelay.errors import ConfigError, Invalid, MemrelayError, ServerError
-from memrelay.events import EventReader
+from memrelay.events import EventReader, parse_place
 from memrelay.operations import consolidating, forgetting, moving, proving, reading, writing
 from memrelay.sealed.envelope import blob_id
 from memrelay.sealed.keys import account_text
@@ -194,7 +194,7 @@ def _stream(data: bytes) -> None:
         for at in range(0, len(rest), size):
             for event in reader.read(rest[at : at + size]):
                 hostile.plain(event)
-    assert reader.place is None or reader.place >= 0
+    assert reader.place is None or parse_place(reader.place)
     reader.request()
 
 
@@ -210,5 +210,16 @@ STREAM = Parser(
     (events, answers),
     _stream_seeds,
     _stream,
-    (b"data:", b"data: {\n", b"id: ", b"id: 9", b"\n\n", b"\r", b": beat\n", b"9" * 50, b"event:"),
+    (
+        b"data:",
+        b"data: {\n",
+        b"id: ",
+        b"id: 9",
+        b"place: 9-0f",
+        b"\n\n",
+        b"\r",
+        b": beat\n",
+        b"9" * 50,
+        b"event:",
+    ),
 )
