@@ -17,6 +17,7 @@ from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId
 
 INDEXED: Final = "memory.indexed"
+NOTED_MAX: Final = 10_000  # of one webhook that is behind; each is of many memories
 
 _COLUMNS: Final = """
 webhook_id, sealed, events, namespaces, active, created_at, delivered_seq, delivered_at, attempts,
@@ -81,19 +82,26 @@ UPDATE webhooks SET leased_until = NULL
 WHERE account_id = $1 AND webhook_id = $2 AND leased_until = $3
 """
 
+# They were written by receipts that are there by now. More than so many do not wait.
 _NOTE_INDEXED: Final = """
-INSERT INTO webhook_events (account_id, webhook_id, event_id, namespace_id, type, ids, created_at)
-SELECT $1, w.webhook_id, $2, m.namespace_id, 'memory.indexed', array_agg(m.memory_id), now()
+INSERT INTO webhook_events (account_id, webhook_id, event_id, namespace_id, type, ids, created_at,
+                            after_seq)
+SELECT $1, w.webhook_id, $2, m.namespace_id, 'memory.indexed', array_agg(m.memory_id), now(),
+       a.receipt_seq
 FROM webhooks w
+JOIN accounts a ON a.account_id = $1
 JOIN memories m ON m.account_id = $1 AND m.memory_id = ANY ($3) AND m.revision_of IS NULL
 WHERE w.account_id = $1 AND w.active AND 'memory.indexed' = ANY (w.events)
-GROUP BY w.webhook_id, m.namespace_id
+  AND $4 > (SELECT count(*) FROM webhook_events e
+            WHERE e.account_id = $1 AND e.webhook_id = w.webhook_id)
+GROUP BY w.webhook_id, m.namespace_id, a.receipt_seq
 """
 _NOTED: Final = """
 SELECT e.event_id, e.namespace_id, n.name AS namespace, e.type, e.ids, e.created_at
 FROM webhook_events e
 JOIN namespaces n ON n.account_id = $1 AND n.namespace_id = e.namespace_id
-WHERE e.account_id = $1 AND e.webhook_id = $2 ORDER BY e.created_at, e.event_id LIMIT $3
+WHERE e.account_id = $1 AND e.webhook_id = $2 AND e.after_seq <= $3
+ORDER BY e.created_at, e.event_id LIMIT $4
 """
 _DELETE_NOTED: Final = """
 DELETE FROM webhook_events
@@ -211,14 +219,14 @@ async def note_indexed(
     connection: Connection, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> None:
     """Let those webhooks that want it be told that memories have vectors now."""
-    await connection.execute(_NOTE_INDEXED, account, uuid.uuid4(), memory_ids)
+    await connection.execute(_NOTE_INDEXED, account, uuid.uuid4(), memory_ids, NOTED_MAX)
 
 
 async def noted(
-    database: Database, account: AccountId, webhook_id: uuid.UUID, limit: int
+    database: Database, account: AccountId, webhook_id: uuid.UUID, seq: int, limit: int
 ) -> list[Row]:
-    """What waits for a webhook and has no receipt, oldest first."""
-    return await database.fetch(_NOTED, account, webhook_id, limit)
+    """What has no receipt and waits for a webhook that was told up to there, oldest first."""
+    return await database.fetch(_NOTED, account, webhook_id, seq, limit)
 
 
 async def delete_noted(

@@ -133,33 +133,37 @@ class Delivery:
         """
         address = open_address(self._identity, lease.account, lease.webhook_id, row["sealed"])
         until = time.monotonic() + SLICE_S
-        # Looked up first: the receipts they follow are then certainly among those below.
-        noted = await rows.noted(self._database, lease.account, lease.webhook_id, PAGE)
         seq = row["delivered_seq"]
-        while page := await account_rows.numbered_receipts(
-            self._database, lease.account, seq, PAGE
-        ):
+        while True:
+            noted = await rows.noted(self._database, lease.account, lease.webhook_id, seq, PAGE)
+            page = await account_rows.numbered_receipts(self._database, lease.account, seq, PAGE)
+            if not (noted or page):
+                return
+            for entry in noted:
+                wanted = _wanted(row, [_noted(lease.account, entry)])
+                # Whoever changed the webhook meanwhile is to have it at its new address.
+                if not await self._told(lease, address, wanted, seq):
+                    return
+                await rows.delete_noted(self._database, lease.account, lease.webhook_id, entry)
+                if time.monotonic() >= until:
+                    return
             for seq, signed in page:
-                told = False
-                for event in self._events(signed, lease.account):
-                    if wants(row, event.type, event.namespace):
-                        await self._post(address, event)
-                        told = True
-                if told and not await self._got_on(lease, seq, self._clock()):
+                wanted = _wanted(row, self._events(signed, lease.account))
+                if wanted and not await self._told(lease, address, wanted, seq):
                     return
                 if time.monotonic() >= until:
                     return
-            if not await self._got_on(lease, seq, None):
+            if not await self._told(lease, address, [], seq):
                 return
-        for entry in noted:
-            if wants(row, entry["type"], entry["namespace"]):
-                await self._post(address, _noted(lease.account, entry))
-            # Whoever changed the webhook meanwhile is to have it at its new address.
-            if not await self._got_on(lease, seq, self._clock()):
-                return
-            await rows.delete_noted(self._database, lease.account, lease.webhook_id, entry)
-            if time.monotonic() >= until:
-                return
+
+    async def _told(
+        self, lease: rows.Lease, address: Address, wanted: list[Event], seq: int
+    ) -> bool:
+        """Tell events, and note that all up to there was told; whether the lease still holds."""
+        for event in wanted:
+            await self._post(address, event)
+        now = self._clock() if wanted else None
+        return await rows.get_on(self._database, lease, seq, now)
 
     def _events(self, signed: bytes, account: AccountId) -> list[Event]:
         """What a receipt tells; nothing when it is none of this account's."""
@@ -169,9 +173,6 @@ class Delivery:
             log.error("a receipt was altered", extra={"event": "webhooks.corrupted"})
             return []
         return events_of(receipt, signed) if receipt.account == account else []
-
-    async def _got_on(self, lease: rows.Lease, seq: int, now: datetime | None) -> bool:
-        return await rows.get_on(self._database, lease, seq, now)
 
     async def _post(self, address: Address, event: Event) -> int:
         target = parse_target(address.url, self._poster.reach)
@@ -203,6 +204,10 @@ class Delivery:
         name = f"{webhook_id} {uuid.uuid4()}"
         event = Event(event_id(account, TEST, name), account, TEST, to_ms(now), None, ())
         return await self._post(address, event)
+
+
+def _wanted(row: Row, events: list[Event]) -> list[Event]:
+    return [event for event in events if wants(row, event.type, event.namespace)]
 
 
 def _noted(account: AccountId, entry: Row) -> Event:

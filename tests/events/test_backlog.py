@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from relayer.database import webhooks as rows
+from relayer.events import delivery
 from relayer.events.webhooks import Wanted
 from relayer.upkeep.provision import NewKey
 from tests.conftest import BenchMaker
@@ -55,6 +57,42 @@ class TestFailing:
             await bench.services.delivery.deliver()
             [shown] = await bench.services.webhooks.all(caller.access)
             assert not shown.row["active"]
+
+
+class TestBehind:
+    async def test_what_has_no_receipt_follows_its_own_and_not_all(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A webhook that is always behind is told of vectors, too."""
+        monkeypatch.setattr(delivery, "SLICE_S", 0.0)
+        owner = await bench.account()
+        caller = await bench.caller(owner)
+        async with listening() as hook:
+            await put(bench, owner, hook, "memory.written", "memory.indexed")
+            await bench.embed(caller, await bench.remember(caller, "Anna drinks tea."))
+            await bench.remember(caller, "Two.")
+            await bench.remember(caller, "Three.")
+            for _ in range(4):
+                await bench.services.delivery.deliver()
+        told = [(body["type"], body["ids"]) for body in bodies(hook)]
+        assert [kind for kind, _ in told] == [
+            "memory.written", "memory.indexed", "memory.written", "memory.written"
+        ]  # fmt: skip
+        assert told[0][1] == told[1][1]
+
+    async def test_only_so_much_waits(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(rows, "NOTED_MAX", 2)
+        owner = await bench.account()
+        caller = await bench.caller(owner)
+        async with listening() as hook:
+            await put(bench, owner, hook, "memory.indexed")
+            for n in range(4):
+                await bench.embed(caller, await bench.remember(caller, f"Note {n}."))
+            assert await bench.value("SELECT count(*) FROM webhook_events") == 2
+            await bench.services.delivery.deliver()
+            await bench.embed(caller, await bench.remember(caller, "The last."))
+            await bench.services.delivery.deliver()
+        assert len(bodies(hook)) == 3
 
 
 async def test_what_has_the_number_of_a_lost_receipt_is_another_event(bench: Bench) -> None:
