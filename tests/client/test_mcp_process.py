@@ -176,6 +176,34 @@ def test_half_a_character_is_answered_like_any_wrong_argument(home):
 
 
 @pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ('{"jsonrpc": "2.0", "id": "\\ud800", "method": "ping"}', -32600),
+        ('{"jsonrpc": "2.0", "id": 2, "method": "\\ud800"}', -32600),
+        ('[{"jsonrpc": "2.0", "id": 2, "method": "ping"}]', -32600),
+        ('{"jsonrpc": "2.0", "id": 2, "method": 5}', -32600),
+        ("{no", -32700),
+        ("[" * 100_000, -32700),
+        (f'{{"jsonrpc": "2.0", "id": 2, "method": "a", "params": {{"b": {"9" * 6_000}}}}}', -32700),
+    ],
+    ids=str.split("id method batch kind json depth digits"),
+)
+def test_a_line_that_is_no_message_is_refused_and_ends_nothing(home, line, code):
+    ping = json.dumps({"jsonrpc": "2.0", "id": 9, "method": "ping"})
+    with greeted(home) as process:
+        given_up = threading.Timer(60, process.kill)
+        given_up.start()
+        process.stdin.write(f"\n{line}\n{ping}\n")
+        process.stdin.flush()
+        answers = [json.loads(answer) for answer in islice(process.stdout, 3)]
+        given_up.cancel()
+        process.stdin.close()
+    refusal = next(answer for answer in answers if "error" in answer)
+    assert (refusal["id"], refusal["error"]["code"]) == (None, code)
+    assert {answer["id"] for answer in answers} == {1, None, 9}
+
+
+@pytest.mark.parametrize(
     "arguments", [["--port", "1"], ["--http", "--port", "65536"], ["--agent", "nobody"]]
 )
 def test_a_server_that_cannot_start_says_why(home, arguments):

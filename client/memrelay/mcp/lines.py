@@ -1,9 +1,10 @@
-"""The lines of an MCP client that pydantic cannot read and Python can, for them to be answered.
+"""The lines of an MCP client that the library drops without a word, for them to be answered.
 
-It does not own the transport (`serve.py`) or what is answered (`server.py`).
+It does not own the transport (`serve.py`) or what is answered to requests (`server.py`).
 
-- JSON may name half a character, as one text that was cut in two. The library drops such a line
-  without a word; here it goes on, and the tool refuses the argument by its name.
+- JSON may name half a character, as one text that was cut in two. Pydantic cannot read such a line
+  and Python can: it goes on, and the tool refuses the argument by its name.
+- What stays unreadable, or could not be named in an answer, is refused as JSON-RPC has it.
 """
 
 import json
@@ -12,15 +13,25 @@ from types import TracebackType
 from typing import Any, Self
 
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    jsonrpc_message_adapter,
+)
 from pydantic import ValidationError
 
 
 class Lines:
-    """The messages of a stream of the library, which it uses like that stream."""
+    """The messages of a stream of the library, which it uses like that stream.
 
-    def __init__(self, stream: Any) -> None:
+    `outgoing` takes what is answered to those that are none.
+    """
+
+    def __init__(self, stream: Any, outgoing: Any) -> None:
         self._stream = stream
+        self._outgoing = outgoing
 
     @property
     def last_context(self) -> Context | None:
@@ -29,7 +40,7 @@ class Lines:
 
     async def receive(self) -> SessionMessage | Exception:
         """Return the next message, or why there is none."""
-        return _read(await self._stream.receive())
+        return await self._read(await self._stream.receive())
 
     async def aclose(self) -> None:
         """Read no more."""
@@ -39,7 +50,7 @@ class Lines:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        return _read(await anext(self._stream))
+        return await self._read(await anext(self._stream))
 
     async def __aenter__(self) -> Self:
         return self
@@ -52,12 +63,26 @@ class Lines:
     ) -> None:
         await self.aclose()
 
+    async def _read(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+        if not isinstance(item, ValidationError):
+            return item
+        value = item.errors()[0]["input"]
+        try:
+            if isinstance(value, str):
+                value = json.loads(value)
+        except (ValueError, RecursionError):
+            if value.strip():
+                await self._refuse(PARSE_ERROR, "The line is no JSON.")
+            return item
+        try:
+            message: Any = jsonrpc_message_adapter.validate_python(value, by_name=False)
+            # An answer names them.
+            f"{getattr(message, 'id', '')}{getattr(message, 'method', '')}".encode()
+        except ValueError:
+            await self._refuse(INVALID_REQUEST, "The line is no single message of JSON-RPC 2.0.")
+            return item
+        return SessionMessage(message)
 
-def _read(item: SessionMessage | Exception) -> SessionMessage | Exception:
-    if not isinstance(item, ValidationError):
-        return item
-    try:
-        value = json.loads(item.errors()[0]["input"])
-        return SessionMessage(jsonrpc_message_adapter.validate_python(value, by_name=False))
-    except (TypeError, ValueError, RecursionError):
-        return item
+    async def _refuse(self, code: int, message: str) -> None:
+        error = ErrorData(code=code, message=message)
+        await self._outgoing.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=None, error=error)))

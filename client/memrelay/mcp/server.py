@@ -76,7 +76,7 @@ class _Server(MCPServer[None]):
         inner = self._lowlevel_server
         async with stdio_server() as (incoming, outgoing):
             options = inner.create_initialization_options()
-            await inner.run(Lines(incoming), outgoing, options)
+            await inner.run(Lines(incoming, outgoing), outgoing, options)
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[None, Any] | None = None
