@@ -117,8 +117,7 @@ class Settings:
         """
         environ = os.environ if environ is None else environ
         path = profile_path(profile, environ)
-        required = profile is not None or "MEMRELAY_PROFILE" in environ
-        values = read_profile(path, missing_ok=not required)
+        values = read_profile(path, missing_ok=not is_named(profile, environ))
         found = bool(values)
         values |= {name: environ[var] for name, var in VARIABLES.items() if environ.get(var)}
         values |= {name: value for name, value in overrides.items() if value is not None}
@@ -235,6 +234,11 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def is_named(profile: str | Path | None, environ: Mapping[str, str]) -> bool:
+    """Return if somebody named the profile, so that it has to be there."""
+    return bool(profile or environ.get("MEMRELAY_PROFILE"))
 
 
 def profile_path(profile: str | Path | None, environ: Mapping[str, str]) -> Path:

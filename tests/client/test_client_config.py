@@ -35,6 +35,7 @@ def test_the_environment_alone_is_enough(tmp_path):
         "XDG_CONFIG_HOME": str(tmp_path / "home"),
     }
     settings = Settings.load(environ=environ)
+    assert Settings.load(environ=environ | {"MEMRELAY_PROFILE": ""}) == settings
     assert (settings.url, settings.namespace) == ("http://127.0.0.1:8080", "team")
     assert (settings.custody, settings.relayer_key) == ("auto", None)
     assert settings.seen_path is not None, "a pin and a serial must outlive the process"

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from memrelay.client import SyncMemoryClient
-from memrelay.config import VARIABLES, Settings, agent_path, agents_folder, profile_path
+from memrelay.config import VARIABLES, Settings, agent_path, agents_folder, is_named, profile_path
 from memrelay.doctor.refusals import Inquiry
 from memrelay.errors import ConfigError, Invalid, MemrelayError
 from memrelay.exchange import Received
@@ -59,7 +59,7 @@ class Case:
     ) -> None:
         self.main_path = profile_path(profile, environ)
         self.path = agent_path(agent, profile, environ) if agent else self.main_path
-        self.required = bool(agent or profile or environ.get("MEMRELAY_PROFILE"))
+        self.required = bool(agent) or is_named(profile, environ)
         self.agent = agent
         self.environ = environ
         # Who names an agent means its key, also where the environment holds another one.
