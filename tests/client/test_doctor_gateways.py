@@ -14,6 +14,7 @@ from memrelay import SyncMemoryClient, __version__
 from memrelay.cli import EXIT_OK
 from memrelay.config import Settings
 from memrelay.doctor import OK, PROBLEM, SKIPPED, WARNING, Finding
+from memrelay.gateway.endpoint import endpoint_path
 from memrelay.gateway.spool import SpoolKey
 from memrelay.private import write_private
 from memrelay.sealed.keys import Identity
@@ -61,6 +62,34 @@ def running_gateway(machine: Machine) -> Iterator["subprocess.Popen[str]"]:
         process.terminate()
         process.wait()
         process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "detail"),
+    [
+        (b"auto_capture = maybe\n", "cannot be read as TOML"),
+        (b"\xff", "cannot be read as TOML"),
+        (b"auto_captures = true\n", "There is no setting auto_captures"),
+        (None, "cannot be read: Is a directory"),
+    ],
+)
+def test_settings_that_no_gateway_starts_with(user: Machine, content, detail) -> None:
+    path = user.folder / "gateway.toml"
+    path.mkdir() if content is None else path.write_bytes(content)
+    found = user.examine()["gateway"]
+    assert (found.state, found.command) == (PROBLEM, f"${{EDITOR:-vi}} {path}")
+    assert detail in found.detail
+    assert str(path) in found.detail
+
+
+@pytest.mark.parametrize(("mode", "command"), [(0o644, "chmod 600"), (0o600, "rm")])
+def test_what_a_gateway_left_is_mended_by_its_name(user: Machine, mode, command) -> None:
+    path = endpoint_path(user.profile, user.environ)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{}")
+    path.chmod(mode)
+    found = user.examine()["gateway"]
+    assert (found.state, found.command) == (PROBLEM, f"{command} {path}")
 
 
 def test_a_running_gateway(user: Machine) -> None:

@@ -10,14 +10,13 @@ from typing import Any
 
 from memrelay.answers import Answer
 from memrelay.client import SyncMemoryClient
-from memrelay.commands.gateway import settings_table
 from memrelay.commands.new_keys import kept_in, new_profile, put_in_place
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
 from memrelay.config import profile_path, read_profile, seen_path
 from memrelay.counting import counted
 from memrelay.errors import ConfigError
-from memrelay.gateway.settings import GatewaySettings
+from memrelay.gateway.settings import GatewaySettings, settings_table
 from memrelay.private import write_private
 from memrelay.sealed.keys import Identity, account_id_of, account_text, masked, public_key_bytes
 from memrelay.seen import SeenFile

@@ -7,21 +7,18 @@ import asyncio
 import logging
 import signal
 import sys
-import tomllib
 from argparse import ArgumentParser
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell
-from memrelay.config import expanded, profile_path, spool_folder
-from memrelay.errors import ConfigError, TransportError
+from memrelay.config import spool_folder
+from memrelay.errors import TransportError
 from memrelay.gateway.endpoint import Endpoint, checked_socket, default_socket, endpoint_path
 from memrelay.gateway.hooks import Gateway
 from memrelay.gateway.roster import Roster
 from memrelay.gateway.serve import Server
-from memrelay.gateway.settings import GatewaySettings
+from memrelay.gateway.settings import GatewaySettings, settings_table
 from memrelay.private import locked
 
 _SOURCE = "openclaw"
@@ -59,34 +56,6 @@ def gateway(shell: Shell) -> None:
         running = "A gateway is running already; see `memrelay gateway status`."
         with locked(found.with_name(f".{found.name}.lock"), otherwise=running):
             asyncio.run(_run(shell, found))
-
-
-def settings_table(
-    file: str | None, profile: str | Path | None, environ: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return the settings in a file, or in `gateway.toml` beside the profile if there is one.
-
-    Raises:
-        ConfigError: it is missing or malformed, or a setting is wrong; the message names it.
-    """
-    path = expanded(file) if file else settings_path(profile, environ)
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-        GatewaySettings.of(table)
-    except FileNotFoundError:
-        if file is None:
-            return {}
-        raise ConfigError(f"There is no file {path}.") from None
-    except (OSError, ValueError):
-        raise ConfigError(f"{path} cannot be read as TOML.") from None
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    return table
-
-
-def settings_path(profile: str | Path | None, environ: Mapping[str, str]) -> Path:
-    """Return the path of the gateway's settings, beside the profile."""
-    return profile_path(profile, environ).with_name("gateway.toml")
 
 
 async def _run(shell: Shell, found: Path) -> None:

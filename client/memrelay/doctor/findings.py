@@ -4,7 +4,10 @@ It does not own the checks (`examination.py` lists them). No finding holds a pri
 or a query; public keys are masked.
 """
 
+import os
+import shlex
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from memrelay.answers import Answer
@@ -48,3 +51,9 @@ def problem(detail: str, command: str) -> Verdict:
 def skipped(detail: str) -> Verdict:
     """Return that there was no ground for looking."""
     return Verdict(SKIPPED, detail)
+
+
+def mending(path: Path, otherwise: str) -> str:
+    """Return what makes a file private that others may read, or mends another fault of it."""
+    shared = os.name == "posix" and path.stat().st_mode & 0o077
+    return f"chmod 600 {shlex.quote(str(path))}" if shared else otherwise

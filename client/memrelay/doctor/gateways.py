@@ -11,11 +11,11 @@ from memrelay import __version__
 from memrelay.config import spool_folder
 from memrelay.counting import counted
 from memrelay.doctor.case import Case
-from memrelay.doctor.findings import Verdict, ok, problem, skipped, warning
+from memrelay.doctor.findings import Verdict, mending, ok, problem, skipped, warning
 from memrelay.errors import ConfigError, TransportError
 from memrelay.gateway.endpoint import Endpoint, endpoint_path
 from memrelay.gateway.serve import REFUSES
-from memrelay.gateway.settings import GatewaySettings
+from memrelay.gateway.settings import GatewaySettings, settings_path, settings_table
 from memrelay.gateway.spool import SpoolKey, kept_since, key_of
 from memrelay.hermes import home as hermes
 from memrelay.hermes.interpreter import interpreter, lacking
@@ -108,10 +108,18 @@ def _openclaw_uses_us(case: Case) -> bool:
 
 
 def check_gateway(case: Case) -> Verdict:
-    """Tell whether the local gateway runs, and what it reaches."""
+    """Tell whether the local gateway can start, runs, and what it reaches."""
+    try:
+        settings_table(None, case.main_path, case.environ)
+    except ConfigError as error:
+        edit = f"${{EDITOR:-vi}} {shlex.quote(str(settings_path(case.main_path, case.environ)))}"
+        return problem(str(error), edit)
     path = _endpoint_path(case)
     start = case.local("gateway")
-    endpoint = Endpoint.read(path)
+    try:
+        endpoint = Endpoint.read(path)
+    except ConfigError as error:
+        return problem(str(error), mending(path, f"rm {shlex.quote(str(path))}"))
     if endpoint is None:
         if _openclaw_uses_us(case):
             return problem("No gateway runs, and OpenClaw needs one.", start)

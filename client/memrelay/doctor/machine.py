@@ -3,14 +3,13 @@
 It does not own reading them (`config.py`).
 """
 
-import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
 from memrelay.config import VARIABLES, Settings, read_profile
 from memrelay.doctor.case import Case
-from memrelay.doctor.findings import Verdict, ok, problem, warning
+from memrelay.doctor.findings import Verdict, mending, ok, problem, warning
 from memrelay.errors import ConfigError
 from memrelay.sealed.keys import masked
 
@@ -27,7 +26,8 @@ def check_profile(case: Case) -> Verdict:
         if wrong := _wrong_variables(case):
             detail = f"{error} The profile is well: {' or '.join(wrong)} is wrong."
             return problem(detail, f"unset {' '.join(wrong)}")
-        mended = _mend(case.path) if case.path.exists() else case.command("init URL")
+        edit = f"${{EDITOR:-vi}} {shlex.quote(str(case.path))}"
+        mended = mending(case.path, edit) if case.path.exists() else case.command("init URL")
         return problem(str(error), mended)
     place = str(case.path) if values else "the environment"
     return ok(f"{place}: key {case.settings.masked_key} of account {account}")
@@ -48,12 +48,6 @@ def _loads(path: Path, environ: Mapping[str, str]) -> bool:
     except ConfigError:
         return False
     return True
-
-
-def _mend(path: Path) -> str:
-    quoted = shlex.quote(str(path))
-    shared = os.name == "posix" and path.stat().st_mode & 0o077
-    return f"chmod 600 {quoted}" if shared else f"${{EDITOR:-vi}} {quoted}"
 
 
 def check_environment(case: Case) -> Verdict:
@@ -87,6 +81,5 @@ def check_history(case: Case) -> Verdict:
         seen = case.seen
     except ConfigError as error:
         quoted = shlex.quote(str(path))
-        shared = _mend(path).startswith("chmod")
-        return problem(str(error), _mend(path) if shared else f"mv {quoted} {quoted}.old")
+        return problem(str(error), mending(path, f"mv {quoted} {quoted}.old"))
     return ok(f"grants up to {seen.grant_serial}, receipts up to {seen.receipt_seq}")

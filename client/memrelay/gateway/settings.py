@@ -7,10 +7,13 @@ It does not own what the thresholds are compared with (`guards.py`, `filters.py`
 - Names are snake_case here and in files, camelCase in a gateway's JSON configuration.
 """
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
+from memrelay.config import expanded, profile_path
 from memrelay.errors import ConfigError
 
 MEMWAL_TAG = "memwal-memories"
@@ -152,3 +155,33 @@ PROFILES = {
         debounce_s=5.0,
     ),
 }
+
+
+def settings_table(
+    file: str | None, profile: str | Path | None, environ: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the settings in a file, or in `gateway.toml` beside the profile if there is one.
+
+    Raises:
+        ConfigError: it is missing or malformed, or a setting is wrong; the message names it.
+    """
+    path = expanded(file) if file else settings_path(profile, environ)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        GatewaySettings.of(table)
+    except FileNotFoundError:
+        if file is None:
+            return {}
+        raise ConfigError(f"There is no file {path}.") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError:
+        raise ConfigError(f"{path} cannot be read as TOML.") from None
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return table
+
+
+def settings_path(profile: str | Path | None, environ: Mapping[str, str]) -> Path:
+    """Return the path of the gateway's settings, beside the profile."""
+    return profile_path(profile, environ).with_name("gateway.toml")
