@@ -134,25 +134,29 @@ class Settings:
         return replace(settings, seen_path=seen) if kept else settings
 
 
+class Unconnectable(ConfigError):
+    """What the environment says of proxies or certificates is of no use."""
+
+
 @contextmanager
 def connecting() -> Iterator[None]:
     """Name what the environment says of proxies and certificates where httpx cannot use it.
 
     Raises:
-        ConfigError: it cannot; no proxy's address is told, which may hold a password.
+        Unconnectable: it cannot; no proxy's address is told, which may hold a password.
     """
     try:
         yield
     except ImportError as error:
         extra = 'pip install "httpx[socks]"'
-        raise ConfigError(f"{_proxy()} is a SOCKS proxy, which needs: {extra}") from error
+        raise Unconnectable(f"{_proxy()} is a SOCKS proxy, which needs: {extra}") from error
     except (ValueError, httpx.InvalidURL) as error:
-        raise ConfigError(f"{_proxy()} is no http, https or socks5 address.") from error
+        raise Unconnectable(f"{_proxy()} is no http, https or socks5 address.") from error
     except OSError as error:
         named = next((name for name in _CERTIFICATES if os.environ.get(name)), None)
         source = f"{os.environ[named]}, which {named} names," if named else "This machine"
         reason = error.strerror or type(error).__name__
-        raise ConfigError(f"{source} has no certificates of authorities: {reason}.") from error
+        raise Unconnectable(f"{source} has no certificates of authorities: {reason}.") from error
 
 
 def _proxy() -> str:

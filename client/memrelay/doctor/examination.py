@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 
 import httpx
 
+from memrelay.config import Unconnectable
 from memrelay.doctor import gateways, key, machine, relayer
 from memrelay.doctor.case import Case
 from memrelay.doctor.findings import PROBLEM, SKIPPED, Finding, Verdict, problem, skipped
 from memrelay.doctor.refusals import unreached
-from memrelay.errors import ConfigError, MemrelayError, ServerError
+from memrelay.errors import MemrelayError, ServerError
 
 Check = Callable[[Case], Verdict]
 
@@ -67,7 +68,7 @@ def _tried(check: Check, case: Case) -> Verdict:
         return unreached(error, case.inquiry.url)
     except ServerError as error:
         return problem(str(error), "relayer doctor")
-    except ConfigError as error:
+    except Unconnectable as error:
         return problem(str(error), "env | grep -i -e _proxy -e ssl_cert")
     except MemrelayError as error:
         return problem(str(error), case.command("doctor"))
