@@ -192,6 +192,10 @@ async def test_a_relayer_that_says_nothing_is_given_up():
         async with Client(build(memory, deadline_s=0.2, slow_deadline_s=0.3)) as client:
             assert await refused(client, "memory_recall", query="tea") == "timed_out"
             assert await refused(client, "memory_analyze", text=TEA) == "timed_out"
+            for tool, harmless in (("memory_remember", True), ("memory_analyze", False)):
+                answer = text_of(await client.call_tool(tool, {"text": TEA}))
+                assert ("does no harm" in answer) is harmless
+                assert ("see memory_list before" in answer) is not harmless
             with pytest.raises(MCPError, match="timed_out"):
                 await client.read_resource("memory://recent")
             assert (await client.list_tools()).tools

@@ -48,6 +48,12 @@ from memrelay.mcp.tools import MemoryId, tools_of
 
 DEADLINE_S = 10.0
 SLOW_DEADLINE_S = 30.0  # analyze waits for a language model, restore for a whole namespace
+_HARMLESS = "Trying again does no harm."
+# A key made of the text would keep a user from having facts again that were erased meanwhile.
+_AGAIN = {
+    "memory_analyze": "It may store the facts still: see memory_list before you try again, or some "
+    "may be stored twice in other words."
+}
 _SLOW = frozenset({"memory_analyze", "memory_restore"})
 _RECENT = 20
 _CODE = re.compile(r"[a-z0-9_.]{1,64}")
@@ -85,7 +91,7 @@ class _Server(MCPServer[None]):
             async with asyncio.timeout(self.slow_deadline_s if name in _SLOW else self.deadline_s):
                 return await super().call_tool(name, arguments, context)
         except Exception as error:
-            code, text = _explained(error, "tool")
+            code, text = _explained(error, "tool", again=_AGAIN.get(name, _HARMLESS))
             content = TextContent(type="text", text=f"{text} ({code})")
             return CallToolResult(content=[content], is_error=True)
 
@@ -190,15 +196,18 @@ def _add_prompts(server: MCPServer[None], client: MemoryClient) -> None:
         )
 
 
-def _explained(error: Exception, what: str) -> tuple[str, str]:
-    """Return a stable code and plain words for a failure, and log the code."""
-    code, text = _code_and_words(error, what)
+def _explained(error: Exception, what: str, again: str = _HARMLESS) -> tuple[str, str]:
+    """Return a stable code and plain words for a failure, and log the code.
+
+    `again` says what trying again does, where no answer came in time.
+    """
+    code, text = _code_and_words(error, what, again)
     text = encodable(text)  # it may name an unknown argument
     _log.warning("A %s failed: %s.", what, code)
     return code, text
 
 
-def _code_and_words(error: Exception, what: str) -> tuple[str, str]:
+def _code_and_words(error: Exception, what: str, again: str) -> tuple[str, str]:
     for cause in _chain(error):
         match cause:
             case ValidationError():
@@ -213,7 +222,7 @@ def _code_and_words(error: Exception, what: str) -> tuple[str, str]:
             case NotGranted():
                 return "not_granted", str(cause)
             case TimedOut() | TimeoutError():
-                return "timed_out", "The relayer did not answer in time. Trying again does no harm."
+                return "timed_out", f"The relayer did not answer in time. {again}"
             case TransportError():
                 return "unreachable", "The relayer was not reached. Go on without the memory."
             case MemrelayError():
