@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import io
 import json
 import ssl
 import threading
@@ -220,6 +221,7 @@ def test_the_commands_from_adding_to_removing(
     model_dir: Path,
     fresh_database: TestDatabase,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two real processes and a web server: added, tested, told, listed, removed."""
     with (
@@ -246,7 +248,8 @@ def test_the_commands_from_adding_to_removing(
 
         run("webhooks", "add", "ftp://nowhere", code=1)
         url = f"http://127.0.0.1:{hook.port}/in?token=abc"
-        made = json.loads(run("webhooks", "add", url, "--event", "memory.written", "--json"))
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"{url}\n"))
+        made = json.loads(run("webhooks", "add", "-", "--event", "memory.written", "--json"))
         assert made["secret"].startswith("whsec_")
         assert "token" not in made["host"]
         assert json.loads(run("webhooks", "test", made["id"], "--json"))["delivered"]

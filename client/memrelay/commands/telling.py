@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from memrelay.client import SyncMemoryClient
 from memrelay.commands.parsers import Adder
-from memrelay.commands.shell import Shell
+from memrelay.commands.shell import Shell, text_of
 from memrelay.errors import MemrelayError, NotFound
 from memrelay.events import Event
 from memrelay.webhooks import EVENTS, Webhook
@@ -37,7 +37,11 @@ def _add_events(parser: ArgumentParser) -> None:
 
 
 def _add_webhook(parser: ArgumentParser) -> None:
-    parser.add_argument("url", help="where to post; https, unless the relayer allows its network")
+    parser.add_argument(
+        "url",
+        help="where to post; https, unless the relayer allows its network; "
+        "-: read from standard input, as other users of this machine can see arguments",
+    )
     parser.add_argument(
         "--id",
         dest="webhook_id",
@@ -93,11 +97,12 @@ def _summary(hook: Webhook) -> str:
 def add_webhook(shell: Shell) -> None:
     """Have a URL told what happens from now on; its secret is shown once."""
     args = shell.args
+    url = text_of([args.url]).strip()
     with shell.client() as client:
         was = _webhook(client, args.webhook_id) if args.webhook_id is not None else None
         paused = args.paused if args.paused is not None else was is not None and not was.active
         made = client.put_webhook(
-            args.url,
+            url,
             webhook_id=args.webhook_id,
             events=args.event or (was.events if was else EVENTS),
             namespaces=args.only or (was.namespaces if was else None),
