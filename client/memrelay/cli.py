@@ -64,7 +64,10 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     as_json = False
     try:
         open_streams()
-        args = build_parser().parse_args(argv)
+        try:
+            args = build_parser().parse_args(argv)
+        finally:
+            sys.stdout.flush()  # what asks for help or the version ends here
         as_json = args.json
         args.command(Shell(args, os.environ if environ is None else environ))
         sys.stdout.flush()

@@ -183,7 +183,8 @@ class Delivery:
         return status
 
     async def _put_off(self, lease: rows.Lease, failure: Undelivered) -> None:
-        log.info("a webhook failed", extra={"event": "webhooks.failed"})
+        said = {"webhook_id": str(lease.webhook_id), "problem": failure.problem}
+        log.info("a webhook failed", extra={"event": "webhooks.failed"} | said)
         POSTS_FAILED.inc()
         await rows.put_off(
             self._database,

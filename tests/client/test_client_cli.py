@@ -215,6 +215,15 @@ def test_json_on_a_terminal_steers_nothing():
     assert "Grüße" in piped, "a program is given the text as it is"
 
 
+@pytest.mark.parametrize("asked", [["--help"], ["--version"], ["events", "--help"]])
+def test_help_that_a_full_disk_does_not_take_is_an_error(asked):
+    with open("/dev/full", "w") as full:
+        argv = [sys.executable, "-m", "memrelay", *asked]
+        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == EXIT_FAILED
+    assert done.stderr == "memrelay: The output: No space left on device.\n"
+
+
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_a_full_disk_is_one_line_and_exit_code_1(profile, form):
     argv = [sys.executable, "-m", "memrelay", "trust", RELAYER, "--profile", profile, *form]

@@ -51,6 +51,11 @@ def test_without_the_token_nothing_is_told(served, token):
     assert httpx.get(f"{root}/.well-known/anything", trust_env=False).status_code == 401
 
 
+@pytest.mark.parametrize("scheme", ["bearer", "BEARER"])
+def test_the_scheme_may_be_spelt_in_any_case(served, scheme):
+    assert asked(served, authorization=f"{scheme} {token_of(served)}").status_code == 200
+
+
 def test_a_token_that_only_begins_right_is_wrong(served):
     token = token_of(served)
     for wrong in (token[:-1], token + "x", token.swapcase()):

@@ -6,8 +6,9 @@ import pytest
 
 from memrelay import MemoryClient, SyncMemoryClient
 from memrelay.config import Settings
-from memrelay.mcp.told import Told
+from memrelay.mcp.told import Told, erasure
 from memrelay.models import Memory
+from memrelay.outcomes import ForgottenMany
 from tests.client.mcp_scene import (
     MARKED,
     MARKUP,
@@ -218,3 +219,17 @@ async def test_what_a_model_is_about_to_do_is_a_second_query(home, served):
             assert none == plain
     assert MARKED not in [memory["text"] for memory in plain["results"]]
     assert MARKED in [memory["text"] for memory in found["results"]]
+
+
+@pytest.mark.parametrize(
+    ("more", "pending", "dry_run", "words"),
+    [
+        (False, False, True, "3 would be erased."),
+        (True, False, True, "3 or more would be erased."),
+        (False, False, False, "2 are erased."),
+        (False, True, False, "2 are being erased."),
+    ],
+)
+def test_what_a_store_has_not_confirmed_is_being_erased(more, pending, dry_run, words):
+    gone = ForgottenMany(matched=3, erased=2, more=more, pending=pending)
+    assert erasure(gone, dry_run=dry_run) == words

@@ -1,6 +1,7 @@
 """Webhooks that are behind: what a failure means for what waits, and what waits for them."""
 
 import json
+import logging
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from relayer.database import webhooks as rows
 from relayer.events import delivery
 from relayer.events.webhooks import Wanted
+from relayer.logs import JsonFormatter
 from relayer.upkeep.provision import NewKey
 from tests.conftest import BenchMaker
 from tests.hooks import Hook, listening
@@ -57,6 +59,21 @@ class TestFailing:
             await bench.services.delivery.deliver()
             [shown] = await bench.services.webhooks.all(caller.access)
             assert not shown.row["active"]
+
+    async def test_the_log_names_it_and_why_but_not_where_it_is(
+        self, bench: Bench, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        owner = await bench.account()
+        async with listening() as hook:
+            hook.answers = ["500 Oh"]
+            await put(bench, owner, hook, "memory.written")
+            await bench.remember(await bench.caller(owner), "One.")
+            with caplog.at_level(logging.INFO, "relayer.delivery"):
+                await bench.services.delivery.deliver()
+        [line] = [JsonFormatter().format(record) for record in caplog.records]
+        said = json.loads(line)
+        assert (said["webhook_id"], said["problem"]) == (str(HOOK), "status 500")
+        assert str(hook.port) not in line.replace(said["time"], "")
 
 
 class TestBehind:

@@ -41,6 +41,13 @@ class Parser(ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # argparse passes over it when help or the version cannot be written.
+        if file is sys.stdout:
+            file.write(message)
+        else:
+            super()._print_message(message, file)
+
 
 class Adder:
     """Adds commands to a parser; each gets its help from its docstring, `--json` and `--profile`.

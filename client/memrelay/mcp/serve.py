@@ -102,11 +102,12 @@ class _Gate:
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
-        self._expected = f"Bearer {token}".encode()
+        self._expected = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = [value for name, value in scope.get("headers", ()) if name == b"authorization"]
-        welcome = len(given) == 1 and hmac.compare_digest(given[0], self._expected)
+        scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        welcome = scheme.lower() == b"bearer" and hmac.compare_digest(token, self._expected)
         if welcome or scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         refusal = PlainTextResponse(

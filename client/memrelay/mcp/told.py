@@ -29,7 +29,7 @@ from memrelay.gateway.framing import (
 from memrelay.gateway.lines import one_line
 from memrelay.gateway.settings import GatewaySettings
 from memrelay.models import KINDS, Analysis, Memory, NamespaceInfo, Remembered
-from memrelay.outcomes import Edited, marks_of
+from memrelay.outcomes import Edited, ForgottenMany, marks_of
 
 # A model that asks gets more than a turn that did not.
 _SHOWN = GatewaySettings(memory_details=True, injection_tokens_max=8000)
@@ -192,3 +192,10 @@ def answered(text: str, answer: Answer) -> CallToolResult:
     return CallToolResult(
         content=[TextContent(type="text", text=text)], structured_content=_safe(answer.to_json())
     )
+
+
+def erasure(gone: ForgottenMany, *, dry_run: bool) -> str:
+    """Return what became of several memories; an outside store may still have to confirm it."""
+    if dry_run:
+        return f"{gone.matched}{' or more' if gone.more else ''} would be erased."
+    return f"{gone.erased} {'are being' if gone.pending else 'are'} erased."

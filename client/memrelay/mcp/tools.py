@@ -30,6 +30,7 @@ from memrelay.mcp.told import (
     Single,
     Told,
     answered,
+    erasure,
     listed,
     plain,
     redacted,
@@ -360,9 +361,7 @@ class _Tools:
             gone = await self._client.forget_matching(
                 namespace=namespace, dry_run=dry_run, **filters
             )
-        more = " or more" if gone.more else ""
-        told = f"{gone.matched}{more} would be erased" if dry_run else f"{gone.erased} are erased"
-        return answered(f"{told}.", replace(gone, receipts=()))
+        return answered(erasure(gone, dry_run=dry_run), replace(gone, receipts=()))
 
     async def memory_restore(
         self,
