@@ -1,5 +1,6 @@
 """Webhooks that are behind: what a failure means for what waits, and what waits for them."""
 
+import asyncio
 import json
 import logging
 import uuid
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 
 from relayer.database import webhooks as rows
-from relayer.events import delivery
+from relayer.events import delivery, outward
+from relayer.events.delivery import Delivery
+from relayer.events.outward import Poster
 from relayer.events.webhooks import Wanted
 from relayer.logs import JsonFormatter
 from relayer.upkeep.provision import NewKey
@@ -74,6 +77,60 @@ class TestFailing:
         said = json.loads(line)
         assert (said["webhook_id"], said["problem"]) == (str(HOOK), "status 500")
         assert str(hook.port) not in line.replace(said["time"], "")
+
+
+class TestTwoRelayers:
+    """The clocks of two machines differ by less than a lease lasts."""
+
+    def beside(self, bench: Bench, ahead_s: float) -> Delivery:
+        return Delivery(
+            database=bench.storage.database,
+            identity=bench.storage.identity,
+            relayers=bench.storage.relayers,
+            poster=Poster(reach="private"),
+            clock=lambda: bench.clock() + timedelta(seconds=ahead_s),
+        )
+
+    async def test_who_hangs_is_overtaken_when_its_time_is_up_and_spoils_nothing(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(outward, "POST_S", 8.0)
+        owner = await bench.account()
+        caller = await bench.caller(owner)
+        async with listening() as hook:
+            hook.hangs = True
+            await put(bench, owner, hook, "memory.written")
+            for n in range(3):
+                await bench.remember(caller, f"Note {n}.")
+            first = asyncio.create_task(self.beside(bench, 0).deliver())
+            await hook.came.wait()
+            hook.hangs = False
+            await self.beside(bench, delivery.LEASE_S - 1).deliver()
+            assert len(hook.posts) == 1, "it is being told"
+            await self.beside(bench, delivery.LEASE_S + 1).deliver()
+            await first
+        ids = [body["id"] for body in bodies(hook)]
+        assert ids[0] == ids[1]
+        assert len(ids) == 4
+        assert len(set(ids)) == 3
+        [shown] = await bench.services.webhooks.all(caller.access)
+        assert (shown.row["attempts"], shown.row["problem"]) == (0, None)
+        assert shown.row["delivered_seq"] == await bench.value("SELECT receipt_seq FROM accounts")
+
+    @pytest.mark.parametrize("ahead_s", [0, 30])
+    async def test_both_at_once_tell_once(self, bench: Bench, ahead_s: float) -> None:
+        owner = await bench.account()
+        caller = await bench.caller(owner)
+        async with listening() as hook:
+            await put(bench, owner, hook, "memory.written")
+            for n in range(5):
+                await bench.remember(caller, f"Note {n}.")
+            both = (self.beside(bench, 0), self.beside(bench, ahead_s))
+            await asyncio.gather(*(one.deliver() for one in both))
+        assert [body["receipt_seq"] for body in bodies(hook)] == sorted(
+            {body["receipt_seq"] for body in bodies(hook)}
+        )
+        assert len(hook.posts) == 5
 
 
 class TestBehind:
