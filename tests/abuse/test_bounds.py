@@ -449,6 +449,7 @@ GROWS = {
     "client/memrelay/session.py Session._headers": "_HEADERS_MAX",
 }
 SHORT_LIVED = (
+    "relayer/query/rank.py Copies.",
     "relayer/sealed/grants.py Chain.",
     "client/memrelay/commands/files.py _Import.",
     "client/memrelay/events.py EventReader.",
