@@ -1,7 +1,6 @@
 """The two clients: one awaits, one blocks; both carry out the same operations.
 
-It does not own any operation (`operations/`) or listening to events (`listening.py`); no other
-module of both touches a socket or sleeps.
+It does not own any operation (`operations/`), nor listening to events (`listening.py`).
 """
 
 import asyncio
@@ -326,10 +325,8 @@ class MemoryClient(_Client):
     ) -> AsyncIterator[Event]:
         """Yield what happens to the account, from now on or `after` a receipt, by ids alone.
 
-        `after` is an event's `place`; a number says less, and does not show that the relayer's
-        database was set back. After what the relayer does not know, it tells everything.
-        A stream that breaks is begun again where it stopped. Without `follow`, it ends with what
-        happened so far.
+        `after` is an event's `place` or a number; after what is unknown, all is told. What breaks
+        is begun again where it stopped. Without `follow`, it ends with what happened so far.
 
         Raises:
             ServerError: the relayer refused, for instance because this key was revoked.
@@ -543,10 +540,8 @@ class SyncMemoryClient(_Client):
     def events(self, *, after: int | str | None = None, follow: bool = True) -> Iterator[Event]:
         """Yield what happens to the account, from now on or `after` a receipt, by ids alone.
 
-        `after` is an event's `place`; a number says less, and does not show that the relayer's
-        database was set back. After what the relayer does not know, it tells everything.
-        A stream that breaks is begun again where it stopped. Without `follow`, it ends with what
-        happened so far.
+        `after` is an event's `place` or a number; after what is unknown, all is told. What breaks
+        is begun again where it stopped. Without `follow`, it ends with what happened so far.
 
         Raises:
             ServerError: the relayer refused, for instance because this key was revoked.
