@@ -1,11 +1,11 @@
 """The order of steps of a recall: embed, gather evidence, fuse, weigh, open; nothing else.
 
-Not here: the statement (`database.recall`), one score of several legs (`fusion`), age, importance
-and copies (`rank`), what a query is looked up by (`query_terms`), opening (`opening`).
+Not here: the statement (`database.recall`), what a query is looked up by (`query.terms`), one score
+of several legs (`query.fusion`), of that, age and importance hits (`query.hits`), copies
+(`query.rank`), opening (`opening`).
 """
 
 import asyncio
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -22,6 +22,7 @@ from relayer.embedding.embedders import Vectors
 from relayer.memories.apart import HASHING, TURNING, UNDERSTANDING, apart
 from relayer.memories.opening import Caller, Opener, fitting
 from relayer.query import fusion, rank
+from relayer.query.hits import Hit, hits_of
 from relayer.query.periods import periods
 from relayer.query.terms import GOAL_WEIGHT, QueryTerms, query_terms
 from relayer.query.vectors import QueryEmbedder, QueryVectors
@@ -98,35 +99,6 @@ class Query:
             and (self.after is None or moment >= self.after)
             and (self.before is None or moment < self.before)
         )
-
-
-@dataclass(slots=True)  # not frozen: making those would take longer than fusing them
-class Hit:
-    """A memory that was found, not yet opened.
-
-    Attributes:
-        relevance: keyword score over the ideal one, 0–1.
-        meaning, words, neighbours: what of the score came from its vector, from its own words and
-            from memories beside it.
-        period, recency, importance: what being of a time that the query names, age and importance
-            added; the score is the sum of these six.
-        distance: like a cosine distance, also for what words found: smaller is nearer, in 0–2.
-        cosine: cosine similarity of its nearest passage, None without a vector.
-        matched: ordinals of the query's words that it holds.
-    """
-
-    seq: int
-    score: float
-    relevance: float
-    meaning: float
-    words: float
-    neighbours: float
-    period: float
-    recency: float
-    importance: float
-    distance: float
-    cosine: float | None
-    matched: Sequence[str] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -251,7 +223,16 @@ class RecallService:
         scopes = await apart(TURNING * dims, _with_vectors, scopes, keys, vectors)
         evidence = await self._gather(caller.access, held, scopes, query, terms.query_words)
         fused = fusion.fused(evidence, query.leg_weights, known=1.0 if known is None else known)
-        hits = _hits(evidence, fused, terms.words, query, spans, now)
+        hits = hits_of(
+            evidence,
+            fused,
+            terms.words,
+            weights=query.weights,
+            spans=spans,
+            now=now,
+            min_relevance=query.min_relevance,
+            most=2 * query.limit + SPARE_HITS,
+        )
         return _Ranking(hits, query.mode != "keyword" and not vectors.complete, held or ())
 
     @staged("recall.search")
@@ -443,63 +424,3 @@ def _filter_tokens(key: NamespaceKey, query: Query) -> list[int]:
     if query.source is not None:
         tokens.append(index.token(key, "s", query.source))
     return tokens + [index.metadata_token(key, k, v) for k, v in query.metadata.items()]
-
-
-def _hits(
-    evidence: search.Evidence,
-    fused: fusion.Fused,
-    words: Sequence[str],
-    query: Query,
-    spans: Sequence[tuple[datetime, datetime]],
-    now: datetime,
-) -> list[Hit]:
-    """What meaning or words found and is relevant enough, best first; of equals the nearest."""
-    period = rank.preferred(evidence.moments, spans)
-    scores, recency, importance = rank.weighed(
-        fused.score + period, evidence.moments, evidence.importances, query.weights, now
-    )
-    order = _order(evidence, fused, scores, query)
-    share = query.weights.of_search
-    columns = (
-        evidence.seqs,
-        scores,
-        fused.relevance,
-        share * fused.meaning,
-        share * fused.words,
-        share * fused.neighbours,
-        share * period,
-        recency,
-        importance,
-        1.0 - fused.nearness,
-    )
-    matched = _matched(evidence.found, order, words)
-    cosines = [None if math.isnan(cosine) else cosine for cosine in fused.cosine[order].tolist()]
-    rows = zip(*(column[order].tolist() for column in columns), cosines, matched, strict=True)
-    return [Hit(*row) for row in rows]
-
-
-def _order(
-    evidence: search.Evidence,
-    fused: fusion.Fused,
-    scores: npt.NDArray[np.float64],
-    query: Query,
-) -> npt.NDArray[np.int64]:
-    """Positions of the hits, best first; more than are wanted, so that copies can be replaced."""
-    found = ~np.isnan(fused.cosine)
-    cosine = np.where(found, fused.cosine, 0.0)
-    found[evidence.found[:, 0]] = True
-    at = np.flatnonzero(found & (fused.nearness >= query.min_relevance))
-    # Where the score tells nothing apart, meaning still may.
-    order = at[np.lexsort((-evidence.seqs[at], -cosine[at], -scores[at]))]
-    return order[: 2 * query.limit + SPARE_HITS]
-
-
-def _matched(
-    found: npt.NDArray[np.int64], order: npt.NDArray[np.int64], words: Sequence[str]
-) -> list[list[str]]:
-    """Words of the query that each of these positions holds, in their order there."""
-    matched: dict[int, list[str]] = {position: [] for position in order.tolist()}
-    for position, ordinal in sorted(found.tolist()):
-        if position in matched:
-            matched[position].append(words[ordinal])
-    return list(matched.values())

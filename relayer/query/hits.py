@@ -1,0 +1,111 @@
+"""Hits of a search, in order: what was found, and what of its score came from where. Pure.
+
+Not here: one score of several legs (`fusion`), age, importance and copies (`rank`).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+import numpy.typing as npt
+
+from relayer.database.recall import Evidence
+from relayer.query import rank
+from relayer.query.fusion import Fused
+
+
+@dataclass(slots=True)  # not frozen: making those would take longer than fusing them
+class Hit:
+    """A memory that was found, not yet opened.
+
+    Attributes:
+        relevance: keyword score over the ideal one, 0–1.
+        meaning, words, neighbours: what of the score came from its vector, from its own words and
+            from memories beside it.
+        period, recency, importance: what being of a time that the query names, age and importance
+            added; the score is the sum of these six.
+        distance: like a cosine distance, also for what words found: smaller is nearer, in 0–2.
+        cosine: cosine similarity of its nearest passage, None without a vector.
+        matched: ordinals of the query's words that it holds.
+    """
+
+    seq: int
+    score: float
+    relevance: float
+    meaning: float
+    words: float
+    neighbours: float
+    period: float
+    recency: float
+    importance: float
+    distance: float
+    cosine: float | None
+    matched: Sequence[str] = field(repr=False)
+
+
+def hits_of(
+    evidence: Evidence,
+    fused: Fused,
+    words: Sequence[str],
+    *,
+    weights: rank.Weights,
+    spans: Sequence[tuple[datetime, datetime]],
+    now: datetime,
+    min_relevance: float,
+    most: int,
+) -> list[Hit]:
+    """What meaning or words found and is relevant enough, best first; of equals the nearest.
+
+    `words` are those behind the ordinals, `spans` the times that the query names.
+    """
+    period = rank.preferred(evidence.moments, spans)
+    scores, recency, importance = rank.weighed(
+        fused.score + period, evidence.moments, evidence.importances, weights, now
+    )
+    order = _order(evidence, fused, scores, min_relevance)[:most]
+    share = weights.of_search
+    columns = (
+        evidence.seqs,
+        scores,
+        fused.relevance,
+        share * fused.meaning,
+        share * fused.words,
+        share * fused.neighbours,
+        share * period,
+        recency,
+        importance,
+        1.0 - fused.nearness,
+    )
+    matched = _matched(evidence.found, order, words)
+    cosines = [None if math.isnan(cosine) else cosine for cosine in fused.cosine[order].tolist()]
+    rows = zip(*(column[order].tolist() for column in columns), cosines, matched, strict=True)
+    return [Hit(*row) for row in rows]
+
+
+def _order(
+    evidence: Evidence,
+    fused: Fused,
+    scores: npt.NDArray[np.float64],
+    min_relevance: float,
+) -> npt.NDArray[np.int64]:
+    """Positions of the hits, best first."""
+    found = ~np.isnan(fused.cosine)
+    cosine = np.where(found, fused.cosine, 0.0)
+    found[evidence.found[:, 0]] = True
+    at = np.flatnonzero(found & (fused.nearness >= min_relevance))
+    # Where the score tells nothing apart, meaning still may.
+    order: npt.NDArray[np.int64] = at[np.lexsort((-evidence.seqs[at], -cosine[at], -scores[at]))]
+    return order
+
+
+def _matched(
+    found: npt.NDArray[np.int64], order: npt.NDArray[np.int64], words: Sequence[str]
+) -> list[list[str]]:
+    """Words of the query that each of these positions holds, in their order there."""
+    matched: dict[int, list[str]] = {position: [] for position in order.tolist()}
+    for position, ordinal in sorted(found.tolist()):
+        if position in matched:
+            matched[position].append(words[ordinal])
+    return list(matched.values())
