@@ -1,7 +1,11 @@
 """Sessions in which a memory was erased: from where on they are captured again."""
 
+import sys
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.events import ASSISTANT, USER, Context, Message
@@ -115,6 +119,33 @@ def test_another_session_under_the_same_key_may_have_begun_with_what_was_said_in
     assert erasures.since([*FIRST, *FORGETS, *THIRD, *FOURTH], new, NOW) == [*THIRD, *FOURTH]
 
 
+@pytest.mark.parametrize("begins", ["is compressed", "is refused to erase"])
+def test_another_session_under_the_same_key_keeps_that_cut(begins: str) -> None:
+    erasures, new = Erasures(), replace(PLACE, session_id="second")
+    erasures.note(PLACE, NOW)
+    assert not erasures.since([*FIRST, *FORGETS], PLACE, NOW)
+    if begins == "is compressed":
+        before, new = new, replace(PLACE, session_id="third")
+        erasures.go_on(before, new)
+    else:
+        erasures.note(new, NOW + timedelta(minutes=1))()
+    later = NOW + timedelta(minutes=2)
+    assert erasures.since([*FIRST, *FORGETS, *THIRD], new, later) == THIRD
+
+
+def test_what_another_session_says_or_erases_later_moves_nothing() -> None:
+    erasures, new = Erasures(), replace(PLACE, session_id="second")
+    before, later = NOW + timedelta(minutes=1), NOW + timedelta(minutes=2)
+    erasures.note(PLACE, NOW)
+    assert not erasures.since([*FIRST, *FORGETS], PLACE, NOW)
+    assert erasures.since([*THIRD, *FOURTH], new, before) == FOURTH
+    session = [*FIRST, *FORGETS, *THIRD]
+    assert erasures.since([*session, *FOURTH], PLACE, later) == [*THIRD, *FOURTH]
+    erasures.note(in_run("c"), later)
+    third = replace(PLACE, session_id="third")
+    assert erasures.since(session, third, before) == THIRD
+
+
 def test_a_session_goes_on_under_another_name() -> None:
     erasures = Erasures()
     first, second, third = (Context(session_id=name, run_id="b") for name in "abc")
@@ -136,6 +167,25 @@ def test_a_fork_begins_with_what_was_said_before_it() -> None:
     assert erasures.since([*FIRST, *FORGETS, *THIRD], second, NOW) == THIRD
     erasures.note(replace(first, run_id="b"), NOW + timedelta(minutes=1))
     assert erasures.since([*FIRST, *FORGETS, *THIRD], second, NOW) == THIRD
+
+
+def test_a_session_may_fork_while_it_erases() -> None:
+    erasures, ended = Erasures(), threading.Event()
+
+    def erase() -> None:
+        while not ended.is_set():
+            erasures.note(PLACE, NOW)
+
+    thread, interval_s = threading.Thread(target=erase), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        for number in range(20_000):
+            erasures.fork(PLACE, Context(session_id=f"{number % 100}"))
+    finally:
+        ended.set()
+        sys.setswitchinterval(interval_s)
+        thread.join()
 
 
 def test_an_earlier_turn_that_erased_is_known_by_its_run() -> None:

@@ -31,6 +31,7 @@ class _Cut:
 
     at: datetime
     run: str | None
+    here: bool = True  # and not in a session that this one may have begun with
     ended: bool = False
     # By what messages are known again: all that comes after the last of them was said later.
     said: deque[int] = field(default_factory=lambda: deque(maxlen=_SAID_MAX))
@@ -40,14 +41,20 @@ class _Cut:
 class _Session:
     """A session under all the names it has, or had before it was compressed."""
 
-    places: set[_Place] = field(default_factory=set)
+    places: dict[_Place, None] = field(default_factory=dict)  # those told first come first
     cuts: deque[_Cut] = field(default_factory=lambda: deque(maxlen=_CUTS_MAX))
+
+    def fork(self) -> "_Session":
+        """Return a session that begins with what was said in this one, with cuts of its own."""
+        cuts = (replace(cut, here=False, said=cut.said.copy()) for cut in tuple(self.cuts))
+        return _Session(cuts=deque(cuts, _CUTS_MAX))
 
 
 class Erasures:
     """The sessions; beyond `names_max` names, those not seen for longest are forgotten.
 
-    Threads may share it: whatever is done to the names takes one step of their dictionary.
+    Threads may share it: whatever is done to the names takes one step of their dictionary, and
+    cuts are copied in one before they are gone through.
     """
 
     def __init__(self, names_max: int = 2000) -> None:
@@ -59,7 +66,7 @@ class Erasures:
 
         Return what takes that back, for when it was not erased.
         """
-        cuts, cut = self._session(context).cuts, _Cut(at, context.run_id)
+        cuts, cut = self._named(context).cuts, _Cut(at, context.run_id)
         cuts.append(cut)
 
         def take_back() -> None:
@@ -70,25 +77,20 @@ class Erasures:
 
     def erased(self, context: Context) -> bool:
         """Return whether a memory was erased in a session, or in another one under its key."""
-        session, _ = self._found(_places(context))
-        return session is not None and bool(session.cuts)
+        return bool(self._found(_places(context)).cuts)
 
     def covers(self, agent: str, names: Sequence[str], said_at: datetime) -> bool:
         """Return whether a session of these names erased a memory after something was said."""
-        session, other = self._found([(agent, name) for name in names])
-        cuts = [] if session is None or other else session.cuts
-        return any(said_at < cut.at for cut in tuple(cuts))
+        cuts = self._found([(agent, name) for name in names]).cuts
+        return any(cut.here and said_at < cut.at for cut in tuple(cuts))
 
     def go_on(self, before: Context, now: Context) -> None:
         """Note that a session goes on under another name, such as after a compression."""
-        self._name(self._session(before), now)
+        self._name(self._named(before), _places(now))
 
     def fork(self, before: Context, now: Context) -> None:
         """Note that a session begins with what was said in another one until now."""
-        session, _ = self._found(_places(before))
-        if session is not None:
-            cuts = (replace(cut, said=cut.said.copy()) for cut in session.cuts)
-            self._name(_Session(cuts=deque(cuts, _CUTS_MAX)), now)
+        self._name(self._found(_places(before)).fork(), _places(now))
 
     def since(
         self, messages: Sequence[Message], context: Context, at: datetime, *, began: bool = False
@@ -97,23 +99,27 @@ class Erasures:
 
         `at` is when that turn ended, or when it `began`.
         """
-        session, other = self._found(_places(context))
-        if session is None or not session.cuts:
+        places, run = _places(context), context.run_id
+        session = self._found(places)
+        own = [cut for cut in tuple(session.cuts) if cut.run == run is not None]
+        cuts = own or [cut for cut in tuple(session.cuts) if cut.here or cut.at <= at]
+        if not cuts:
             return messages
+        if not session.places:  # a fork; the key may be told alone, and stays with the other
+            self._name(session, places[:1])
         self._seen(session)
-        own = [cut for cut in session.cuts if cut.run == context.run_id is not None]
-        cut = own[0] if own else session.cuts[-1]
-        other_run = other or (context.run_id is not None and cut.run is not None)
+        cut = cuts[0] if own else cuts[-1]
+        other_run = not cut.here or (run is not None and cut.run is not None)
+        later = began and at >= cut.at
+        earlier = not began and at < cut.at
         start = _turn_start(messages)
         known = _known(messages[start:])
-        if own or not (other_run or cut.ended or began != (at < cut.at)):
+        if own or not (other_run or cut.ended or later or earlier):
             # More of the same turn may come: what was said after some silence, for instance.
-            cut.run, cut.ended = cut.run or context.run_id, True
+            cut.run, cut.ended = cut.run or run, True
             cut.said.extend(known)
             return ()
-        if at < cut.at:
-            return messages if other else ()
-        if not (other_run or began) and set(known) & set(cut.said):
+        if at < cut.at or (not (other_run or later) and set(known) & set(cut.said)):
             return ()
         begin = _after(messages[:start], cut.said)
         if begin is None:
@@ -121,28 +127,29 @@ class Erasures:
             begin = start
         return messages[begin:]
 
-    def _found(self, places: Sequence[_Place]) -> tuple[_Session | None, bool]:
-        """Return a session, and whether only its key is the same, and it may be another one."""
+    def _found(self, places: Sequence[_Place]) -> _Session:
+        """Return a session; one of which only the key is known may be another one, or a fork."""
         for number, place in enumerate(places):
             if (session := self._sessions.get(place)) is not None:
-                return session, number > 0 and len(session.places) > 1
-        return None, False
+                return session.fork() if number > 0 and len(session.places) > 1 else session
+        return _Session()
 
-    def _session(self, context: Context) -> _Session:
-        session, other = self._found(_places(context))
-        if session is None or other:
-            session = _Session()
-        self._name(session, context)
+    def _named(self, context: Context) -> _Session:
+        """Return a session that is known by all its names from now on."""
+        places = _places(context)
+        # Another thread may have named it meanwhile.
+        session = self._sessions.setdefault(places[0], self._found(places))
+        self._name(session, places)
         return session
 
-    def _name(self, session: _Session, context: Context) -> None:
-        for place in _places(context):
-            session.places.add(place)
+    def _name(self, session: _Session, places: Sequence[_Place]) -> None:
+        for place in reversed(places):  # its id is the last one to be forgotten
+            session.places[place] = None
             self._sessions[place] = session
         self._seen(session)
         while len(self._sessions) > self._names_max:
             place, gone = self._sessions.popitem(last=False)
-            gone.places.discard(place)
+            gone.places.pop(place, None)
 
     def _seen(self, session: _Session) -> None:
         for place in tuple(session.places):
