@@ -195,6 +195,15 @@ def test_an_earlier_turn_that_erased_is_known_by_its_run() -> None:
     assert not erasures.since([*FIRST, *FORGETS], in_run("a"), later)
 
 
+def test_a_turn_that_erases_twice_costs_no_later_one_that_was_interrupted() -> None:
+    erasures, later = Erasures(), NOW + timedelta(minutes=1)
+    for _ in range(2):
+        erasures.note(in_run("a"), NOW)
+    assert not erasures.since([*FIRST, *FORGETS], in_run("a"), NOW)
+    session = [*FIRST, *FORGETS, *THIRD, *FOURTH]
+    assert erasures.since(session, in_run("c"), later) == [*THIRD, *FOURTH]
+
+
 def test_a_turn_that_is_handed_over_by_itself_changes_nothing() -> None:
     erasures = Erasures()
     erasures.note(in_run("a"), NOW)

@@ -108,7 +108,7 @@ class Erasures:
         if not session.places:  # a fork; the key may be told alone, and stays with the other
             self._name(session, places[:1])
         self._seen(session)
-        cut = cuts[0] if own else cuts[-1]
+        cut = cuts[-1]
         other_run = not cut.here or (run is not None and cut.run is not None)
         later = began and at >= cut.at
         earlier = not began and at < cut.at
