@@ -255,7 +255,16 @@ def test_an_end_without_messages_is_the_end_of_the_turn_that_erased() -> None:
 def test_when_a_turn_began_tells_it_from_the_one_that_erased() -> None:
     erasures, before, after = Erasures(), NOW - timedelta(seconds=1), NOW + timedelta(seconds=1)
     erasures.note(PLACE, NOW)
-    assert not erasures.since(FORGETS, PLACE, before, began=True)
-    assert erasures.since(FORGETS, PLACE, after, began=True) == FORGETS
+    assert erasures.since(THIRD, in_run("b"), after, began=True) == THIRD
+    assert not erasures.since(FORGETS, in_run("a"), before, began=True)
+    assert erasures.since(FORGETS, in_run("c"), after, began=True) == FORGETS
     assert erasures.since(THIRD, PLACE, after) == THIRD
     assert not erasures.since(FIRST, in_run("b"), before, began=True)
+
+
+def test_without_runs_a_turn_that_asks_its_model_again_is_the_same() -> None:
+    erasures, after = Erasures(), NOW + timedelta(seconds=1)
+    erasures.note(PLACE, NOW)
+    for _ in range(2):
+        assert not erasures.since(FORGETS, PLACE, after, began=True)
+    assert erasures.since(THIRD, PLACE, after, began=True) == THIRD

@@ -110,7 +110,8 @@ class Erasures:
         self._seen(session)
         cut = cuts[-1]
         other_run = not cut.here or (run is not None and cut.run is not None)
-        later = began and at >= cut.at
+        # Without runs, each question to the model seems to begin a turn.
+        later = began and run is not None and at >= cut.at
         earlier = not began and at < cut.at
         start = _turn_start(messages)
         known = _known(messages[start:])
