@@ -82,8 +82,17 @@ class Wait:
 
 
 @asynccontextmanager
-async def losing(url: str, answer: bytes | None, *, carried_out: bool) -> AsyncIterator[str]:
-    """A way to a relayer on which the answer to a deletion is another one, or is lost."""
+async def losing(
+    url: str,
+    answer: bytes | None,
+    *,
+    carried_out: bool,
+    after: asyncio.Event | None = None,
+) -> AsyncIterator[str]:
+    """A way to a relayer on which the answer to a deletion is another one, or is lost.
+
+    That is so at once, or only `after` something.
+    """
     target = urlsplit(url)
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -103,6 +112,8 @@ async def losing(url: str, answer: bytes | None, *, carried_out: bool) -> AsyncI
                 if lost:
                     if carried_out:
                         await answering  # which ends with the relayer's answer
+                    if after is not None:
+                        await after.wait()
                     writer.write(answer or b"")
                     await writer.drain()
                     break
@@ -186,6 +197,25 @@ class TestWaiting:
             assert await captures.flush()
             await captures.close()
         assert set(await texts_of(owner)) == {DOCTOR, TEA}
+
+    async def test_what_waits_is_dropped_also_where_the_gateway_is_closed_meanwhile(
+        self, shared_relayer: RunningRelayer, tmp_path: Path
+    ) -> None:
+        owner = await founded(shared_relayer.url)
+        memory_id = await remembered(owner)
+        waiting, closed = Wait(owner, tmp_path), asyncio.Event()
+        waiting.keep(ANNA)
+        async with losing(shared_relayer.url, None, carried_out=True, after=closed) as url:
+            gateway = gateway_of(replace(owner, url=url), tmp_path)
+            call = gateway.call_tool("memory_forget", {"id": memory_id}, ANNA)
+            calling = asyncio.create_task(call)
+            async with MemoryClient.from_settings(owner) as client:
+                while (await client.list()).memories:
+                    await asyncio.sleep(0.02)
+            await gateway.close(0)
+            assert (await calling).is_error
+            closed.set()
+        assert waiting.count == 0
 
 
 class TestRefused:

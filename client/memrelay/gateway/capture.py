@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import Self
+from typing import Self, TypeVar, TypeVarTuple
 
 from memrelay.answers import rfc3339
 from memrelay.client import MemoryClient
@@ -42,7 +42,8 @@ _FINAL = frozenset({"request.invalid", "request.too_large", "namespace.invalid"}
 _OTHER_TEXT = "idempotency.conflict"  # than the one that was taken before under the same key
 _OF_ONE_TURN = frozenset({400, 403, 413, 422, 500})
 
-
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 Place = tuple[str, str]  # an agent's name and a namespace
 Own = Callable[[str, str], MemoryClient | None]
 
@@ -177,12 +178,7 @@ class Captures:
         """Keep a turn; when this returns, it is durable, and its delivery has begun."""
         if turn.erased_by(self._erasures):  # while others of the same session were being kept
             return
-        line = self._line(client)
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.run_in_executor(self._keeping, self._spool.put, line.key, turn.to_bytes())
-        except RuntimeError:  # the interpreter is ending and begins no thread any more
-            self._spool.put(line.key, turn.to_bytes())
+        await self._on_disk(self._spool.put, self._line(client).key, turn.to_bytes())
         self.wake(client)
 
     def wake(self, client: MemoryClient) -> None:
@@ -211,10 +207,14 @@ class Captures:
         self._line(client)
         # It may wait for the key that the agent borrowed, or had, before.
         keys = [line.key for line in self._lines.values()]
-        loop = asyncio.get_running_loop()
-        count = await loop.run_in_executor(self._keeping, self._drop, keys)
-        if count:
+        if count := await self._on_disk(self._drop, keys):
             log.info("captured turns were dropped: their session erased a memory (%d)", count)
+
+    async def _on_disk(self, work: Callable[[*Ts], T], *args: *Ts) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._keeping, work, *args)
+        except RuntimeError:  # closed just now, or the interpreter begins no thread any more
+            return work(*args)
 
     def _drop(self, keys: Iterable[SpoolKey]) -> int:
         count = 0
