@@ -263,8 +263,9 @@ def test_when_a_turn_began_tells_it_from_the_one_that_erased() -> None:
 
 
 def test_without_runs_a_turn_that_asks_its_model_again_is_the_same() -> None:
-    erasures, after = Erasures(), NOW + timedelta(seconds=1)
-    erasures.note(PLACE, NOW)
-    for _ in range(2):
-        assert not erasures.since(FORGETS, PLACE, after, began=True)
+    erasures, before, after = Erasures(), NOW - timedelta(seconds=1), NOW + timedelta(seconds=1)
+    for began_at in (before, after):
+        erasures.note(PLACE, NOW)
+        for at in (began_at, after):
+            assert not erasures.since(FORGETS, PLACE, at, began=True)
     assert erasures.since(THIRD, PLACE, after, began=True) == THIRD

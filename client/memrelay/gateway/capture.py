@@ -153,7 +153,7 @@ class Captures:
         erasures: Erasures | None = None,
     ) -> None:
         self._own = own
-        self._erasures = Erasures() if erasures is None else erasures
+        self._erasures = erasures or Erasures()
         self._spool = spool
         self._outages = outages
         self._retry_s = retry_s

@@ -6,6 +6,8 @@ It does not own erasing (`tools.py`) or what else is captured of a turn (`conver
 - Of a turn that ended before, and is handed over late or still waits, nothing is captured, either.
 - Where that turn is not among a session's messages any more, such as after a compression, a window
   begins with its own turn.
+- A session that only has its key in common with another may have begun as a fork of that: it has
+  the other's cuts as of then. What ended before them, or waits, is its own.
 - Nothing is written down: it is known as long as the process lives, to all gateways that share it.
 """
 

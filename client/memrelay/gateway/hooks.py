@@ -77,7 +77,7 @@ class Gateway:
             bytes_max=self._settings.spool_bytes_max,
             turns_max=self._settings.spool_turns_max,
         )
-        self._erasures = Erasures() if erasures is None else erasures
+        self._erasures = erasures or Erasures()
         self._captures = Captures(
             spool,
             self._outages,

@@ -1,8 +1,8 @@
 """What was said in a session of Hermes, as far as it was heard, so that it is captured once.
 
 It does not own what is worth capturing (`gateway/`), when (`provider.py`), or that a memory was
-erased (`gateway/erasures.py`). A turn goes with those
-before it: "yes, the second one" says something only then.
+erased (`gateway/erasures.py`). A turn goes with those before it: "yes, the second one" says
+something only then.
 """
 
 import threading
