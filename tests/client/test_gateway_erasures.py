@@ -4,6 +4,7 @@ import sys
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -224,6 +225,16 @@ def test_the_session_not_seen_for_longest_gives_way() -> None:
     assert [erasures.erased(place) for place in places] == [True, False, True]
     for context in (Context(session_id="a"), Context(session_key="ka")):
         assert erasures.erased(context), "a session is forgotten with all its names"
+
+
+def test_a_session_with_too_many_names_forgets_its_first_ones() -> None:
+    erasures = Erasures(names_max=4)
+    sessions = [Context(session_key="k", session_id=f"{number}") for number in range(20)]
+    erasures.note(sessions[0], NOW)
+    for before, now in pairwise(sessions):
+        erasures.go_on(before, now)
+    assert erasures.erased(Context(session_id="19"))
+    assert not erasures.erased(Context(session_id="0"))
 
 
 def test_a_later_turn_may_open_as_the_one_that_erased() -> None:
