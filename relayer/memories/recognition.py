@@ -172,17 +172,15 @@ def recognised(
     own = {fingerprint for p in prepared for fingerprint in p.fingerprints}
     living = {f: r for f, r in facts.items() if outlives(r["expires_at"], now)}
     over = {r["memory_id"] for f, r in facts.items() if f in own and f not in living}
-    facts = {f: r for f, r in living.items() if f in own or r["review"] == REJECTED}
     found: dict[int, Same] = {}
     by_mark, by_fact, alike = set(), {}, {}
     for n, p in enumerate(prepared):
         if (row := marked_memory(p.marks, marked)) is not None:
             found[n] = Same.of_row(row)
             by_mark.add(n)
-        for fingerprint in (*p.fingerprints, *p.otherwise):
-            if n not in found and fingerprint in facts:
-                by_fact[n] = facts[fingerprint]
-                found[n] = Same.of_row(by_fact[n])
+        elif (row := _said_before(p, living)) is not None:
+            by_fact[n] = row
+            found[n] = Same.of_row(row)
         if n not in found and (same := p.draft.same_as) is not None and same.id not in over:
             found[n] = Same.of(same)
             if same.expires_at is not None:
@@ -190,6 +188,13 @@ def recognised(
                 alike[same.id] = p.draft.expires_at
     longer = alike | _longer(prepared, by_fact)
     return Known(found, frozenset(by_mark), sorted(over), longer, by_fact)
+
+
+def _said_before(p: Prepared, living: Mapping[bytes, Row]) -> Row | None:
+    """The memory that says a draft, or that was rejected as another kind of the same words."""
+    same = [living[f] for f in p.fingerprints if f in living]
+    otherwise = [living[f] for f in p.otherwise if f in living]
+    return next(iter([*same, *(r for r in otherwise if r["review"] == REJECTED)]), None)
 
 
 def _longer(

@@ -2,8 +2,9 @@
 
 import pytest
 
+from relayer.record import Draft
 from tests.editing import writer
-from tests.services import Bench
+from tests.services import TEAM, Bench
 from tests.talking import change, state
 
 VEGAN = "The user is vegan."
@@ -31,6 +32,17 @@ async def test_as_another_kind_only_what_was_rejected_is_the_same(bench: Bench) 
     await change(bench, caller, memory.id, review="rejected")
     [again] = await bench.remember(caller, VEGAN, kind="preference")
     assert (again.id, again.review) == (other.id, None)
+
+
+@pytest.mark.parametrize("known", ["fact", "working"])
+async def test_nor_is_it_where_one_request_says_it_as_both(bench: Bench, known: str) -> None:
+    caller = await writer(bench)
+    await bench.remember(caller, VEGAN, kind=known)
+    drafts = [Draft(text=VEGAN, namespace=TEAM, kind=kind) for kind in ("working", "fact")]
+    stored = (await bench.stored(caller, drafts)).items
+    assert [(item.kind, item.duplicate) for item in stored] == [
+        (kind, kind == known) for kind in ("working", "fact")
+    ]
 
 
 async def test_what_waits_is_approved(bench: Bench) -> None:
