@@ -162,7 +162,7 @@ WHERE l.account_id = $1 AND l.relation = 'source' AND l.other_id = ANY ($2) AND 
 _COUNT_MERGED: Final = """
 UPDATE memories m
 SET seen_count = least(m.seen_count + s.seen_count, 2147483647),
-    last_seen_at = greatest(m.last_seen_at, s.last_seen_at)
+    last_seen_at = greatest(coalesce(m.last_seen_at, m.created_at), s.last_seen_at)
 FROM (SELECT memory_id, sum(seen_count) AS seen_count, max(last_seen_at) AS last_seen_at
       FROM unnest($2::uuid[], $3::int[], $4::timestamptz[])
           AS s (memory_id, seen_count, last_seen_at)
