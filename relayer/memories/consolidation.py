@@ -570,8 +570,9 @@ def _blind_words(
 
 
 def _ids(group: Row) -> list[uuid.UUID]:
-    """Those of a group that one summary is made of."""
-    return list(group["ids"][:EPISODES_MAX])
+    """Those of a group that one summary is made of; what is left is worth another."""
+    ids = list(group["ids"])
+    return ids if len(ids) <= EPISODES_MAX else ids[: min(EPISODES_MAX, len(ids) - EPISODES_MIN)]
 
 
 def _candidate(row: Row, draft: Draft) -> Candidate:

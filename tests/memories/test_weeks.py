@@ -91,6 +91,18 @@ async def test_any_number_of_weeks_without_a_summary_keeps_none_from_theirs(benc
     assert (await listed(bench, caller, run["run_id"]))[0]["summaries"] == 1
 
 
+@pytest.mark.parametrize(("episodes", "summaries"), [(50, 1), (52, 2), (55, 2), (104, 3)])
+async def test_of_a_week_of_many_none_is_left_for_good(
+    bench: Bench, episodes: int, summaries: int
+) -> None:
+    caller = await caller_of(bench, "managed")
+    texts = [f"Anna met guest {n} in room {7 * n}." for n in range(episodes)]
+    await bench.remember(caller, *texts, kind="episodic", event_time=week(bench))
+    run, _ = await consolidated(bench, caller)
+    assert run["summaries"] == summaries
+    assert await bench.value(SUMMARISED) == episodes
+
+
 class TestModels:
     """Some that do not answer to every week."""
 
