@@ -9,6 +9,7 @@ Not here: who may write (`memory.py`), what a fact is (`analysis.py`), which dra
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from relayer.clock import Clock, to_ms
 from relayer.database import memories as rows
@@ -96,8 +97,9 @@ class Intake:
             await self._prepare(access, keys, draft, route, n, marked_text)
             for n, draft in enumerate(drafts)
         ]
+        now = self._clock()
         for _ in range(RACES_MAX):
-            known = await self._recognise(access.account, prepared)
+            known = await self._recognise(access.account, prepared, now)
             fresh = first_of_each(prepared, known)
             memories = {n: await self._seal(access, p) for n, p in fresh.items()}
             try:
@@ -108,10 +110,11 @@ class Intake:
                 continue
             except Gone as gone:
                 prepared = [without_same(p, gone.memories) for p in prepared]
+                now = max(now, gone.at)
                 continue
             except QuotaExceeded:
                 # Perhaps the same words took the last room: then there is less to store by now.
-                known = await self._recognise(access.account, prepared)
+                known = await self._recognise(access.account, prepared, now)
                 if len(first_of_each(prepared, known)) == len(fresh):
                     raise
                 continue
@@ -151,7 +154,9 @@ class Intake:
             source=None if draft.source is None else index.token(epochs[0], "s", draft.source),
         )
 
-    async def _recognise(self, account: AccountId, prepared: Sequence[Prepared]) -> Known:
+    async def _recognise(
+        self, account: AccountId, prepared: Sequence[Prepared], now: datetime
+    ) -> Known:
         """Which drafts came before: by idempotency key first, then by what they say.
 
         Raises:
@@ -167,7 +172,7 @@ class Intake:
         marked = (
             await rows.find_marks(self._database, account=account, marks=marks) if marks else {}
         )
-        return recognised(prepared, facts, marked, self._clock())
+        return recognised(prepared, facts, marked, now)
 
     async def _are_there(self, account: AccountId, marks: Sequence[rows.Mark]) -> bool:
         """Whether another request has left one of these."""

@@ -46,11 +46,13 @@ class Overtaken(NotFound):
 
 
 class Gone(Exception):
-    """Memories that a write found to say the same do so no more, or are gone: look again."""
+    """Memories that a write found to say the same do so no more, or are gone by that moment, which
+    may be ahead of this machine's clock: look again."""
 
-    def __init__(self, memories: Collection[uuid.UUID]) -> None:
+    def __init__(self, memories: Collection[uuid.UUID], at: datetime) -> None:
         super().__init__()
         self.memories = memories
+        self.at = at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,7 +378,7 @@ class Writer:
             connection, account=act.account, memory_ids=list(same), now=act.time
         )
         if gone := {memory for memory, revision in same.items() if current.get(memory) != revision}:
-            raise Gone(gone)
+            raise Gone(gone, act.time)
 
     async def _check_living(
         self, connection: Connection, account: AccountId, batch: _Batch

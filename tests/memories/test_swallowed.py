@@ -79,3 +79,18 @@ async def test_what_ends_while_it_is_thought_about_is_said_by_nobody_then(
     [fact] = (await task).facts
     assert await thinking.texts(caller, "API gateway port") == [PORT]
     assert not fact.duplicate
+
+
+async def test_nor_one_that_is_over_by_the_time_of_another_relayer(bench: Bench) -> None:
+    """Its clock is ahead, and the account's changes have their times in order."""
+    caller = await writer(bench)
+    soon, later = (bench.clock() + timedelta(seconds=s) for s in (10, DAY_S))
+    [over] = await bench.remember(caller, PORT, expires_at=soon)
+    bench.clock.advance(20)
+    await bench.remember(caller, OSLO)
+    bench.clock.advance(-20)
+    [anew] = await bench.remember(caller, PORT, expires_at=later)
+    assert (anew.duplicate, anew.id != over.id) == (False, True)
+    assert (await bench.services.memory.get(caller, anew.id)).expires_at == later
+    await assert_chain_holds(bench, caller.access.account)
+    assert (await check(bench.storage)).problems == []
