@@ -147,3 +147,7 @@ class Unavailable(RelayerError):
 
 class TooSlow(Unavailable):
     """What is behind the relayer worked until its time was over: asking again costs it as much."""
+
+
+class Overtaxed(Unavailable):
+    """What is behind the relayer failed at what it was asked, and at that moment at nothing else."""

@@ -291,8 +291,10 @@ class Worker:
         async def work(account: AccountId, keys: Keys, ids: Sequence[Any]) -> None:
             until = time.monotonic() + self._slice_s
             for run_id in ids:
-                if not await self._consolidator.work(
-                    account, keys, run_id, lambda: time.monotonic() < until
+                if not await self._unless_stopped(
+                    self._consolidator.work(
+                        account, keys, run_id, lambda: time.monotonic() < until
+                    )
                 ):
                     raise _SliceOver(timedelta(seconds=POLL_S), "more is left")
 

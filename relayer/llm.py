@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from relayer.errors import TooSlow, Unavailable
+from relayer.errors import Overtaxed, TooSlow, Unavailable
 from relayer.shares import outside
 from relayer.telemetry.instruments import LLM_SECONDS, llm_failed
 from relayer.telemetry.stages import Timed
@@ -37,7 +37,6 @@ _FORMAT_REFUSED: Final = frozenset({400, 422})
 # What they answer to a prompt that is too long for them or that a filter of theirs stops.
 _PROMPT_REFUSED: Final = frozenset({400, 413, 422})
 _ANOTHER: Final = "(nothing)"
-_IN_SHORT: Final = "Answer in one word."
 _DEADLINE: Final = "deadline"
 PATIENCE: Final = 4  # times the deadline of a call, where no request waits for it
 
@@ -70,6 +69,7 @@ class _Failure:
     retry: bool = False
     invalid: bool = False  # an answer came, but not one that can be used
     other: bool = False  # something came that is no completion at all
+    overtaxed: bool = False  # nothing came, while something did for another prompt
     retry_after_s: float | None = None
 
 
@@ -110,8 +110,8 @@ class LanguageModel:
 
         Raises:
             Unavailable: `llm.unavailable`, or `llm.invalid_output` for a refusal, of the prompt as
-                well, or a cut answer; with `patient` also for a prompt at which alone the model
-                fails, or comes to no end.
+                well, or a cut answer.
+            Overtaxed: with `patient`: at this prompt alone the model fails, or comes to no end.
         """
         until = self._until(PATIENCE if patient else 1)
 
@@ -119,12 +119,13 @@ class LanguageModel:
             return await self._in_some_format(system, text, schema_name, schema, until)
 
         outcome = await asked(user, until)
-        if patient and _may_fail_at_it(outcome):
+        overtaxed = patient and _may_fail_at_it(outcome)
+        if overtaxed:
             until = self._until()  # to ask another there may be no time left
         elif not _may_refuse(outcome):
             return _json_part(_content(outcome)).encode()
         if _took_it(await asked(_ANOTHER, until)):
-            outcome = _Failure("prompt refused", invalid=True)
+            outcome = _Failure("prompt refused", invalid=True, overtaxed=overtaxed)
         return _json_part(_content(outcome)).encode()
 
     async def _in_some_format(
@@ -152,11 +153,6 @@ class LanguageModel:
         if isinstance(outcome, str):
             outcome = _answer_part(outcome) or _Failure("empty answer", invalid=True)
         return _content(outcome)
-
-    async def answers(self) -> bool:
-        """Whether the model answers a short question by now, however it does."""
-        until = self._until()
-        return _took_it(await _retried(lambda: self._attempt(_IN_SHORT, _ANOTHER, None), until))
 
     def _until(self, times: int = 1) -> float:
         return asyncio.get_running_loop().time() + times * self._timeout_s
@@ -213,7 +209,8 @@ def _content(outcome: str | _Failure) -> str:
     _log.warning("language model: %s", outcome.cause)
     llm_failed(outcome.cause)
     if outcome.invalid:
-        raise Unavailable("The language model gave no usable answer.", code="llm.invalid_output")
+        useless = Overtaxed if outcome.overtaxed else Unavailable
+        raise useless("The language model gave no usable answer.", code="llm.invalid_output")
     retry_after_s = min(max(math.ceil(outcome.retry_after_s or 2), 1), _RETRY_AFTER_S_MAX)
     failed = TooSlow if outcome.cause == _DEADLINE else Unavailable
     raise failed(

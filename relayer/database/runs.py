@@ -302,7 +302,7 @@ async def note_group(
 
 
 async def count_failure(database: Database, *, account: AccountId, run_id: uuid.UUID) -> int:
-    """How often the model has failed by now since a run passed its last group."""
+    """How often the model has failed at a run's group alone by now, or at what follows the last."""
     row = await database.fetchrow(_COUNT_FAILURE, account, run_id)
     return 0 if row is None else int(row["failures"])
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from relayer.errors import Unavailable
+from relayer.errors import Overtaxed, Unavailable
 from relayer.extraction.episodes import Episode, clean, is_believed, shown
 from relayer.extraction.facts import FACT_CHARS_MAX, normalised
 from relayer.extraction.refused import gives_a_password, orders_the_reader
@@ -77,6 +77,7 @@ class ProcedureFinder:
 
         Raises:
             Unavailable: `llm.unavailable`, the model is away.
+            Overtaxed: it fails at these episodes alone, or comes to no end with them.
         """
         if self._model is None:
             return await asyncio.to_thread(procedures_by_rules, episodes)
@@ -89,10 +90,11 @@ class ProcedureFinder:
                 user=shown(asked),
                 schema_name="procedures",
                 schema=SCHEMA,
+                patient=True,
             )
             items = msgspec.json.decode(reply, type=_Reply).procedures
         except Unavailable as error:
-            if error.code != "llm.invalid_output":
+            if error.code != "llm.invalid_output" or isinstance(error, Overtaxed):
                 raise
             return await asyncio.to_thread(procedures_by_rules, episodes)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from relayer.errors import Unavailable
+from relayer.errors import Overtaxed, Unavailable
 from relayer.extraction.episodes import Episode, clean, is_believed, shown
 from relayer.extraction.facts import IMPORTANCES
 from relayer.extraction.refused import gives_a_password, orders_the_reader
@@ -47,15 +47,12 @@ class Summariser:
         """Whether a language model is asked, which costs money."""
         return self._model is not None
 
-    async def is_answered(self) -> bool:
-        """Whether the model answers anything at all by now."""
-        return self._model is not None and await self._model.answers()
-
     async def summarise(self, episodes: Sequence[Episode]) -> str | None:
         """Return what happened, in one text; None if nothing of it may be said again.
 
         Raises:
             Unavailable: `llm.unavailable`, the model is away.
+            Overtaxed: it fails at these episodes alone, or comes to no end with them.
         """
         by_rules = await asyncio.to_thread(summary_by_rules, episodes)
         if self._model is None or by_rules is None:
@@ -66,9 +63,10 @@ class Summariser:
                 user=shown(episodes),
                 schema_name="summary",
                 schema=SCHEMA,
+                patient=True,
             )
         except Unavailable as error:
-            if error.code != "llm.invalid_output":
+            if error.code != "llm.invalid_output" or isinstance(error, Overtaxed):
                 raise
             return by_rules
         text = _said(reply)

@@ -28,7 +28,7 @@ from relayer.database import runs as run_rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Connection, Database, Row, UniqueViolation
 from relayer.database.runs import Action, Scope
-from relayer.errors import QuotaExceeded, Unavailable
+from relayer.errors import Overtaxed, QuotaExceeded, Unavailable
 from relayer.extraction.episodes import Episode
 from relayer.extraction.procedure import ProcedureFinder, procedures_by_rules
 from relayer.extraction.summary import Summariser
@@ -437,11 +437,11 @@ class Consolidator:
         """
         try:
             return await answer
-        except Unavailable:
+        except Overtaxed:
             failures = await run_rows.count_failure(
                 self._database, account=work.scope.account, run_id=work.run_id
             )
-            if failures < FAILURES_MAX or not await self._summariser.is_answered():
+            if failures < FAILURES_MAX:
                 raise
         return None
 

@@ -29,6 +29,7 @@ __all__ = ["server"]  # fixtures
 
 SUMMARY = Step(content='{"summary": "Anna met the landlord."}')
 NONE = Step(content='{"procedures": []}')
+ANOTHER = Step(content="nothing")  # what is answered to another question
 MUSEUMS = tuple(
     f"Anna visited the museum number {word}."
     for word in ("one", "two", "three", "four", "five", "six", "seven")
@@ -134,8 +135,8 @@ class TestModels:
         await remembered(hurried, caller, 12, 10)
         run = await hurried.services.runs.start(caller, TEAM)
         for _ in range(2):
-            await self.waits(hurried, caller, run["run_id"], server, step)
-        server.script(step, Step(content="nothing"), SUMMARY, NONE)
+            await self.waits(hurried, caller, run["run_id"], server, step, ANOTHER)
+        server.script(step, ANOTHER, SUMMARY, NONE)
         await self.work(hurried, caller, run["run_id"])
         run, [action] = await listed(hurried, caller, run["run_id"])
         assert (run["state"], action["action"]) == ("done", "summary")
@@ -148,8 +149,8 @@ class TestModels:
         caller = await caller_of(hurried, "managed")
         await remembered(hurried, caller, 12, 10)
         run = await hurried.services.runs.start(caller, TEAM)
-        for asked in (1, 1, 2, 2, 2):
-            await self.waits(hurried, caller, run["run_id"], server, *[Step(status=501)] * asked)
+        for _ in range(5):
+            await self.waits(hurried, caller, run["run_id"], server, *[Step(status=501)] * 2)
         server.script(SUMMARY, SUMMARY, NONE)
         await self.work(hurried, caller, run["run_id"])
         assert (await listed(hurried, caller, run["run_id"]))[0]["summaries"] == 2
@@ -162,7 +163,7 @@ class TestModels:
         await happened(hurried, caller, *[f"Release {n}. {RELEASE}" for n in "ABC"], day=days)
         run = await hurried.services.runs.start(caller, TEAM)
         for _ in range(2):
-            await self.waits(hurried, caller, run["run_id"], server, Step(status=501))
-        server.script(Step(status=501), Step(content="nothing"))
+            await self.waits(hurried, caller, run["run_id"], server, Step(status=501), ANOTHER)
+        server.script(Step(status=501), ANOTHER)
         await self.work(hurried, caller, run["run_id"])
         assert (await listed(hurried, caller, run["run_id"]))[0]["state"] == "done"
