@@ -150,4 +150,4 @@ class TooSlow(Unavailable):
 
 
 class Overtaxed(Unavailable):
-    """What is behind the relayer failed at what it was asked, and at that moment at nothing else."""
+    """What is behind the relayer failed at what it was asked, and then at nothing else."""

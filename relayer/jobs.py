@@ -292,9 +292,7 @@ class Worker:
             until = time.monotonic() + self._slice_s
             for run_id in ids:
                 if not await self._unless_stopped(
-                    self._consolidator.work(
-                        account, keys, run_id, lambda: time.monotonic() < until
-                    )
+                    self._consolidator.work(account, keys, run_id, lambda: time.monotonic() < until)
                 ):
                     raise _SliceOver(timedelta(seconds=POLL_S), "more is left")
 

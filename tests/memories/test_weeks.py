@@ -1,5 +1,6 @@
 """Which weeks of episodes get a summary, and what one that gets none keeps from the others."""
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -154,6 +155,24 @@ class TestModels:
         server.script(SUMMARY, SUMMARY, NONE)
         await self.work(hurried, caller, run["run_id"])
         assert (await listed(hurried, caller, run["run_id"]))[0]["summaries"] == 2
+
+    async def test_who_ends_does_not_wait_for_its_answer(
+        self, make_bench: BenchMaker, server: OpenAIServer
+    ) -> None:
+        model = LanguageModel(base_url=server.base_url, api_key=API_KEY, model=CHAT_MODEL)
+        bench = make_bench(language_model=model)
+        caller = await caller_of(bench, "managed")
+        await remembered(bench, caller, 12)
+        await bench.sql("DELETE FROM pgqueuer")
+        server.script(Step(hang=True))
+        await bench.services.runs.start(caller, TEAM)
+        async with bench.working():
+            while not server.received:
+                await asyncio.sleep(0.01)
+            bench.services.worker.stop()
+            async with asyncio.timeout(60):  # less than the model has
+                await bench.until("SELECT count(*) FROM pgqueuer WHERE status = 'queued'", 1)
+        await model.close()
 
     async def test_procedures_it_never_answers_about_end_the_run(
         self, hurried: Bench, server: OpenAIServer
