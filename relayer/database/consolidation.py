@@ -14,7 +14,7 @@ from typing import Final
 
 from relayer.database.index_steps import note_change
 from relayer.database.pool import Connection, Database, Row
-from relayer.database.runs import PROCEDURE, SUMMARY, Place, Scope
+from relayer.database.runs import OUTDATED, PROCEDURE, SUMMARY, Place, Scope
 from relayer.sealed.keys import AccountId
 
 _IN_FORCE: Final = """
@@ -87,7 +87,8 @@ _EPISODES: Final = f"""
         SELECT unnest(a.other_ids) AS memory_id FROM consolidation_actions a
         WHERE a.account_id = $1 AND a.action = $4
           AND (a.undone = 'undone'
-               OR NOT EXISTS (SELECT FROM unnest(a.other_ids) AS o (memory_id)
+               OR a.undone IS DISTINCT FROM '{OUTDATED}'
+               AND NOT EXISTS (SELECT FROM unnest(a.other_ids) AS o (memory_id)
                               LEFT JOIN memories x
                                   ON x.account_id = $1 AND x.memory_id = o.memory_id
                               WHERE x.memory_id IS NULL OR x.stored_at > a.created_at

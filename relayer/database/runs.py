@@ -28,6 +28,7 @@ DONE: Final = "done"
 REFUSED: Final = "refused"  # to a key that may no longer write there: nothing was looked at
 UNDONE: Final = "undone"
 SKIPPED: Final = "skipped"
+OUTDATED: Final = "outdated"  # what was made went, for what it was made of holds no more as it was
 
 MERGE: Final = "merge"
 STALE: Final = "stale"
@@ -208,6 +209,12 @@ _SETTLE: Final = """
 UPDATE consolidation_actions SET undone = $4
 WHERE account_id = $1 AND run_id = $2 AND action_id = $3 AND undone IS NULL
 RETURNING action_id
+"""
+
+_OUTDATE: Final = """
+UPDATE consolidation_actions SET undone = $3
+WHERE account_id = $1 AND memory_id = ANY ($2) AND action IN ('summary', 'procedure')
+  AND undone IS NULL
 """
 
 _UNDO: Final = """
@@ -395,6 +402,13 @@ async def settle(
     """Note that an action was undone or skipped; False if that was noted before."""
     row = await connection.fetchrow(_SETTLE, account, run_id, action_id, undone)
     return row is not None
+
+
+async def outdate(
+    connection: Connection, *, account: AccountId, memory_ids: Sequence[uuid.UUID]
+) -> None:
+    """Note that what runs made is erased, though nobody did away with it."""
+    await connection.execute(_OUTDATE, account, memory_ids, OUTDATED)
 
 
 async def undo(database: Database, *, account: AccountId, run_id: uuid.UUID) -> None:

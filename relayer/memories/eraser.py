@@ -22,6 +22,7 @@ from relayer.clock import Clock
 from relayer.database import accounts as account_rows
 from relayer.database import erasure as rows
 from relayer.database import queue
+from relayer.database import runs as run_rows
 from relayer.database.pool import Connection, Database, Row
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, Subject, chained
@@ -142,6 +143,8 @@ class Eraser:
         What somebody made their own stays.
         """
         made = await rows.made_of(connection, account=act.account, ids=ids) if ids else []
+        if made:
+            await run_rows.outdate(connection, account=act.account, memory_ids=made)
         act = replace(act, op=FORGET)
         return await self.erase_within(connection, act, heads, made, expired=True)
 

@@ -79,6 +79,27 @@ async def test_a_summary_goes_and_the_next_run_makes_another(
     await holds(hybrid, caller)
 
 
+async def test_it_is_made_anew_where_a_slip_was_taken_back(hybrid: Bench) -> None:
+    caller = await caller_of(hybrid, "managed")
+    episode, first = await summarised(hybrid, caller)
+    await rejected(hybrid, caller, episode)
+    await change(hybrid, caller, episode.id, review=None)
+    run, [action] = await consolidated(hybrid, caller)
+    assert (run["summaries"], action["memory_id"] == first) == (1, False)
+    assert await texts_with_the_roof(hybrid, caller)
+    await hybrid.services.forgetting.forget(caller.access, action["memory_id"])
+    assert (await consolidated(hybrid, caller))[0]["summaries"] == 0
+
+
+async def test_it_is_made_anew_after_an_edit_by_a_clock_that_is_behind(hybrid: Bench) -> None:
+    caller = await caller_of(hybrid, "managed")
+    episode, _ = await summarised(hybrid, caller)
+    hybrid.clock.advance(-70)
+    await edited(hybrid, caller, episode)
+    hybrid.clock.advance(70)
+    assert (await consolidated(hybrid, caller))[0]["summaries"] == 1
+
+
 @outdating
 async def test_what_somebody_made_their_own_stays(hybrid: Bench, outdate: Outdate) -> None:
     caller = await caller_of(hybrid, "managed")

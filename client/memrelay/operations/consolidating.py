@@ -27,7 +27,8 @@ class ConsolidationAction(Answer):
     """One thing that a run did, or would do; what it would make has no id yet.
 
     `merge`: the others were superseded by the memory; `stale`: it may no longer hold; `summary`,
-    `procedure`: it was made of the others. `undone` is undone, skipped or None.
+    `procedure`: it was made of the others. `undone` is undone, skipped, outdated
+    (it was erased since, for what it was made of was corrected) or None.
     """
 
     action: str
