@@ -107,14 +107,15 @@ _PLACEHOLDER: Final = re.compile(
     r"|<[^<>]*>|\*+|x+|X+|\.+|%s)[),.\]]{0,2}"
 )
 # Of a URL, of JDBC, and as .NET and ODBC write them: in quotes or braces it may hold what else ends
-# it, and doubles their end. Behind a quote that ends the whole string in code comes a blank, a
-# semicolon or another quote. `PWD` is a folder in a shell.
+# it, and doubles their end; longer than a passphrase are tokens, which have no blanks. Behind a
+# quote that ends the whole string in code comes a blank, a semicolon or another quote. `PWD` is a
+# folder in a shell.
 _BARE: Final = r"(?:[^\s&;\"'<>`\\]|\\(?![\"']))"
 _END_OF_VALUE: Final = rf"[),.\]]{{0,2}}(?!{_BARE})"  # a sentence may go on behind it
 _CONNECTION_STRING: Final = (
     r"(?:[?&;]|; )(?i:password|passwd|pwd(?!=[\"']?[/~.]))=[\"']?(?!\$\()(?P<url_password>"
-    rf"(?<=\")(?![\s;\"'`])(?:[^\"\n]|\"\"){{1,128}}+(?=\"{_END_OF_VALUE})"
-    rf"|(?<=')(?![\s;\"'`])(?:[^'\n]|''){{1,128}}+(?='{_END_OF_VALUE})"
+    rf"(?<=\")(?![\s;\"'`])(?:(?:[^\"\n]|\"\"){{1,128}}+|(?:[^\"\s]|\"\")++)(?=\"{_END_OF_VALUE})"
+    rf"|(?<=')(?![\s;\"'`])(?:(?:[^'\n]|''){{1,128}}+|(?:[^'\s]|'')++)(?='{_END_OF_VALUE})"
     rf"|(?<==)\{{\{{[^{{}}\n]{{1,128}}\}}\}}{_END_OF_VALUE}"
     rf"|(?<==)\{{(?:[^}}\n]|\}}\}}){{1,128}}+\}}{_END_OF_VALUE}"
     rf"|{_BARE}+)"

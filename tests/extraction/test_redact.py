@@ -134,6 +134,8 @@ def test_password_in_a_connection_string_is_replaced(string: str, password: str)
         ("Server=db;Password='{}';Database=x", 'my "pass;word'),
         ('Server=db;Password="{}", he said', 'my ""pass"";word'),
         ("Server=db;Password='{}", "not-closed"),
+        ("Server=db;Password='{}';Port=1", "db:1/?Action=connect&User=app&Sign=" + "0aF;" * 40),
+        ('Server=db;Password="{}";Port=1', "sv=2022&" + "<b>&" * 1_000),
     ],
 )
 def test_password_that_holds_what_would_end_it_is_replaced_whole(
@@ -348,6 +350,8 @@ def test_text_between_two_private_keys_is_kept() -> None:
         ";Password={",
         ";Password={{",
         ";Password='a",
+        ";Password='a;Password=\"a",
+        ";Password='a''",
         ";Password={a}}",
         ";PWD=\\",
         'token\\": \\"',
