@@ -5,7 +5,7 @@ Not here: which rows (`memory.py`, `recall.py`), formats (`sealed.envelope`, `re
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
@@ -189,11 +189,23 @@ def key_of(keys: Keys, row: Row) -> NamespaceKey:
     raise NotAllowed("The key of an older epoch is missing.", code="unlock_required")
 
 
-def fitting(found: Sequence[Row], bytes_max: int = PAGE_BYTES_MAX) -> Sequence[Row]:
-    """The first of these rows, one at least, that together fit into an answer."""
+def size_of(row: Row) -> int:
+    """How many bytes a row's blob has, sealed."""
+    size: int = row["size_bytes"]
+    return size
+
+
+def fitting(
+    found: Sequence[Row],
+    bytes_max: int = PAGE_BYTES_MAX,
+    *,
+    size_in: Callable[[Row], int] = size_of,
+) -> Sequence[Row]:
+    """The first of these rows, one at least, that together fit into an answer, where each takes
+    `size_in`."""
     size = 0
     for n, row in enumerate(found):
-        size += row["size_bytes"]
+        size += size_in(row)
         if n and size > bytes_max:
             return found[:n]
     return found

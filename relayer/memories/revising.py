@@ -27,7 +27,7 @@ from relayer.journal.receipts import Act, Subject, chained
 from relayer.journal.states import STATE, Change, States, changed
 from relayer.memories.apart import apart
 from relayer.memories.eraser import EXPIRE, Eraser
-from relayer.memories.opening import Caller, Opener, Page, fitting, following
+from relayer.memories.opening import Caller, Opener, Page, fitting, following, size_of
 from relayer.memories.recognition import idempotency_marks, marked_memory
 from relayer.memories.sealing import fingerprint_of, new_memory, without_secrets
 from relayer.memories.writer import RACES_MAX, Writer
@@ -42,7 +42,7 @@ from relayer.record import (
     state_of,
 )
 from relayer.sealed import envelope
-from relayer.sealed.keys import Identity, Namespace, NamespaceKey
+from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey
 from relayer.settings import Limits
 from relayer.tenants.access import Access, check_newest
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
@@ -499,31 +499,36 @@ class Reviser:
             limit=limit,
             now=now,
         )
-        page = fitting(found)
-        ids = [row["memory_id"] for row in page]
-        links = [
-            one
-            for one in await state_rows.links_of(self._database, account=account, memory_ids=ids)
-            if one.relation == state_rows.CONTRADICTS and one.memory_id in set(ids)
-        ]
-        others = await memory_rows.find_memories(
-            self._database, account=account, memory_ids=[o.other_id for o in links], now=now
-        )
-        others = [other for other in others if other["superseded_at"] is None]
-        known = {m.id: m for m in await self._opener.open_all(caller, others)}
+        others = await self._contradicted(account, found, now)
+
+        def size_in(row: Row) -> int:
+            return sum(map(size_of, (row, *others[row["memory_id"]])))
+
+        page = fitting(found, size_in=size_in)
+        contradicted = {o["memory_id"]: o for row in page for o in others[row["memory_id"]]}
+        opened = await self._opener.open_all(caller, [*page, *contradicted.values()])
+        known = dict(zip(contradicted, opened[len(page) :], strict=True))
         doubtful = [
-            Doubtful(
-                memory,
-                row["review"],
-                [
-                    known[o.other_id]
-                    for o in links
-                    if o.memory_id == memory.id and o.other_id in known
-                ],
-            )
-            for row, memory in zip(page, await self._opener.open_all(caller, page), strict=True)
+            Doubtful(m, row["review"], [known[o["memory_id"]] for o in others[row["memory_id"]]])
+            for row, m in zip(page, opened, strict=False)
         ]
         return Page(doubtful, following(found, page, limit))
+
+    async def _contradicted(
+        self, account: AccountId, found: Sequence[Row], now: datetime
+    ) -> Mapping[uuid.UUID, Sequence[Row]]:
+        """For each of these rows, by its id, those that it contradicts and that stand."""
+        others = dict[uuid.UUID, list[Row]]((row["memory_id"], []) for row in found)
+        links = await state_rows.links_of(self._database, account=account, memory_ids=list(others))
+        links = [one for one in links if one.relation == state_rows.CONTRADICTS]
+        rows = await memory_rows.find_memories(
+            self._database, account=account, memory_ids=[o.other_id for o in links], now=now
+        )
+        stand = {row["memory_id"]: row for row in rows if row["superseded_at"] is None}
+        for one in links:
+            if one.memory_id in others and one.other_id in stand:
+                others[one.memory_id].append(stand[one.other_id])
+        return others
 
 
 def _has_default_life(row: Row) -> bool:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from relayer.memories.conversations import Analyzed
-from relayer.memories.opening import Caller
+from relayer.memories.opening import PAGE_BYTES_MAX, Caller
+from relayer.memories.revising import Doubtful
 from relayer.record import State
 from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds
@@ -22,6 +23,8 @@ from tests.talking import AWAY, BERLIN, MUNICH, OSLO, analyze, change, choose, f
 from tests.thinking import model, server, thinking
 
 __all__ = ["model", "server", "thinking"]  # fixtures
+
+PETS = ("a dog", "two cats", "one horse", "some hens", "an owl", "bees", "fish")
 
 
 class TestContradictions:
@@ -74,6 +77,29 @@ class TestContradictions:
         await change(thinking, caller, fact.id, review=None)
         assert await waiting(thinking, caller) == []
         assert sorted(await thinking.texts(caller, "user lives")) == [BERLIN, MUNICH]
+
+    async def test_a_page_of_the_review_ends_by_what_it_shows_with_the_others(
+        self, thinking: Bench, server: OpenAIServer
+    ) -> None:
+        """Each of them is shown with the long text that it contradicts."""
+        caller = await choose(thinking, await writer(thinking), contradictions="review")
+        await thinking.remember(caller, f"{BERLIN} {'It is a nice place. ' * 45_000}")
+        count = PAGE_BYTES_MAX // 900_000 + 2
+        said = [f"The user has {pet} in Munich." for pet in PETS[:count]]
+        server.script(facts(*said, contradicts=1))
+        assert len((await analyze(thinking, caller, "1. user: I left Berlin.")).facts) == count
+        before, found = 2**62, list[Doubtful]()
+        while True:
+            page = await thinking.services.reviser.waiting(
+                caller, [TEAM], before_seq=before, limit=50
+            )
+            shown = sum(len(o.text or "") for one in page for o in one.others)
+            assert 0 < shown <= PAGE_BYTES_MAX
+            found += page
+            if page.cursor is None:
+                break
+            before = page.cursor
+        assert len({one.memory.id for one in found}) == len(found) == count
 
     async def test_what_was_superseded_since_is_not_among_the_others(
         self, thinking: Bench, server: OpenAIServer
