@@ -62,6 +62,7 @@ POLL_S = 0.02
 
 _SIGQUIT_WAIT_S = 10.0  # the server itself kills its children after five
 _PID_WAIT_S = 5.0
+_PID_DIGITS_MAX = 9  # more stand in a file that is damaged
 _LOG_BYTES_MAX = 1 << 20  # a longer one is set aside at the next launch
 
 
@@ -163,7 +164,7 @@ class Server:
         lines = self._pid_file_lines()
         # One that has no other process writes its number below zero.
         number = lines[0].removeprefix("-") if lines else ""
-        return int(number) if number.isdecimal() else None
+        return int(number) if number.isdecimal() and len(number) <= _PID_DIGITS_MAX else None
 
     def _recorded_socket_folder(self) -> Path | None:
         lines = self._pid_file_lines()
@@ -171,7 +172,7 @@ class Server:
 
     def _pid_file_lines(self) -> list[str]:
         try:
-            return self._pid_file.read_text().splitlines()
+            return self._pid_file.read_text(errors="surrogateescape").splitlines()
         except FileNotFoundError:
             return []
 

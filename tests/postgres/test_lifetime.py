@@ -138,11 +138,11 @@ async def test_a_process_short_of_files_goes_on_looking_after_its_server(
         monkeypatch.setattr("relayer.postgres.embedded._WATCH_S", 0.05)
         failed, read_text = asyncio.Event(), Path.read_text
 
-        def too_many(path: Path, *how: Any) -> str:
+        def too_many(path: Path, **how: Any) -> str:
             if path.name == "postmaster.pid" and not failed.is_set():
                 failed.set()
                 raise OSError(errno.EMFILE, "Too many open files")
-            return read_text(path, *how)
+            return read_text(path, **how)
 
         monkeypatch.setattr(Path, "read_text", too_many)
         watch = asyncio.create_task(postgres.keep_up())

@@ -31,11 +31,13 @@ async def test_pid_file_of_another_process_is_no_obstacle(data_dir: Path) -> Non
         assert await fetch(postgres, "SELECT 1") == 1
 
 
-@pytest.mark.parametrize("left", ["", "\0" * 64, "99999999\n", "{other}\n"])
+@pytest.mark.parametrize(
+    "left", ["", "\0" * 64, "99999999\n", "{other}\n", "0\n", "9" * 20 + "\n", "\udcff\n"]
+)
 async def test_nor_are_locks_that_a_power_loss_left(
     data_dir: Path, shared: EmbeddedPostgres, left: str
 ) -> None:
-    """Empty, of zeros, or with a number that a server of another cluster has since."""
+    """Empty, of zeros or anything else, or with a number that a server of another cluster has."""
     async with EmbeddedPostgres(data_dir=data_dir) as postgres:
         folder = Path(postgres.connect_args["host"])
     owner = (data_dir / "postgres" / "cluster").stat()
@@ -43,7 +45,7 @@ async def test_nor_are_locks_that_a_power_loss_left(
     os.chown(folder, owner.st_uid, owner.st_gid)
     other = server_of(shared.log_path.parent.parent).pid()
     for lock in (data_dir / "postgres" / "cluster" / "postmaster.pid", folder / SOCKET_LOCK):
-        lock.write_text(left.format(other=other))
+        lock.write_bytes(left.format(other=other).encode(errors="surrogateescape"))
         os.chown(lock, owner.st_uid, owner.st_gid)
     async with EmbeddedPostgres(data_dir=data_dir) as postgres:
         assert await fetch(postgres, "SELECT 1") == 1
