@@ -136,7 +136,10 @@ async def opened(
             storage = _storage(settings, connect_args, database, identity, clock, unlock_keys)
             await _refuse_other_key(storage, path)
             await replay_on(storage, clock).catch_up(whatever_store=whatever_store)
-            if settings.database_url:
+            # An empty one beside an embedded one was only tried, or its URL is for something else.
+            if settings.database_url and (
+                not _cluster_of(settings).exists() or await has_accounts(connect_args)
+            ):
                 _note_elsewhere(settings)
             yield storage
 

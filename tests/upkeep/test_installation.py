@@ -264,6 +264,13 @@ class TestNothingHere:
         await backup.restore(embedded, tmp_path / "backup", utc_now)
         assert await accounts_in(embedded) == moved != []
 
+    async def test_an_empty_one_makes_none_of_before_outdated(self, lean: Settings) -> None:
+        """It was tried, or its URL is a shell's for something else."""
+        embedded = replace(lean, database_url="")
+        await populated(embedded)
+        assert await accounts_in(lean) == []
+        assert await accounts_in(embedded) != []
+
     @pytest.mark.parametrize("place", ["file/data", "file"])
     def test_a_folder_that_cannot_be_made_is_one_line(self, tmp_path: Path, place: str) -> None:
         (tmp_path / "file").write_text("")
