@@ -127,7 +127,7 @@ class EventReader:
         self._line = bytearray()
         self._reached: str | None = None
         self._asked = self.place
-        self._ended = self._named = False
+        self._ended = self._named = self._rests = False
 
     def request(self) -> Send:
         """Return the request that goes on where this stopped."""
@@ -135,7 +135,7 @@ class EventReader:
         query += "" if self.place is None else f"&after={self.place}"
         self._data, self._held, self._reached = [], 0, None
         self._line.clear()
-        self._asked, self._ended, self._named = self.place, False, False
+        self._asked, self._ended, self._named, self._rests = self.place, False, False, False
         return Send(
             "GET", f"/v1/events{query}", headers={"accept": "text/event-stream"}, timeout_s=READ_S
         )
@@ -161,12 +161,13 @@ class EventReader:
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if line:
+            self._rests = line == ": beat" or (self._rests and name == "id")
             if name == "data":
                 self._data.append(value)
                 self._held += len(line)
             elif name in {"id", "place"} and _PLACE.fullmatch(value):
                 self._reached = value
-                self._named = name == "place"
+                self._named |= name == "place"
             elif line == ": end":
                 self._ended = True
             return None
@@ -181,15 +182,16 @@ class EventReader:
     def has_all(self) -> bool:
         """Return if a stream that is over told all that happened so far.
 
-        A relayer of an earlier release never says so: it had all told once it adds nothing.
+        A relayer of an earlier release never says so: it had all told once it adds nothing but a
+        sign of life, which is what its streams end with.
 
         Raises:
-            TransportError: another one ends it so, without a word of what happened.
+            TransportError: it was cut, and asking again may bring no more.
         """
         if self._ended or self.place != self._asked:
             return self._ended
-        if self._named:
-            raise TransportError("The relayer ended the stream before all was told.")
+        if self._named or self._line or self._reached or not self._rests:
+            raise TransportError("The stream ended before all was told.")
         return True
 
     def goes_on_after(self, error: MemrelayError) -> bool:

@@ -1,7 +1,9 @@
 """Following events over breaks: what is told in full, what is asked again, and what ends it."""
 
 import asyncio
+import contextlib
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +21,7 @@ from memrelay import (
     TransportError,
     Unavailable,
 )
-from memrelay.events import Event
+from memrelay.events import Event, EventReader
 from tests.fuzz.parsers.answers import AT, ID
 
 STREAM = {"content-type": "text/event-stream"}
@@ -150,6 +152,27 @@ class TestSoFar:
         with answering(*answers) as (url, asked):
             assert seqs(listen(url, after=0, follow=False)) == [1]
         assert asked == [f"/v1/events?follow=false&after={n}" for n in (0, 5)]
+
+    @pytest.mark.parametrize("release", ["this one", "the one before"])
+    @pytest.mark.parametrize("happened", [(), (1, 2)])
+    def test_wherever_a_stream_is_cut_it_is_not_taken_for_all(
+        self, release: str, happened: tuple[int, ...]
+    ) -> None:
+        """As by a proxy whose answers end with their connection."""
+        last = len(happened)
+        beat = f": beat\nid: {last}\n\n".encode()
+        whole = opened(0) + (beat if not last else b"") + told(*happened)
+        whole += beat if release == "the one before" else ended(last)
+        if release == "this one":
+            whole = re.sub(rb"(id: (\d+)\n)", rb"\1place: \2-0123456789abcdef\n", whole)
+        for cut in range(len(whole)):
+            reader = EventReader(0, follow=False)
+            reader.request()
+            heard = list(reader.read(whole[:cut]))
+            with contextlib.suppress(TransportError):
+                if reader.has_all():
+                    assert seqs(heard) == list(happened), whole[:cut]
+                    assert cut > len(opened(0)), "it was hardly begun"
 
     def test_one_that_says_where_the_end_is_and_stops_before_has_not_told_all(
         self, listen: Listen
