@@ -187,11 +187,16 @@ def test_half_a_character_is_answered_like_any_wrong_argument(home):
         ('{"jsonrpc": "2.0", "id": 2, "method": "\\ud800"}', -32600),
         ('[{"jsonrpc": "2.0", "id": 2, "method": "ping"}]', -32600),
         ('{"jsonrpc": "2.0", "id": 2, "method": 5}', -32600),
+        ('{"jsonrpc": "1", "id": 2, "method": "ping"}', -32600),
+        ('{"jsonrpc": "", "id": 2, "method": "ping"}', -32600),
+        ('{"jsonrpc": "2.0", "id": 2, "method": "ping", "params": "no"}', -32600),
+        (json.dumps({"jsonrpc": '{"jsonrpc": "2.0", "id": 2, "method": "ping"}'}), -32600),
+        ('""', -32600),
         ("{no", -32700),
         ("[" * 100_000, -32700),
         (f'{{"jsonrpc": "2.0", "id": 2, "method": "a", "params": {{"b": {"9" * 6_000}}}}}', -32700),
     ],
-    ids=str.split("id method batch kind json depth digits"),
+    ids=str.split("id method batch kind version none text inside empty json depth digits"),
 )
 def test_a_line_that_is_no_message_is_refused_and_ends_nothing(home, line, code):
     ping = json.dumps({"jsonrpc": "2.0", "id": 9, "method": "ping"})

@@ -22,6 +22,8 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
+_NO_MESSAGE = "The line is no single message of JSON-RPC 2.0."
+
 
 class Lines:
     """The messages of a stream of the library, which it uses like that stream.
@@ -66,12 +68,15 @@ class Lines:
     async def _read(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         if not isinstance(item, ValidationError):
             return item
-        value = item.errors()[0]["input"]
+        fault = item.errors()[0]
+        if fault["type"] != "json_invalid":  # of what it is about, a part may be all that is known
+            await self._refuse(INVALID_REQUEST, _NO_MESSAGE)
+            return item
+        line = fault["input"]
         try:
-            if isinstance(value, str):
-                value = json.loads(value)
+            value = json.loads(line)
         except (ValueError, RecursionError):
-            if value.strip():
+            if line.strip():
                 await self._refuse(PARSE_ERROR, "The line is no JSON.")
             return item
         try:
@@ -79,7 +84,7 @@ class Lines:
             # An answer names them.
             f"{getattr(message, 'id', '')}{getattr(message, 'method', '')}".encode()
         except ValueError:
-            await self._refuse(INVALID_REQUEST, "The line is no single message of JSON-RPC 2.0.")
+            await self._refuse(INVALID_REQUEST, _NO_MESSAGE)
             return item
         return SessionMessage(message)
 
