@@ -16,7 +16,7 @@ from memrelay.config import Settings
 from memrelay.doctor import OK, PROBLEM, SKIPPED, WARNING, Finding
 from memrelay.gateway.endpoint import endpoint_path
 from memrelay.gateway.spool import SpoolKey
-from memrelay.private import write_private
+from memrelay.private import write_private, write_private_text
 from memrelay.sealed.keys import Identity
 from tests.client.doctor_scene import HOUR_S, Machine, listening, machine, states, the_problem, user
 from tests.client.spool_scene import spool_in
@@ -69,6 +69,7 @@ def running_gateway(machine: Machine) -> Iterator["subprocess.Popen[str]"]:
     [
         (b"auto_capture = maybe\n", "cannot be read as TOML"),
         (b"\xff", "cannot be read as TOML"),
+        (b"a = " + b"[" * 5_000, "cannot be read as TOML"),
         (b"auto_captures = true\n", "There is no setting auto_captures"),
         (None, "cannot be read: Is a directory"),
     ],
@@ -90,6 +91,18 @@ def test_what_a_gateway_left_is_mended_by_its_name(user: Machine, mode, command)
     path.chmod(mode)
     found = user.examine()["gateway"]
     assert (found.state, found.command) == (PROBLEM, f"{command} {path}")
+
+
+def test_what_is_no_file_or_has_no_end_is_got_out_of_the_way(user: Machine) -> None:
+    path = endpoint_path(user.profile, user.environ)
+    write_private_text(path, "[" * 60_000)
+    assert user.examine()["gateway"].command == f"rm {path}"
+    path.unlink()
+    path.mkdir()
+    found = user.examine()["gateway"]
+    assert (found.state, found.command) == (PROBLEM, f"mv {path} {path}.old")
+    subprocess.run(["sh", "-c", found.command], check=True)
+    assert user.examine()["gateway"].state == SKIPPED
 
 
 def test_a_running_gateway(user: Machine) -> None:

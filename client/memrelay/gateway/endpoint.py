@@ -48,7 +48,7 @@ class Endpoint:
         try:
             values = json.loads(data)
             return cls(**{item.name: values[item.name] for item in fields(cls)})
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise ConfigError(f"{path} is damaged; remove it.") from None
 
     def write(self, path: Path) -> None:

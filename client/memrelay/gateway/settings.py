@@ -175,7 +175,7 @@ def settings_table(
         raise ConfigError(f"There is no file {path}.") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ConfigError(f"{path} cannot be read as TOML.") from None
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
