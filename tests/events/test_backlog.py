@@ -29,9 +29,9 @@ def bench(make_bench: BenchMaker, hybrid: Bench) -> Bench:
     return make_bench(embedder=hybrid.services.embedder, webhook_reach="private")
 
 
-async def put(bench: Bench, owner: NewKey, hook: Hook, *events: str) -> None:
+async def put(bench: Bench, owner: NewKey, hook: Hook, *events: str, active: bool = True) -> None:
     access = (await bench.caller(owner)).access
-    wanted = Wanted(f"http://127.0.0.1:{hook.port}/in", list(events), None, True, False)
+    wanted = Wanted(f"http://127.0.0.1:{hook.port}/in", list(events), None, active, False)
     await bench.services.webhooks.put(access, HOOK, wanted)
 
 
@@ -153,6 +153,18 @@ class TestBehind:
             "memory.written", "memory.indexed", "memory.written", "memory.written"
         ]  # fmt: skip
         assert told[0][1] == told[1][1]
+
+    async def test_of_vectors_made_in_a_pause_nobody_is_told(self, bench: Bench) -> None:
+        """All else waits in the chain of receipts."""
+        owner = await bench.account()
+        caller = await bench.caller(owner)
+        events = ("memory.written", "memory.indexed")
+        async with listening() as hook:
+            await put(bench, owner, hook, *events, active=False)
+            await bench.embed(caller, await bench.remember(caller, "Anna drinks tea."))
+            await put(bench, owner, hook, *events)
+            await bench.services.delivery.deliver()
+        assert [body["type"] for body in bodies(hook)] == ["memory.written"]
 
     async def test_only_so_much_waits(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(rows, "NOTED_MAX", 2)
