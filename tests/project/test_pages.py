@@ -1,9 +1,10 @@
 """What the pages tell to type can be typed: variables, tokens and where the client comes from.
 
-Not here: the pages of `deploy/` (`tests/deploy`), what examples do (`tests/client`).
+Not here: what else the pages of `deploy/` say (`tests/deploy`), what examples do (`tests/client`).
 """
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,16 @@ def test_nobody_is_told_to_install_what_a_registry_has_under_our_name(page: str)
     told = re.findall(r"\bpip install\b[^`\n#]*", PAGES[page])
     ours = [line for line in told if re.search(r"""[\s'"]memrelay(?:[\s\['"]|$)""", line)]
     assert ours == []
+
+
+def test_blobs_are_copied_into_place_also_when_the_command_is_typed_again(tmp_path: Path) -> None:
+    lines = PAGES["deploy/backup.md"].splitlines()
+    [line] = [line for line in lines if "--entrypoint cp relayer" in line]
+    command = line.partition("relayer ")[2].replace(" /", f" {tmp_path}/")
+    kept, place = tmp_path / "backup/blobs", tmp_path / "data/blobs"
+    kept.mkdir(parents=True)
+    place.parent.mkdir()
+    for name in ("one", "two"):
+        (kept / name).touch()
+        subprocess.run(["sh", "-c", f"cp {command}"], check=True)
+        assert {path.name for path in place.iterdir()} == {path.name for path in kept.iterdir()}
