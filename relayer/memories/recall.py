@@ -82,14 +82,13 @@ class Query:
     max_tokens: int | None = None
 
     def admits(self, memory: Memory) -> bool:
-        """Whether a memory is what is asked for: since it was found it may have been changed."""
-        state, moment = memory.state, memory.event_time or memory.created_at
-        stood = state.superseded_at is None or (
-            self.as_of is not None and state.superseded_at > self.as_of
-        )
+        """Whether a memory is what is asked for: since it was found it may have been changed.
+
+        One that was superseded meanwhile is: what replaces it came after the request.
+        """
+        moment = memory.event_time or memory.created_at
         return (
-            stood
-            and state.review not in (PENDING, REJECTED)
+            memory.state.review not in (PENDING, REJECTED)
             and (self.as_of is None or memory.stored_at <= self.as_of)
             and (self.kinds is None or memory.kind in self.kinds)
             and set(self.tags) <= set(memory.tags)

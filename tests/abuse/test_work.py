@@ -89,7 +89,8 @@ def test_a_query_is_taken_apart_as_far_as_its_words_count() -> None:
         query = (text * longest).encode()[:longest].decode(errors="ignore")
         assert calls(lambda q=query: query_terms(q)) < most, text
     several, many = (" ".join(f"aB{n}" for n in range(count)) for count in (1_000, 2_000))
-    assert calls(lambda: query_terms(many)) == calls(lambda: query_terms(several))
+    # Not the very same: what is looked up the first time is compiled then.
+    assert calls(lambda: query_terms(many)) < 1.1 * calls(lambda: query_terms(several))
 
 
 def test_copies_are_looked_for_among_what_is_new() -> None:

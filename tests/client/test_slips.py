@@ -47,7 +47,7 @@ class TestArguments:
             (["list", "--limit", "201"], "--limit: a whole number from 1 to 200"),
             (["review", "--limit", "-1"], "--limit: a whole number from 1 to 200"),
             (["consolidate", "list", "--limit", "0"], "--limit: a whole number from 1 to 200"),
-            (["events", "--after", "-1"], "--after: a whole number from 0"),
+            (["events", "--after", "-1"], "--after: a receipt's number, or the place of an event"),
             (["get", "x", "--revision", "0"], "--revision: a whole number from 1"),
             (["recall", "x", "--min-relevance", "7"], "--min-relevance: a number from 0 to 1"),
             (["recall", "x", "--half-life", "0"], "--half-life: a number more than 0"),

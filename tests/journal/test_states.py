@@ -166,15 +166,18 @@ class TestStates:
             await change(bench, caller, stored.id, review=review)
             assert await bench.texts(caller, "Anna lives", as_of=then) == found
 
-    async def test_saying_it_outright_approves_it(self, bench: Bench) -> None:
+    @pytest.mark.parametrize(("review", "approved"), [("pending", True), ("rejected", False)])
+    async def test_saying_it_outright_approves_what_waits_for_that(
+        self, bench: Bench, review: str, approved: bool
+    ) -> None:
+        """What a person rejected no agent approves."""
         caller = await writer(bench)
         [stored] = await bench.remember(caller, BERLIN)
-        for review in ("rejected", "pending"):
-            await change(bench, caller, stored.id, review=review)
-            done = await bench.services.memory.remember(caller, [_draft(BERLIN)], route="remember")
-            assert (done.items[0].id, done.items[0].duplicate) == (stored.id, True)
-            assert (list(done.receipts), len(done.others)) == ([], 1)
-            assert await bench.texts(caller, "Berlin") == [BERLIN]
+        await change(bench, caller, stored.id, review=review)
+        done = await bench.services.memory.remember(caller, [_draft(BERLIN)], route="remember")
+        assert (done.items[0].id, done.items[0].duplicate) == (stored.id, True)
+        assert (list(done.receipts), len(done.others)) == ([], int(approved))
+        assert await bench.texts(caller, "Berlin") == [BERLIN] * approved
         await assert_chain_holds(bench, caller.access.account)
 
     async def test_a_retry_approves_nothing(self, bench: Bench) -> None:

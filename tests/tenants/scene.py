@@ -280,6 +280,7 @@ _FORMS: Final = (
     (re.compile(r"\b20\d\d-\d\d-\d\dT[0-9:.]+(?:Z|\+00:00)"), "TIME"),
     (re.compile(r'"[A-Za-z0-9_-]{43}"'), '"BLOB"'),
     (re.compile(r'"[A-Za-z0-9+/]{22,}={0,2}"'), '"SIGNED"'),
+    (re.compile(r"(?<=^place: )\d+-[0-9a-f]{16}$", re.M), "PLACE"),
     (re.compile(r"whsec_[A-Za-z0-9+/=]+"), "SECRET"),
     (re.compile(r"\b\d{13,18}\b"), "MOMENT"),
 )

@@ -5,14 +5,14 @@ It does not own the stream (`events.py` of the package) or the check at the othe
 """
 
 import json
-from argparse import ArgumentParser, BooleanOptionalAction
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
 from collections.abc import Iterator
 
 from memrelay.client import SyncMemoryClient
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell, text_of
-from memrelay.errors import MemrelayError, NotFound
-from memrelay.events import Event
+from memrelay.errors import ConfigError, MemrelayError, NotFound
+from memrelay.events import Event, parse_place
 from memrelay.webhooks import EVENTS, Webhook
 
 
@@ -30,10 +30,18 @@ def register(add: Adder) -> None:
 def _add_events(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--after",
+        type=_place,
         metavar="PLACE",
         help="from after this: an event's `place`, or a receipt's number; 0: from the beginning",
     )
     parser.add_argument("--follow", action="store_true", help="go on with what is yet to happen")
+
+
+def _place(text: str) -> str:
+    try:
+        return parse_place(text)
+    except ConfigError:
+        raise ArgumentTypeError("a receipt's number, or the place of an event") from None
 
 
 def _add_webhook(parser: ArgumentParser) -> None:
