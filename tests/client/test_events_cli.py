@@ -267,7 +267,6 @@ def test_the_commands_from_adding_to_removing(
         told = [json.loads(line) for line in run("events", "--json").splitlines()]
         assert [e["type"] for e in told][:2] == ["key.granted", "memory.written"]
         assert "Ottilie" not in json.dumps(told)
-        run("events", "--after", "tea", code=2)
         place = told[0]["place"]
         assert stored["id"] in run("events", "--after", place).splitlines()[0]
         hook.answers = ["500 Oh"]

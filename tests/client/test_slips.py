@@ -47,6 +47,7 @@ class TestArguments:
             (["list", "--limit", "201"], "--limit: a whole number from 1 to 200"),
             (["review", "--limit", "-1"], "--limit: a whole number from 1 to 200"),
             (["consolidate", "list", "--limit", "0"], "--limit: a whole number from 1 to 200"),
+            (["events", "--after", "tea"], "--after: a receipt's number, or the place"),
             (["events", "--after", "-1"], "--after: a receipt's number, or the place of an event"),
             (["get", "x", "--revision", "0"], "--revision: a whole number from 1"),
             (["recall", "x", "--min-relevance", "7"], "--min-relevance: a number from 0 to 1"),
