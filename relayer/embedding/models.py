@@ -16,8 +16,6 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
-import numpy as np
-
 from relayer.embedding.embedders import Embedder, TextRefused, Vectors
 from relayer.embedding.older import OTHERS_MAX, Load, OlderEmbedders
 from relayer.errors import Unavailable
@@ -111,22 +109,13 @@ class Embedders:
 
 
 async def _embedded(embedder: Embedder, texts: Sequence[str], account: bytes) -> Vectors:
-    """The vectors of `texts`, (n, dim). One that is longer than the model takes, which some servers
-    refuse, is as near as its two ends: a question stands before what is pasted, or behind it."""
+    """The vectors of what the model takes of each text: some servers refuse what is longer."""
     if sum(map(len, texts)) > ON_LOOP_CHARS:
-        ends = await asyncio.to_thread(_ends, embedder, texts)
+        texts = await asyncio.to_thread(_beginnings, embedder, texts)
     else:
-        ends = _ends(embedder, texts)
-    vectors = await embedder.embed([end for both in ends for end in both], account=account)
-    if len(vectors) == len(texts):
-        return vectors
-    bounds = np.cumsum([0] + [len(both) for both in ends[:-1]])
-    together = np.add.reduceat(vectors, bounds, axis=0)
-    unit: Vectors = together / np.linalg.norm(together, axis=1, keepdims=True)
-    return unit
+        texts = _beginnings(embedder, texts)
+    return await embedder.embed(texts, account=account)
 
 
-def _ends(embedder: Embedder, texts: Sequence[str]) -> list[list[str]]:
-    """The first and the last passage of each, once where it is the same."""
-    passages = [embedder.split(text) or [text] for text in texts]
-    return [p[:1] if len(p) == 1 else [p[0], p[-1]] for p in passages]
+def _beginnings(embedder: Embedder, texts: Sequence[str]) -> list[str]:
+    return [(embedder.split(text) or [text])[0] for text in texts]

@@ -183,24 +183,6 @@ class TestGoal:
         assert both == [texts[0]], "the query itself weighs more"
 
 
-PASTED = "2031-05-04 INFO worker started; queue depth nominal; heartbeat acknowledged. " * 12
-
-
-class TestLong:
-    @pytest.mark.parametrize("query", ["{question} {pasted}", "{pasted} {question}"])
-    async def test_a_question_counts_before_and_behind_what_is_pasted(
-        self, hybrid: Bench, query: str
-    ) -> None:
-        """capability 1.11: the prompt itself is the query."""
-        caller = await hybrid.caller(await hybrid.account())
-        texts = "Anna's favourite drink is Earl Grey.", "The machine hall's door is red."
-        await hybrid.embed(caller, await hybrid.remember(caller, *texts))
-        questions = "Which beverage does the woman enjoy?", "What colour is that entrance?"
-        for question, wanted in zip(questions, texts, strict=True):
-            text = query.format(question=question, pasted=PASTED)
-            assert (await hybrid.texts(caller, text, mode="vector"))[0] == wanted
-
-
 class TestUnknown:
     async def test_meaning_alone_goes_by_meaning_whatever_the_model_knows(
         self, hybrid: Bench
