@@ -78,7 +78,10 @@ def listen(
             if response.is_success and not _is_stream(response):
                 raise malformed("its kind: it is no stream of events")
             until_s = monotonic() + READ_S
-            incoming = Incoming(response, left_s=lambda: until_s - monotonic())  # noqa: B023
+            incoming = Incoming(
+                response,
+                left_s=lambda: until_s - monotonic(),  # noqa: B023 - of this answer alone
+            )
             while piece := (yield Read()):
                 if response.is_success:
                     yield from reader.read(piece)
