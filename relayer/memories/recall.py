@@ -230,6 +230,7 @@ class RecallService:
             spans=spans,
             now=now,
             min_relevance=query.min_relevance,
+            has_vector=bool(vectors.by_model),
             most=2 * query.limit + SPARE_HITS,
         )
         return _Ranking(hits, query.mode != "keyword" and not vectors.complete, held or ())

@@ -54,17 +54,22 @@ def hits_of(
     spans: Sequence[tuple[datetime, datetime]],
     now: datetime,
     min_relevance: float,
+    has_vector: bool,
     most: int,
 ) -> list[Hit]:
     """What meaning or words found and is relevant enough, best first; of equals the nearest.
 
-    `words` are those behind the ordinals, `spans` the times that the query names.
+    `words` are those behind the ordinals, `spans` the times that the query names. If the query
+    `has_vector`, what words found and has none yet is kept: its relevance is not known so far.
     """
     period = rank.preferred(evidence.moments, spans)
     scores, recency, importance = rank.weighed(
         fused.score + period, evidence.moments, evidence.importances, weights, now
     )
-    order = _order(evidence, fused, scores, min_relevance)[:most]
+    enough = fused.nearness >= min_relevance
+    if has_vector:
+        enough |= np.isnan(fused.cosine)
+    order = _order(evidence, fused, scores, enough)[:most]
     share = weights.of_search
     columns = (
         evidence.seqs,
@@ -88,13 +93,13 @@ def _order(
     evidence: Evidence,
     fused: Fused,
     scores: npt.NDArray[np.float64],
-    min_relevance: float,
+    enough: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.int64]:
     """Positions of the hits, best first."""
     found = ~np.isnan(fused.cosine)
     cosine = np.where(found, fused.cosine, 0.0)
     found[evidence.found[:, 0]] = True
-    at = np.flatnonzero(found & (fused.nearness >= min_relevance))
+    at = np.flatnonzero(found & enough)
     # Where the score tells nothing apart, meaning still may.
     order: npt.NDArray[np.int64] = at[np.lexsort((-evidence.seqs[at], -cosine[at], -scores[at]))]
     return order

@@ -237,6 +237,19 @@ class TestFilters:
         assert [f.memory.id for f in close] == [every[0].memory.id]
         assert await found(bench, caller, "apple tagged", min_relevance=1.01) == []
 
+    async def test_the_floor_waits_for_the_vector(self, hybrid: Bench) -> None:
+        """In a small namespace one word of two is worth little, and meaning is not known yet."""
+        caller = await hybrid.caller(await hybrid.account())
+        stored = await hybrid.remember(caller, text := "Anna prefers green tea.")
+        query = "What does Anna drink?"
+        for floor in (0.3, 0.9):
+            assert await hybrid.texts(caller, query, min_relevance=floor) == [text]
+            for mode in ("keyword", "vector"):
+                assert not await hybrid.texts(caller, query, min_relevance=floor, mode=mode)
+        await hybrid.embed(caller, stored)
+        assert await hybrid.texts(caller, query, min_relevance=0.3) == [text]
+        assert not await hybrid.texts(caller, query, min_relevance=0.9)
+
 
 class TestQueries:
     EXAMPLES = (
