@@ -29,9 +29,9 @@ from relayer.memories.recognition import (
     said_elsewhere,
     without_same,
 )
-from relayer.memories.sealing import fingerprint_of, new_memory, without_secrets
+from relayer.memories.sealing import fingerprints_of, new_memory, without_secrets
 from relayer.memories.writer import RACES_MAX, Committed, Effects, Gone, Origin, Writer
-from relayer.record import KINDS, PENDING, Draft, encode, new_id
+from relayer.record import PENDING, Draft, encode, new_id
 from relayer.sealed import envelope, index
 from relayer.sealed.keys import AccountId
 from relayer.telemetry.stages import staged
@@ -135,6 +135,7 @@ class Intake:
         text, redacted = await without_secrets(access, draft.text)
         draft = replace(draft, text=text)
         epochs = keys.of(draft.namespace)
+        fingerprints, otherwise = await apart(len(text), fingerprints_of, epochs, draft)
         marks = idempotency_marks(
             access, epochs, draft.idempotency_key, marked_text or text, route=route, item=item
         )
@@ -142,13 +143,8 @@ class Intake:
             draft=draft,
             key=epochs[0],
             entry=await self._namespaces.ensure(access.account, epochs[0]),
-            fingerprints=[fingerprint_of(key, draft) for key in epochs],
-            otherwise=[
-                fingerprint_of(key, replace(draft, kind=kind))
-                for kind in KINDS
-                if kind != draft.kind
-                for key in epochs
-            ],
+            fingerprints=fingerprints,
+            otherwise=otherwise,
             marks=marks,
             redacted=redacted,
             source=None if draft.source is None else index.token(epochs[0], "s", draft.source),

@@ -3,13 +3,14 @@
 Not here: storing them (`writer.py`), formats (`sealed`).
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 from relayer.clock import to_ms
 from relayer.database import memories as rows
 from relayer.memories.apart import apart
-from relayer.record import Draft
+from relayer.record import KINDS, Draft
 from relayer.redact import redact
 from relayer.sealed import envelope, index
 from relayer.sealed.keys import NamespaceKey, PublicKey
@@ -79,6 +80,21 @@ def fingerprint_of(key: NamespaceKey, draft: Draft) -> bytes:
     return index.fingerprint(
         key, kind=draft.kind, event_time_ms=to_ms(draft.event_time), text=draft.text
     )
+
+
+def fingerprints_of(
+    epochs: Sequence[NamespaceKey], draft: Draft
+) -> tuple[list[bytes], list[bytes]]:
+    """A draft's fingerprint under each of these keys; and those of its text as any other kind."""
+    own, otherwise = list[bytes](), list[bytes]()
+    kinds = [draft.kind, *(kind for kind in KINDS if kind != draft.kind)]
+    for key in epochs:
+        first, *others = index.fingerprints(
+            key, kinds=kinds, event_time_ms=to_ms(draft.event_time), text=draft.text
+        )
+        own.append(first)
+        otherwise += others
+    return own, otherwise
 
 
 def counted(key: NamespaceKey, draft: Draft) -> tuple[int, int | None, dict[int, int]]:

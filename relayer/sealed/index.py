@@ -59,9 +59,16 @@ def fingerprint(key: NamespaceKey, *, kind: str, event_time_ms: int | None, text
 
     No case folding: identifiers differ by case.
     """
-    normal = " ".join(normalize("NFC", text).split())
-    when = "" if event_time_ms is None else str(event_time_ms)
-    return mac(16, key.fingerprint, "fact", kind.encode(), when.encode(), normal.encode())
+    return fingerprints(key, kinds=[kind], event_time_ms=event_time_ms, text=text)[0]
+
+
+def fingerprints(
+    key: NamespaceKey, *, kinds: Iterable[str], event_time_ms: int | None, text: str
+) -> list[bytes]:
+    """The fingerprint of a text as each of these kinds."""
+    normal = " ".join(normalize("NFC", text).split()).encode()
+    when = b"" if event_time_ms is None else str(event_time_ms).encode()
+    return [mac(16, key.fingerprint, "fact", kind.encode(), when, normal) for kind in kinds]
 
 
 def idempotency_mark(
