@@ -8,6 +8,7 @@ It does not own which models those are (`query.vectors`) or how long an older on
 - A model that is away is not asked again for `AWAY_S`: no recall pays twice for finding out. One
   that was too slow for an account's query rests for that account alone, one that refused a text
   not at all: nobody can switch a model off for others.
+- A question stands before what is pasted, or behind it: a long query is embedded at both ends.
 - What cannot be searched by is no error: the recall goes on without that model.
 """
 
@@ -43,7 +44,11 @@ class Embedders:
     async def embed_queries(
         self, texts: Sequence[str], models: Collection[str], *, account: bytes
     ) -> dict[str, Vectors]:
-        """Return model id → vectors of `texts`, (n, dim), of those models that answer."""
+        """Return model id → vectors of `texts`, of those models that answer.
+
+        They are (n, dim), or (n + 1, dim) where the first text is longer than the model takes: then
+        it has one of its beginning and one of its end, and others are embedded by their beginning.
+        """
         asked = self._asked(models, account)
         if len(asked) == 1:  # as ever, and without a task of its own
             vectors = await self._embed(asked[0], texts, account)
@@ -109,13 +114,15 @@ class Embedders:
 
 
 async def _embedded(embedder: Embedder, texts: Sequence[str], account: bytes) -> Vectors:
-    """The vectors of what the model takes of each text: some servers refuse what is longer."""
+    """The vectors of what the model takes of the texts: some servers refuse what is longer."""
     if sum(map(len, texts)) > ON_LOOP_CHARS:
-        texts = await asyncio.to_thread(_beginnings, embedder, texts)
+        passages = await asyncio.to_thread(_passages, embedder, texts)
     else:
-        texts = _beginnings(embedder, texts)
-    return await embedder.embed(texts, account=account)
+        passages = _passages(embedder, texts)
+    return await embedder.embed(passages, account=account)
 
 
-def _beginnings(embedder: Embedder, texts: Sequence[str]) -> list[str]:
-    return [(embedder.split(text) or [text])[0] for text in texts]
+def _passages(embedder: Embedder, texts: Sequence[str]) -> list[str]:
+    """The first and the last passage of the first text, once if it has one; the first of others."""
+    first, *others = [embedder.split(text) or [text] for text in texts]
+    return [first[0], *first[1:][-1:], *(passages[0] for passages in others)]

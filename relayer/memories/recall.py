@@ -22,9 +22,9 @@ from relayer.embedding.embedders import Vectors
 from relayer.memories.apart import HASHING, TURNING, UNDERSTANDING, apart
 from relayer.memories.opening import Caller, Opener, fitting
 from relayer.query import fusion, rank
-from relayer.query.hits import Hit, hits_of
+from relayer.query.hits import Hit, better_of, hits_of
 from relayer.query.periods import periods
-from relayer.query.terms import GOAL_WEIGHT, QueryTerms, query_terms
+from relayer.query.terms import QueryTerms, query_terms
 from relayer.query.vectors import QueryEmbedder, QueryVectors
 from relayer.record import PENDING, REJECTED, Memory
 from relayer.redact import redact
@@ -219,21 +219,24 @@ class RecallService:
         finally:
             embedding.cancel()
         dims = len(keys) * sum(found.shape[1] for found in vectors.by_model.values())
-        scopes = await apart(TURNING * dims, _with_vectors, scopes, keys, vectors)
-        evidence = await self._gather(caller.access, held, scopes, query, terms.query_words)
-        fused = fusion.fused(evidence, query.leg_weights, known=1.0 if known is None else known)
-        hits = hits_of(
-            evidence,
-            fused,
-            terms.words,
-            weights=query.weights,
-            spans=spans,
-            now=now,
-            min_relevance=query.min_relevance,
-            has_vector=bool(vectors.by_model),
-            most=2 * query.limit + SPARE_HITS,
-        )
-        return _Ranking(hits, query.mode != "keyword" and not vectors.complete, held or ())
+        rankings, most = [], 2 * query.limit + SPARE_HITS
+        for end in range(vectors.ends):
+            looked = await apart(TURNING * dims, _with_vectors, scopes, keys, vectors.at(end))
+            evidence = await self._gather(caller.access, held, looked, query, terms.query_words)
+            hits = hits_of(
+                evidence,
+                fusion.fused(evidence, query.leg_weights, known=1.0 if known is None else known),
+                terms.words,
+                weights=query.weights,
+                spans=spans,
+                now=now,
+                min_relevance=query.min_relevance,
+                has_vector=bool(vectors.by_model),
+                most=most,
+            )
+            rankings.append(hits)
+        degraded = query.mode != "keyword" and not vectors.complete
+        return _Ranking(better_of(rankings)[:most], degraded, held or ())
 
     @staged("recall.search")
     async def _gather(
@@ -286,8 +289,9 @@ class RecallService:
         """The query's vectors; none when keywords have to do."""
         if query.mode == "keyword":
             return QueryVectors({}, complete=False)
-        texts = [query.text] if query.goal is None else [query.text, query.goal]
-        return await self._embedder.embed(caller.access.account, namespace_ids, texts)
+        return await self._embedder.embed(
+            caller.access.account, namespace_ids, query.text, query.goal
+        )
 
     def _known(self, caller: Caller, query: Query, namespace_ids: Sequence[int]) -> float | None:
         """How much of the query meaning can tell, 0–1, which counts where words can tell, too."""
@@ -396,7 +400,7 @@ def _scopes(
 def _with_vectors(
     scopes: Sequence[search.Scope],
     keys: Sequence[tuple[int, NamespaceKey]],
-    vectors: QueryVectors,
+    vectors: Mapping[str, Vectors],
 ) -> list[search.Scope]:
     return [
         replace(scope, embeddings=_turned(key, vectors))
@@ -404,18 +408,14 @@ def _with_vectors(
     ]
 
 
-def _turned(key: NamespaceKey, vectors: QueryVectors) -> dict[str, npt.NDArray[np.float16]]:
+def _turned(
+    key: NamespaceKey, vectors: Mapping[str, Vectors]
+) -> dict[str, npt.NDArray[np.float16]]:
     """Model → the query's vector as one namespace and epoch knows it, (dim,)."""
     return {
-        model: derive_turn(key, model, found.shape[1]).apply(_mixed(found))[0].astype(np.float16)
-        for model, found in vectors.by_model.items()
+        model: derive_turn(key, model, found.shape[1]).apply(found)[0].astype(np.float16)
+        for model, found in vectors.items()
     }
-
-
-def _mixed(vectors: Vectors) -> Vectors:
-    """One vector of a query and its goal, if it has one, (1, dim); only its direction matters."""
-    mixed: Vectors = vectors[:1] + GOAL_WEIGHT * vectors[1:].sum(axis=0, keepdims=True)
-    return mixed
 
 
 def _filter_tokens(key: NamespaceKey, query: Query) -> list[int]:

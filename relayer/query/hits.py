@@ -89,6 +89,20 @@ def hits_of(
     return [Hit(*row) for row in rows]
 
 
+def better_of(rankings: Sequence[Sequence[Hit]]) -> Sequence[Hit]:
+    """One ranking of several of the same memories: each where it stands best; of equals the newest.
+
+    A query's both ends are asked apart: their mean would be near to neither.
+    """
+    if len(rankings) == 1:
+        return rankings[0]
+    best: dict[int, Hit] = {}
+    for hit in (hit for hits in rankings for hit in hits):
+        if hit.seq not in best or hit.score > best[hit.seq].score:
+            best[hit.seq] = hit
+    return sorted(best.values(), key=lambda hit: (-hit.score, -hit.seq))
+
+
 def _order(
     evidence: Evidence,
     fused: Fused,

@@ -1,8 +1,9 @@
-"""Queries as vectors: one of each model that the memories of the namespaces asked have vectors of.
+"""Queries as vectors: of each model that the memories of the namespaces asked have vectors of.
 
 Not here: embedding (`embedding.models`), searching (`database.recall`), turning
 (`memories/recall.py`).
 
+- A query has one vector of a model, or two, where it is longer than the model takes at once.
 - A query's vector of one model only ever meets vectors of that model.
 - While one model is in use, a recall pays nothing for asking: what was found is kept for seconds,
   and looked up while the query is embedded.
@@ -20,6 +21,7 @@ from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Vectors
 from relayer.embedding.models import Embedders
+from relayer.query.terms import GOAL_WEIGHT
 from relayer.sealed.keys import AccountId
 
 KEPT_S: Final = 5.0
@@ -29,10 +31,22 @@ _NOTHING: Final[tuple[float, frozenset[str]]] = (-math.inf, frozenset())
 
 @dataclass(frozen=True)
 class QueryVectors:
-    """Model id → vectors of the texts, (n, dim); `complete` unless a model in use has none."""
+    """Model id → the query's vectors, (1 or 2, dim); `complete` unless a model in use has none."""
 
     by_model: Mapping[str, Vectors] = field(repr=False)
     complete: bool
+
+    @property
+    def ends(self) -> int:
+        """How many vectors the query has of a model, at most; 1 also without any."""
+        return max((len(vectors) for vectors in self.by_model.values()), default=1)
+
+    def at(self, end: int) -> dict[str, Vectors]:
+        """Model id → the query's vector at that end, or its only one, (1, dim)."""
+        return {
+            model: found[end:][:1] if end < len(found) else found[:1]
+            for model, found in self.by_model.items()
+        }
 
 
 class QueryEmbedder:
@@ -51,12 +65,13 @@ class QueryEmbedder:
         self._used: OrderedDict[tuple[AccountId, int], tuple[float, frozenset[str]]] = OrderedDict()
 
     async def embed(
-        self, account: AccountId, namespace_ids: Sequence[int], texts: Sequence[str]
+        self, account: AccountId, namespace_ids: Sequence[int], text: str, goal: str | None = None
     ) -> QueryVectors:
-        """The vectors of a query's texts; without an embedder none, and not complete."""
+        """The vectors of a query; without an embedder none, and not complete."""
         current = self._embedders.current
         if current is None:
             return QueryVectors({}, complete=False)
+        texts = [text] if goal is None else [text, goal]
         ours = self._embedders.embed_queries(texts, [current.model_id], account=account)
         used = self._kept(account, namespace_ids)
         if used is not None and used <= {current.model_id}:
@@ -66,7 +81,10 @@ class QueryEmbedder:
                 ours, self._older(account, namespace_ids, texts, current.model_id)
             )
             answered = found | older
-        return QueryVectors(answered, complete=used | {current.model_id} == set(answered))
+        complete = used | {current.model_id} == set(answered)
+        if goal is not None:
+            answered = {model: _with_goal(found) for model, found in answered.items()}
+        return QueryVectors(answered, complete)
 
     def known(self, account: AccountId, namespace_ids: Sequence[int], text: str) -> float | None:
         """The share of a text's tokens that each model in use knows, 0–1.
@@ -108,3 +126,9 @@ class QueryEmbedder:
             while len(self._used) > KEPT_MAX:
                 self._used.popitem(last=False)
         return frozenset(model for _, models in kept.values() for model in models)
+
+
+def _with_goal(vectors: Vectors) -> Vectors:
+    """The query's vectors, each mixed with that of its goal, the last; only directions matter."""
+    mixed: Vectors = vectors[:-1] + GOAL_WEIGHT * vectors[-1:]
+    return mixed

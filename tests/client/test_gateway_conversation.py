@@ -156,8 +156,18 @@ def test_words_that_only_look_like_it_stay(text):
 def test_a_query_is_one_line_of_bounded_length():
     assert clean_query("Where\n\n is\tit?") == "Where is it?"
     assert len(clean_query("word " * 10_000)) <= QUERY_CHARS_MAX
-    assert clean_query("x" * 5000) == "x" * QUERY_CHARS_MAX
+    assert clean_query("x" * QUERY_CHARS_MAX) == "x" * QUERY_CHARS_MAX
     assert clean_query("<memwal-memories>" * 50_000) == ""
+
+
+def test_a_long_prompt_is_asked_by_both_of_its_ends() -> None:
+    log = "2031-05-04 INFO worker started\n" * 500
+    for prompt in (QUESTION + "\n" + log, log + QUESTION):
+        query = clean_query(prompt)
+        assert QUESTION in query
+        assert QUERY_CHARS_MAX - 4 <= len(query) <= QUERY_CHARS_MAX
+        assert clean_query(query) == query
+    assert clean_query("a" * 5000 + "b" * 5000) == "a" * 999 + " " + "b" * 1000
 
 
 def test_the_window_is_the_last_ten_messages():

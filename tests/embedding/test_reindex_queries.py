@@ -72,11 +72,11 @@ class TestQueries:
             seconds=lambda: now,
         )
         account = caller.access.account
-        assert not (await queries.embed(account, [1], ["x"])).complete
+        assert not (await queries.embed(account, [1], "x")).complete
         await changed(old, server).embed(caller, stored)
-        assert not (await queries.embed(account, [1], ["x"])).complete
+        assert not (await queries.embed(account, [1], "x")).complete
         now += KEPT_S
-        assert (await queries.embed(account, [1], ["x"])).complete
+        assert (await queries.embed(account, [1], "x")).complete
 
     async def test_each_namespace_is_asked_for_its_own_models(
         self, old: Bench, server: EmbeddingsServer
@@ -151,9 +151,13 @@ class TestQueries:
         await embedders.embed_queries([text, "tea"], [f"{OLD}/6", f"{NEW}/6"], account=b"")
         limits = {OLD: 64, NEW: 512}
         for body, texts in zip(server.bodies, server.requests, strict=True):
-            assert 40 < len(texts[0].encode()) <= limits.pop(str(body["model"]))
-            assert text.startswith(texts[0])
-            assert texts[1] == "tea"
+            first, last, short = texts
+            tokens_max = limits.pop(str(body["model"]))
+            assert 40 < len(first.encode()) <= tokens_max
+            assert 10 < len(last.encode()) <= tokens_max
+            assert text.startswith(first)
+            assert text.endswith(last)
+            assert short.startswith("tea")
         assert limits == {}
 
     @pytest.mark.parametrize("error", [Unavailable("no files"), RuntimeError("a secret path")])
@@ -256,7 +260,7 @@ class TestQueries:
         thai = "กุญแจอยู่ที่ไหน"
         number = await hybrid.value("SELECT namespace_id FROM namespaces")
         for namespace_id in (number, 77):
-            await queries.embed(account, [namespace_id], ["tea"])
+            await queries.embed(account, [namespace_id], "tea")
         assert queries.known(account, [number], thai) == embedder.known(thai) < 1
         assert queries.known(account, [number], "tea") == 1
         assert queries.known(account, [77], thai) == 1

@@ -183,6 +183,41 @@ class TestGoal:
         assert both == [texts[0]], "the query itself weighs more"
 
 
+PASTED = "2031-05-04 INFO worker started; queue depth nominal; heartbeat acknowledged. " * 12
+
+
+class TestLong:
+    @pytest.mark.parametrize("goal", [None, "buy presents"])
+    @pytest.mark.parametrize("query", ["{question} {pasted}", "{pasted} {question}"])
+    async def test_a_question_counts_before_and_behind_what_is_pasted(
+        self, hybrid: Bench, query: str, goal: str | None
+    ) -> None:
+        """capability 1.11: the prompt itself is the query."""
+        caller = await hybrid.caller(await hybrid.account())
+        texts = "Anna's favourite drink is Earl Grey.", "The machine hall's door is red."
+        await hybrid.embed(caller, await hybrid.remember(caller, *texts))
+        questions = "Which beverage does the woman enjoy?", "What colour is that entrance?"
+        for question, wanted in zip(questions, texts, strict=True):
+            text = query.format(question=question, pasted=PASTED)
+            first, second = await found(hybrid, caller, text, mode="vector", goal=goal)
+            assert first.memory.text == wanted
+            assert first.hit.score > second.hit.score
+
+    async def test_its_end_takes_nothing_from_what_its_beginning_is_near_to(
+        self, hybrid: Bench
+    ) -> None:
+        """A gateway's floor lets in what it lets in without what is pasted."""
+        caller = await hybrid.caller(await hybrid.account())
+        text = "Anna's favourite drink is Earl Grey."
+        await hybrid.embed(caller, await hybrid.remember(caller, text))
+        beginning = "Which beverage does the woman enjoy? " * 15
+        end = "Heartbeat acknowledged. " * 60
+        [alone] = await found(hybrid, caller, beginning, mode="vector")
+        for prompt in (beginning + end, end + beginning):
+            [both] = await found(hybrid, caller, prompt, mode="vector")
+            assert both.hit.distance == pytest.approx(alone.hit.distance, abs=0.05)
+
+
 class TestUnknown:
     async def test_meaning_alone_goes_by_meaning_whatever_the_model_knows(
         self, hybrid: Bench

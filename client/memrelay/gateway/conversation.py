@@ -20,7 +20,7 @@ from memrelay.gateway.settings import (
     GatewaySettings,
 )
 
-QUERY_CHARS_MAX = 2000  # a question is shorter; what follows it is material, and costs time
+QUERY_CHARS_MAX = 2000  # a question is shorter; what stands beside it is material, and costs time
 CONVERSATION_BYTES_MAX = 60_000  # the relayer reads 64 KiB; numbers and roles come on top
 _INDENT = "\N{NO-BREAK SPACE} "
 _FENCES = ("```", "~~~")
@@ -60,8 +60,16 @@ def strip_injected(text: str) -> str:
 
 
 def clean_query(text: str) -> str:
-    """Return the user's own words of a prompt on one line, at most `QUERY_CHARS_MAX` characters."""
-    return " ".join(cleaned(text).split())[:QUERY_CHARS_MAX].rstrip()
+    """Return the user's own words of a prompt on one line, at most `QUERY_CHARS_MAX` characters.
+
+    Of more, half are its beginning and half its end: a question stands before what is pasted, or
+    behind it.
+    """
+    line = " ".join(cleaned(text).split())
+    if len(line) <= QUERY_CHARS_MAX:
+        return line
+    half = QUERY_CHARS_MAX // 2
+    return f"{line[: half - 1].rstrip()} {line[-half:].lstrip()}"
 
 
 def cleaned(text: str) -> str:
