@@ -60,6 +60,7 @@ class Fused:
         words: what of the score came from the memory's own words.
         neighbours: what of the score came from beside it.
         nearness: like a cosine similarity, also for what words or neighbours found.
+        understood: how much of the query meaning could tell, 0–1.
     """
 
     score: Floats
@@ -69,6 +70,7 @@ class Fused:
     words: Floats
     neighbours: Floats
     nearness: Floats = field(repr=False)
+    understood: float = 1.0
 
 
 def fused(evidence: Evidence, weights: Weights | None = None, *, known: float = 1.0) -> Fused:
@@ -92,14 +94,15 @@ def fused(evidence: Evidence, weights: Weights | None = None, *, known: float = 
     agreement = _agreement(own - mean, evidence)
     if agreement == 0.0:  # what stands beside counts nothing, so nobody need look at it
         nothing, nearness = np.zeros_like(own), np.fmax(understood * cosine, relevance)
-        return Fused(own, cosine, relevance, meaning, words, nothing, nearness)
+        return Fused(own, cosine, relevance, meaning, words, nothing, nearness, understood)
     surroundings = _relevance(_with_neighbours(parts, evidence), evidence)
     support = np.zeros_like(own)
     _raise_to_neighbours(support, own, evidence.pairs)
     neighbours = agreement * NEIGHBOUR_WEIGHT * weight * (support + weight * surroundings)
     reached = np.maximum(relevance, agreement * weight * surroundings)
     nearness = np.fmax(understood * cosine, reached)
-    return Fused(own + neighbours, cosine, relevance, meaning, words, neighbours, nearness)
+    score = own + neighbours
+    return Fused(score, cosine, relevance, meaning, words, neighbours, nearness, understood)
 
 
 def _parts_by_word(evidence: Evidence) -> Floats:

@@ -59,17 +59,15 @@ def hits_of(
 ) -> list[Hit]:
     """What meaning or words found and is relevant enough, best first; of equals the nearest.
 
-    `words` are those behind the ordinals, `spans` the times that the query names. If the query
-    `has_vector`, what words found and has none yet is kept: its relevance is not known so far.
+    `words` are those behind the ordinals, `spans` the times that the query names; without
+    `has_vector` meaning could tell nothing.
     """
     period = rank.preferred(evidence.moments, spans)
     scores, recency, importance = rank.weighed(
         fused.score + period, evidence.moments, evidence.importances, weights, now
     )
-    enough = fused.nearness >= min_relevance
-    if has_vector:
-        enough |= np.isnan(fused.cosine)
-    order = _order(evidence, fused, scores, enough)[:most]
+    order = _order(evidence, fused, scores, _enough(evidence, fused, min_relevance, has_vector))
+    order = order[:most]
     share = weights.of_search
     columns = (
         evidence.seqs,
@@ -103,6 +101,26 @@ def better_of(rankings: Sequence[Sequence[Hit]]) -> Sequence[Hit]:
     return sorted(best.values(), key=lambda hit: (-hit.score, -hit.seq))
 
 
+def _enough(
+    evidence: Evidence, fused: Fused, min_relevance: float, has_vector: bool
+) -> npt.NDArray[np.bool_]:
+    """(n,): whether a memory was found, and is relevant enough.
+
+    Words alone say little of that: among three memories a word that one has is worth next to
+    nothing beside one that none has. As far as meaning cannot tell, what words found is held
+    against the best that they found; and what has no vector yet stays.
+    """
+    embedded = ~np.isnan(fused.cosine)
+    worded = np.zeros(len(evidence.seqs), bool)
+    worded[evidence.found[:, 0]] = True
+    told = fused.understood if has_vector else 0.0
+    floor = min_relevance * (told + (1.0 - told) * fused.relevance.max(initial=0.0))
+    enough = fused.nearness >= np.where(worded, floor, min_relevance)
+    if has_vector:
+        enough |= worded & ~embedded
+    return (embedded | worded) & enough
+
+
 def _order(
     evidence: Evidence,
     fused: Fused,
@@ -110,12 +128,10 @@ def _order(
     enough: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.int64]:
     """Positions of the hits, best first."""
-    found = ~np.isnan(fused.cosine)
-    cosine = np.where(found, fused.cosine, 0.0)
-    found[evidence.found[:, 0]] = True
-    at = np.flatnonzero(found & enough)
+    at = np.flatnonzero(enough)
+    cosine = np.nan_to_num(fused.cosine[at])
     # Where the score tells nothing apart, meaning still may.
-    order: npt.NDArray[np.int64] = at[np.lexsort((-evidence.seqs[at], -cosine[at], -scores[at]))]
+    order: npt.NDArray[np.int64] = at[np.lexsort((-evidence.seqs[at], -cosine, -scores[at]))]
     return order
 
 

@@ -244,11 +244,38 @@ class TestFilters:
         query = "What does Anna drink?"
         for floor in (0.3, 0.9):
             assert await hybrid.texts(caller, query, min_relevance=floor) == [text]
-            for mode in ("keyword", "vector"):
-                assert not await hybrid.texts(caller, query, min_relevance=floor, mode=mode)
+            assert not await hybrid.texts(caller, query, min_relevance=floor, mode="vector")
         await hybrid.embed(caller, stored)
         assert await hybrid.texts(caller, query, min_relevance=0.3) == [text]
         assert not await hybrid.texts(caller, query, min_relevance=0.9)
+
+    @pytest.mark.parametrize(
+        ("texts", "query"),
+        [
+            (["安娜喜欢喝茶。", "本在写一本书。"], "安娜喝什么?"),
+            (["แอนนาชอบชา", "เบ็นกำลังเขียนหนังสือ"], "แอนนาดื่มอะไร"),
+        ],
+    )
+    async def test_the_floor_is_meanings_where_it_understands(
+        self, hybrid: Bench, texts: list[str], query: str
+    ) -> None:
+        caller = await hybrid.caller(await hybrid.account())
+        await hybrid.embed(caller, await hybrid.remember(caller, *texts))
+        assert await hybrid.texts(caller, query, min_relevance=0.3) == texts[:1]
+
+    async def test_words_alone_are_measured_by_the_best_of_them(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        texts = "Anna prefers tea.", "Anna and Ben went to breakfast.", "It rains."
+        await bench.remember(caller, *texts)
+        query = "What does Anna usually drink with her tea at breakfast, or for lunch?"
+        for mode in ("hybrid", "keyword", "keyword_first"):
+            found = await bench.texts(caller, query, min_relevance=0.3, mode=mode)
+            assert sorted(map(str, found)) == sorted(texts[:2])
+        every = await bench.texts(caller, "tea, and what Anna thinks", min_relevance=0)
+        assert every == list(texts[:2])
+        assert await bench.texts(caller, "tea, and what Anna thinks", min_relevance=0.9) == [
+            every[0]
+        ]
 
 
 class TestQueries:
