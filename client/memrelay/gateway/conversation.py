@@ -65,11 +65,16 @@ def clean_query(text: str) -> str:
     Of more, half are its beginning and half its end: a question stands before what is pasted, or
     behind it.
     """
-    line = " ".join(cleaned(text).split())
+    line = cleaned_line(text)
     if len(line) <= QUERY_CHARS_MAX:
         return line
     half = QUERY_CHARS_MAX // 2
     return f"{line[: half - 1].rstrip()} {line[-half:].lstrip()}"
+
+
+def cleaned_line(text: str) -> str:
+    """Return a user's message without what a gateway put around it, on one line."""
+    return " ".join(cleaned(text).split())
 
 
 def cleaned(text: str) -> str:

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from memrelay.gateway.capture import CapturedTurn, Captures
-from memrelay.gateway.conversation import capturable, clean_query, numbered
+from memrelay.gateway.conversation import capturable, clean_query, cleaned_line, numbered
 from memrelay.gateway.debounce import Debounce, session_of
 from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.events import Context, Injection, Message, Prompt, Turn, encodable
@@ -144,7 +144,7 @@ class Gateway:
             return await self._recall(
                 seat,
                 None if refusal else query,
-                goal=encodable(clean_query(context.goal or ""))[:GOAL_CHARS_MAX] or None,
+                goal=encodable(cleaned_line(context.goal or ""))[:GOAL_CHARS_MAX] or None,
                 opens=session if opening else None,
             )
         except Exception as error:
