@@ -274,6 +274,8 @@ async def still_expired(
     connection: Connection, *, account: AccountId, ids: Sequence[uuid.UUID], now: datetime
 ) -> list[uuid.UUID]:
     """Those of these memories and turns whose time is over."""
+    if not ids:
+        return []
     return [r["memory_id"] for r in await connection.fetch(_STILL_EXPIRED, account, ids, now)]
 
 

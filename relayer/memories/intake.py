@@ -161,7 +161,7 @@ class Intake:
         facts = await rows.known_facts(
             self._database,
             account=account,
-            namespace_ids=sorted({p.entry.namespace_id for p in prepared}),
+            namespace_ids={p.entry.namespace_id for p in prepared},
             fingerprints=[f for p in prepared for f in (*p.fingerprints, *p.otherwise)],
         )
         marks = [mark for p in prepared for mark, _ in p.marks]
