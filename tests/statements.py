@@ -49,6 +49,7 @@ HOUSEKEEPING = {
     "memories._DELETE_EXPIRED_MARKS",
     "replay._NEWEST",
     "replay._PUTTING",
+    "statistics._KNOWN",
     "unlock_keys._ANNOUNCE",
     "unlock_keys._ANNOUNCED",
     "unlock_keys._FORGET_SILENT",

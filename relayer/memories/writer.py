@@ -10,6 +10,7 @@ erasing (`eraser.py`), SQL (`database.memories`).
 
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -19,12 +20,12 @@ from relayer.database import accounts as account_rows
 from relayer.database import episodes as episode_rows
 from relayer.database import erasure as erasure_rows
 from relayer.database import memories as rows
-from relayer.database import queue
+from relayer.database import queue, statistics
 from relayer.database import revisions as revision_rows
 from relayer.database import states as state_rows
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Connection, Database, Row
-from relayer.errors import NotFound, QuotaExceeded
+from relayer.errors import NotFound, QuotaExceeded, Unavailable
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, Subject, chained
 from relayer.journal.states import STATE, Change, States
@@ -106,11 +107,13 @@ class Origin:
 
 @dataclass(frozen=True)
 class Committed:
-    """The receipts of a write, those of what else came of it, and which states it changed."""
+    """The receipts of a write, those of what else came of it, which states it changed, and how many
+    memories the account had been given before."""
 
     receipts: list[bytes]
     others: list[bytes] = field(default_factory=list)
     changes: Mapping[uuid.UUID, Change] = field(default_factory=dict)
+    memories_before: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,6 +206,10 @@ class Writer:
                 await beside(connection)
         if committed.others:
             await self._outbox.publish_soon()
+        # What was acknowledged stands, whatever becomes of this.
+        with suppress(Unavailable):
+            before = committed.memories_before
+            await statistics.gather(self._database, before, before + len(memories))
         return committed
 
     async def _commit(
@@ -228,7 +235,8 @@ class Writer:
         await self._follow_up(connection, access.account, batch, act.time)
         act = replace(act, op=STATE)
         changed, changes = await self._affect(connection, access, act, after, effects)
-        return Committed([signed for _, signed in receipts], [*erased, *changed], changes)
+        signed = [signed for _, signed in receipts]
+        return Committed(signed, [*erased, *changed], changes, heads.memory_seq)
 
     async def advance(
         self, access: Access, memory: rows.NewMemory, *, names: dict[int, Namespace]
