@@ -5,8 +5,8 @@ Not here: the parts, HTTP on top of them (`app.py`), what commands need of them 
 
 from dataclasses import dataclass
 
-from relayer.archives.arrival import ArrivingRows
 from relayer.archives.arriving import Arriving
+from relayer.archives.rows import ArrivingRows
 from relayer.clock import Clock
 from relayer.embedding.building import build_older_embedder, for_storing
 from relayer.embedding.embedders import Embedder

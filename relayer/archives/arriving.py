@@ -1,6 +1,6 @@
 """What an owner brings from another relayer, in order: grants, account, namespaces, erasures, rows.
 
-Not here: reading it there (`leaving.py`), judging and writing rows (`arrival.py`), SQL
+Not here: reading it there (`leaving.py`), judging and writing rows (`rows.py`), SQL
 (`database.arriving`). Source: SPEC §17.2.
 
 - Doing it all again changes nothing.
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from relayer.archives.arrival import (
+from relayer.archives.rows import (
     ERASED,
     PLACES_MAX,
     UNCHANGED,

@@ -1,6 +1,6 @@
 """Statements that write rows which lived at another relayer before.
 
-Not here: what is checked before they are written (`relayer.archives.arrival`), grants (`accounts`).
+Not here: what is checked before they are written (`relayer.archives.rows`), grants (`accounts`).
 """
 
 import uuid

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from relayer.database.index_steps import note_change
 from relayer.database.pool import Connection, Database, Row, halfvec
+from relayer.database.vectors import DELETE_POSTINGS
 from relayer.sealed.keys import AccountId, Namespace
 
 Position = tuple[int, int]  # epoch, sequence number
@@ -70,13 +71,6 @@ SELECT e.episode_id AS memory_id FROM episodes e
 JOIN unnest($2::uuid[], $3::bytea[]) AS r (episode_id, blob_id) USING (episode_id)
 WHERE e.account_id = $1 AND e.blob_id = r.blob_id AND e.state IN ('pending', 'kept')
 ORDER BY e.episode_id FOR UPDATE OF e
-"""
-_DELETE_POSTINGS: Final = """
-DELETE FROM postings p
-USING (SELECT namespace_id, memory_id, unnest(tokens) AS token FROM memories
-       WHERE account_id = $1 AND memory_id = ANY ($2)) old
-WHERE p.account_id = $1 AND p.namespace_id = old.namespace_id AND p.token = old.token
-  AND p.memory_id = old.memory_id
 """
 
 # A fact that was said again under the new epoch is known by that; this one is kept beside it.
@@ -334,7 +328,7 @@ async def move_memories(
     words = [(r, token, n) for r in resealed for token, n in r.postings.items()]
     vectors = [(r, *at, vector) for r in resealed for at, vector in r.vectors.items()]
     ids = [r.row["memory_id"] for r in resealed]
-    await connection.execute(_DELETE_POSTINGS, account, ids)
+    await connection.execute(DELETE_POSTINGS, account, ids)
     await connection.execute(
         _MOVE_MEMORIES,
         account,

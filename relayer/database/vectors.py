@@ -127,7 +127,7 @@ UPDATE memories m SET embedding_version = 'missing'
 WHERE m.account_id = $1 AND m.memory_id = ANY ($4) AND {_IS_DUE}
   AND m.embedding_version <> 'missing'
 """
-_DELETE_POSTINGS: Final = """
+DELETE_POSTINGS: Final = """
 DELETE FROM postings p
 USING (SELECT namespace_id, memory_id, unnest(tokens) AS token FROM memories
        WHERE account_id = $1 AND memory_id = ANY ($2)) old
@@ -319,7 +319,7 @@ async def _replace_words(
     connection: Connection, account: AccountId, version: int, words: Sequence[Worded]
 ) -> None:
     ids = [w.memory_id for w in words]
-    await connection.execute(_DELETE_POSTINGS, account, ids)
+    await connection.execute(DELETE_POSTINGS, account, ids)
     postings = [(w, token, n) for w in words for token, n in w.postings.items()]
     await connection.execute(
         _INSERT_POSTINGS,

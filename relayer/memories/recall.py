@@ -24,7 +24,7 @@ from relayer.memories.opening import Caller, Opener, fitting
 from relayer.query import fusion, rank
 from relayer.query.hits import Hit, better_of, hits_of
 from relayer.query.periods import periods
-from relayer.query.terms import QueryTerms, query_terms
+from relayer.query.terms import GOAL_WEIGHT, QueryTerms, query_terms
 from relayer.query.vectors import QueryEmbedder, QueryVectors
 from relayer.record import PENDING, REJECTED, Memory
 from relayer.redact import redact
@@ -289,9 +289,8 @@ class RecallService:
         """The query's vectors; none when keywords have to do."""
         if query.mode == "keyword":
             return QueryVectors({}, complete=False)
-        return await self._embedder.embed(
-            caller.access.account, namespace_ids, query.text, query.goal
-        )
+        goal = None if query.goal is None else (query.goal, GOAL_WEIGHT)
+        return await self._embedder.embed(caller.access.account, namespace_ids, query.text, goal)
 
     def _known(self, caller: Caller, query: Query, namespace_ids: Sequence[int]) -> float | None:
         """How much of the query meaning can tell, 0–1, which counts where words can tell, too."""

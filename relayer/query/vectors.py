@@ -21,7 +21,6 @@ from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database
 from relayer.embedding.embedders import Vectors
 from relayer.embedding.models import Embedders
-from relayer.query.terms import GOAL_WEIGHT
 from relayer.sealed.keys import AccountId
 
 KEPT_S: Final = 5.0
@@ -65,13 +64,18 @@ class QueryEmbedder:
         self._used: OrderedDict[tuple[AccountId, int], tuple[float, frozenset[str]]] = OrderedDict()
 
     async def embed(
-        self, account: AccountId, namespace_ids: Sequence[int], text: str, goal: str | None = None
+        self,
+        account: AccountId,
+        namespace_ids: Sequence[int],
+        text: str,
+        goal: tuple[str, float] | None = None,
     ) -> QueryVectors:
-        """The vectors of a query; without an embedder none, and not complete."""
+        """The vectors of a query and its goal, which counts so much; without an embedder none, and
+        not complete."""
         current = self._embedders.current
         if current is None:
             return QueryVectors({}, complete=False)
-        texts = [text] if goal is None else [text, goal]
+        texts = [text] if goal is None else [text, goal[0]]
         ours = self._embedders.embed_queries(texts, [current.model_id], account=account)
         used = self._kept(account, namespace_ids)
         if used is not None and used <= {current.model_id}:
@@ -83,7 +87,7 @@ class QueryEmbedder:
             answered = found | older
         complete = used | {current.model_id} == set(answered)
         if goal is not None:
-            answered = {model: _with_goal(found) for model, found in answered.items()}
+            answered = {model: _with_goal(found, goal[1]) for model, found in answered.items()}
         return QueryVectors(answered, complete)
 
     def known(self, account: AccountId, namespace_ids: Sequence[int], text: str) -> float | None:
@@ -128,7 +132,7 @@ class QueryEmbedder:
         return frozenset(model for _, models in kept.values() for model in models)
 
 
-def _with_goal(vectors: Vectors) -> Vectors:
+def _with_goal(vectors: Vectors, weight: float) -> Vectors:
     """The query's vectors, each mixed with that of its goal, the last; only directions matter."""
-    mixed: Vectors = vectors[:-1] + GOAL_WEIGHT * vectors[-1:]
+    mixed: Vectors = vectors[:-1] + weight * vectors[-1:]
     return mixed

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from relayer.archives.arrival import PLACES_MAX
 from relayer.archives.arriving import Arrival
+from relayer.archives.rows import PLACES_MAX
 from relayer.embedding.model import DIM, MODEL_ID
 from relayer.errors import QuotaExceeded, TooLarge
 from relayer.memories.opening import Caller
