@@ -25,6 +25,7 @@ from memrelay.sealed.keys import account_bytes
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.routes.recalling import AskBody, RecallBody
 from tests.client.gateway_scene import PATIENT, agent_settings, founded
+from tests.client.mcp_scene import done, in_process
 from tests.conftest import database_copy
 from tests.openai_server import API_KEY, CHAT_MODEL, openai_server
 from tests.processes import RunningRelayer, running_relayer
@@ -519,13 +520,50 @@ async def test_all_namespaces_of_an_agent_are_one_request(shared_relayer: Runnin
     names = (seat.namespace, *await seat.shared())
     asked: dict[str, Any] = {"limit": 5, "min_relevance": 0.0, "chars_max": None}
     found = await seat.recall("tea", namespaces=names, **asked)
-    assert {memory.text for memory in found} == {f"tea in {name}" for name in names}
+    assert {memory.text for memory in found.memories} == {f"tea in {name}" for name in names}
     assert [body["namespaces"] for body in counted.bodies] == [list(names)]
     refused = await seat.recall("tea", namespaces=(*names, "secret"), **asked)
-    assert {memory.text for memory in refused} == {f"tea in {name}" for name in names}
+    assert {memory.text for memory in refused.memories} == {f"tea in {name}" for name in names}
+    assert (found.degraded, refused.degraded) == (False, False)
     with pytest.raises(NotGranted):
         await seat.recall("tea", namespaces=("secret", *names), **asked)
     await roster.close()
+
+
+async def test_a_gateway_tells_what_could_be_searched_by_words_only(
+    asking: Settings, answering: RunningRelayer
+) -> None:
+    """Also where one namespace is refused, and each is searched apart."""
+    prompts = {"What about the green tea of Anna?": True, "Where does Berta live?": False}
+    async with Gateway(Roster.single(asking), PATIENT) as gateway:
+        for prompt, fits in prompts.items():
+            answer = await gateway.before_prompt_build({"prompt": prompt}, {})
+            assert ("prependContext" in answer) == fits
+            assert ("by words only" in answer["appendSystemContext"]) == (not fits)
+            tool = await gateway.call_tool("memory_search", {"query": prompt}, Context())
+            assert ("No memory was found" in tool.text) == (not fits)
+            assert tool.text.count("by words only") == 1
+            assert tool.details["degraded"]
+    roster = Roster.single(asking)
+    seat = roster.seat(Context())
+    assert seat is not None
+    names = ("default", "never written", "x" * 200)
+    found = await seat.recall("tea", namespaces=names, limit=5, min_relevance=0.0, chars_max=None)
+    assert (len(found.memories), found.degraded) == (2, True)
+    await roster.close()
+
+
+async def test_a_model_is_told_what_could_be_searched_by_words_only(
+    asking: Settings, profile: Path
+) -> None:
+    async with in_process(profile) as client:
+        for query, fits in {"the green tea of Anna": True, "Where does Berta live?": False}.items():
+            shown, found = await done(client, "memory_recall", query=query)
+            assert (found["total"] > 0, found["degraded"]) == (fits, True)
+            assert ("No memory was found" in shown) == (not fits)
+            prompt = await client.get_prompt("recall_context", {"topic": query})
+            for text in (shown, prompt.messages[0].content.text):
+                assert text.count("by words only") == 1
 
 
 async def test_a_gateway_passes_on_the_goal_and_the_budget(shared_relayer: RunningRelayer) -> None:

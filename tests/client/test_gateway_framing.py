@@ -5,6 +5,7 @@ import re
 import unicodedata
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from memrelay.gateway.events import Injection
 from memrelay.gateway.framing import (
     SKILL,
+    Outcome,
     cold_start,
     escape,
     estimated_tokens,
@@ -153,7 +155,7 @@ def test_memories_go_before_the_prompt_and_the_instruction_after_the_system_prom
     assert Injection().to_json() == {}
 
 
-@pytest.mark.parametrize("outcome", ["found", "none", "failed"])
+@pytest.mark.parametrize("outcome", ["found", "none", "words_only", "failed"])
 def test_the_instruction_names_the_namespace_whatever_came_of_the_recall(outcome):
     """capability 0.16: found, none found or failed: the instruction names the namespace."""
     assert 'in the namespace "team"' in namespace_instruction("team", outcome=outcome)
@@ -162,11 +164,14 @@ def test_the_instruction_names_the_namespace_whatever_came_of_the_recall(outcome
     assert "\n" not in forged
 
 
-def test_only_a_failed_recall_changes_the_instruction():
-    said = {name: namespace_instruction("t", outcome=name) for name in ("found", "none", "failed")}
+def test_only_a_recall_that_may_have_missed_all_changes_the_instruction():
+    said = {name: namespace_instruction("t", outcome=name) for name in get_args(Outcome)}
     assert said["found"] == said["none"]
-    assert said["failed"].startswith(said["found"])
-    assert "could not be reached" in said["failed"].removeprefix(said["found"])
+    for outcome, words in {"failed": "could not be reached", "words_only": "words only"}.items():
+        assert said[outcome].startswith(said["found"])
+        added = said[outcome].removeprefix(said["found"])
+        assert words in added
+        assert "absence of memories means nothing" in added
 
 
 def test_a_block_tells_that_it_holds_data_and_no_instructions():

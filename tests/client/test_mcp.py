@@ -69,7 +69,7 @@ async def test_every_tool_works(home, served, transport):
         earlier = {"query": "tea", "namespace": space, "before": "2026-01-01T00:00:00Z"}
         shown, found = await done(client, "memory_recall", **earlier)
         assert found["results"] == []
-        assert "No memory fits" in shown
+        assert "No memory was found" in shown
 
         shown, whole = await done(client, "memory_get", memory_id=kept["id"])
         assert TEA in shown

@@ -24,7 +24,13 @@ from memrelay.gateway.settings import COLD_START_TAG, GatewaySettings
 from memrelay.models import Memory
 from memrelay.outcomes import marks_of
 
-Outcome = Literal["found", "none", "failed"]
+Outcome = Literal["found", "none", "words_only", "failed"]
+
+NOTHING_FOUND = "No memory was found. Say so rather than guess."
+WORDS_ONLY = (
+    "Some memories could be searched by words only, so one that fits may be missing here: try "
+    "other words."
+)
 
 SKILL = """\
 # Long-term memory
@@ -141,7 +147,7 @@ def namespace_instruction(namespace: str, *, outcome: Outcome) -> str:
     """Return what the system prompt says about memory in this turn.
 
     It is the same whether memories were found or not, so that a provider's cache of the prompt
-    stays good; only a failed recall adds a sentence.
+    stays good; only a recall that failed adds a sentence, or found none by words alone.
     """
     shown = escape(one_line(namespace))
     text = (
@@ -152,6 +158,11 @@ def namespace_instruction(namespace: str, *, outcome: Outcome) -> str:
     )
     if outcome == "failed":
         text += " In this turn memory could not be reached: absence of memories means nothing."
+    elif outcome == "words_only":
+        text += (
+            " In this turn some memories could be searched by words only: absence of memories "
+            "means nothing."
+        )
     return text
 
 

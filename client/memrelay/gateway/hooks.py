@@ -32,14 +32,13 @@ from memrelay.gateway.framing import (
 )
 from memrelay.gateway.guards import TRIVIAL, agent_of, capture_refusal, recall_refusal, run_refusal
 from memrelay.gateway.outage import RECALL, Outages
-from memrelay.gateway.roster import Roster, Seat
+from memrelay.gateway.roster import Found, Roster, Seat
 from memrelay.gateway.schemas import Tool
 from memrelay.gateway.sessions import Session, Sessions
 from memrelay.gateway.settings import GatewaySettings
 from memrelay.gateway.spool import Spool
 from memrelay.gateway.tool_answers import ToolAnswer
 from memrelay.gateway.tools import Tools
-from memrelay.models import Memory
 
 log = logging.getLogger("memrelay.gateway")
 
@@ -163,8 +162,8 @@ class Gateway:
             async with asyncio.timeout(settings.recall_deadline_s):
                 if await seat.taken():
                     return Injection()
-                beginning, memories = await asyncio.gather(
-                    self._beginning(seat, opens is not None), self._memories(seat, query, goal)
+                beginning, found = await asyncio.gather(
+                    self._beginning(seat, opens is not None), self._found(seat, query, goal)
                 )
         except Exception as error:
             self._outages.failed(*place, error, began_s=began_s)
@@ -173,16 +172,15 @@ class Gateway:
         if opens is not None:
             self._sessions.begin(opens)
         self._captures.wake(seat.client)
-        block = framed(memories, settings, namespace=seat.namespace)
+        block = framed(found.memories, settings, namespace=seat.namespace)
         parts = [part for part in (beginning, block) if part]
-        return _told(seat, "found" if block else "none", "\n\n".join(parts))
+        nothing: Outcome = "words_only" if found.degraded else "none"
+        return _told(seat, "found" if block else nothing, "\n\n".join(parts))
 
-    async def _memories(
-        self, seat: Seat, query: str | None, goal: str | None
-    ) -> tuple[Memory, ...]:
+    async def _found(self, seat: Seat, query: str | None, goal: str | None) -> Found:
         """Return the memories that fit a query, best first, over all of the agent's places."""
         if query is None:
-            return ()
+            return Found()
         settings = self._settings
         shared = await seat.shared() if settings.recall_shared else ()
         return await seat.recall(

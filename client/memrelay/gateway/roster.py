@@ -15,7 +15,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -39,6 +39,14 @@ log = logging.getLogger("memrelay.gateway")
 
 _FAULT_S = 5.0  # until a profile that could not be used is tried again
 SHARED_NAMESPACES_MAX = 8  # their keys and one's own surely fit into one header
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The memories that fit a query, best first; `degraded` if some were searched by words only."""
+
+    memories: Sequence[Memory] = ()
+    degraded: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +103,7 @@ class Seat:
         chars_max: int | None,
         goal: str | None = None,
         tokens_max: int | None = None,
-    ) -> tuple[Memory, ...]:
+    ) -> Found:
         """Return the presentable memories that fit a query, best first.
 
         Their texts are cut to `chars_max` characters: what is not shown needs no examination.
@@ -104,7 +112,7 @@ class Seat:
             MemrelayError: the first of the namespaces failed; without another one, it goes on.
         """
 
-        async def recalled(*names: str) -> Sequence[Memory]:
+        async def recalled(*names: str) -> Found:
             answer = await self.client.recall(
                 query,
                 namespaces=names,
@@ -113,7 +121,7 @@ class Seat:
                 goal=goal,
                 max_tokens=tokens_max,
             )
-            return answer.results
+            return Found(memories=answer.results, degraded=answer.degraded)
 
         try:
             found = await recalled(*namespaces)
@@ -122,26 +130,30 @@ class Seat:
                 raise
             # One that is refused must not cost the others.
             found = await self._apart(recalled, namespaces)
-            found = found if tokens_max is None else _fitting(found, tokens_max)
-        return presentable(found, limit=limit, chars_max=chars_max)
+            if tokens_max is not None:
+                found = replace(found, memories=_fitting(found.memories, tokens_max))
+        shown = presentable(found.memories, limit=limit, chars_max=chars_max)
+        return replace(found, memories=shown)
 
     async def _apart(
         self,
-        recalled: Callable[[str], Awaitable[Sequence[Memory]]],
+        recalled: Callable[[str], Awaitable[Found]],
         namespaces: Sequence[str],
-    ) -> list[Memory]:
+    ) -> Found:
         """Return what is recalled from one namespace at a time, best first."""
         answers = await asyncio.gather(*map(recalled, namespaces), return_exceptions=True)
-        found: list[Memory] = []
+        found, degraded = list[Memory](), False
         for number, answer in enumerate(answers):
             if not isinstance(answer, BaseException):
-                found += answer
+                found += answer.memories
+                degraded = degraded or answer.degraded
             elif number == 0:
                 raise answer
             else:
                 text = "a shared namespace could not be searched (%s, key %s)"
                 self._tell("failed", text, type(answer).__name__, self.key)
-        return sorted(found, key=lambda memory: memory.score or 0.0, reverse=True)
+        found.sort(key=lambda memory: memory.score or 0.0, reverse=True)
+        return Found(memories=found, degraded=degraded)
 
     async def may_use(self, namespace: str) -> bool:
         """Return whether this agent's tools may reach into a namespace."""

@@ -28,7 +28,7 @@ from memrelay.gateway.capture import CapturedTurn, Captures, sent
 from memrelay.gateway.erasures import Erasures
 from memrelay.gateway.events import Context, encodable
 from memrelay.gateway.filters import looks_injected
-from memrelay.gateway.framing import escape, presentable
+from memrelay.gateway.framing import NOTHING_FOUND, WORDS_ONLY, escape, presentable
 from memrelay.gateway.lines import one_line
 from memrelay.gateway.outage import AWAY, reason_of
 from memrelay.gateway.roster import Seat
@@ -145,11 +145,16 @@ class Tools:
             min_relevance=MIN_RELEVANCE,
             chars_max=FOUND_CHARS_MAX,
         )
-        details = {"count": len(found), "memories": [details_of(memory) for memory in found]}
-        if not found:
-            return ToolAnswer(text="No memory fits. Say so rather than guess.", details=details)
-        lines = [f"{n}. {line(memory)}" for n, memory in enumerate(found, 1)]
-        return ToolAnswer(text="\n".join([UNTRUSTED, *lines]), details=details)
+        details = {
+            "count": len(found.memories),
+            "memories": [details_of(memory) for memory in found.memories],
+            "degraded": found.degraded,
+        }
+        lines = [f"{n}. {line(memory)}" for n, memory in enumerate(found.memories, 1)]
+        shown = [UNTRUSTED, *lines] if lines else [NOTHING_FOUND]
+        if found.degraded:
+            shown.append(WORDS_ONLY)
+        return ToolAnswer(text="\n".join(shown), details=details)
 
     async def _get(self, seat: Seat, arguments: Arguments) -> ToolAnswer:
         shown = presentable([await _own(seat, _id(arguments))], chars_max=SHOWN_CHARS_MAX)

@@ -178,7 +178,7 @@ def _add_prompts(server: MCPServer[None], client: MemoryClient) -> None:
     ) -> str:
         """Bring what the memory holds on a topic into the conversation."""
         found = await client.recall(topic, limit=10)
-        memories = Told.of(found.results, "It holds nothing on this.").text
+        memories = Told.of_search(found).text
         return (
             f"This is what your long-term memory holds on: {topic}\n\n{memories}\n\n"
             "Take it as background for what follows, and say so where it does not suffice."

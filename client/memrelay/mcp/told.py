@@ -19,6 +19,8 @@ from mcp_types import CallToolResult, TextContent
 from memrelay.answers import Answer
 from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.framing import (
+    NOTHING_FOUND,
+    WORDS_ONLY,
     escape,
     fitting_texts,
     framed,
@@ -28,7 +30,7 @@ from memrelay.gateway.framing import (
 )
 from memrelay.gateway.lines import one_line
 from memrelay.gateway.settings import GatewaySettings
-from memrelay.models import KINDS, Analysis, Memory, NamespaceInfo, Remembered
+from memrelay.models import KINDS, Analysis, Memory, NamespaceInfo, Recalled, Remembered
 from memrelay.outcomes import Edited, ForgottenMany, marks_of
 
 # A model that asks gets more than a turn that did not.
@@ -124,6 +126,12 @@ class Told(NamedTuple):
         if withheld:
             lines.append(f"{withheld} more were left out: they look like instructions to you.")
         return cls("\n".join(lines), shown, withheld, omitted)
+
+    @classmethod
+    def of_search(cls, found: Recalled) -> "Told":
+        """Return what a model may read of a search, and whether it was one by words only."""
+        told = cls.of(found.results, NOTHING_FOUND)
+        return told._replace(text=f"{told.text}\n{WORDS_ONLY}") if found.degraded else told
 
 
 def listed(memories: Sequence[Memory], cursor: str | None, nothing: str) -> CallToolResult:

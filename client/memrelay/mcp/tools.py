@@ -168,7 +168,7 @@ class _Tools:
             min_relevance=relevance_min,
             goal=goal if goal and goal.strip() else None,
         )
-        told = Told.of(found.results, "No memory fits. Say so rather than guess.")
+        told = Told.of_search(found)
         answer = Found(
             results=told.memories,
             total=len(told.memories),
