@@ -7,12 +7,13 @@ Not here: the embedders (`builtin.py`, `openai.py`), which one a query needs (`m
 
 import os
 import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
 from relayer.embedding import model
 from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
-from relayer.embedding.embedders import Embedder
+from relayer.embedding.embedders import Embedder, Vectors
 from relayer.embedding.endpoints import Endpoint
 from relayer.errors import Unavailable
 from relayer.settings import Settings
@@ -29,15 +30,13 @@ def build_embedder(settings: Settings) -> Embedder | None:
     if settings.embedder == "none":
         return None
     if settings.embedder == "openai" or (settings.embedder == "auto" and settings.embedding_model):
-        inner = _endpoint_embedder(settings, settings.embedding_model, settings.embedding_dim)
-    else:
-        try:
-            inner = _builtin_embedder(settings)
-        except Unavailable as error:
-            # Only whoever starts or administers a relayer is told this.
-            message = f"{error.message} The folder: {model_folder(settings)}"
-            raise Unavailable(message, code=error.code) from None
-    return _cached(settings, inner)
+        return _endpoint_embedder(settings, settings.embedding_model, settings.embedding_dim)
+    try:
+        return _builtin_embedder(settings)
+    except Unavailable as error:
+        # Only whoever starts or administers a relayer is told this.
+        message = f"{error.message} The folder: {model_folder(settings)}"
+        raise Unavailable(message, code=error.code) from None
 
 
 def build_older_embedder(settings: Settings, model_id: str) -> Embedder | None:
@@ -46,14 +45,14 @@ def build_older_embedder(settings: Settings, model_id: str) -> Embedder | None:
     None unless the settings still let queries go to who serves it.
     """
     if model_id == model.MODEL_ID:
-        return _cached(settings, _builtin_embedder(settings))
+        return _builtin_embedder(settings)
     name, _, _ = model_id.rpartition("/")
     dim = dim_of(model_id)
     away = settings.embedder in ("builtin", "none")  # whoever says so wants texts to stay here
     named = settings.embedding_base_urls or settings.embedding_model
     if away or not named or dim is None:
         return None
-    return _cached(settings, _endpoint_embedder(settings, name, dim))
+    return _endpoint_embedder(settings, name, dim)
 
 
 def dim_of(model_id: str) -> int | None:
@@ -68,7 +67,8 @@ def for_storing(embedder: Embedder | None) -> Embedder | None:
     """The embedder itself, without what is around it for queries.
 
     What is stored is embedded once, so a cache would only forget queries for it, and then perhaps
-    by another file; and queries should not be sent together with it, to wait for all of it.
+    by another file; and queries should not be sent together with it, to wait for all of it. Nor is
+    anybody waiting while it waits for an endpoint that rests.
     """
     while isinstance(embedder, CachedEmbedder | CoalescingEmbedder):
         embedder = embedder.inner
@@ -79,14 +79,14 @@ def _builtin_embedder(settings: Settings) -> Embedder:
     from relayer.embedding import builtin  # noqa: PLC0415  # brings onnxruntime
 
     embedder = builtin.BuiltinEmbedder(folder=model_folder(settings))
-    return CoalescingEmbedder(inner=embedder, flights_max=builtin.THREADS)
+    return _cached(settings, CoalescingEmbedder(inner=embedder, flights_max=builtin.THREADS))
 
 
 def _endpoint_embedder(settings: Settings, name: str, dim: int) -> Embedder:
     from relayer.embedding.openai import OpenAIEmbedder  # noqa: PLC0415  # brings `openai`
 
     urls = settings.embedding_base_urls or settings.openai_base_url
-    return OpenAIEmbedder(
+    embedder = OpenAIEmbedder(
         endpoints=[
             Endpoint(url.strip(), settings.openai_api_key or None)
             for url in urls.split(",")
@@ -96,11 +96,17 @@ def _endpoint_embedder(settings: Settings, name: str, dim: int) -> Embedder:
         dim=dim,
         timeout_s=settings.embedding_timeout_s,
     )
+    return _cached(settings, embedder, embedder.embed_query)
 
 
-def _cached(settings: Settings, inner: Embedder) -> Embedder:
+def _cached(
+    settings: Settings, inner: Embedder, embed: Callable[..., Awaitable[Vectors]] | None = None
+) -> Embedder:
     return CachedEmbedder(
-        inner=inner, entries_max=settings.embedding_cache_entries, secret=os.urandom(32)
+        inner=inner,
+        entries_max=settings.embedding_cache_entries,
+        secret=os.urandom(32),
+        embed=embed,
     )
 
 

@@ -10,7 +10,7 @@ It does not own a model or an endpoint; what it wraps is an `Embedder`, and so i
 import asyncio
 import hashlib
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,14 +24,23 @@ class CachedEmbedder:
     """`inner` with a cache in memory of the `entries_max` vectors used last.
 
     `secret` keys the entries' names, so that a memory image holds no hash of a text that could be
-    guessed at; make a new one for every process.
+    guessed at; make a new one for every process. `embed` is how `inner` embeds queries, if it has a
+    way of its own for them.
     """
 
-    def __init__(self, *, inner: Embedder, entries_max: int, secret: bytes) -> None:
+    def __init__(
+        self,
+        *,
+        inner: Embedder,
+        entries_max: int,
+        secret: bytes,
+        embed: Callable[..., Awaitable[Vectors]] | None = None,
+    ) -> None:
         self.model_id = inner.model_id
         self.dim = inner.dim
         self.version = inner.version
         self.inner = inner
+        self._embed = embed or inner.embed
         self._entries_max = entries_max
         self._secret = secret
         self._entries: OrderedDict[bytes, Vectors] = OrderedDict()
@@ -43,7 +52,7 @@ class CachedEmbedder:
         looked_up("embeddings", len(found), len(set(keys)))
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         if missing:
-            vectors = await self.inner.embed(list(missing.values()), account=account)
+            vectors = await self._embed(list(missing.values()), account=account)
             # Copies, because a row would keep its whole batch in memory.
             found |= {key: row.copy() for key, row in zip(missing, vectors, strict=True)}
         self._remember(found)

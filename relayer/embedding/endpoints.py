@@ -26,8 +26,9 @@ _BACKOFF_S: Final = 0.25  # doubled with every failure in a row
 _BACKOFF_S_MAX: Final = 30.0
 _HANG_REST_S: Final = 10.0  # else every call would pay for finding out again
 _RETRY_AFTER_S_MAX: Final = 3600.0
-# A caller that would have to wait longer had better be told at once: recall goes on with keywords.
-_WAIT_S_MAX: Final = 5.0
+# A caller that would have to wait longer for an endpoint that rests is told at once.
+STORING_WAIT_S_MAX: Final = 5.0
+QUERY_WAIT_S_MAX: Final = 0.3  # one backoff: an agent's turn waits, and words find meanwhile
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,15 @@ class Fallback(Generic[_Client]):
         self._states = [_State(client) for client in clients]
 
     async def ask(
-        self, attempt: Callable[[_Client], Awaitable[_Answer | Failure]], *, timeout_s: float
+        self,
+        attempt: Callable[[_Client], Awaitable[_Answer | Failure]],
+        *,
+        timeout_s: float,
+        wait_s_max: float = STORING_WAIT_S_MAX,
     ) -> _Answer | Failure:
         """Return the first answer, or a failure once no endpoint can answer in time.
 
+        None is waited for that rests for longer than `wait_s_max`.
         The failure is a refusal only if every endpoint refused in this call; `rest_s` says when one
         that did not may recover.
         """
@@ -80,7 +86,7 @@ class Fallback(Generic[_Client]):
             now = _now()
             usable = [at for at, left in enumerate(attempts_left) if left]
             at = min(usable, key=lambda at: max(self._states[at].not_before, now), default=None)
-            if at is None or not await _rested(self._states[at], until):
+            if at is None or not await _rested(self._states[at], until, wait_s_max):
                 return self._told(failure, refused)
             untried = [
                 other
@@ -125,10 +131,10 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def _rested(state: _State[_Client], until: float) -> bool:
+async def _rested(state: _State[_Client], until: float, wait_s_max: float) -> bool:
     """Return True once the endpoint may be asked, or False at once if that is too far off."""
     wait_s = state.not_before - _now()
-    if wait_s > _WAIT_S_MAX or _now() + max(wait_s, 0.0) >= until:
+    if wait_s > wait_s_max or _now() + max(wait_s, 0.0) >= until:
         return False
     if wait_s > 0:
         await asyncio.sleep(wait_s)

@@ -20,7 +20,15 @@ import numpy as np
 import openai
 
 from relayer.embedding.embedders import TextRefused, Vectors
-from relayer.embedding.endpoints import TIMEOUT, Endpoint, Failure, Fallback, retry_after_s
+from relayer.embedding.endpoints import (
+    QUERY_WAIT_S_MAX,
+    STORING_WAIT_S_MAX,
+    TIMEOUT,
+    Endpoint,
+    Failure,
+    Fallback,
+    retry_after_s,
+)
 from relayer.embedding.model import TOKENIZER_FILE
 from relayer.embedding.passages import Splitter, load_tokenizer
 from relayer.errors import Unavailable
@@ -86,10 +94,17 @@ class OpenAIEmbedder:
         Raises:
             Unavailable: `embedder.unavailable`, no endpoint gave vectors that can be believed.
         """
+        return await self._embedded(texts, STORING_WAIT_S_MAX)
+
+    async def embed_query(self, texts: Sequence[str], *, account: bytes = b"") -> Vectors:
+        """Return the same as `embed`, but hardly wait for an endpoint that rests."""
+        return await self._embedded(texts, QUERY_WAIT_S_MAX)
+
+    async def _embedded(self, texts: Sequence[str], wait_s_max: float) -> Vectors:
         parts: list[Vectors] = []
         done = 0
         while part := _first_part(texts[done : done + self._texts_max]):
-            parts.append(await self._requested(part))
+            parts.append(await self._requested(part, wait_s_max))
             done += len(part)
         return np.concatenate(parts) if parts else np.empty((0, self.dim), np.float32)
 
@@ -105,8 +120,8 @@ class OpenAIEmbedder:
         """Return the share of the tokens of `text` that the model knows; 1 without a tokenizer."""
         return self._splitter.known(text)
 
-    async def _requested(self, texts: list[str]) -> Vectors:
-        outcome = await self._asked(texts)
+    async def _requested(self, texts: list[str], wait_s_max: float) -> Vectors:
+        outcome = await self._asked(texts, wait_s_max)
         if not isinstance(outcome, Failure):
             return outcome
         embedding_failed("refused" if outcome.refused else outcome.cause)
@@ -119,12 +134,14 @@ class OpenAIEmbedder:
             retry_after_s=max(math.ceil(outcome.rest_s or 0), 1),
         )
 
-    async def _asked(self, texts: list[str]) -> Vectors | Failure:
+    async def _asked(self, texts: list[str], wait_s_max: float) -> Vectors | Failure:
         async with outside():
             began = time.monotonic()
             with embedding(len(texts)):
                 outcome = await self._fallback.ask(
-                    lambda client: self._attempt(client, texts), timeout_s=self._timeout_s
+                    lambda client: self._attempt(client, texts),
+                    timeout_s=self._timeout_s,
+                    wait_s_max=wait_s_max,
                 )
             self._resize(len(texts), outcome, time.monotonic() - began)
         return outcome

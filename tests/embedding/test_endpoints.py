@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from relayer.database.vectors import SENT, TURNED
+from relayer.embedding.building import build_embedder, for_storing
 from relayer.embedding.embedders import TextRefused
 from relayer.embedding.endpoints import Endpoint, Failure, Fallback, retry_after_s
 from relayer.embedding.openai import OpenAIEmbedder
@@ -132,6 +133,29 @@ async def test_a_long_retry_after_is_told_and_respected_by_later_calls(
             await remote.embed(["one"])
         assert 60 < int(caught.value.headers["retry-after"]) <= 120
     assert len(server.requests) == 1
+
+
+async def test_a_query_does_not_wait_for_an_endpoint_that_rests(server: EmbeddingsServer) -> None:
+    """Words find meanwhile; what is stored is embedded when the endpoint may be asked again."""
+    queries = build_embedder(
+        Settings(
+            embedding_model=MODEL,
+            embedding_dim=DIM,
+            embedding_base_urls=server.url,
+            openai_api_key=KEY,
+        )
+    )
+    assert queries is not None
+    storing = for_storing(queries)
+    assert storing is not None
+    server.script.append("503")
+    assert_vectors_of(await queries.embed(["one"]), ["one"])  # for a moment it does
+    server.script.append("429,1")
+    with pytest.raises(Unavailable):
+        await queries.embed(["two"])
+    assert server.requests == [["one"], ["one"], ["two"]]
+    assert_vectors_of(await storing.embed(["two"]), ["two"])
+    await queries.close()
 
 
 async def test_what_began_before_a_rest_does_not_end_it() -> None:
