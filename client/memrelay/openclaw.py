@@ -72,13 +72,14 @@ class Configuration:
         try:
             self._text = self.path.read_bytes().decode()
             values = json.loads(self._text, object_pairs_hook=_unique)
-            _json(values).encode()  # half a character could be read, and not be written again
+            # Half a character, or what is very deep, could be read and not be written again.
+            self._rendered(copy.deepcopy(values)).encode()
         except FileNotFoundError:
             raise ConfigError(
                 f"OpenClaw has no configuration at {path}; run `openclaw onboard`, or name its "
                 "file with --config."
             ) from None
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             raise NotEditable(f"{path} is not plain JSON.") from None
         if not isinstance(values, dict) or "$include" in {*values, *_part(values, "plugins")}:
             raise NotEditable(f"{path} includes other files.")
@@ -180,7 +181,10 @@ class Record:
     def read(self, config: Path) -> list[Change]:
         """Return what was changed in a configuration."""
         found = self._all().get(str(config), [])
-        return [Change(**{**values, "path": tuple(values["path"])}) for values in found]
+        try:
+            return [Change(**{**values, "path": tuple(values["path"])}) for values in found]
+        except (KeyError, TypeError):
+            raise self._damaged() from None
 
     def write(self, config: Path, changes: list[Change]) -> bool:
         """Keep what was changed in a configuration, or forget it; return whether any is left."""
@@ -196,8 +200,11 @@ class Record:
         data = read_private(self._path)
         try:
             return dict(json.loads(data)) if data else {}
-        except ValueError:
-            raise ConfigError(f"{self._path} is damaged; remove it.") from None
+        except (ValueError, TypeError, RecursionError):
+            raise self._damaged() from None
+
+    def _damaged(self) -> ConfigError:
+        return ConfigError(f"{self._path} is damaged; remove it.")
 
 
 def config_path(environ: Mapping[str, str]) -> Path:

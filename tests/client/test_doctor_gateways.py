@@ -265,6 +265,7 @@ def test_an_openclaw_that_is_set_up_in_part(user: Machine) -> None:
     ("text", "named"),
     [
         ('// mine\n{"plugins": {"slots": {"memory": "memrelay"}}}', "not plain JSON"),
+        pytest.param('{"memrelay": ' + "[" * 60_000, "not plain JSON", id="deep"),
         ('{"plugins": {"enabled": false, "allow": ["memrelay"]}}', "plugins are off"),
         ('{"plugins": {"deny": ["memrelay"]}}', "plugins.deny"),
     ],

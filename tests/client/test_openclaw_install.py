@@ -286,6 +286,31 @@ class TestUninstall:
         assert "yourself" in shown.err
         assert home.config.read_text() == text
 
+    @pytest.mark.parametrize(
+        "record",
+        [
+            "{",
+            "[1]",
+            "7",
+            pytest.param("[" * 20_000, id="deep"),
+            '{"CONFIG": 5}',
+            '{"CONFIG": [5]}',
+            '{"CONFIG": [{"value": 1}]}',
+            '{"CONFIG": [{"path": ["a"], "value": 1, "later": 2}]}',
+        ],
+    )
+    def test_a_damaged_record_is_told(
+        self, home: Home, capsys: pytest.CaptureFixture[str], record: str
+    ) -> None:
+        home.install()
+        before = home.config.read_bytes()
+        path = home.profiles / "openclaw-install.json"
+        path.write_text(record.replace("CONFIG", str(home.config.resolve())))
+        capsys.readouterr()
+        assert home.run("uninstall", "--yes") == 2
+        assert capsys.readouterr().err == f"memrelay: {path} is damaged; remove it.\n"
+        assert home.config.read_bytes() == before
+
     def test_without_an_install_nothing_happens(self, home: Home) -> None:
         before = home.config.read_bytes()
         assert home.run("uninstall", "--yes") == 0
@@ -317,6 +342,8 @@ class TestPrerequisites:
             '{"plugins": {"deny": null}}',
             '{"tools": {"alsoAllow": null}}',
             "",
+            pytest.param("[" * 60_000, id="too deep to be read"),
+            pytest.param(f'{{"a": {"[" * 600}{"]" * 600}}}', id="too deep to be written"),
         ],
     )
     def test_what_cannot_be_edited_is_left_and_the_lines_are_shown(
