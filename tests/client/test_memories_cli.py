@@ -104,13 +104,15 @@ class TestSeeing:
 
     def test_people_are_told_that_nothing_was_found(self, run: Machine) -> None:
         run.remember(GREEN, "--namespace", "Team/red")
+        run("keys", "add", "--namespace", "granted", "--out", str(run.profile.with_name("new")))
         for argv in (["list", "--tag", "none"], ["recall", "xyzzy", "--mode", "keyword"]):
             assert run.lines(*argv, "--namespace", " Team/red") == []
             assert run.err == "memrelay: Nothing found.\n"
             assert run.lines(*argv) == []
             assert run.err == "memrelay: Nothing found.\n"
-            assert run.lines(*argv, "--namespace", "nowhere") == []
-            assert run.err == "memrelay: There is no namespace nowhere.\n"
+            for name in ("nowhere", "granted"):
+                assert run.lines(*argv, "--namespace", name) == []
+                assert run.err == f"memrelay: Nothing is stored in the namespace {name} yet.\n"
             run(*argv, "--namespace", "nowhere")
             assert run.err == ""
         assert len(run.lines("list", "--namespace", "Team/red")) == 1

@@ -133,15 +133,18 @@ def _cut(text: str, before: int) -> str:
 
 
 def tell_nothing_found(shell: Shell, client: SyncMemoryClient, named: Iterable[str]) -> None:
-    """Tell people that there was nothing, or that namespaces which they named are not there."""
+    """Tell people that nothing was found, or that namespaces which they named have no memory yet.
+
+    Those may be mistyped, or just granted: the relayer knows a namespace by its first memory.
+    """
     if shell.args.json:
         return
     names = list(named)
     there = {info.name for info in client.namespaces()} if names else set()
-    missing = [name for name in names if normalise_namespace(name) not in there]
-    for name in missing:
-        warn(f"There is no namespace {name}.")
-    if not missing:
+    empty = [name for name in names if normalise_namespace(name) not in there]
+    for name in empty:
+        warn(f"Nothing is stored in the namespace {name} yet.")
+    if not empty:
         warn("Nothing found.")
 
 
