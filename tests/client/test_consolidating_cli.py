@@ -1,6 +1,7 @@
 """Consolidation from a shell: begun, looked at, taken back, against a real relayer."""
 
 import asyncio
+import json
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -72,6 +73,22 @@ def test_a_run_is_listed_and_undone(run: Machine) -> None:
     assert run("verify")["ok"]
 
 
+@pytest.mark.parametrize("namespace", ["default", "nobody wrote here"])
+def test_without_memories_there_is_nothing_to_do(run: Machine, namespace: str) -> None:
+    nothing = {"namespace": namespace, "actions": [], "more": False}
+    for dry_run in ((), ("--dry-run",)):
+        argv = ("consolidate", *dry_run, "--namespace", namespace)
+        assert run.lines(*argv) == ["nothing to do"]
+        assert run(*argv) == nothing
+    assert run("consolidate", "list")["consolidations"] == []
+
+
+def test_without_an_account_there_is_no_run(run: Machine) -> None:
+    account_id = json.loads(run.profile.read_text())["account_id"]
+    run("close", account_id, "--yes")
+    assert run("consolidate", code=EXIT_FAILED) is None
+
+
 @pytest.mark.parametrize(
     ("argv", "code"),
     [
@@ -83,7 +100,6 @@ def test_a_run_is_listed_and_undone(run: Machine) -> None:
         (("show", UNKNOWN), EXIT_NOT_FOUND),
         (("undo", UNKNOWN), EXIT_NOT_FOUND),
         (("undo", "no-id"), EXIT_NOT_FOUND),
-        (("run", "--namespace", "nobody wrote here"), EXIT_NOT_FOUND),
         (("list", "--cursor", "x"), EXIT_FAILED),
     ],
 )

@@ -8,6 +8,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from memrelay.client import SyncMemoryClient
 from memrelay.commands.listing import when
 from memrelay.commands.parsers import Adder, whole
 from memrelay.commands.shell import Shell
@@ -59,15 +60,23 @@ def consolidate(shell: Shell) -> None:
 
 
 def _run(shell: Shell) -> None:
+    namespace = shell.args.namespace
     with shell.client() as client:
-        if shell.args.dry_run:
-            plan = client.plan_consolidation(namespace=shell.args.namespace)
+        run = None if shell.args.dry_run else _begun(client, namespace)
+        if run is None:
+            plan = client.plan_consolidation(namespace=namespace)
             lines = [_told(action) for action in plan.actions]
             more = ["… and perhaps more"] if plan.more else []
-            shell.show(plan.to_json(), [*lines, *more] or ["nothing to do"])
-            return
-        run = client.consolidate(namespace=shell.args.namespace)
+            return shell.show(plan.to_json(), [*lines, *more] or ["nothing to do"])
     shell.show(run.to_json(), [_line(run)])
+
+
+def _begun(client: SyncMemoryClient, namespace: str | None) -> Consolidation | None:
+    """Return the run of a namespace; None where there is none: nothing is stored there yet."""
+    try:
+        return client.consolidate(namespace=namespace)
+    except NotFound:
+        return None
 
 
 def _list(shell: Shell) -> None:
