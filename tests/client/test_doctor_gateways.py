@@ -71,16 +71,26 @@ def running_gateway(machine: Machine) -> Iterator["subprocess.Popen[str]"]:
         (b"\xff", "cannot be read as TOML"),
         (b"a = " + b"[" * 5_000, "cannot be read as TOML"),
         (b"auto_captures = true\n", "There is no setting auto_captures"),
-        (None, "cannot be read: Is a directory"),
     ],
 )
 def test_settings_that_no_gateway_starts_with(user: Machine, content, detail) -> None:
     path = user.folder / "gateway.toml"
-    path.mkdir() if content is None else path.write_bytes(content)
+    path.write_bytes(content)
+    path.chmod(0o644)  # they are no secret
     found = user.examine()["gateway"]
     assert (found.state, found.command) == (PROBLEM, f"${{EDITOR:-vi}} {path}")
     assert detail in found.detail
     assert str(path) in found.detail
+
+
+def test_a_folder_in_place_of_the_settings_is_got_out_of_the_way(user: Machine) -> None:
+    path = user.folder / "gateway.toml"
+    path.mkdir()
+    found = user.examine()["gateway"]
+    assert (found.state, found.command) == (PROBLEM, f"mv {path} {path}.old")
+    assert f"{path} cannot be read: Is a directory" in found.detail
+    subprocess.run(["sh", "-c", found.command], check=True)
+    assert user.examine()["gateway"].state == SKIPPED
 
 
 @pytest.mark.parametrize(("mode", "command"), [(0o644, "chmod 600"), (0o600, "rm")])

@@ -55,8 +55,13 @@ def skipped(detail: str) -> Verdict:
 
 def mending(path: Path, otherwise: str) -> str:
     """Return what makes a file private that others may read, or mends another fault of it."""
-    quoted = shlex.quote(str(path))
     if not path.is_file():  # such as a folder: what mends files makes it no better
-        return f"mv {quoted} {quoted}.old"
+        return moving(path)
     shared = os.name == "posix" and path.stat().st_mode & 0o077
-    return f"chmod 600 {quoted}" if shared else otherwise
+    return f"chmod 600 {shlex.quote(str(path))}" if shared else otherwise
+
+
+def moving(path: Path) -> str:
+    """Return what gets a file or a folder out of the way."""
+    quoted = shlex.quote(str(path))
+    return f"mv {quoted} {quoted}.old"

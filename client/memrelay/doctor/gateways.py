@@ -11,7 +11,7 @@ from memrelay import __version__
 from memrelay.config import spool_folder
 from memrelay.counting import counted
 from memrelay.doctor.case import Case
-from memrelay.doctor.findings import Verdict, mending, ok, problem, skipped, warning
+from memrelay.doctor.findings import Verdict, mending, moving, ok, problem, skipped, warning
 from memrelay.errors import ConfigError, TransportError
 from memrelay.gateway.endpoint import Endpoint, endpoint_path
 from memrelay.gateway.serve import REFUSES
@@ -112,8 +112,9 @@ def check_gateway(case: Case) -> Verdict:
     try:
         settings_table(None, case.main_path, case.environ)
     except ConfigError as error:
-        edit = f"${{EDITOR:-vi}} {shlex.quote(str(settings_path(case.main_path, case.environ)))}"
-        return problem(str(error), edit)
+        path = settings_path(case.main_path, case.environ)
+        edit = f"${{EDITOR:-vi}} {shlex.quote(str(path))}"
+        return problem(str(error), edit if path.is_file() else moving(path))
     path = _endpoint_path(case)
     start = case.local("gateway")
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from memrelay.config import VARIABLES, Settings, read_profile
 from memrelay.doctor.case import Case
-from memrelay.doctor.findings import Verdict, mending, ok, problem, warning
+from memrelay.doctor.findings import Verdict, mending, moving, ok, problem, warning
 from memrelay.errors import ConfigError
 from memrelay.sealed.keys import masked
 
@@ -80,6 +80,5 @@ def check_history(case: Case) -> Verdict:
     try:
         seen = case.seen
     except ConfigError as error:
-        quoted = shlex.quote(str(path))
-        return problem(str(error), mending(path, f"mv {quoted} {quoted}.old"))
+        return problem(str(error), mending(path, moving(path)))
     return ok(f"grants up to {seen.grant_serial}, receipts up to {seen.receipt_seq}")
