@@ -114,15 +114,25 @@ class Embedders:
 
 
 async def _embedded(embedder: Embedder, texts: Sequence[str], account: bytes) -> Vectors:
-    """The vectors of what the model takes of the texts: some servers refuse what is longer."""
+    """The vectors of what the model takes of the texts: some servers refuse what is longer.
+
+    Raises:
+        TextRefused: none of it is taken without the end of a long query, either.
+    """
     if sum(map(len, texts)) > ON_LOOP_CHARS:
         passages = await asyncio.to_thread(_passages, embedder, texts)
     else:
         passages = _passages(embedder, texts)
-    return await embedder.embed(passages, account=account)
+    try:
+        return await embedder.embed(passages, account=account)
+    except TextRefused:
+        if len(passages) == len(texts):
+            raise
+        return await embedder.embed([passages[0], *passages[2:]], account=account)
 
 
 def _passages(embedder: Embedder, texts: Sequence[str]) -> list[str]:
     """The first and the last passage of the first text, once if it has one; the first of others."""
     first, *others = [embedder.split(text) or [text] for text in texts]
-    return [first[0], *first[1:][-1:], *(passages[0] for passages in others)]
+    said = [passage for passage in first if not passage.isspace()] or first
+    return [said[0], *said[1:][-1:], *(passages[0] for passages in others)]

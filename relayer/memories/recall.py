@@ -44,6 +44,7 @@ PAGE_MIN: Final = 10  # further ones when copies leave room
 HEAD_START_S: Final = 0.001
 SEARCHES_MAX: Final = 3  # of one question, while memories are changed
 LOOKED_UP_MAX: Final = 32_768  # entries of the index, of all namespaces and epochs together
+ENDING_CHARACTERS: Final = 256  # of a long query, that tell what the model knows of its end
 SPARE_HITS: Final = 20  # beyond twice the limit, so that copies can be replaced
 
 
@@ -221,6 +222,9 @@ class RecallService:
         dims = len(keys) * sum(found.shape[1] for found in vectors.by_model.values())
         rankings, most = [], 2 * query.limit + SPARE_HITS
         for end in range(vectors.ends):
+            if end:
+                ending = replace(query, text=query.text[-ENDING_CHARACTERS:])
+                known = self._known(caller, ending, numbers)
             looked = await apart(TURNING * dims, _with_vectors, scopes, keys, vectors.at(end))
             evidence = await self._gather(caller.access, held, looked, query, terms.query_words)
             hits = hits_of(
@@ -231,7 +235,6 @@ class RecallService:
                 spans=spans,
                 now=now,
                 min_relevance=query.min_relevance,
-                has_vector=bool(vectors.by_model),
                 most=most,
             )
             rankings.append(hits)

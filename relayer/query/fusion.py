@@ -34,6 +34,8 @@ SPREAD_MAX: Final = 0.2  # so that one fact in a very long text is not drowned b
 PLAIN_WORDS: Final = 40.0  # up to this mean length words weigh in full
 NEIGHBOUR_WEIGHT: Final = 0.5
 WORD_DECAY: Final = np.array([1.0, 0.7, 0.5])  # by steps to where the word stands
+WORDS_NEAR: Final = 0.5  # of the best that words found, where meaning can tell nothing
+LIFT_MAX: Final = 25.0  # or a mere particle that two texts share would make them near
 TESTED_MAX: Final = 50  # best candidates whose neighbours are looked at
 TESTED_SHARE: Final = 8  # but no more than one in so many memories
 SAMPLES_MIN: Final = 8
@@ -60,7 +62,6 @@ class Fused:
         words: what of the score came from the memory's own words.
         neighbours: what of the score came from beside it.
         nearness: like a cosine similarity, also for what words or neighbours found.
-        understood: how much of the query meaning could tell, 0–1.
     """
 
     score: Floats
@@ -70,7 +71,6 @@ class Fused:
     words: Floats
     neighbours: Floats
     nearness: Floats = field(repr=False)
-    understood: float = 1.0
 
 
 def fused(evidence: Evidence, weights: Weights | None = None, *, known: float = 1.0) -> Fused:
@@ -84,7 +84,7 @@ def fused(evidence: Evidence, weights: Weights | None = None, *, known: float = 
     cosine = 1.0 - evidence.nearest
     if weights is not None:
         meaning, words = weights.meaning * np.nan_to_num(cosine), weights.words * relevance
-        nothing, nearness = np.zeros_like(words), np.fmax(cosine, relevance)
+        nothing, nearness = np.zeros_like(words), _nearness(cosine, relevance, 1.0)
         return Fused(meaning + words, cosine, relevance, meaning, words, nothing, nearness)
     weight = min(1.0, PLAIN_WORDS / max(evidence.mean_words, 1.0))
     understood = max(0.0, (known - KNOWN_NONE) / (1.0 - KNOWN_NONE))
@@ -93,16 +93,29 @@ def fused(evidence: Evidence, weights: Weights | None = None, *, known: float = 
     mean = understood * _mean_meaning(evidence) + weight * _mean_relevance(evidence)
     agreement = _agreement(own - mean, evidence)
     if agreement == 0.0:  # what stands beside counts nothing, so nobody need look at it
-        nothing, nearness = np.zeros_like(own), np.fmax(understood * cosine, relevance)
-        return Fused(own, cosine, relevance, meaning, words, nothing, nearness, understood)
+        nothing, nearness = np.zeros_like(own), _nearness(cosine, relevance, understood)
+        return Fused(own, cosine, relevance, meaning, words, nothing, nearness)
     surroundings = _relevance(_with_neighbours(parts, evidence), evidence)
     support = np.zeros_like(own)
     _raise_to_neighbours(support, own, evidence.pairs)
     neighbours = agreement * NEIGHBOUR_WEIGHT * weight * (support + weight * surroundings)
     reached = np.maximum(relevance, agreement * weight * surroundings)
-    nearness = np.fmax(understood * cosine, reached)
-    score = own + neighbours
-    return Fused(score, cosine, relevance, meaning, words, neighbours, nearness, understood)
+    nearness = _nearness(cosine, reached, understood)
+    return Fused(own + neighbours, cosine, relevance, meaning, words, neighbours, nearness)
+
+
+def _nearness(cosine: Floats, relevance: Floats, understood: float) -> Floats:
+    """Cosine as far as the query was understood, or by words, whichever is nearer.
+
+    A share of the ideal says little by itself: among three memories a word that one has is worth
+    next to nothing beside one that none has. As far as meaning cannot tell, what words found is
+    measured by the best that they found.
+    """
+    best = float(relevance.max(initial=0.0))
+    lift = min(max(WORDS_NEAR / best, 1.0), LIFT_MAX) if best > 0.0 else 1.0
+    told = np.where(np.isnan(cosine), 0.0, understood)
+    nearness: Floats = np.fmax(understood * cosine, relevance * (told + (1.0 - told) * lift))
+    return nearness
 
 
 def _parts_by_word(evidence: Evidence) -> Floats:

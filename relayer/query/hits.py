@@ -54,20 +54,17 @@ def hits_of(
     spans: Sequence[tuple[datetime, datetime]],
     now: datetime,
     min_relevance: float,
-    has_vector: bool,
     most: int,
 ) -> list[Hit]:
     """What meaning or words found and is relevant enough, best first; of equals the nearest.
 
-    `words` are those behind the ordinals, `spans` the times that the query names; without
-    `has_vector` meaning could tell nothing.
+    `words` are those behind the ordinals, `spans` the times that the query names.
     """
     period = rank.preferred(evidence.moments, spans)
     scores, recency, importance = rank.weighed(
         fused.score + period, evidence.moments, evidence.importances, weights, now
     )
-    order = _order(evidence, fused, scores, _enough(evidence, fused, min_relevance, has_vector))
-    order = order[:most]
+    order = _order(evidence, fused, scores, min_relevance)[:most]
     share = weights.of_search
     columns = (
         evidence.seqs,
@@ -88,50 +85,35 @@ def hits_of(
 
 
 def better_of(rankings: Sequence[Sequence[Hit]]) -> Sequence[Hit]:
-    """One ranking of several of the same memories: each where it stands best; of equals the newest.
+    """One ranking of several: each memory where it stands better, in the order of a ranking.
 
     A query's both ends are asked apart: their mean would be near to neither.
     """
     if len(rankings) == 1:
         return rankings[0]
     best: dict[int, Hit] = {}
-    for hit in (hit for hits in rankings for hit in hits):
-        if hit.seq not in best or hit.score > best[hit.seq].score:
-            best[hit.seq] = hit
-    return sorted(best.values(), key=lambda hit: (-hit.score, -hit.seq))
+    for hit in sorted((hit for hits in rankings for hit in hits), key=_place):
+        best.setdefault(hit.seq, hit)
+    return list(best.values())
 
 
-def _enough(
-    evidence: Evidence, fused: Fused, min_relevance: float, has_vector: bool
-) -> npt.NDArray[np.bool_]:
-    """(n,): whether a memory was found, and is relevant enough.
-
-    Words alone say little of that: among three memories a word that one has is worth next to
-    nothing beside one that none has. As far as meaning cannot tell, what words found is held
-    against the best that they found; and what has no vector yet stays.
-    """
-    embedded = ~np.isnan(fused.cosine)
-    worded = np.zeros(len(evidence.seqs), bool)
-    worded[evidence.found[:, 0]] = True
-    told = fused.understood if has_vector else 0.0
-    floor = min_relevance * (told + (1.0 - told) * fused.relevance.max(initial=0.0))
-    enough = fused.nearness >= np.where(worded, floor, min_relevance)
-    if has_vector:
-        enough |= worded & ~embedded
-    return (embedded | worded) & enough
+def _place(hit: Hit) -> tuple[float, float, int]:
+    return -hit.score, -(hit.cosine or 0.0), -hit.seq
 
 
 def _order(
     evidence: Evidence,
     fused: Fused,
     scores: npt.NDArray[np.float64],
-    enough: npt.NDArray[np.bool_],
+    min_relevance: float,
 ) -> npt.NDArray[np.int64]:
     """Positions of the hits, best first."""
-    at = np.flatnonzero(enough)
-    cosine = np.nan_to_num(fused.cosine[at])
+    found = ~np.isnan(fused.cosine)
+    cosine = np.where(found, fused.cosine, 0.0)
+    found[evidence.found[:, 0]] = True
+    at = np.flatnonzero(found & (fused.nearness >= min_relevance))
     # Where the score tells nothing apart, meaning still may.
-    order: npt.NDArray[np.int64] = at[np.lexsort((-evidence.seqs[at], -cosine, -scores[at]))]
+    order: npt.NDArray[np.int64] = at[np.lexsort((-evidence.seqs[at], -cosine[at], -scores[at]))]
     return order
 
 

@@ -1,9 +1,12 @@
 """Look-ups stay on their indexes in a database that has just begun to grow."""
 
+import asyncio
+
 import pytest
 
 from relayer.database import memories as rows
 from relayer.database import statistics
+from relayer.database.pool import STATEMENT_TIMEOUT_S
 from tests.services import Bench
 
 KNOWN = "SELECT reltuples FROM pg_class WHERE relname = 'memories'"
@@ -58,6 +61,7 @@ async def test_no_write_waits_for_another_that_gathers_them(young: Bench) -> Non
     caller = await young.caller(await young.account())
     async with young.storage.database.transaction() as connection:
         await connection.execute("LOCK TABLE memories IN SHARE UPDATE EXCLUSIVE MODE")
-        stored = await young.remember(caller, *(f"tea {n}" for n in range(100)))
+        async with asyncio.timeout(STATEMENT_TIMEOUT_S / 2):
+            stored = await young.remember(caller, *(f"tea {n}" for n in range(100)))
     assert len(stored) == 100
     assert await young.value(KNOWN) == -1

@@ -125,6 +125,28 @@ class TestQueries:
             new,
         }
 
+    async def test_the_end_of_a_query_that_is_refused_costs_not_its_beginning(
+        self, server: EmbeddingsServer
+    ) -> None:
+        embedders = Embedders(current=embedder(server, NEW, tokens_max=64), load=lambda _: None)
+        question = "Where is the key? " * 20
+        short, long = [
+            (await embedders.embed_queries(texts, [f"{NEW}/6"], account=b""))[f"{NEW}/6"]
+            for texts in ([question, "tea"], [question + "poison", "tea"])
+        ]
+        assert short.shape == long.shape == (3, 6)
+        server.refuse = "poison"
+        texts = [question + " poison", "tea"]
+        found = await embedders.embed_queries(texts, [f"{NEW}/6"], account=b"mallory")
+        assert found[f"{NEW}/6"] == pytest.approx(short[[0, 2]], abs=1e-6)
+
+    @pytest.mark.parametrize("blank", [" ", "\n", "\t \n"])
+    async def test_blanks_are_no_end_of_a_query(self, server: EmbeddingsServer, blank: str) -> None:
+        embedders = Embedders(current=embedder(server, NEW, tokens_max=64), load=lambda _: None)
+        await embedders.embed_queries(["tea" + blank * 200], [f"{NEW}/6"], account=b"")
+        [texts] = server.requests
+        assert [text.strip() for text in texts] == ["tea"]
+
     async def test_a_slow_model_rests_for_the_account_it_was_slow_for(
         self, server: EmbeddingsServer
     ) -> None:

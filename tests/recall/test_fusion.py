@@ -89,7 +89,7 @@ def test_a_vector_to_come_is_taken_for_an_average_one() -> None:
     result = fused(evidence([np.nan, 0.95], **worded((0, 0, 4.0))))
     assert result.score == pytest.approx([0.1 + 0.4, 0.05])
     assert np.isnan(result.cosine[0])
-    assert result.nearness[0] == pytest.approx(0.4)
+    assert result.nearness[0] == pytest.approx(0.5), "the best that words found"
 
 
 def test_meaning_counts_as_far_as_the_model_knows_the_query() -> None:
@@ -97,7 +97,8 @@ def test_meaning_counts_as_far_as_the_model_knows_the_query() -> None:
     for known, share in ((1.0, 1.0), (0.75, 0.5), (0.5, 0.0), (0.1, 0.0)):
         result = fused(given, known=known)
         assert result.score == pytest.approx([share * 0.6 + 0.3]), known
-        assert result.nearness == pytest.approx([max(share * 0.6, 0.3)]), known
+        lifted = 0.3 * (share + (1 - share) * 0.5 / 0.3)
+        assert result.nearness == pytest.approx([max(share * 0.6, lifted)]), known
         assert result.cosine == pytest.approx([0.6]), known
     own = fused(given, Weights(meaning=1.0, words=0.0), known=0.1)
     assert own.score == pytest.approx([0.6])
@@ -107,6 +108,18 @@ def test_without_vectors_words_alone_count() -> None:
     away = {"mean_nearest": np.nan, "mean_spread": np.nan}
     result = fused(evidence([np.nan, np.nan], **away, **worded((0, 0, 4.0), (1, 0, 2.0))))
     assert result.score == pytest.approx([0.4, 0.2])
+    assert result.nearness == pytest.approx([0.5, 0.25]), "measured by the best of them"
+
+
+@pytest.mark.parametrize(
+    ("parts", "nearness"), [((0.1, 0.05), (0.25, 0.125)), ((9.0, 3.0), (0.9, 0.3))]
+)
+def test_what_words_found_is_lifted_within_bounds(
+    parts: tuple[float, ...], nearness: tuple[float, ...]
+) -> None:
+    """A particle that two texts share makes them no nearer; what is near by itself stays so."""
+    given = evidence([np.nan] * len(parts), **worded(*((n, 0, p) for n, p in enumerate(parts))))
+    assert fused(given).nearness == pytest.approx(nearness)
 
 
 def test_the_callers_weights_are_all_that_counts() -> None:

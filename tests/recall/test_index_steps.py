@@ -170,7 +170,7 @@ class TestStatements:
     STEPS: Final = {
         "memories._WRITE", "memories._SEEN", "states._SET_STATES", "vectors._DELETE_VECTORS",
         "vectors._INSERT_VECTORS", "vectors._GIVE_UP", "vectors._MARK_MISSING",
-        "vectors._DELETE_POSTINGS", "vectors._INSERT_POSTINGS",
+        "vectors.DELETE_POSTINGS", "vectors._INSERT_POSTINGS",
     }  # fmt: skip
     # Leaves a gap: its function notes a change, or stores a receipt, of which no step tells.
     GAPS: Final = {
@@ -181,7 +181,7 @@ class TestStatements:
     }  # fmt: skip
     # Beside one that leaves a gap, in the same transaction.
     BESIDE: Final = {
-        "arriving._INSERT_VECTORS", "reseal._DELETE_POSTINGS", "reseal._MOVE_MEMORIES",
+        "arriving._INSERT_VECTORS", "reseal.DELETE_POSTINGS", "reseal._MOVE_MEMORIES",
     }  # fmt: skip
     # Nothing that a recall looks at; or of an account that is closed.
     UNSEEN: Final = {

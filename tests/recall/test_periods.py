@@ -290,6 +290,7 @@ NAMELESS = """
     vor allem|vor dem Haus|im Sommer|bis dahin|montags
     por la mañana|dernière chance|mars la planète|esta casa
     以前天气|目前天气怎么样|一周一次|每周一|前端|上司|本来|月亮|来る|明るい|日本|先生|何年ですか|毎週月曜日
+    何曜日にデプロイしますか?|黒曜石の指輪はどこ?|それは何曜?|荣曜
 """
 
 

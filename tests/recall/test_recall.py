@@ -242,9 +242,10 @@ class TestFilters:
         caller = await hybrid.caller(await hybrid.account())
         stored = await hybrid.remember(caller, text := "Anna prefers green tea.")
         query = "What does Anna drink?"
-        for floor in (0.3, 0.9):
-            assert await hybrid.texts(caller, query, min_relevance=floor) == [text]
-            assert not await hybrid.texts(caller, query, min_relevance=floor, mode="vector")
+        modes = ("hybrid", "keyword", "vector")
+        found = [await hybrid.texts(caller, query, min_relevance=0.3, mode=m) for m in modes]
+        assert found == [[text], [text], []]
+        assert not await hybrid.texts(caller, query, min_relevance=0.9)
         await hybrid.embed(caller, stored)
         assert await hybrid.texts(caller, query, min_relevance=0.3) == [text]
         assert not await hybrid.texts(caller, query, min_relevance=0.9)
@@ -269,13 +270,13 @@ class TestFilters:
         await bench.remember(caller, *texts)
         query = "What does Anna usually drink with her tea at breakfast, or for lunch?"
         for mode in ("hybrid", "keyword", "keyword_first"):
-            found = await bench.texts(caller, query, min_relevance=0.3, mode=mode)
+            found = await bench.texts(caller, query, min_relevance=0.2, mode=mode)
             assert sorted(map(str, found)) == sorted(texts[:2])
-        every = await bench.texts(caller, "tea, and what Anna thinks", min_relevance=0)
-        assert every == list(texts[:2])
-        assert await bench.texts(caller, "tea, and what Anna thinks", min_relevance=0.9) == [
-            every[0]
-        ]
+        question = "tea, and what Anna thinks of it"
+        floors = (0.0, 0.3, 0.5, 0.9)
+        found = [await bench.texts(caller, question, min_relevance=floor) for floor in floors]
+        assert [len(f) for f in found] == [2, 1, 1, 0]
+        assert found[0][0] == texts[0]
 
 
 class TestQueries:

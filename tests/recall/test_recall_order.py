@@ -54,7 +54,9 @@ class TestOrder:
             texts[2]: term(1, lengths[2], 1) / ideal,
         }
         assert {t: pytest.approx(f.hit.relevance) for t, f in by_text.items()} == expected
-        assert all(f.hit.distance == 1 - f.hit.relevance for f in by_text.values())
+        best = max(f.hit.relevance for f in by_text.values())
+        for f in by_text.values():
+            assert f.hit.distance == pytest.approx(1 - f.hit.relevance * max(0.5 / best, 1))
 
     async def test_a_word_weighs_the_same_in_every_namespace(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())
@@ -216,6 +218,28 @@ class TestLong:
         for prompt in (beginning + end, end + beginning):
             [both] = await found(hybrid, caller, prompt, mode="vector")
             assert both.hit.distance == pytest.approx(alone.hit.distance, abs=0.05)
+
+    async def test_what_the_model_knows_is_told_of_each_end(self, hybrid: Bench) -> None:
+        """Of a text in Chinese it knows next to nothing, of the question behind it everything."""
+        caller = await hybrid.caller(await hybrid.account())
+        text = "Anna's favourite drink is Earl Grey."
+        await hybrid.embed(caller, await hybrid.remember(caller, text))
+        question = "Which beverage does the woman enjoy? I would like to know it before breakfast. "
+        pasted = "服务器已启动,队列深度正常,心跳已确认。" * 30
+        assert await hybrid.texts(caller, pasted + question * 6, min_relevance=0.3) == [text]
+
+    async def test_equal_scores_are_in_the_same_order_as_of_a_short_query(
+        self, hybrid: Bench
+    ) -> None:
+        caller = await hybrid.caller(await hybrid.account())
+        texts = "Anna's favourite drink is Earl Grey.", "The hall's door is red.", "It rains."
+        await hybrid.embed(caller, await hybrid.remember(caller, *texts))
+        question, alike = "Which beverage does Anna enjoy?", LegWeights(meaning=0.0, words=1.0)
+        short, long = [
+            [f.memory.text for f in await found(hybrid, caller, query, leg_weights=alike)]
+            for query in ("Which beverage is enjoyed?", f"Which beverage is enjoyed? {PASTED}")
+        ]
+        assert short[0] == long[0] == texts[0], question
 
 
 class TestUnknown:
