@@ -110,7 +110,7 @@ def test_hooks_and_tools_reach_the_gateway(machine: Machine) -> None:
         assert "green tea" in host.search()
         bob = {**ANNA, "agentId": "bob", "sessionKey": "agent:bob:main"}
         others = host.call(tool="memory_search", event={"query": "green tea"}, ctx=bob)
-        assert "No memory fits" in others["content"][0]["text"]
+        assert "No memory was found" in others["content"][0]["text"]
     assert machine.texts("anna") == [TEA]
     assert host.logged == []
 
@@ -134,7 +134,7 @@ def test_a_call_that_is_too_long_is_left_out(machine: Machine) -> None:
     with running_gateway(machine), hosted(machine) as host:
         stored = host.call(tool="memory_store", event={"text": "z" * 3_000_000}, ctx=ANNA)
         assert "out of reach" in stored["content"][0]["text"]
-        assert "No memory fits" in host.search()
+        assert "No memory was found" in host.search()
     assert len(host.logged) == 1
     assert "longer than the gateway reads" in host.logged[0]
 
@@ -162,7 +162,7 @@ def test_an_outage_is_told_once_and_ends(machine: Machine) -> None:
         assert "out of reach" in host.search()
         with running_gateway(machine):
             host.until_it_is_back()
-            assert "No memory fits" in host.search()
+            assert "No memory was found" in host.search()
         assert host.recall() is None
         with running_gateway(machine):
             host.until_it_is_back()
