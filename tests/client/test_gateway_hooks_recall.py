@@ -104,6 +104,18 @@ class TestRecall:
             answer = await gateway.before_prompt_build({"prompt": around + own}, CTX)
         assert ("prependContext" in answer) == (own == ASKED["prompt"])
 
+    @pytest.mark.parametrize("prompt", ["{question}\n{pasted}", "{pasted}\n{question}"])
+    async def test_a_question_stands_before_or_behind_what_is_pasted(
+        self, shared_relayer: RunningRelayer, prompt: str
+    ) -> None:
+        owner = await founded(shared_relayer.url)
+        await remember(owner, TEA)
+        pasted = "2031-05-04 INFO worker started; queue depth nominal.\n" * 200
+        long = prompt.format(question=ASKED["prompt"], pasted=pasted)
+        async with Gateway(Roster.single(owner), PATIENT) as gateway:
+            answer = await gateway.before_prompt_build({"prompt": long}, CTX)
+        assert "green tea" in answer["prependContext"]
+
     async def test_runs_about_memory_are_left_alone(self, shared_relayer: RunningRelayer) -> None:
         owner = await founded(shared_relayer.url)
         await remember(owner, TEA)
