@@ -87,10 +87,12 @@ WITH forgotten AS (
 )
 SELECT count(*) AS forgotten FROM forgotten
 """
-# How many of an account's memories wait for their vectors, as far as they are counted.
+# How many of an account's memories wait for their vectors, as far as they are counted. The index is
+# one of sealed memories: without saying so, each write reads all that its account has.
 _MEMORIES_BEHIND: Final = """
 SELECT count(*) FROM (
-    SELECT FROM memories WHERE account_id = $1 AND index_version = $3 AND embedding_version = ''
+    SELECT FROM memories
+    WHERE account_id = $1 AND index_version = $3 AND embedding_version = '' AND format = 'sealed'
     LIMIT $2) m
 """
 # How many of its turns wait for their facts.

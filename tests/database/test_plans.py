@@ -1,0 +1,47 @@
+"""What is asked at each write, or each minute, reads no more where an account has more."""
+
+import re
+
+import pytest
+
+from relayer.database import queue, reseal
+from relayer.words import INDEX_VERSION
+from tests.services import Bench
+
+
+async def plan_of(bench: Bench, statement: str, *arguments: object) -> str:
+    return "\n".join(row[0] for row in await bench.sql(f"EXPLAIN {statement}", *arguments))
+
+
+@pytest.fixture
+async def large(bench: Bench) -> tuple[Bench, bytes]:
+    """An account with a thousand memories that have their vectors, all under the newest epoch."""
+    caller = await bench.caller(await bench.account())
+    for kind in range(10):
+        await bench.remember(caller, *(f"tea {kind} {n}" for n in range(100)))
+    await bench.sql("UPDATE memories SET embedding_version = 'some', epoch = 7")
+    await bench.sql("UPDATE namespaces SET reseal_below = 7")
+    await bench.sql("UPDATE accounts SET epoch = 7")
+    await bench.sql("VACUUM ANALYZE memories, namespaces, accounts")
+    return bench, caller.access.account
+
+
+async def test_how_many_memories_wait_is_counted_by_its_index(large: tuple[Bench, bytes]) -> None:
+    bench, account = large
+    plan = await plan_of(bench, queue._MEMORIES_BEHIND, account, 1_000, INDEX_VERSION)
+    assert "memories_versions" in plan
+    assert "Filter" not in plan
+
+
+async def test_nothing_is_read_in_search_of_what_is_left_of_an_epoch(
+    large: tuple[Bench, bytes],
+) -> None:
+    bench, account = large
+    explained = f"(ANALYZE, TIMING OFF, SUMMARY OFF) {reseal._ACCOUNTS_DUE}"
+    plan = await plan_of(bench, explained, None)
+    assert "Index Scan using memories_epoch on memories m (actual rows=1.00 loops=1)" in re.sub(
+        r"  \(cost=[^)]*\)", "", plan
+    )
+    assert plan.count("(never executed)") == 1
+    await bench.sql("UPDATE memories SET epoch = 6 WHERE seq = 1000")
+    assert [row["account_id"] for row in await bench.sql(reseal._ACCOUNTS_DUE, None)] == [account]
