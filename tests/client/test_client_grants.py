@@ -9,7 +9,7 @@ from nacl import bindings
 from memrelay.errors import NotGranted, UntrustedGrant
 from memrelay.sealed.grants import open_grant, read_grant
 from memrelay.sealed.keys import Identity, Root, account_text
-from memrelay.sealed.ledger import Ledger, read_revocation
+from memrelay.sealed.ledger import Ledger, _read, read_revocation
 from memrelay.sealed.objects import from_base64, sign_object, to_base64, write_json
 from tests.client.signed import NOW_MS, grant, ledger, revoke
 
@@ -184,6 +184,18 @@ def test_serials_rise(example):
     same = grant(example, 1, example.founder, seeded(2))
     assert refused(example, one, same) == "serial"
     assert not ledger(example, one, grant(example, 3, example.founder, seeded(2))).complete
+
+
+def test_what_was_verified_is_not_verified_again(example):
+    objects = [grant(example, n, example.founder, seeded(n)) for n in range(1, 6)]
+    assert ledger(example, *objects).serial == 5
+    verified = _read.cache_info().misses
+    later = grant(example, 6, example.founder, seeded(6))
+    assert ledger(example, *objects, later).serial == 6
+    assert _read.cache_info().misses == verified + 1
+    altered = objects[0][:-1] + bytes([objects[0][-1] ^ 1])
+    for _ in range(2):
+        assert refused(example, altered, *objects[1:]) == "signature"
 
 
 def test_grants_of_another_account_are_refused(example):

@@ -13,6 +13,7 @@ Source: SPEC.md §4.1, §4.2.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from memrelay.errors import Invalid, NotGranted, UntrustedGrant, UntrustedRelayer
 from memrelay.sealed.grants import CHAIN_GRANTS_MAX, Grant, Revocation, open_grant, read_grant
@@ -64,6 +65,17 @@ def read_revocation(data: bytes) -> Revocation:
         raise UntrustedGrant(error.code, f"A revocation: {error}") from error
 
 
+@lru_cache(1_024)  # whoever gives keys to many agents reads the same objects for each of them
+def _read(kind: str, data: bytes) -> Grant | Revocation:
+    read: dict[str, Callable[[bytes], Grant | Revocation]] = {
+        "grant": read_grant,
+        "revoke": read_revocation,
+    }
+    if kind not in read:
+        raise UntrustedGrant("kind", "A grant has an unknown kind.")
+    return read[kind](data)
+
+
 @dataclass(frozen=True, slots=True)
 class _Authority:
     """One right to issue: the role it comes from and its distance from the founder, in grants."""
@@ -98,15 +110,7 @@ class Ledger:
         Raises:
             UntrustedGrant: the first check that failed.
         """
-        read: dict[str, Callable[[bytes], Grant | Revocation]] = {
-            "grant": read_grant,
-            "revoke": read_revocation,
-        }
-        entries: list[Grant | Revocation] = []
-        for kind, data in objects:
-            if kind not in read:
-                raise UntrustedGrant("kind", "A grant has an unknown kind.")
-            entries.append(read[kind](data))
+        entries = [_read(kind, data) for kind, data in objects]
         ledger = cls(account)
         for data in succession:
             ledger.learn(data)
