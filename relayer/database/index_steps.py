@@ -28,7 +28,11 @@ SELECT $1, receipt_seq + index_changes, receipt_seq + index_changes - 1, receipt
        $2::int[], $3::bigint[], now()
 FROM accounts WHERE account_id = $1 AND closed_at IS NULL
 """
-_DELETE_OLD: Final = "DELETE FROM index_steps WHERE created_at < now() - $1::interval"
+# By account: before PostgreSQL 18 no index is searched without its first column.
+_DELETE_OLD: Final = """
+DELETE FROM index_steps s USING accounts a
+WHERE s.account_id = a.account_id AND s.created_at < now() - $1::interval
+"""
 
 
 class IndexMark(NamedTuple):
