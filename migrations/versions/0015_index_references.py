@@ -1,7 +1,8 @@
 """Let what refers to a stored object, and what is over, be found without reading the rest.
 
 Each page of the objects of a store asked all memories and turns of its account, and each minute all
-steps of the index were read for those that are old.
+steps of the index were read for those that are old. What is due to be deleted was sorted whole for
+each page of it: that is looked up for all accounts at once, the longest due first.
 """
 
 from alembic import op
@@ -13,6 +14,7 @@ INDEXES = {
     "memories_state": "memories (account_id, state_blob) WHERE state_blob IS NOT NULL",
     "episodes_blob": "episodes (account_id, blob_id)",
     "index_steps_age": "index_steps (account_id, created_at)",
+    "blob_outbox_due": "blob_outbox (due_at, account_id, blob_id)",
 }
 
 

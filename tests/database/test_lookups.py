@@ -73,8 +73,20 @@ async def test_of_old_steps_stays_on_an_index(bench: Bench, account: bytes) -> N
     await check(bench, index_steps._DELETE_OLD, index_steps.KEPT)
 
 
+async def test_of_what_is_due_reads_a_page(bench: Bench, account: bytes) -> None:
+    await bench.sql(
+        "INSERT INTO blob_outbox (account_id, blob_id, due_at)"
+        " SELECT $1, sha256(n::text::bytea), $3 FROM generate_series(1, $2::int) n",
+        account,
+        MANY,
+        bench.clock(),
+    )
+    await bench.sql("ANALYZE blob_outbox")
+    await check(bench, outbox._OUTBOX, 50, bench.clock(), 10)
+
+
 async def check(bench: Bench, statement: str, *arguments: object) -> None:
-    """Nothing that grows with the account is read for a statement that finds nothing."""
+    """Nothing that grows with the account is read for a statement that finds little."""
     [row] = await bench.sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", *arguments)
     read = [node for node in nodes(json.loads(row[0])[0]["Plan"]) if "Relation Name" in node]
     assert read
