@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from relayer.database.index_steps import note_change
+from relayer.database.index_steps import note_change, note_step
 from relayer.database.memories import MEMORY_COLUMNS, Mark, NewMemory
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId
@@ -115,6 +115,7 @@ FROM memories whole, namespaces n
 WHERE m.account_id = $1 AND (m.memory_id = $2 OR m.revision_of = $2)
   AND whole.account_id = $1 AND whole.memory_id = $2
   AND n.account_id = $1 AND n.namespace_id = m.namespace_id
+RETURNING m.namespace_id, m.seq
 """
 # What holds of a memory as a whole, for those of its earlier revisions that came back beside it.
 _SHARE: Final = """
@@ -232,7 +233,8 @@ async def set_life(
 ) -> None:
     """Give a memory and its earlier revisions that expiry."""
     await note_change(connection, account)
-    await connection.execute(_SET_LIFE, account, memory_id, expires_at)
+    lived = await connection.fetch(_SET_LIFE, account, memory_id, expires_at)
+    await note_step(connection, account, [(r["namespace_id"], r["seq"]) for r in lived])
 
 
 async def share(

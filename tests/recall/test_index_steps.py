@@ -17,6 +17,7 @@ from relayer.database import resident as rows
 from relayer.database import vectors as vector_rows
 from relayer.database.index_steps import IndexMark
 from relayer.journal.states import Change
+from relayer.memories.revising import Edit
 from tests.services import OTHER, TEAM
 from tests.twins import Twins, calls_of, content_of, held_now, number_of, read_anew, twins
 
@@ -45,6 +46,26 @@ class TestSteps:
         await twins.check_alike()
         team = await number_of(twins, TEAM)
         assert [len(seqs) for _, _, number, seqs in read if number == team] == [1, 1, 1, 1, 1]
+        assert [number for _, _, number in looked if number == team] == []
+        assert content_of(await held_now(twins)) == content_of(await read_anew(twins))
+
+    async def test_tell_how_long_a_memory_lives(
+        self, twins: Twins, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A pin sets that of its earlier revisions, too."""
+        caller = await twins.caller(twins.plain)
+        [item] = await twins.plain.remember(caller, "Carla drinks tea with Anna.")
+        reviser = twins.plain.services.reviser
+        await reviser.edit(caller, item.id, Edit(changes={"text": "Carla drinks coffee."}))
+        await twins.plain.services.expiry.keep(caller.access, TEAM, 3600)
+        await twins.hold(TEAM)
+        looked, read = calls_of(monkeypatch, "versions"), calls_of(monkeypatch, "page")
+        changes: list[Change] = [{"pinned": True}, {"pinned": False}]
+        for change in changes:
+            await reviser.set_state(caller.access, item.id, change)
+            await twins.check_alike()
+        team = await number_of(twins, TEAM)
+        assert [len(seqs) for _, _, number, seqs in read if number == team] == [2, 2]
         assert [number for _, _, number in looked if number == team] == []
         assert content_of(await held_now(twins)) == content_of(await read_anew(twins))
 
@@ -168,16 +189,16 @@ class TestStatements:
     # Says itself, or in its function, which memories its transaction's step is of: all that it
     # changes of them, and of no others.
     STEPS: Final = {
-        "memories._WRITE", "memories._SEEN", "states._SET_STATES", "vectors._DELETE_VECTORS",
-        "vectors._INSERT_VECTORS", "vectors._GIVE_UP", "vectors._MARK_MISSING",
-        "vectors.DELETE_POSTINGS", "vectors._INSERT_POSTINGS",
+        "memories._WRITE", "memories._SEEN", "revisions._SET_LIFE", "states._SET_STATES",
+        "vectors._DELETE_VECTORS", "vectors._INSERT_VECTORS", "vectors._GIVE_UP",
+        "vectors._MARK_MISSING", "vectors.DELETE_POSTINGS", "vectors._INSERT_POSTINGS",
     }  # fmt: skip
     # Leaves a gap: its function notes a change, or stores a receipt, of which no step tells.
     GAPS: Final = {
         "arriving._ARRIVE", "consolidation._COUNT_MERGED", "erasure._ERASE", "expiry._APPLY_TTL",
         "rebuild._DROP", "reseal._MARK_LOST", "revisions._ARCHIVE", "revisions._COPY_VECTORS",
         "revisions._DELETE_VECTORS", "revisions._MOVE_POSTINGS", "revisions._REVISE",
-        "revisions._SET_LIFE", "revisions._SHARE", "revisions._VACATE", "states._PART",
+        "revisions._SHARE", "revisions._VACATE", "states._PART",
     }  # fmt: skip
     # Beside one that leaves a gap, in the same transaction.
     BESIDE: Final = {
