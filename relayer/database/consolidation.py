@@ -35,16 +35,18 @@ ORDER BY m.seq LIMIT $6
 # not grow with the namespace.
 _ALIKE: Final = f"""
 WITH word AS (
-    SELECT w.memory_id, w.epoch, w.token,
+    SELECT * FROM unnest($4::uuid[], $5::int[], $6::bigint[]) AS w (memory_id, epoch, token)
+), known AS MATERIALIZED (
+    SELECT w.token,
            (SELECT count(*) FROM (
                 SELECT FROM postings t
                 WHERE t.account_id = $1 AND t.namespace_id = $2 AND t.token = w.token LIMIT $7) t
            ) AS memories
-    FROM unnest($4::uuid[], $5::int[], $6::bigint[]) AS w (memory_id, epoch, token)
+    FROM (SELECT DISTINCT token FROM word) w
 ), said AS (
     SELECT memory_id, epoch, array_agg(token) AS tokens,
            (array_agg(token ORDER BY memories, token))[1] AS rarest
-    FROM word GROUP BY memory_id, epoch HAVING min(memories) > 0
+    FROM word JOIN known USING (token) GROUP BY memory_id, epoch HAVING min(memories) > 0
 )
 SELECT p.memory_id, o.memory_id AS other_id
 FROM said s

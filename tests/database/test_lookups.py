@@ -1,12 +1,21 @@
 """Look-ups of what an account refers to, and of what is over, read no more than they find."""
 
 import json
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from relayer.database import collection, erasure, index_steps, inventory, memories, outbox
+from relayer.database import (
+    collection,
+    consolidation,
+    erasure,
+    index_steps,
+    inventory,
+    memories,
+    outbox,
+)
 from tests.services import Bench
 
 MANY = 20_000
@@ -85,14 +94,40 @@ async def test_of_what_is_due_reads_a_page(bench: Bench, account: bytes) -> None
     await check(bench, outbox._OUTBOX, 50, bench.clock(), 10)
 
 
+async def test_each_word_of_what_may_be_alike_is_counted_once(bench: Bench, account: bytes) -> None:
+    """However many memories of a page have it."""
+    ids = [uuid.UUID(int=n) for n in range(50)]
+    plan = await explained(
+        bench,
+        consolidation._ALIKE,
+        account,
+        1,
+        bench.clock(),
+        [i for i in ids for _ in range(10)],
+        [1] * 500,
+        [token for _ in ids for token in range(10)],
+        100,
+        10,
+    )
+    counted = [node for node in nodes(plan) if node.get("Relation Name") == "postings"]
+    assert sum(node["Actual Loops"] for node in counted) == 10
+
+
 async def check(bench: Bench, statement: str, *arguments: object) -> None:
     """Nothing that grows with the account is read for a statement that finds little."""
-    [row] = await bench.sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", *arguments)
-    read = [node for node in nodes(json.loads(row[0])[0]["Plan"]) if "Relation Name" in node]
+    plan = await explained(bench, statement, *arguments)
+    read = [node for node in nodes(plan) if "Relation Name" in node]
     assert read
     for node in read:
         kept = node.get("Actual Rows", 0) + node.get("Rows Removed by Filter", 0)
         assert kept * node["Actual Loops"] <= 100, node
+
+
+async def explained(bench: Bench, statement: str, *arguments: object) -> dict[str, Any]:
+    """The plan of a statement, carried out."""
+    [row] = await bench.sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", *arguments)
+    plan: dict[str, Any] = json.loads(row[0])[0]["Plan"]
+    return plan
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
