@@ -180,6 +180,9 @@ UNION ALL SELECT blob_id FROM episodes WHERE account_id = $1 AND blob_id = ANY (
 UNION ALL SELECT blob_id FROM blob_outbox
 WHERE account_id = $1 AND blob_id = ANY ($2) AND NOT stray
 """
+_KNOWN_STATES: Final = """
+SELECT state_blob FROM memories WHERE account_id = $1 AND state_blob = ANY ($2)
+"""
 _DELETE_EXPIRED_MARKS: Final = "DELETE FROM idempotency WHERE expires_at < now()"
 
 
@@ -401,6 +404,14 @@ async def known_blobs(
     """Which of these blobs some row refers to."""
     rows = await database.fetch(_KNOWN_BLOBS, account, blob_ids)
     return {r["blob_id"] for r in rows}
+
+
+async def known_states(
+    database: Database, *, account: AccountId, blob_ids: Sequence[bytes]
+) -> set[bytes]:
+    """Which of these are the `state` objects that memories have."""
+    rows = await database.fetch(_KNOWN_STATES, account, blob_ids)
+    return {r["state_blob"] for r in rows}
 
 
 async def delete_expired_marks(database: Database) -> None:

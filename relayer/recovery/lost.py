@@ -24,6 +24,7 @@ PAGE: Final = 200
 READ_AT_ONCE: Final = 16  # blobs in memory; each may have a mebibyte
 _MEMORIES: Final = frozenset({envelope.MEMORY, envelope.SUMMARY})
 Blob = tuple[str, envelope.Header]
+Read = bytes | Corrupted | None  # None is there and cannot be read now
 
 
 @dataclass
@@ -70,16 +71,16 @@ class Finder:
     async def lost(self, account: AccountId, keys: Mapping[bytes, NamespaceKey]) -> Lost:
         """What no row speaks of; `keys` by their ids.
 
-        Only such blobs are read. An altered one does not say whose it was.
+        Only such blobs are read. An altered one does not say whose it was. The states that rows
+        have are read, too, where a memory has none: they may say that others were merged into it.
         """
         lost = Lost()
-        async for name, data in self._without_rows(account):
-            if isinstance(data, bytes):
+        states: list[str] = []
+        async for name, data in self._without_rows(account, states):
+            self._note(account, name, data, keys, lost)
+        if lost.memories:
+            async for name, data in self._read(account, states):
                 self._note(account, name, data, keys, lost)
-            elif data is None:
-                lost.unread += 1
-            else:
-                lost.altered += 1
         return lost
 
     async def waits(
@@ -109,7 +110,7 @@ class Finder:
     ) -> AsyncIterator[envelope.Header | None]:
         """The header of every sealed blob that no row speaks of; None of one that cannot be read
         now."""
-        async for _, data in self._without_rows(account):
+        async for _, data in self._without_rows(account, []):
             if data is None:
                 yield None
                 continue
@@ -121,20 +122,38 @@ class Finder:
                 yield header
 
     async def _without_rows(
-        self, account: AccountId
-    ) -> AsyncIterator[tuple[str, bytes | Corrupted | None]]:
-        """Name and bytes of every blob that no row speaks of; None of one that cannot be read."""
+        self, account: AccountId, states: list[str]
+    ) -> AsyncIterator[tuple[str, Read]]:
+        """Name and bytes of every blob that no row speaks of; None of one that cannot be read.
+
+        Args:
+            states: takes the names of the states that rows have; these are not read.
+        """
         names = [name async for name in self._blobs.names(account)]
         for page in _pages(names, PAGE):
-            hashes = {envelope.blob_hash(n): n for n in page}
-            known = await rows.known_blobs(self._database, account=account, blob_ids=list(hashes))
-            unknown = [name for blob, name in hashes.items() if blob not in known]
-            for some in _pages(unknown, READ_AT_ONCE):
-                read = await self._blobs.get_many(account, some)
-                for found in read.items():
-                    yield found
-                for name in await unread(self._blobs, account, some, read):
-                    yield name, None
+            hashes = {n: envelope.blob_hash(n) for n in page}
+            known = await rows.known_blobs(
+                self._database, account=account, blob_ids=list(hashes.values())
+            )
+            unknown = [n for n in page if hashes[n] not in known]
+            if not unknown:
+                continue
+            stated = await rows.known_states(
+                self._database, account=account, blob_ids=[hashes[n] for n in unknown]
+            )
+            states += [n for n in unknown if hashes[n] in stated]
+            async for found in self._read(account, [n for n in unknown if hashes[n] not in stated]):
+                yield found
+
+    async def _read(
+        self, account: AccountId, names: Sequence[str]
+    ) -> AsyncIterator[tuple[str, Read]]:
+        for some in _pages(names, READ_AT_ONCE):
+            read = await self._blobs.get_many(account, some)
+            for found in read.items():
+                yield found
+            for name in await unread(self._blobs, account, some, read):
+                yield name, None
 
     async def overtaken(
         self, account: AccountId, keys: Mapping[bytes, NamespaceKey], found: Sequence[Blob]
@@ -165,10 +184,16 @@ class Finder:
         self,
         account: AccountId,
         name: str,
-        data: bytes,
+        data: Read,
         keys: Mapping[bytes, NamespaceKey],
         lost: Lost,
     ) -> None:
+        if data is None:
+            lost.unread += 1
+            return
+        if isinstance(data, Corrupted):
+            lost.altered += 1
+            return
         if data.startswith(b"{"):
             self._note_state(account, name, data, lost)
             return

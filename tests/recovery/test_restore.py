@@ -1,16 +1,19 @@
 """Index rows rebuilt from sealed blobs."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from relayer.errors import NotAllowed
+from relayer.errors import Corrupted, NotAllowed
 from relayer.recovery.restore import Restored
-from relayer.sealed.envelope import blob_id
+from relayer.sealed.envelope import blob_hash, blob_id
+from relayer.sealed.keys import AccountId
 from tests.chains import assert_chain_holds
 from tests.conftest import BenchMaker
+from tests.consolidating import TEA, TEA_AGAIN, consolidated, said
 from tests.services import COUNT, OTHER, TEAM, Bench
 
 ROWS = """
@@ -56,6 +59,45 @@ async def test_nothing_lost_nothing_done(bench: Bench) -> None:
     await bench.services.manual.remember(caller, TEAM, b"{foreign bytes", np.ones(6, np.float32))
     done = await bench.services.restore.restore(caller, TEAM, 100)
     assert done == Restored(restored=0, skipped=2, failed=0, total=2, truncated=False)
+
+
+async def test_nothing_lost_no_state_of_a_row_is_read(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = await bench.caller(await bench.account())
+    stored = await bench.remember(caller, *(f"note {n}" for n in range(20)))
+    for one in stored:
+        await bench.services.reviser.set_state(caller.access, one.id, {"pinned": True})
+    read: list[str] = []
+    get_many = bench.storage.blobs.get_many
+
+    async def counted(account: AccountId, names: Sequence[str]) -> dict[str, bytes | Corrupted]:
+        read.extend(names)
+        return await get_many(account, names)
+
+    monkeypatch.setattr(bench.storage.blobs, "get_many", counted)
+    done = await bench.services.restore.restore(caller, TEAM, 100)
+    assert done == Restored(restored=0, skipped=20, failed=0, total=20, truncated=False)
+    states = {row["state_blob"] for row in await bench.sql("SELECT state_blob FROM memories")}
+    assert len(states) == 20
+    assert not states & {blob_hash(name) for name in read}
+
+
+async def test_what_a_memory_was_merged_with_is_told_by_the_state_of_a_row(bench: Bench) -> None:
+    caller = await bench.caller(await bench.account())
+    links = "SELECT memory_id, relation, other_id FROM links"
+    await said(bench, caller, TEA, TEA_AGAIN)
+    await consolidated(bench, caller)
+    [merged] = await bench.sql(links)
+    for statement in (
+        "DELETE FROM memories WHERE superseded_at IS NULL",
+        "DELETE FROM postings WHERE memory_id NOT IN (SELECT memory_id FROM memories)",
+        "DELETE FROM links",
+    ):
+        await bench.sql(statement)
+    done = await bench.services.restore.restore(caller, TEAM, 100)
+    assert done.restored == 1
+    assert await bench.sql(links) == [merged]
 
 
 async def test_limit_and_again(bench: Bench) -> None:
