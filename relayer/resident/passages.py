@@ -5,7 +5,7 @@ Not here: which memories they are of, and when (`namespace.py`). Pure.
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -20,6 +20,7 @@ Floats = npt.NDArray[np.float32]
 
 LANES: Final = 64  # vectors that a product adds up in one way; what is left over, in another
 SPARE_SHARE: Final = 16  # room for vectors to come is one part of so many
+GONE_SHARE: Final = 16  # what is gone takes one part of so many, before the rest moves together
 
 _POSITION_BYTES: Final = np.dtype(np.int64).itemsize
 _NUMBER_BYTES: Final = np.dtype(np.float32).itemsize
@@ -79,11 +80,15 @@ class Passages:
 
     Attributes:
         at: (v,) positions of their memories.
-        columns: of which the first `v` are these, of length 1.
+        columns: of which the first `end` are these, of length 1, and some that are gone.
+        end: how many of the columns are taken by these and those.
+        places: (v,) which columns are these, ascending; None where none is gone.
     """
 
     at: Ints
     columns: _Columns = field(repr=False)
+    end: int
+    places: Ints | None = None
 
     @cached_property
     def single(self) -> bool:
@@ -93,38 +98,55 @@ class Passages:
     @property
     def units(self) -> Floats:
         """(dim, v) float32. By columns, products with a query take half as long as by rows."""
-        return self.columns.whole[:, : len(self.at)]
+        units = self.columns.whole[:, : self.end]
+        return units if self.places is None else units[:, self.places]
 
     @property
     def size_bytes(self) -> int:
         """What they take in memory."""
-        return self.at.nbytes + self.columns.whole.nbytes
+        places = 0 if self.places is None else self.places.nbytes
+        return self.at.nbytes + places + self.columns.whole.nbytes
 
     def cosines(self, unit: Floats) -> Floats:
         """(v,) of each with one of length 1, (dim,); the same for equal ones, to the last digit."""
-        lanes = self.columns.whole[:, : _in_lanes(len(self.at))]
-        cosines: Floats = (unit @ lanes)[: len(self.at)]
-        return cosines
+        lanes = self.columns.whole[:, : _in_lanes(self.end)]
+        cosines: Floats = (unit @ lanes)[: self.end]
+        return cosines if self.places is None else cosines[self.places]
 
     def remaining(self, kept: Bools, moved: Ints | None) -> "Passages":
-        """Those of memories that are kept, where these are now."""
+        """Those of memories that are kept, where these are now.
+
+        The columns of the others stay until they are too many: to leave out a few copies all.
+        """
         stays = kept[self.at]
         at = self.at[stays]
-        columns = self.columns
-        if not stays.all():
-            columns = _Columns(np.compress(stays, self.units, axis=1), [])
-        return Passages(at if moved is None else moved[at], columns)
+        if moved is not None:
+            at = moved[at]
+        if stays.all():
+            return replace(self, at=at)
+        places = np.flatnonzero(stays) if self.places is None else self.places[stays]
+        if (self.end - len(places)) * GONE_SHARE <= self.end:
+            return replace(self, at=at, places=places)
+        columns = _Columns(np.take(self.columns.whole, places, axis=1), [])
+        return Passages(at, columns, len(at))
 
     def joined_by(self, parts: Sequence[tuple[Ints, Vectors]]) -> "Passages":
         """These, and behind them those of all parts: (positions, vectors of any length)."""
-        whole = np.concatenate([self.at, *(at for at, _ in parts)])
-        if len(whole) == len(self.at):
+        at = np.concatenate([self.at, *(at for at, _ in parts)])
+        if len(at) == len(self.at):
             return self
         vectors = [its for _, its in parts]
-        if self.columns.take(len(self.at), vectors):
-            return Passages(whole, self.columns)
+        if self.columns.take(self.end, vectors):
+            end = self.end + len(at) - len(self.at)
+            places = self.places
+            if places is not None:
+                places = np.concatenate([places, np.arange(self.end, end)])
+            return Passages(at, self.columns, end, places)
         none = np.zeros((vectors[0].shape[1], 0), np.float32)
-        return Passages(whole, _Columns(self.units if len(self.at) else none, vectors))
+        columns = _Columns(self.units if len(self.at) else none, vectors)
+        return Passages(at, columns, len(at))
 
 
-NO_PASSAGES: Final = Passages(np.zeros(0, np.int64), _Columns(np.zeros((0, 0), np.float32), []))
+NO_PASSAGES: Final = Passages(
+    np.zeros(0, np.int64), _Columns(np.zeros((0, 0), np.float32), []), end=0
+)

@@ -1,0 +1,86 @@
+"""Vectors that are held while some go and others come."""
+
+import numpy as np
+import pytest
+
+from relayer.resident.passages import GONE_SHARE, NO_PASSAGES, Passages
+
+DIM = 24
+MANY = 320
+NUMBERS = np.random.default_rng(7)
+
+
+def vectors(count: int) -> np.ndarray:
+    return NUMBERS.standard_normal((count, DIM)).astype(np.float16)
+
+
+def held(count: int = MANY) -> tuple[Passages, np.ndarray]:
+    """One vector of each of so many memories."""
+    its = vectors(count)
+    return NO_PASSAGES.joined_by([(np.arange(count), its)]), its
+
+
+def without(passages: Passages, *gone: int) -> Passages:
+    kept = np.ones(MANY * 2, bool)
+    kept[list(gone)] = False
+    return passages.remaining(kept, None)
+
+
+def check(passages: Passages, at: list[int], its: np.ndarray) -> None:
+    """They are these, and as near to a query as if nothing else had ever been there."""
+    anew = NO_PASSAGES.joined_by([(np.array(at), its)])
+    query = np.ones(DIM, np.float32) / np.float32(np.sqrt(DIM))
+    assert passages.at.tolist() == at
+    assert np.array_equal(passages.units, anew.units)
+    assert np.array_equal(passages.cosines(query), anew.cosines(query))
+
+
+def test_one_that_changes_copies_no_other() -> None:
+    before, its = held()
+    new = vectors(1)
+    after = without(before, 5).joined_by([(np.array([5]), new)])
+    assert after.columns is before.columns
+    others = [n for n in range(MANY) if n != 5]
+    check(after, [*others, 5], np.concatenate([its[others], new]))
+    check(before, list(range(MANY)), its)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_many_that_are_gone_leave_their_room(at_once: bool) -> None:
+    before, its = held()
+    gone = list(range(0, 3 * (MANY // GONE_SHARE), 3))
+    others = [n for n in range(MANY) if n not in gone]
+    after = before
+    for some in [gone] if at_once else [[n] for n in gone]:
+        after = without(after, *some)
+    assert after.columns is before.columns
+    check(after, others, its[others])
+    after = without(after, others[-1])
+    assert after.columns is not before.columns
+    assert after.columns.whole.nbytes < before.columns.whole.nbytes
+    check(after, others[:-1], its[others[:-1]])
+
+
+def test_where_there_is_no_more_room_nothing_is_kept_of_what_is_gone() -> None:
+    before, its = held()
+    new = vectors(MANY)
+    after = without(before, 0).joined_by([(np.arange(MANY, 2 * MANY), new)])
+    assert after.places is None
+    check(after, list(range(1, 2 * MANY)), np.concatenate([its[1:], new]))
+
+
+def test_of_two_that_go_on_from_the_same_each_has_its_own() -> None:
+    before, its = held()
+    one, other = vectors(1), vectors(1)
+    first = without(before, 1).joined_by([(np.array([1]), one)])
+    second = without(before, 2).joined_by([(np.array([2]), other)])
+    check(first, [0, *range(2, MANY), 1], np.concatenate([its[:1], its[2:], one]))
+    check(second, [0, 1, *range(3, MANY), 2], np.concatenate([its[:2], its[3:], other]))
+
+
+def test_they_are_where_their_memories_are_now() -> None:
+    before, its = held()
+    kept = np.ones(MANY, bool)
+    kept[0] = False
+    after = before.remaining(kept, np.arange(MANY) - 1)
+    check(after, list(range(MANY - 1)), its[1:])
