@@ -19,12 +19,27 @@ from relayer.sealed.keys import AccountId
 
 ALL: Final = "all"
 
-_LIST: Final = f"""
+# What each state asks of a memory.
+_STATES: Final = {
+    "active": "m.superseded_at IS NULL AND (m.review IS NULL OR m.review = 'contradiction')",
+    "superseded": "m.superseded_at IS NOT NULL",
+    "pending_review": "m.superseded_at IS NULL AND m.review = 'pending'",
+    "rejected": "m.superseded_at IS NULL AND m.review = 'rejected'",
+    ALL: "true",
+}
+
+
+def _list(state: str) -> str:
+    """The statement that lists memories of a state.
+
+    The state stands in its text: no partial index fits a state that is a parameter.
+    """
+    return f"""
 WITH tagged AS MATERIALIZED (
     SELECT p.memory_id
-    FROM unnest($12::int[], $13::int[], $14::bigint[]) AS f (namespace_id, ordinal, token)
+    FROM unnest($11::int[], $12::int[], $13::bigint[]) AS f (namespace_id, ordinal, token)
     JOIN postings p ON p.account_id = $1 AND p.namespace_id = f.namespace_id AND p.token = f.token
-    GROUP BY p.memory_id HAVING count(DISTINCT f.ordinal) = $15
+    GROUP BY p.memory_id HAVING count(DISTINCT f.ordinal) = $14
 )
 SELECT {MEMORY_COLUMNS}
 FROM memories m
@@ -37,16 +52,24 @@ WHERE m.account_id = $1 AND m.namespace_id = ANY ($2) AND m.seq < $3
   AND ($8::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) >= $8)
   AND ($9::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) < $9)
   AND ($10::bool IS NULL OR m.pinned = $10)
-  AND CASE $11::text
-      WHEN 'active' THEN m.superseded_at IS NULL AND (m.review IS NULL
-                                                      OR m.review = 'contradiction')
-      WHEN 'superseded' THEN m.superseded_at IS NOT NULL
-      WHEN 'pending_review' THEN m.superseded_at IS NULL AND m.review = 'pending'
-      WHEN 'rejected' THEN m.superseded_at IS NULL AND m.review = 'rejected'
-      ELSE true END
-  AND ($15 = 0 OR m.memory_id IN (SELECT t.memory_id FROM tagged t))
+  AND {_STATES[state]}
+  AND ($14 = 0 OR m.memory_id IN (SELECT t.memory_id FROM tagged t))
 ORDER BY m.seq DESC LIMIT $4
 """
+
+
+_ACTIVE: Final = _list("active")
+_SUPERSEDED: Final = _list("superseded")
+_PENDING: Final = _list("pending_review")
+_REJECTED: Final = _list("rejected")
+_EVERY: Final = _list(ALL)
+_LISTS: Final = {
+    "active": _ACTIVE,
+    "superseded": _SUPERSEDED,
+    "pending_review": _PENDING,
+    "rejected": _REJECTED,
+    ALL: _EVERY,
+}
 
 # What waits for somebody to look at it.
 _REVIEW: Final = f"""
@@ -139,7 +162,7 @@ async def newest(
 ) -> list[Row]:
     """A page of memories, newest first."""
     return await database.fetch(
-        _LIST,
+        _LISTS[filters.state],
         account,
         namespace_ids,
         before_seq,
@@ -150,7 +173,6 @@ async def newest(
         filters.after,
         filters.before,
         filters.pinned,
-        filters.state,
         [namespace_id for namespace_id, _, _ in filters.tokens],
         [ordinal for _, ordinal, _ in filters.tokens],
         [token for _, _, token in filters.tokens],

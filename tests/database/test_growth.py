@@ -1,0 +1,138 @@
+"""What is asked often reads what it answers with, however much else an account has."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from relayer.database import listing
+from relayer.database.pool import Database, Row
+from relayer.sealed.keys import AccountId
+from tests.services import OTHER, Bench
+
+ROWS = 4_000
+FEW = 10  # of them are in each of the states, and have each of the rarer tags
+READ_MAX = 100
+LAST_SEQ = 2**62
+
+
+class Reader:
+    """A database that counts the rows of memories that its statements read.
+
+    Of the plan for the values that are asked and the one for any values, the worse counts: a
+    connection has the second after some repetitions.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.read = 0.0
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Row]:
+        values = f"({', '.join(map(_literal, arguments))})"
+        read = []
+        async with self._database.transaction() as connection:
+            await connection.execute(f"PREPARE asked AS {statement}")
+            for mode in ("force_custom_plan", "force_generic_plan"):
+                await connection.execute(f"SET LOCAL plan_cache_mode = {mode}")
+                row = await connection.fetchrow(
+                    f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) EXECUTE asked {values}"
+                )
+                assert row is not None
+                read.append(sum(map(_rows, _nodes(json.loads(row[0])[0]["Plan"]))))
+            await connection.execute("DEALLOCATE asked")
+        self.read += max(read)
+        return await self._database.fetch(statement, *arguments)
+
+    async def fetchrow(self, statement: str, *arguments: Any) -> Row:
+        [row] = await self.fetch(statement, *arguments)
+        return row
+
+    @property
+    def database(self) -> Database:
+        return cast("Database", self)
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from _nodes(child)
+
+
+def _rows(node: dict[str, Any]) -> float:
+    """How many rows of memories a node read, whether or not they passed its filter."""
+    if node.get("Relation Name") != "memories":
+        return 0
+    rows = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+    return float(rows * node["Actual Loops"])
+
+
+def _literal(value: Any) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case bytes():
+            return f"'\\x{value.hex()}'"
+        case list():
+            return f"'{{{', '.join(map(str, value))}}}'"
+        case _:
+            return f"'{value}'"
+
+
+@pytest.fixture
+async def large(bench: Bench) -> AccountId:
+    """An account with many memories in its first namespace, and then some in its second."""
+    caller = await bench.caller(await bench.account())
+    await bench.remember(caller, "tea")
+    await bench.remember(caller, "coffee", namespace=OTHER)
+    account = caller.access.account
+    await bench.sql(
+        """
+        INSERT INTO memories (account_id, memory_id, namespace_id, epoch, seq, revision, type,
+            format, kind, importance, confidence, writer, created_at, blob_id, size_bytes,
+            word_count, tokens, index_version, stored_at, review)
+        SELECT $1, gen_random_uuid(), CASE WHEN n <= $2::int THEN 1 ELSE 2 END, 1, 1000 + n, 1, 1,
+            'sealed', 'fact', 'standard', 'high', '', now(), sha256(n::text::bytea), 400, 3,
+            ARRAY[1, 1000 + n % ($2 / $3), 1000000 + n], 1, now(),
+            CASE n % ($2 / $3) WHEN 3 THEN 'pending' WHEN 4 THEN 'rejected' END
+        FROM generate_series(1, $2 + $3::int) n
+        """,
+        account, ROWS, FEW,
+    )  # fmt: skip
+    await bench.sql(
+        """
+        INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
+        SELECT account_id, namespace_id, t, memory_id, 1, 3 FROM memories, unnest(tokens) t
+        WHERE seq > 1000
+        """
+    )
+    await bench.sql("ANALYZE")
+    return account
+
+
+class TestLists:
+    async def listed(self, bench: Bench, account: AccountId, **filters: Any) -> tuple[int, float]:
+        """How many memories a page has, and how many rows were read for it."""
+        reader = Reader(bench.storage.database)
+        found = await listing.newest(
+            reader.database,
+            account=account,
+            namespace_ids=[1],
+            before_seq=LAST_SEQ,
+            limit=20,
+            now=bench.clock(),
+            filters=listing.Filters(**filters),
+        )
+        return len(found), reader.read
+
+    @pytest.mark.parametrize("state", ["pending_review", "rejected", "superseded"])
+    async def test_of_a_rare_state(self, bench: Bench, large: AccountId, state: str) -> None:
+        found, read = await self.listed(bench, large, state=state)
+        assert found == (0 if state == "superseded" else FEW)
+        assert read <= READ_MAX
+
+    @pytest.mark.parametrize("state", ["active", listing.ALL])
+    async def test_of_what_is_newest(self, bench: Bench, large: AccountId, state: str) -> None:
+        found, read = await self.listed(bench, large, state=state)
+        assert found == 20
+        assert read <= READ_MAX
