@@ -11,6 +11,7 @@ from typing import Final
 
 from relayer.database.accounts import lock_account
 from relayer.database.pool import Database
+from relayer.database.postings import few_with
 from relayer.sealed.keys import AccountId, PublicKey
 
 # In which namespaces these memories and turns are.
@@ -26,12 +27,11 @@ WHERE e.account_id = $1 AND e.episode_id = ANY ($2) AND e.state <> 'done'
 
 _FILTER: Final = """
     m.account_id = $1 AND m.namespace_id = $2 AND m.revision_of IS NULL
-  AND ($3::int IS NULL OR m.epoch = $3) AND m.tokens @> $4::bigint[]
-  AND ($5::text IS NULL OR m.kind = $5) AND ($6::bytea IS NULL OR m.writer = $6)
-  AND ($7::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) >= $7)
-  AND ($8::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) < $8)
-  AND ($9::boolean IS NULL OR m.pinned = $9)
-  AND CASE $10::text
+  AND ($3::text IS NULL OR m.kind = $3) AND ($4::bytea IS NULL OR m.writer = $4)
+  AND ($5::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) >= $5)
+  AND ($6::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) < $6)
+  AND ($7::boolean IS NULL OR m.pinned = $7)
+  AND CASE $8::text
       WHEN 'superseded' THEN m.superseded_at IS NOT NULL
       WHEN 'pending_review' THEN m.superseded_at IS NULL AND m.review = 'pending'
       WHEN 'rejected' THEN m.superseded_at IS NULL AND m.review = 'rejected'
@@ -39,14 +39,29 @@ _FILTER: Final = """
                      AND coalesce(m.review, '') NOT IN ('pending', 'rejected')
       ELSE true END
 """
-# The oldest memories of a namespace that fit, and how many there are.
-_MATCHING: Final = f"SELECT m.memory_id FROM memories m WHERE {_FILTER} ORDER BY m.seq LIMIT $11"
-_COUNT_MATCHING: Final = f"SELECT count(*) FROM memories m WHERE {_FILTER}"
+# Those of them with all of these tokens of an epoch; and where they are among a few that are known.
+_TAGGED: Final = f"{_FILTER} AND m.epoch = $9 AND m.tokens @> $10::bigint[]"
+_FEW: Final = f"{_TAGGED} AND m.memory_id = ANY ($11)"
 
-# Whether a namespace has memories of other epochs than these.
+# The oldest memories of a namespace that fit, and how many there are.
+_MATCHING: Final = f"SELECT m.memory_id FROM memories m WHERE {_FILTER} ORDER BY m.seq LIMIT $9"
+_MATCHING_TAGGED: Final = (
+    f"SELECT m.memory_id FROM memories m WHERE {_TAGGED} ORDER BY m.seq LIMIT $11"
+)
+_MATCHING_FEW: Final = f"SELECT m.memory_id FROM memories m WHERE {_FEW} ORDER BY m.seq LIMIT $12"
+_COUNT_MATCHING: Final = f"SELECT count(*) FROM memories m WHERE {_FILTER}"
+_COUNT_TAGGED: Final = f"SELECT count(*) FROM memories m WHERE {_TAGGED}"
+_COUNT_FEW: Final = f"SELECT count(*) FROM memories m WHERE {_FEW}"
+
+# Whether a namespace has memories of other epochs than these, each of which has its key. A planner
+# that is asked for the epoch itself expects every memory to be of it, and reads them all where
+# none is.
 _OTHER_EPOCHS: Final = """
-SELECT EXISTS (SELECT FROM memories
-               WHERE account_id = $1 AND namespace_id = $2 AND NOT epoch = ANY ($3))
+SELECT EXISTS (SELECT FROM namespace_keys k
+               WHERE k.account_id = $1 AND k.namespace_id = $2 AND NOT k.epoch = ANY ($3)
+                 AND EXISTS (SELECT FROM memories m
+                             WHERE m.account_id = $1 AND m.namespace_id = $2
+                               AND m.epoch BETWEEN k.epoch AND k.epoch))
 """
 
 # Everything in a namespace, and how much that is.
@@ -86,7 +101,7 @@ class Match:
     """What memories have to be like; None is whatever they are.
 
     Attributes:
-        epoch: the epoch that `tokens` were made in.
+        epoch: the epoch that `tokens` were made in; without these it does not count.
         tokens: keyed hashes of tags and a source, all of which they have.
         after, before: of their event time, else of when they were stored.
         state: `active`, `superseded`, `pending_review`, `rejected` or `all`.
@@ -101,13 +116,6 @@ class Match:
     pinned: bool | None = None
     state: str = "all"
 
-    def parameters(self) -> tuple[object, ...]:
-        """In the order of the statements."""
-        return (
-            self.epoch, self.tokens, self.kind, self.writer, self.after, self.before, self.pinned,
-            self.state,
-        )  # fmt: skip
-
 
 async def places(
     database: Database, *, account: AccountId, ids: Sequence[uuid.UUID]
@@ -120,7 +128,9 @@ async def matching(
     database: Database, *, account: AccountId, namespace_id: int, match: Match, limit: int
 ) -> list[uuid.UUID]:
     """The oldest memories that fit."""
-    rows = await database.fetch(_MATCHING, account, namespace_id, *match.parameters(), limit)
+    statements = (_MATCHING, _MATCHING_TAGGED, _MATCHING_FEW)
+    statement, arguments = await _asked(database, statements, account, namespace_id, match)
+    rows = await database.fetch(statement, *arguments, limit)
     return [r["memory_id"] for r in rows]
 
 
@@ -128,9 +138,33 @@ async def count_matching(
     database: Database, *, account: AccountId, namespace_id: int, match: Match
 ) -> int:
     """How many memories fit."""
-    row = await database.fetchrow(_COUNT_MATCHING, account, namespace_id, *match.parameters())
+    statements = (_COUNT_MATCHING, _COUNT_TAGGED, _COUNT_FEW)
+    statement, arguments = await _asked(database, statements, account, namespace_id, match)
+    row = await database.fetchrow(statement, *arguments)
     assert row is not None
     return int(row[0])
+
+
+async def _asked(
+    database: Database,
+    statements: tuple[str, str, str],
+    account: AccountId,
+    namespace_id: int,
+    match: Match,
+) -> tuple[str, tuple[object, ...]]:
+    """Which of these to ask, without tokens, with them or among few, and with what arguments."""
+    bare, tagged, among_few = statements
+    asked = (
+        account, namespace_id, match.kind, match.writer, match.after, match.before, match.pinned,
+        match.state,
+    )  # fmt: skip
+    if not match.tokens:
+        return bare, asked
+    tokens = [(namespace_id, n, token) for n, token in enumerate(match.tokens)]
+    few = await few_with(database, account, tokens)
+    if few is None:
+        return tagged, (*asked, match.epoch, match.tokens)
+    return among_few, (*asked, match.epoch, match.tokens, few)
 
 
 async def has_other_epochs(

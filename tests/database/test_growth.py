@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from relayer.database import listing
+from relayer.database import forgetting, listing, postings
 from relayer.database.pool import Database, Row
 from relayer.sealed.keys import AccountId
 from tests.services import OTHER, Bench
@@ -73,7 +73,7 @@ def _literal(value: Any) -> str:
             return "NULL"
         case bytes():
             return f"'\\x{value.hex()}'"
-        case list():
+        case list() | tuple():
             return f"'{{{', '.join(map(str, value))}}}'"
         case _:
             return f"'{value}'"
@@ -136,3 +136,79 @@ class TestLists:
         found, read = await self.listed(bench, large, state=state)
         assert found == 20
         assert read <= READ_MAX
+
+    async def test_of_a_rare_tag(self, bench: Bench, large: AccountId) -> None:
+        tokens = [(1, 0, 1), (1, 1, 1007)]
+        found, read = await self.listed(bench, large, wanted=2, tokens=tokens)
+        assert found == FEW
+        assert read <= READ_MAX
+
+    async def test_of_a_common_tag(self, bench: Bench, large: AccountId) -> None:
+        found, read = await self.listed(bench, large, wanted=1, tokens=[(1, 0, 1)])
+        assert found == 20
+        assert read <= READ_MAX
+
+
+class TestForgetting:
+    async def test_what_has_a_rare_tag(self, bench: Bench, large: AccountId) -> None:
+        reader = Reader(bench.storage.database)
+        match = forgetting.Match(epoch=1, tokens=[1, 1007])
+        where: Any = {"account": large, "namespace_id": 1, "match": match}
+        assert await forgetting.count_matching(reader.database, **where) == FEW
+        assert len(await forgetting.matching(reader.database, **where, limit=500)) == FEW
+        assert reader.read <= READ_MAX
+
+    async def test_whether_there_are_other_epochs(self, bench: Bench, large: AccountId) -> None:
+        """Also where an epoch was begun, or left, and nothing is sealed under it."""
+        await bench.sql(
+            """
+            INSERT INTO namespace_keys (account_id, namespace_id, epoch, key_id)
+            VALUES ($1, 1, 2, 'other')
+            """,
+            large,
+        )
+        reader = Reader(bench.storage.database)
+        where: Any = {"account": large, "namespace_id": 1}
+        assert not await forgetting.has_other_epochs(reader.database, **where, epochs=[1])
+        assert await forgetting.has_other_epochs(reader.database, **where, epochs=[2])
+        assert reader.read <= READ_MAX
+
+
+@pytest.mark.parametrize("few", [0, FEW, postings.FEW])
+async def test_few_and_many_are_found_alike(
+    bench: Bench, large: AccountId, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    """In both namespaces, of every state, by one token, by two, by one that is said twice."""
+    monkeypatch.setattr(postings, "FEW", few)
+    # One was edited: what it said before, with its postings, is an earlier revision.
+    await bench.sql(
+        "UPDATE memories SET revision_of = memory_id, superseded_at = now() WHERE seq = 1008"
+    )
+    database, now = bench.storage.database, bench.clock()
+    for tags, state, expected in (
+        ([1008], "active", FEW - 1),
+        ([1, 1008], "active", FEW - 1),
+        ([1008, 1008], "all", FEW - 1),
+        ([1008, 1009], "all", 0),
+        ([1003], "pending_review", FEW),
+        ([1003], "active", 0),
+        ([1], "rejected", FEW),
+        ([9], "all", 0),
+    ):
+        tokens = [(namespace, n, tag) for namespace in (1, 2) for n, tag in enumerate(tags)]
+        page = await listing.newest(
+            database,
+            account=large,
+            namespace_ids=[1, 2],
+            before_seq=LAST_SEQ,
+            limit=200,
+            now=now,
+            filters=listing.Filters(state=state, wanted=len(tags), tokens=tokens),
+        )
+        in_first = [row["memory_id"] for row in page if row["namespace_id"] == 1]
+        match = forgetting.Match(epoch=1, tokens=tags, state=state)
+        where: Any = {"account": large, "namespace_id": 1, "match": match}
+        assert await forgetting.count_matching(database, **where) == expected
+        assert await forgetting.matching(database, **where, limit=500) == in_first[::-1]
+        other = forgetting.Match(epoch=2, tokens=tags, state=state)
+        assert await forgetting.count_matching(database, **where | {"match": other}) == 0

@@ -288,6 +288,7 @@ class TestFilter:
         caller = await caller_of(bench, "sealed")
         await bench.remember(caller, "Anna prefers tea.", tags=("drinks",))
         await bench.sql("UPDATE memories SET epoch = 2")
+        await bench.sql("UPDATE namespace_keys SET epoch = 2")
         with pytest.raises(NotAllowed) as caught:
             await bench.services.forgetting.forget_matching(
                 caller, Filter(namespace=TEAM, tags=("drinks",))

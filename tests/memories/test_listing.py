@@ -141,7 +141,6 @@ async def test_a_page_reads_the_index_in_its_order(bench: Bench) -> None:
         plan = await connection.fetch(
             "EXPLAIN " + listing._ACTIVE,
             *(caller.access.account, [1], 2**62, 10, bench.clock(), None, None, None, None, None),
-            *([], [], [], 0),
         )
         await connection.execute("RESET enable_seqscan")
     text = "\n".join(row[0] for row in plan)
