@@ -126,7 +126,8 @@ async def memory_history(
     """A memory's revisions, newest first, and what it is linked to."""
     before = min(parse_sequence(cursor), EVERY_REVISION)
     found = await reviser.history(caller, parse_id(memory_id), before=before)
-    return _history(found, await accounts.labels(caller.access))
+    labels = await accounts.labels(caller.access, {m.writer for m in found.revisions})
+    return _history(found, labels)
 
 
 def _history(found: History, labels: Mapping[str, str]) -> dict[str, Any]:
@@ -220,7 +221,8 @@ async def list_review(
         before_seq=parse_sequence(cursor),
         limit=limit,
     )
-    labels = await accounts.labels(caller.access)
+    shown = [m for found in page for m in (found.memory, *found.others)]
+    labels = await accounts.labels(caller.access, {m.writer for m in shown})
     return {
         "memories": [_doubtful(found, labels) for found in page],
         "next_cursor": None if page.cursor is None else str(page.cursor),

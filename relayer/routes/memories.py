@@ -243,7 +243,7 @@ async def list_memories(
         pinned=pinned,
         state=standing,
     )
-    labels = await accounts.labels(caller.access)
+    labels = await accounts.labels(caller.access, {m.writer for m in page})
     return {
         "memories": [shapes.labelled(m, labels) for m in page],
         "next_cursor": None if page.cursor is None else str(page.cursor),
@@ -265,7 +265,7 @@ async def get_memory(
         found = await memory.get(caller, wanted)
     else:
         found = await reviser.revision(caller, wanted, revision)
-    return shapes.labelled(found, await accounts.labels(caller.access))
+    return shapes.labelled(found, await accounts.labels(caller.access, [found.writer]))
 
 
 @post("/memories/status", status_code=200)

@@ -13,6 +13,7 @@ Not here: founding and granting (`granting.py`), keys themselves (`custody.py`),
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -28,6 +29,7 @@ from relayer.preferences import AccountSettings, parse_settings
 from relayer.sealed.grants import (
     Chain,
     Grant,
+    Revocation,
     parse_any,
 )
 from relayer.sealed.keys import AccountId, Identity, PublicKey
@@ -207,15 +209,16 @@ class Accounts:
 
         The bytes are those that are stored, so that who asks sees what became of them.
         """
-        rows = await statements.grants_after(self._database, access.account, 0)
-        stored = {row["serial"]: row for row in rows}
         chain = await self.chain(access.account)
-        items = [item for item in chain.items if item.serial in stored]
-        wanted = {item.recipient for item in items} if access.is_owner else {access.key}
-        if not access.is_owner:
-            for item in reversed(items):
-                if item.recipient in wanted:
-                    wanted.add(item.issuer)
+        items = chain.items if access.is_owner else _above(chain, access.key)
+        rows = (
+            await statements.grants_after(self._database, access.account, 0)
+            if access.is_owner
+            else await statements.grants_of(
+                self._database, access.account, [item.serial for item in items]
+            )
+        )
+        stored = {row["serial"]: row for row in rows}
         return [
             {
                 "kind": "grant" if isinstance(item, Grant) else "revoke",
@@ -225,17 +228,33 @@ class Accounts:
                 "succession": stored[item.serial]["succession"],
             }
             for item in items
-            if item.recipient in wanted
+            if item.serial in stored
         ]
 
     async def listed_keys(self, access: Access) -> list[dict[str, Any]]:
         """The account's keys as their grants say: all for owners, else one's own."""
-        keys = await self.all_keys(access.account)
-        return [k for k in keys if access.is_owner or k["public_key"] == access.key.hex()]
+        if access.is_owner:
+            return await self.all_keys(access.account)
+        chain = await self.chain(access.account)
+        labels = await self._labels(chain, [access.key])
+        return [_key_entry(chain, access.key, labels, to_ms(self._clock()))]
 
-    async def labels(self, access: Access) -> dict[str, str]:
-        """Public key → label of those keys of the account that this one may see."""
-        return {k["public_key"]: k["label"] for k in await self.listed_keys(access) if k["label"]}
+    async def labels(self, access: Access, keys: Iterable[PublicKey]) -> dict[str, str]:
+        """Public key → label of those of these keys that have one and that this one may see."""
+        chain = await self.chain(access.account)
+        seen = [
+            key
+            for key in set(keys)
+            if key in chain.grants and (access.is_owner or key == access.key)
+        ]
+        labels = await self._labels(chain, seen)
+        found = {key.hex(): labels.get(chain.grants[key][-1].serial) for key in seen}
+        return {key: label for key, label in found.items() if label}
+
+    async def _labels(self, chain: Chain, keys: Sequence[PublicKey]) -> dict[int, str]:
+        """Serial → label of the newest grant of each key."""
+        serials = [chain.grants[key][-1].serial for key in keys]
+        return await statements.labels_of(self._database, chain.account, serials) if serials else {}
 
     async def all_keys(self, account: AccountId) -> list[dict[str, Any]]:
         """Every key of an account, in order of its first grant."""
@@ -243,6 +262,15 @@ class Accounts:
         labels = await statements.grant_labels(self._database, account)
         now_ms = to_ms(self._clock())
         return [_key_entry(chain, key, labels, now_ms) for key in chain.grants]
+
+
+def _above(chain: Chain, key: PublicKey) -> list[Grant | Revocation]:
+    """The grants and revocations of a key, of those who gave it any, and so on up the chain."""
+    wanted = {key}
+    for item in reversed(chain.items):
+        if item.recipient in wanted:
+            wanted.add(item.issuer)
+    return [item for item in chain.items if item.recipient in wanted]
 
 
 def _key_entry(chain: Chain, key: PublicKey, labels: dict[int, str], now_ms: int) -> dict[str, Any]:

@@ -252,6 +252,37 @@ class TestRoles:
         assert kinds == ["grant", "grant", "grant", "grant", "revoke"]
         assert len(await bench.storage.accounts.listed_keys(owner)) == 4
 
+    async def test_no_more_grants_are_read_than_are_asked_for(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        founder = await bench.account(label="")
+        agents = [await bench.key(founder, TEAM, label=f"agent {n}") for n in range(9)]
+        keys = [agent.identity.public_key for agent in agents]
+        await bench.revoke(founder, keys[1])
+        owner, held = await access_of(bench, founder), await access_of(bench, agents[0])
+        assert owner is not None
+        assert held is not None
+        accounts, database, read = bench.storage.accounts, bench.storage.database, list[Any]()
+        fetch = database.fetch
+
+        async def counted(statement: str, *arguments: Any) -> list[Any]:
+            found = await fetch(statement, *arguments)
+            read.extend(row for row in found if "serial" in row.keys())  # noqa: SIM118 - no mapping
+            return found
+
+        monkeypatch.setattr(database, "fetch", counted)
+        writers = [keys[1], keys[2], PublicKey(bytes(32))]
+        shown = {keys[1].hex(): "agent 1", keys[2].hex(): "agent 2"}
+        assert (await accounts.labels(owner, writers), len(read)) == (shown, 2)
+        assert await accounts.labels(owner, [founder.identity.public_key]) == {}
+        read.clear()
+        assert (await accounts.labels(held, writers), len(read)) == ({}, 0)
+        assert await accounts.labels(held, keys) == {keys[0].hex(): "agent 0"}
+        assert [k["label"] for k in await accounts.listed_keys(held)] == ["agent 0"]
+        assert len(read) == 2
+        assert len(await accounts.listed_grants(held)) == 2
+        assert len(read) == 4
+
     async def test_accounts_are_listed(self, bench: Bench) -> None:
         founder = await bench.account(label="first")
         await bench.remember(await bench.caller(founder), "Anna prefers tea.")
