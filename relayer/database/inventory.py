@@ -10,15 +10,32 @@ from typing import Final
 from relayer.database.pool import Database, Row
 from relayer.sealed.keys import AccountId, Namespace
 
+_REVISION_COLUMNS: Final = """
+    coalesce(m.revision_of, m.memory_id) AS id, m.seq, m.revision, m.type, m.format,
+    ns.name AS namespace, m.epoch, m.blob_id, m.size_bytes, m.revision_of, m.pinned, m.review,
+    m.stale, m.superseded_at, m.superseded_by
+"""
 # Every stored revision of every memory, in order of acceptance.
-_REVISIONS: Final = """
-SELECT coalesce(m.revision_of, m.memory_id) AS id, m.seq, m.revision, m.type, m.format,
-       ns.name AS namespace, m.epoch, m.blob_id, m.size_bytes, m.revision_of, m.pinned, m.review,
-       m.stale, m.superseded_at, m.superseded_by
+_REVISIONS: Final = f"""
+SELECT {_REVISION_COLUMNS}
 FROM memories m
 JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
-WHERE m.account_id = $1 AND m.seq > $2 AND ($3::text[] IS NULL OR ns.name = ANY ($3))
-ORDER BY m.seq LIMIT $4
+WHERE m.account_id = $1 AND m.seq > $2
+ORDER BY m.seq LIMIT $3
+"""
+# Those of some namespaces: a page of each, in order, of which the first are the page.
+_REVISIONS_IN: Final = f"""
+SELECT {_REVISION_COLUMNS}
+FROM namespaces ns
+CROSS JOIN LATERAL (
+    SELECT r.memory_id, r.seq, r.revision, r.type, r.format, r.epoch, r.blob_id, r.size_bytes,
+           r.revision_of, r.pinned, r.review, r.stale, r.superseded_at, r.superseded_by
+    FROM memories r
+    WHERE r.account_id = $1 AND r.namespace_id = ns.namespace_id AND r.seq > $2
+    ORDER BY r.seq LIMIT $3
+) m
+WHERE ns.account_id = $1 AND ns.name = ANY ($4)
+ORDER BY m.seq LIMIT $3
 """
 # Turns that wait for their extraction, or are kept.
 _TURNS: Final = """
@@ -49,7 +66,9 @@ async def revisions_after(
     limit: int,
 ) -> list[Row]:
     """A page of revisions above a sequence number, of these namespaces or (None) of all."""
-    return await database.fetch(_REVISIONS, account, seq, namespaces, limit)
+    if namespaces is None:
+        return await database.fetch(_REVISIONS, account, seq, limit)
+    return await database.fetch(_REVISIONS_IN, account, seq, limit, namespaces)
 
 
 async def turns_after(

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from relayer.database import forgetting, listing, postings
+from relayer.database import forgetting, inventory, listing, postings
 from relayer.database.pool import Database, Row
 from relayer.sealed.keys import AccountId
-from tests.services import OTHER, Bench
+from tests.services import OTHER, TEAM, Bench
 
 ROWS = 4_000
 FEW = 10  # of them are in each of the states, and have each of the rarer tags
@@ -172,6 +172,15 @@ class TestForgetting:
         assert not await forgetting.has_other_epochs(reader.database, **where, epochs=[1])
         assert await forgetting.has_other_epochs(reader.database, **where, epochs=[2])
         assert reader.read <= READ_MAX
+
+
+async def test_the_inventory_of_a_small_namespace(bench: Bench, large: AccountId) -> None:
+    reader = Reader(bench.storage.database)
+    found = await inventory.revisions_after(reader.database, large, 0, [OTHER], 200)
+    assert [row["seq"] for row in found] == [2, *range(1001 + ROWS, 1001 + ROWS + FEW)]
+    assert reader.read <= READ_MAX
+    both = await inventory.revisions_after(bench.storage.database, large, 900, [OTHER, TEAM], 200)
+    assert both == await inventory.revisions_after(bench.storage.database, large, 900, None, 200)
 
 
 @pytest.mark.parametrize("few", [0, FEW, postings.FEW])
