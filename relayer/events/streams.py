@@ -36,6 +36,7 @@ from relayer.tenants.accounts import Accounts
 POLL_S: Final = 1.0
 BEAT_S: Final = 15.0
 PAGE: Final = 100
+AT_ONCE: Final = 5  # receipts that are verified before others have their turn
 WATCHED_MAX: Final = 1_000  # memories whose vectors are waited for, the newest
 RETRY_MS: Final = 1_000  # after which a reader that lost the stream connects again
 _FINAL: Final = {"done": INDEXED, "failed": FAILED}
@@ -124,7 +125,9 @@ class Streams:
             page = await account_rows.numbered_receipts(
                 self._database, access.account, place.seq, PAGE
             )
-            for seq, signed in page:
+            for number, (seq, signed) in enumerate(page, 1):
+                if number % AT_ONCE == 0:
+                    await asyncio.sleep(0)
                 place = Place.of(seq, chain_hash(signed))
                 if events := self._visible(access, signed):
                     watch.begin(events, follow=follow)

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -127,6 +128,35 @@ class TestWho:
             assert whole[seen]["id_"] == number
             for after in (Place(int(number)), Place(int(number), name)):
                 assert await told(bench, owner, after) == whole[seen + 1 :]
+
+    async def test_others_have_their_turn_while_it_catches_up(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        owner = await bench.account()
+        caller = await bench.caller(owner)
+        for n in range(3 * module.AT_ONCE):
+            await bench.remember(caller, f"Note {n}.")
+        turns, verified = 0, Counter[int]()
+        open_receipt = module.open_receipt
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        def counted(signed: bytes, *relayers: PublicKey) -> Receipt:
+            verified[turns] += 1
+            return open_receipt(signed, *relayers)
+
+        monkeypatch.setattr(module, "open_receipt", counted)
+        task = asyncio.create_task(others())
+        try:
+            assert len(await told(bench, owner)) > 3 * module.AT_ONCE
+        finally:
+            task.cancel()
+        assert verified.total() > 3 * module.AT_ONCE
+        assert max(verified.values()) <= module.AT_ONCE
 
     async def test_after_what_it_does_not_know_it_tells_everything(self, bench: Bench) -> None:
         """Other events have the numbers of those that a database which was set back has lost."""
