@@ -168,13 +168,13 @@ async def test_the_nearest_of_all_namespaces_come_first(shared_relayer: RunningR
     found = await seat.recall(
         query, namespaces=names, limit=5, min_relevance=everything, chars_max=None
     )
-    distances = [memory.distance for memory in found if memory.distance is not None]
-    assert (len(distances), found[0].text) == (3, TEA)
+    distances = [m.distance for m in found.memories if m.distance is not None]
+    assert (len(distances), found.memories[0].text) == (3, TEA)
     assert distances == sorted(distances)
-    [nearest] = await seat.recall(
+    nearest = await seat.recall(
         query, namespaces=names, limit=1, min_relevance=everything, chars_max=None
     )
-    assert nearest.text == TEA
+    assert [memory.text for memory in nearest.memories] == [TEA]
     await roster.close()
 
 
@@ -191,7 +191,7 @@ async def test_a_shared_namespace_that_fails_costs_only_itself(
         found = await seat.recall(
             ASKED["prompt"], namespaces=names, limit=5, min_relevance=0.3, chars_max=None
         )
-        assert [memory.text for memory in found] == [TEA]
+        assert [memory.text for memory in found.memories] == [TEA]
     assert len(caplog.records) == 1
     assert "NotGranted" in caplog.text
     with pytest.raises(NotGranted):
@@ -226,7 +226,7 @@ async def test_any_refusal_of_a_shared_namespace_costs_only_itself(
     found = await seat.recall(
         ASKED["prompt"], namespaces=("coder", refused), limit=5, min_relevance=0.3, chars_max=20
     )
-    assert [memory.text for memory in found] == [f"{TEA[:20]} …"]
+    assert [memory.text for memory in found.memories] == [f"{TEA[:20]} …"]
     assert f"({told}," in caplog.text
     await roster.close()
 
@@ -253,7 +253,7 @@ async def test_namespaces_asked_one_by_one_keep_order_and_budget(
             chars_max=None,
             tokens_max=tokens_max,
         )
-        return list(found)
+        return list(found.memories)
 
     everything = await recalled(1000)
     scores = [memory.score or 0.0 for memory in everything]
