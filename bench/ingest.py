@@ -86,7 +86,7 @@ async def measure(site: Site, scale: Scale) -> Report:
 async def embedded(site: Site, account: Account) -> None:
     """Return once every memory of the account has its vector."""
     while True:
-        if not await site.unembedded(account):
+        if await site.is_embedded(account):
             return
         await asyncio.sleep(POLL_S)
 

@@ -33,6 +33,7 @@ from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Ro
 from relayer.settings import Settings
 from relayer.storage import Storage, opened
 from relayer.upkeep import provision
+from relayer.words import INDEX_VERSION
 
 MODEL_FOLDER: Final = Path(os.environ.get("RELAYER_MODEL_DIR") or model.default_folder())
 START_S_MAX: Final = 120.0
@@ -40,8 +41,11 @@ START_S_MAX: Final = 120.0
 FROM_DATABASE: Final = ("--index-memory-bytes", "0")
 
 
-_UNEMBEDDED: Final = """
-SELECT count(*) FROM memories WHERE account_id = $1 AND embedding_model IS NULL
+# By an index: whoever asks often would count among what is measured otherwise.
+_IS_UNEMBEDDED: Final = """
+SELECT EXISTS (SELECT FROM memories
+               WHERE account_id = $1 AND format = 'sealed' AND index_version = $2
+                 AND embedding_version = '')
 """
 
 
@@ -127,11 +131,11 @@ class Site:
         finally:
             await connection.close()
 
-    async def unembedded(self, account: Account) -> int:
-        """How many of an account's memories have no vector yet."""
-        row = await self.storage.database.fetchrow(_UNEMBEDDED, account.id)
+    async def is_embedded(self, account: Account) -> bool:
+        """Whether every memory of an account has its vector."""
+        row = await self.storage.database.fetchrow(_IS_UNEMBEDDED, account.id, INDEX_VERSION)
         assert row is not None
-        return int(row[0])
+        return not row[0]
 
     def client(self, process: Process, account: Account) -> MemoryClient:
         """The real client of an account's founder."""

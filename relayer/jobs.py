@@ -50,6 +50,7 @@ from relayer.errors import (
 )
 from relayer.journal.outbox import Outbox
 from relayer.memories.analysis import Analysis
+from relayer.memories.batching import BatchedIndexer
 from relayer.memories.consolidation import Consolidator
 from relayer.memories.indexing import Indexer
 from relayer.memories.reseal import Resealer
@@ -68,7 +69,6 @@ REST: Final = timedelta(hours=1)  # of an account of which nothing that is due c
 HELD: Final = timedelta(minutes=10)  # of a job that failed, and of what the queue's log says
 FORGOTTEN_PAGES_MAX: Final = 20  # in one round of housekeeping
 JOBS_MAX: Final = 8  # at once, so that requests keep their share of connections and processors
-EMBEDDED_MAX: Final = 2  # jobs at once: queries are embedded by the same processors
 EXTRACTIONS_MAX: Final = 2  # at once, since each is a paid model call
 REINDEXED_MAX: Final = 2  # accounts at once, so that new memories do not wait for old ones
 RESEALED_MAX: Final = 1  # accounts at once
@@ -135,7 +135,7 @@ class Worker:
         self._manager: QueueManager | None = None
         self._away_since_s: float | None = None
         self._stopped = asyncio.Event()
-        self._embedding = asyncio.Semaphore(EMBEDDED_MAX)
+        self._batched = BatchedIndexer(indexer)
         self._resting: dict[AccountId, datetime] = {}
         self._resuming: set[asyncio.Task[None]] = set()  # the loop keeps no strong reference
 
@@ -206,8 +206,7 @@ class Worker:
 
     async def _embed(self, job: Job) -> None:
         async def work(account: AccountId, keys: Keys, ids: Sequence[Any]) -> None:
-            async with self._embedding:  # the queue's own limit would be one for all processes
-                await self._unless_stopped(self._indexer.embed(account, keys, ids))
+            await self._unless_stopped(self._batched.embed(account, keys, ids))
 
         await self._with_keys(job, work)
 

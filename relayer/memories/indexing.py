@@ -70,7 +70,11 @@ class Indexer:
         found = await vector_rows.due_of(
             self._database, account=account, memory_ids=ids, versions=self.versions
         )
-        await self._index(account, keys, found)
+        waiting = sorted(found, key=lambda row: row["size_bytes"])  # none waits for a longer one
+        while waiting:
+            page = bounded(waiting)
+            await self._index(account, keys, page)
+            waiting = waiting[len(page) :]
         if not all(has_key(keys, row) for row in found):
             raise NotAllowed("A namespace's key is missing.", code="unlock_required")
 

@@ -1,0 +1,156 @@
+"""What waits to be indexed goes along with others of its account, and depends on none of them."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from relayer.embedding.embedders import Embedder
+from relayer.errors import Unavailable
+from relayer.memories import indexing
+from relayer.memories.batching import AT_ONCE, BatchedIndexer
+from relayer.memories.opening import Caller
+from relayer.memories.recognition import Stored
+from tests.conftest import BenchMaker
+from tests.queueing import VECTORS
+from tests.services import OTHER, TEAM, Bench
+
+
+class _Gate:
+    """The built-in embedder behind a gate; it is away for whatever has `fault` in it."""
+
+    def __init__(self, inner: Embedder, *, fault: str = "a fault") -> None:
+        self._inner = inner
+        self._fault = fault
+        self.asked: list[list[str]] = []
+        self.open = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Any:
+        self.asked.append(list(texts))
+        await self.open.wait()
+        if any(self._fault in text for text in texts):
+            raise Unavailable("away", code="embedder_unavailable")
+        return await self._inner.embed(texts, account=account)
+
+
+class _Calls:
+    """Calls of one batched indexer, each about one memory, all waiting before the gate."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._batched = BatchedIndexer(bench.services.indexer)
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def add(self, caller: Caller, stored: Sequence[Stored]) -> None:
+        for one in stored:
+            work = self._batched.embed(caller.access.account, caller.keys, [one.id])
+            self.tasks.append(asyncio.create_task(work))
+
+    async def outcomes(self, gate: _Gate) -> list[BaseException | None]:
+        while len(gate.asked) < AT_ONCE:
+            await asyncio.sleep(0)
+        gate.open.set()
+        return await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+@pytest.fixture
+def gate(embedder: Embedder) -> _Gate:
+    return _Gate(embedder, fault="plums")
+
+
+async def test_what_waits_goes_along_with_the_next(make_bench: BenchMaker, gate: _Gate) -> None:
+    bench = make_bench(embedder=gate)
+    caller = await bench.caller(await bench.account())
+    texts = [f"note number {n}" for n in range(7)]
+    calls = _Calls(bench)
+    calls.add(caller, await bench.remember(caller, *texts))
+    assert await calls.outcomes(gate) == [None] * 7
+    assert [len(asked) for asked in gate.asked] == [1, 1, 5]
+    assert sorted(text for asked in gate.asked for text in asked) == texts
+    assert await bench.value(VECTORS) == 7
+
+
+async def test_no_batch_is_larger_than_a_page(
+    make_bench: BenchMaker, gate: _Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relayer.memories.batching.PAGE", 3)
+    bench = make_bench(embedder=gate)
+    caller = await bench.caller(await bench.account())
+    calls = _Calls(bench)
+    calls.add(caller, await bench.remember(caller, *(f"note number {n}" for n in range(8))))
+    assert await calls.outcomes(gate) == [None] * 8
+    assert sorted(len(asked) for asked in gate.asked) == [1, 1, 3, 3]
+
+
+async def test_others_accounts_do_not_go_along(make_bench: BenchMaker, gate: _Gate) -> None:
+    bench = make_bench(embedder=gate)
+    calls = _Calls(bench)
+    for fruit in ("apple", "pear", "quince"):
+        caller = await bench.caller(await bench.account())
+        calls.add(caller, await bench.remember(caller, *(f"{fruit} {n}" for n in range(3))))
+    assert await calls.outcomes(gate) == [None] * 9
+    assert all(len({text.split()[0] for text in asked}) == 1 for asked in gate.asked)
+    assert await bench.value(VECTORS) == 9
+
+
+async def test_other_keys_do_not_go_along(make_bench: BenchMaker, gate: _Gate) -> None:
+    """Those of one call may not open what another is about."""
+    bench = make_bench(embedder=gate)
+    founder = await bench.account("sealed")
+    calls = _Calls(bench)
+    for name in (TEAM, OTHER):
+        caller = await bench.unlocked(founder, name)
+        texts = [f"{name} {n}" for n in range(3)]
+        calls.add(caller, await bench.remember(caller, *texts, namespace=name))
+    assert await calls.outcomes(gate) == [None] * 6
+    assert [len(asked) for asked in gate.asked] == [1, 1, 1, 3]
+    assert await bench.value(VECTORS) == 6
+
+
+async def test_a_fault_is_its_own_calls_alone(make_bench: BenchMaker, gate: _Gate) -> None:
+    bench = make_bench(embedder=gate)
+    caller = await bench.caller(await bench.account())
+    texts = ["one apple", "two pears", "four cherries", "three plums", "five quinces"]
+    calls = _Calls(bench)
+    calls.add(caller, await bench.remember(caller, *texts))
+    outcomes = await calls.outcomes(gate)
+    assert [type(outcome) for outcome in outcomes] == [
+        Unavailable if "plums" in text else type(None) for text in texts
+    ]
+    assert await bench.value(VECTORS) == 4
+
+
+async def test_who_leads_a_batch_and_is_stopped_leaves_it_to_the_others(
+    make_bench: BenchMaker, gate: _Gate
+) -> None:
+    bench = make_bench(embedder=gate)
+    caller = await bench.caller(await bench.account())
+    stored = await bench.remember(caller, *(f"note number {n}" for n in range(5)))
+    calls = _Calls(bench)
+    calls.add(caller, stored)
+    while len(gate.asked) < AT_ONCE:
+        await asyncio.sleep(0)
+    calls.tasks[0].cancel()
+    while len(gate.asked) <= AT_ONCE:
+        await asyncio.sleep(0)
+    calls.tasks[AT_ONCE].cancel()
+    gate.open.set()
+    outcomes = await asyncio.gather(*calls.tasks, return_exceptions=True)
+    stopped = [isinstance(outcome, asyncio.CancelledError) for outcome in outcomes]
+    assert stopped == [True, False, True, False, False]
+    assert await bench.value(VECTORS) == 3
+
+
+async def test_a_page_of_long_texts_is_parted_and_short_ones_are_first(
+    make_bench: BenchMaker, gate: _Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "PAGE_BYTES", 1)
+    gate.open.set()
+    bench = make_bench(embedder=gate)
+    caller = await bench.caller(await bench.account())
+    short, middling, long = ("Nothing was decided about the roof. " * n for n in (1, 3, 9))
+    await bench.embed(caller, await bench.remember(caller, long, short, middling))
+    assert gate.asked == [[short], [middling], [long]]
