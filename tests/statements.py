@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 import re
+from collections.abc import Iterator, Mapping
 
 from relayer import database as package
 from relayer.database.pool import Database
@@ -25,10 +26,20 @@ MODULES = [
     if module.name not in APART
 ]
 
+
+def _texts(variables: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """What a module says, each entry of a mapping by itself."""
+    for name, value in variables.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}[{key}]", text) for key, text in value.items())
+        else:
+            yield name, value
+
+
 STATEMENTS = {
     f"{module.__name__.rpartition('.')[2]}.{name}": text
     for module in MODULES
-    for name, text in vars(module).items()
+    for name, text in _texts(vars(module))
     if isinstance(text, str) and re.match(r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH)\b", text)
 }
 # Statements of no single account, each run outside requests or before an account is known.

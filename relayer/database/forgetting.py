@@ -4,7 +4,7 @@ Not here: erasing (`erasure`), who may (`relayer.memories.forgetting`).
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -12,6 +12,7 @@ from typing import Final
 from relayer.database.accounts import lock_account
 from relayer.database.pool import Database
 from relayer.database.postings import few_with
+from relayer.database.states import ALL, IN_STATE
 from relayer.sealed.keys import AccountId, PublicKey
 
 # In which namespaces these memories and turns are.
@@ -31,27 +32,26 @@ _FILTER: Final = """
   AND ($5::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) >= $5)
   AND ($6::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) < $6)
   AND ($7::boolean IS NULL OR m.pinned = $7)
-  AND CASE $8::text
-      WHEN 'superseded' THEN m.superseded_at IS NOT NULL
-      WHEN 'pending_review' THEN m.superseded_at IS NULL AND m.review = 'pending'
-      WHEN 'rejected' THEN m.superseded_at IS NULL AND m.review = 'rejected'
-      WHEN 'active' THEN m.superseded_at IS NULL
-                     AND coalesce(m.review, '') NOT IN ('pending', 'rejected')
-      ELSE true END
 """
 # Those of them with all of these tokens of an epoch; and where they are among a few that are known.
-_TAGGED: Final = f"{_FILTER} AND m.epoch = $9 AND m.tokens @> $10::bigint[]"
-_FEW: Final = f"{_TAGGED} AND m.memory_id = ANY ($11)"
+_TAGGED: Final = "AND m.epoch = $8 AND m.tokens @> $9::bigint[]"
+_FEW: Final = f"{_TAGGED} AND m.memory_id = ANY ($10)"
+
+
+def _of_each_state(found: str, further: str) -> dict[str, str]:
+    return {
+        state: f"SELECT {found} FROM memories m WHERE {_FILTER} AND {holds} {further}"
+        for state, holds in IN_STATE.items()
+    }
+
 
 # The oldest memories of a namespace that fit, and how many there are.
-_MATCHING: Final = f"SELECT m.memory_id FROM memories m WHERE {_FILTER} ORDER BY m.seq LIMIT $9"
-_MATCHING_TAGGED: Final = (
-    f"SELECT m.memory_id FROM memories m WHERE {_TAGGED} ORDER BY m.seq LIMIT $11"
-)
-_MATCHING_FEW: Final = f"SELECT m.memory_id FROM memories m WHERE {_FEW} ORDER BY m.seq LIMIT $12"
-_COUNT_MATCHING: Final = f"SELECT count(*) FROM memories m WHERE {_FILTER}"
-_COUNT_TAGGED: Final = f"SELECT count(*) FROM memories m WHERE {_TAGGED}"
-_COUNT_FEW: Final = f"SELECT count(*) FROM memories m WHERE {_FEW}"
+_MATCHING: Final = _of_each_state("m.memory_id", "ORDER BY m.seq LIMIT $8")
+_MATCHING_TAGGED: Final = _of_each_state("m.memory_id", f"{_TAGGED} ORDER BY m.seq LIMIT $10")
+_MATCHING_FEW: Final = _of_each_state("m.memory_id", f"{_FEW} ORDER BY m.seq LIMIT $11")
+_COUNT_MATCHING: Final = _of_each_state("count(*)", "")
+_COUNT_TAGGED: Final = _of_each_state("count(*)", _TAGGED)
+_COUNT_FEW: Final = _of_each_state("count(*)", _FEW)
 
 # Whether a namespace has memories of other epochs than these, each of which has its key. A planner
 # that is asked for the epoch itself expects every memory to be of it, and reads them all where
@@ -104,7 +104,7 @@ class Match:
         epoch: the epoch that `tokens` were made in; without these it does not count.
         tokens: keyed hashes of tags and a source, all of which they have.
         after, before: of their event time, else of when they were stored.
-        state: `active`, `superseded`, `pending_review`, `rejected` or `all`.
+        state: one of `IN_STATE`.
     """
 
     epoch: int | None = None
@@ -114,7 +114,7 @@ class Match:
     after: datetime | None = None
     before: datetime | None = None
     pinned: bool | None = None
-    state: str = "all"
+    state: str = ALL
 
 
 async def places(
@@ -147,16 +147,15 @@ async def count_matching(
 
 async def _asked(
     database: Database,
-    statements: tuple[str, str, str],
+    statements: tuple[Mapping[str, str], Mapping[str, str], Mapping[str, str]],
     account: AccountId,
     namespace_id: int,
     match: Match,
 ) -> tuple[str, tuple[object, ...]]:
     """Which of these to ask, without tokens, with them or among few, and with what arguments."""
-    bare, tagged, among_few = statements
+    bare, tagged, among_few = (of_state[match.state] for of_state in statements)
     asked = (
         account, namespace_id, match.kind, match.writer, match.after, match.before, match.pinned,
-        match.state,
     )  # fmt: skip
     if not match.tokens:
         return bare, asked

@@ -16,9 +16,9 @@ from relayer.database.episodes import is_over
 from relayer.database.memories import MEMORY_COLUMNS
 from relayer.database.pool import Database, Row
 from relayer.database.postings import few_with
+from relayer.database.states import IN_STATE
+from relayer.record import ACTIVE
 from relayer.sealed.keys import AccountId
-
-ALL: Final = "all"
 
 _FOUND: Final = f"""{MEMORY_COLUMNS}
 FROM memories m
@@ -32,52 +32,32 @@ WHERE m.account_id = $1 AND m.namespace_id = ANY ($2) AND m.seq < $3
   AND ($9::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) < $9)
   AND ($10::bool IS NULL OR m.pinned = $10)
 """
-_NEWEST: Final = "ORDER BY m.seq DESC LIMIT $4"
-
-# A page of each state. It stands in the text: no partial index fits a state that is a parameter.
-_ALL: Final = f"SELECT {_FOUND} {_NEWEST}"
-_ACTIVE: Final = f"""SELECT {_FOUND}
-  AND m.superseded_at IS NULL AND (m.review IS NULL OR m.review = 'contradiction') {_NEWEST}
-"""
-_SUPERSEDED: Final = f"SELECT {_FOUND} AND m.superseded_at IS NOT NULL {_NEWEST}"
-_PENDING: Final = f"SELECT {_FOUND} AND m.superseded_at IS NULL AND m.review = 'pending' {_NEWEST}"
-_REJECTED: Final = (
-    f"SELECT {_FOUND} AND m.superseded_at IS NULL AND m.review = 'rejected' {_NEWEST}"
-)
-_OF_STATE: Final = {
-    "active": _ACTIVE,
-    "superseded": _SUPERSEDED,
-    "pending_review": _PENDING,
-    "rejected": _REJECTED,
-    ALL: _ALL,
-}
-
 # Which memories have all of these tokens.
 _TAGGED: Final = """p.memory_id
-    FROM unnest($12::int[], $13::int[], $14::bigint[]) AS f (namespace_id, ordinal, token)
+    FROM unnest($11::int[], $12::int[], $13::bigint[]) AS f (namespace_id, ordinal, token)
     JOIN postings p ON p.account_id = $1 AND p.namespace_id = f.namespace_id AND p.token = f.token
 """
-_HAVE_ALL: Final = "GROUP BY p.memory_id HAVING count(DISTINCT f.ordinal) = $15"
-_STATE: Final = """CASE $11::text
-      WHEN 'active' THEN m.superseded_at IS NULL AND (m.review IS NULL
-                                                      OR m.review = 'contradiction')
-      WHEN 'superseded' THEN m.superseded_at IS NOT NULL
-      WHEN 'pending_review' THEN m.superseded_at IS NULL AND m.review = 'pending'
-      WHEN 'rejected' THEN m.superseded_at IS NULL AND m.review = 'rejected'
-      ELSE true END
-"""
-# A page of these, of whichever state; and where they are among a few that are known. IS TRUE keeps
-# the first from becoming a join, which would read and sort them all for a page.
-_WITH_TAGS: Final = f"""
-WITH tagged AS MATERIALIZED (SELECT {_TAGGED} {_HAVE_ALL})
-SELECT {_FOUND} AND {_STATE} AND (m.memory_id IN (SELECT t.memory_id FROM tagged t)) IS TRUE
-{_NEWEST}
-"""
-_AMONG_FEW: Final = f"""
-WITH tagged AS MATERIALIZED (SELECT {_TAGGED} AND p.memory_id = ANY ($16) {_HAVE_ALL})
-SELECT {_FOUND} AND {_STATE} AND m.memory_id = ANY (ARRAY(SELECT t.memory_id FROM tagged t))
-{_NEWEST}
-"""
+_HAVE_ALL: Final = "GROUP BY p.memory_id HAVING count(DISTINCT f.ordinal) = $14"
+
+
+def _of_each_state(before: str, further: str) -> dict[str, str]:
+    return {
+        state: f"{before} SELECT {_FOUND} AND {holds} {further} ORDER BY m.seq DESC LIMIT $4"
+        for state, holds in IN_STATE.items()
+    }
+
+
+# A page; one of what has these tokens; and one where these are among a few that are known. IS TRUE
+# keeps the second from becoming a join, which would read and sort them all for a page.
+_NEWEST: Final = _of_each_state("", "")
+_WITH_TAGS: Final = _of_each_state(
+    f"WITH tagged AS MATERIALIZED (SELECT {_TAGGED} {_HAVE_ALL})",
+    "AND (m.memory_id IN (SELECT t.memory_id FROM tagged t)) IS TRUE",
+)
+_AMONG_FEW: Final = _of_each_state(
+    f"WITH tagged AS MATERIALIZED (SELECT {_TAGGED} AND p.memory_id = ANY ($15) {_HAVE_ALL})",
+    "AND m.memory_id = ANY (ARRAY(SELECT t.memory_id FROM tagged t))",
+)
 
 # What waits for somebody to look at it.
 _REVIEW: Final = f"""
@@ -134,7 +114,7 @@ class Filters:
     after: datetime | None = None
     before: datetime | None = None
     pinned: bool | None = None
-    state: str = "active"
+    state: str = ACTIVE
     wanted: int = 0
     tokens: Sequence[tuple[int, int, int]] = field(default=(), repr=False)
 
@@ -182,18 +162,17 @@ async def newest(
         filters.pinned,
     )
     if not filters.wanted:
-        return await database.fetch(_OF_STATE[filters.state], *asked)
+        return await database.fetch(_NEWEST[filters.state], *asked)
     asked = (
         *asked,
-        filters.state,
         [namespace_id for namespace_id, _, _ in filters.tokens],
         [ordinal for _, ordinal, _ in filters.tokens],
         [token for _, _, token in filters.tokens],
         filters.wanted,
     )
     if (few := await few_with(database, account, filters.tokens)) is None:
-        return await database.fetch(_WITH_TAGS, *asked)
-    return await database.fetch(_AMONG_FEW, *asked, few)
+        return await database.fetch(_WITH_TAGS[filters.state], *asked)
+    return await database.fetch(_AMONG_FEW[filters.state], *asked, few)
 
 
 async def waiting(

@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from relayer.database.memories import MEMORY_COLUMNS
 from relayer.database.pool import Database, Row, halfvec
-from relayer.record import IMPORTANCES
+from relayer.database.states import IN_STATE
+from relayer.record import ACTIVE, IMPORTANCES
 from relayer.sealed.keys import AccountId
 
 BM25_K1: Final = 0.9
@@ -167,14 +168,14 @@ WHERE m.account_id = $1 AND m.seq = ANY ($2)
 """
 
 # Nearest manual uploads: foreign ciphertext has no words, only the vector its client sent.
-_SEARCH_MANUAL: Final = """
+_SEARCH_MANUAL: Final = f"""
 SELECT m.memory_id, m.blob_id, v.embedding <=> q.embedding AS distance
 FROM unnest($3::int[], $4::text[], $5::halfvec[]) AS q (epoch, model, embedding)
 JOIN vectors v ON v.account_id = $1 AND v.namespace_id = $2 AND v.epoch = q.epoch
               AND v.model = q.model
 JOIN memories m ON m.account_id = $1 AND m.memory_id = v.memory_id
 WHERE m.format = 'opaque' AND (m.expires_at IS NULL OR m.expires_at > $6)
-  AND m.superseded_at IS NULL AND (m.review IS NULL OR m.review = 'contradiction')
+  AND {IN_STATE[ACTIVE]}
 ORDER BY distance, m.seq DESC LIMIT $7
 """
 

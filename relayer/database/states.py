@@ -11,13 +11,33 @@ from typing import Final
 
 from relayer.database.index_steps import note_change, step
 from relayer.database.pool import Connection, Database, Row
-from relayer.record import State
+from relayer.record import (
+    ACTIVE,
+    CONTRADICTION,
+    PENDING,
+    PENDING_REVIEW,
+    REJECTED,
+    SUPERSEDED,
+    State,
+)
 from relayer.sealed.keys import AccountId
 
 CONTRADICTS: Final = "contradicts"  # a newer fact → the memory that it speaks against
 TURN: Final = "turn"  # a memory → the turn it came from
 SOURCE: Final = "source"  # a summary or a procedure → what it was made of
 MERGED: Final = "merged"  # the memory that was kept → the one that says the same
+
+ALL: Final = "all"
+_STANDS: Final = "m.superseded_at IS NULL"
+# State → which memories `m` are in it, in SQL, as `State.name` has it. Each has statements of its
+# own, for no partial index fits a state that is a parameter.
+IN_STATE: Final = {
+    ACTIVE: f"{_STANDS} AND (m.review IS NULL OR m.review = '{CONTRADICTION}')",
+    SUPERSEDED: "m.superseded_at IS NOT NULL",
+    PENDING_REVIEW: f"{_STANDS} AND m.review = '{PENDING}'",
+    REJECTED: f"{_STANDS} AND m.review = '{REJECTED}'",
+    ALL: "true",
+}
 
 _LOCK_STATES: Final = """
 SELECT m.memory_id, m.namespace_id, ns.name AS namespace, m.epoch, m.revision, m.pinned, m.review,

@@ -139,7 +139,7 @@ async def test_a_page_reads_the_index_in_its_order(bench: Bench) -> None:
     async with bench.storage.database.connection() as connection:
         await connection.execute("SET enable_seqscan = off")
         plan = await connection.fetch(
-            "EXPLAIN " + listing._ACTIVE,
+            "EXPLAIN " + listing._NEWEST["active"],
             *(caller.access.account, [1], 2**62, 10, bench.clock(), None, None, None, None, None),
         )
         await connection.execute("RESET enable_seqscan")

@@ -21,7 +21,7 @@ import pytest
 
 from relayer.database import accounts as account_rows
 from relayer.database import listing
-from relayer.database.states import CONTRADICTS, MERGED, SOURCE
+from relayer.database.states import ALL, CONTRADICTS, MERGED, SOURCE
 from relayer.errors import Conflict, NotFound
 from relayer.journal.states import Change
 from relayer.memories.forgetting import Filter
@@ -484,9 +484,7 @@ class Walk:
         await self.bench.services.indexer.embed(caller.access.account, caller.keys, ids)
 
     async def _look_at_list(self, caller: Caller, namespace: Namespace) -> None:
-        found = await self.bench.services.memory.newest(
-            caller, [namespace], limit=200, state=listing.ALL
-        )
+        found = await self.bench.services.memory.newest(caller, [namespace], limit=200, state=ALL)
         assert {
             m.id: (m.text, tuple(m.tags), m.revision, m.state.name, m.state.pinned,
                    m.state.stale, m.state.review, m.state.superseded_by, m.expires_at, m.seen_count)
