@@ -88,14 +88,16 @@ WHERE account_id = $1 AND review IS NOT NULL AND superseded_at IS NULL
   AND ($2::int[] IS NULL OR namespace_id = ANY ($2))
 GROUP BY namespace_id
 """
+# A page of turns: the newest of each namespace, and of these the newest.
 _TURNS: Final = f"""
-SELECT e.episode_id, e.namespace_id, ns.name AS namespace, e.epoch, e.writer, e.blob_id, e.state,
-       e.created_at
-FROM episodes e
-JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.namespace_id
-WHERE e.account_id = $1 AND e.namespace_id = ANY ($2) AND e.state IN ('kept', 'pending')
-  AND ($3::timestamptz IS NULL OR (e.created_at, e.episode_id) < ($3, $4))
-  AND NOT {is_over("$6")}
+SELECT ns.name AS namespace, e.* FROM namespaces ns
+CROSS JOIN LATERAL (
+    SELECT e.episode_id, e.namespace_id, e.epoch, e.writer, e.blob_id, e.state, e.created_at
+    FROM episodes e
+    WHERE e.account_id = $1 AND e.namespace_id = ns.namespace_id AND e.state IN ('kept', 'pending')
+      AND (e.created_at, e.episode_id) < ($3, $4) AND NOT {is_over("$6")}
+    ORDER BY e.created_at DESC, e.episode_id DESC LIMIT $5) e
+WHERE ns.account_id = $1 AND ns.namespace_id = ANY ($2)
 ORDER BY e.created_at DESC, e.episode_id DESC LIMIT $5
 """
 
@@ -205,10 +207,9 @@ async def turns(
     *,
     account: AccountId,
     namespace_ids: Sequence[int],
-    before: tuple[datetime, uuid.UUID] | None,
+    before: tuple[datetime, uuid.UUID],
     limit: int,
     now: datetime,
 ) -> list[Row]:
     """A page of kept and waiting turns, newest first, after that place."""
-    moment, episode = before or (None, None)
-    return await database.fetch(_TURNS, account, namespace_ids, moment, episode, limit, now)
+    return await database.fetch(_TURNS, account, namespace_ids, *before, limit, now)

@@ -8,7 +8,8 @@ Not here: keeping and analyzing them (`analysis.py`), erasing them (`eraser.py`)
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Final
 
 from relayer.clock import Clock
 from relayer.database import episodes as rows
@@ -23,6 +24,7 @@ from relayer.sealed.keys import Namespace
 from relayer.tenants.namespaces import Namespaces
 
 Place = tuple[datetime, uuid.UUID]
+LAST_PLACE: Final[Place] = (datetime.max.replace(tzinfo=UTC), uuid.UUID(int=2**128 - 1))
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Turns:
         caller: Caller,
         namespaces: Sequence[Namespace],
         *,
-        before: Place | None,
+        before: Place = LAST_PLACE,
         limit: int,
     ) -> list[Turn]:
         """A page of turns, newest first, after that place.

@@ -17,7 +17,7 @@ from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.memories.analysis import Analysis
 from relayer.memories.opening import Caller
-from relayer.memories.turns import Place, Turn, Turns
+from relayer.memories.turns import LAST_PLACE, Place, Turn, Turns
 from relayer.routes import shapes
 from relayer.routes.arguments import Answer, PageLimit, check_relayer, parse_id, parse_sequence
 from relayer.sealed.keys import Identity
@@ -43,7 +43,7 @@ async def list_episodes(
     page = await turns.newest(
         caller,
         bodies.namespaces_of(namespace, namespaces),
-        before=None if cursor is None else _place(cursor),
+        before=LAST_PLACE if cursor is None else _place(cursor),
         limit=limit,
     )
     return {

@@ -8,6 +8,7 @@ import pytest
 
 from relayer.database import forgetting, inventory, listing, postings, states
 from relayer.database.pool import Database, Row
+from relayer.memories.turns import LAST_PLACE
 from relayer.sealed.keys import AccountId
 from tests.services import OTHER, TEAM, Bench
 
@@ -18,7 +19,7 @@ LAST_SEQ = 2**62
 
 
 class Reader:
-    """A database that counts the rows of memories that its statements read.
+    """A database that counts the rows of what grows that its statements read.
 
     Of the plan for the values that are asked and the one for any values, the worse counts: a
     connection has the second after some repetitions.
@@ -60,8 +61,8 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _rows(node: dict[str, Any]) -> float:
-    """How many rows of memories a node read, whether or not they passed its filter."""
-    if node.get("Relation Name") != "memories":
+    """How many rows of what grows a node read, whether or not they passed its filter."""
+    if node.get("Relation Name") not in ("memories", "episodes", "links"):
         return 0
     rows = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
     return float(rows * node["Actual Loops"])
@@ -196,6 +197,60 @@ class TestForgetting:
         assert not await forgetting.has_other_epochs(reader.database, **where, epochs=[1])
         assert await forgetting.has_other_epochs(reader.database, **where, epochs=[2])
         assert reader.read <= READ_MAX
+
+
+class TestTurns:
+    @pytest.fixture(params=[True, False])
+    async def talkative(
+        self, bench: Bench, unknown: AccountId, request: pytest.FixtureRequest
+    ) -> AccountId:
+        """With many turns that are kept in its first namespace, and some in its second, a memory
+        of each, and as many turns that are done; with statistics and without."""
+        for table in ("episodes", "links"):
+            await bench.sql(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+        await bench.sql(
+            """
+            INSERT INTO episodes (account_id, episode_id, namespace_id, epoch, writer, blob_id,
+                size_bytes, state, created_at)
+            SELECT account_id, CASE s.state WHEN 'kept' THEN memory_id ELSE gen_random_uuid() END,
+                   namespace_id, 1, writer, blob_id, 400, s.state,
+                   $1::timestamptz + seq / 3 * interval '1 second'
+            FROM memories, (VALUES ('kept'), ('done')) AS s (state) WHERE seq > 1000
+            """,
+            bench.clock(),
+        )
+        await bench.sql(
+            """
+            INSERT INTO links (account_id, memory_id, relation, other_id, created_at)
+            SELECT account_id, memory_id, 'turn', memory_id, now() FROM memories WHERE seq > 1000
+            """
+        )
+        if request.param:
+            await bench.sql("ANALYZE")
+        return unknown
+
+    async def test_page_by_page(self, bench: Bench, talkative: AccountId) -> None:
+        expected = await bench.sql(
+            """
+            SELECT created_at, episode_id FROM episodes WHERE state = 'kept'
+            ORDER BY created_at DESC, episode_id DESC LIMIT 60
+            """
+        )
+        found, before = [], LAST_PLACE
+        for _ in range(3):
+            reader = Reader(bench.storage.database)
+            page = await listing.turns(
+                reader.database,
+                account=talkative,
+                namespace_ids=[1, 2],
+                before=before,
+                limit=20,
+                now=bench.clock(),
+            )
+            assert reader.read <= READ_MAX
+            before = page[-1]["created_at"], page[-1]["episode_id"]
+            found += [(row["created_at"], row["episode_id"]) for row in page]
+        assert found == [tuple(row) for row in expected]
 
 
 async def test_the_inventory_of_a_small_namespace(bench: Bench, large: AccountId) -> None:

@@ -32,7 +32,7 @@ class TestKeptTurns:
         analyzed = await analyze(bench, caller, self.TALK, source="chat/9", occurred_at=when)
         [fact] = analyzed.facts
         assert (analyzed.episode, analyzed.kept is not None) == (None, True)
-        [turn] = await bench.services.turns.newest(caller, [TEAM], before=None, limit=9)
+        [turn] = await bench.services.turns.newest(caller, [TEAM], limit=9)
         assert (turn.id, turn.state, turn.namespace) == (analyzed.kept, "kept", TEAM)
         assert (turn.occurred_at, turn.source, list(turn.fact_ids)) == (when, "chat/9", [fact.id])
         assert (await bench.services.turns.get(caller, turn.id)).text == self.TALK
@@ -63,13 +63,13 @@ class TestKeptTurns:
         soon = Edit(changes={"expires_at": bench.clock() + timedelta(seconds=9)})
         await bench.services.reviser.edit(caller, fact.id, soon)
         bench.clock.advance(9)
-        assert await bench.services.turns.newest(caller, [TEAM], before=None, limit=9) == []
+        assert await bench.services.turns.newest(caller, [TEAM], limit=9) == []
         with pytest.raises(NotFound):
             await bench.services.turns.get(caller, first.kept)
         again = await analyze(bench, caller, self.TALK)
         assert [f.duplicate for f in again.facts] == [False]
         await bench.services.expiry.expire()
-        [turn] = await bench.services.turns.newest(caller, [TEAM], before=None, limit=9)
+        [turn] = await bench.services.turns.newest(caller, [TEAM], limit=9)
         assert (turn.id, list(turn.fact_ids)) == (again.kept, [again.facts[0].id])
         assert turn.id != first.kept
         await assert_chain_holds(bench, caller.access.account)
@@ -79,7 +79,7 @@ class TestKeptTurns:
         caller = await choose(bench, await writer(bench), keep_turns=True)
         analyzed = await analyze(bench, caller, "1. hm?\n\n2. ok thanks")
         assert (list(analyzed.facts), len(analyzed.receipts)) == ([], 1)
-        [turn] = await bench.services.turns.newest(caller, [TEAM], before=None, limit=9)
+        [turn] = await bench.services.turns.newest(caller, [TEAM], limit=9)
         assert (turn.id, list(turn.fact_ids)) == (analyzed.kept, [])
 
     async def test_a_turn_that_had_to_wait_is_kept_then(
@@ -141,7 +141,7 @@ class TestKeptTurns:
         caller = await choose(bench, await writer(bench), keep_turns=True)
         analyzed = await analyze(bench, caller, self.TALK)
         await bench.services.memory.forget(caller.access, analyzed.facts[0].id)
-        assert await bench.services.turns.newest(caller, [TEAM], before=None, limit=9) == []
+        assert await bench.services.turns.newest(caller, [TEAM], limit=9) == []
         assert await bench.value("SELECT count(*) FROM episodes WHERE state = 'kept'") == 0
         assert await bench.value("SELECT storage_bytes FROM accounts") == 0
         assert (await check(bench.storage)).problems == []
@@ -152,7 +152,7 @@ class TestKeptTurns:
         for n in range(5):
             made.append((await analyze(bench, caller, f"1. Talk number {n}, ok.")).kept)
             bench.clock.advance(n % 2)
-        first = await bench.services.turns.newest(caller, [TEAM], before=None, limit=2)
+        first = await bench.services.turns.newest(caller, [TEAM], limit=2)
         place = (first[-1].created_at, first[-1].id)
         rest = await bench.services.turns.newest(caller, [TEAM], before=place, limit=9)
         assert {t.id for t in (*first, *rest)} == set(made)
@@ -187,7 +187,7 @@ class TestKeptTurns:
             "UPDATE blobs SET bytes = set_byte(bytes, 300, get_byte(bytes, 300) # 1)"
             " WHERE blob_id = (SELECT blob_id FROM episodes)"
         )
-        [turn] = await bench.services.turns.newest(caller, [TEAM], before=None, limit=9)
+        [turn] = await bench.services.turns.newest(caller, [TEAM], limit=9)
         assert (turn.id, turn.text) == (kept, None)
         with pytest.raises(Corrupted):
             await bench.services.turns.get(caller, kept)

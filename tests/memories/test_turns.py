@@ -372,7 +372,7 @@ class TestOver:
         await bench.services.expiry.keep(caller.access, TEAM, HOUR)
 
     async def shown(self, bench: Bench, caller: Caller) -> list[Turn]:
-        return await bench.services.turns.newest(caller, [TEAM], before=None, limit=5)
+        return await bench.services.turns.newest(caller, [TEAM], limit=5)
 
 
 class TestNowhereElse:

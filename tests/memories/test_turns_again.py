@@ -40,7 +40,7 @@ async def test_its_facts_are_taken_once_more(
         caller.access.account, caller.keys, waits.episode
     )
     assert await thinking.texts(caller, "user lives") == [BERLIN]
-    turns = await thinking.services.turns.newest(caller, [TEAM], before=None, limit=9)
+    turns = await thinking.services.turns.newest(caller, [TEAM], limit=9)
     assert (len(turns), first.kept in [turn.id for turn in turns]) == (2 + keep_turns, True)
     server.script(facts(BERLIN))
     again = await analyze(thinking, caller, HOME)

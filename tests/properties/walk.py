@@ -533,7 +533,7 @@ class Walk:
         )
 
     async def _look_at_turns(self, caller: Caller, namespace: Namespace) -> None:
-        found = await self.bench.services.turns.newest(caller, [namespace], before=None, limit=100)
+        found = await self.bench.services.turns.newest(caller, [namespace], limit=100)
         assert {t.id: (t.text, t.state, t.created_at, {*t.fact_ids}) for t in found} == {
             i: (turn.text, "kept", turn.since, turn.facts)
             for i, turn in self.must.turns.items()
