@@ -183,7 +183,11 @@ WHERE account_id = $1 AND blob_id = ANY ($2) AND NOT stray
 _KNOWN_STATES: Final = """
 SELECT state_blob FROM memories WHERE account_id = $1 AND state_blob = ANY ($2)
 """
-_DELETE_EXPIRED_MARKS: Final = "DELETE FROM idempotency WHERE expires_at < now()"
+# Account by account, as their index is: a server before PostgreSQL 18 would read all of them.
+_DELETE_EXPIRED_MARKS: Final = """
+DELETE FROM idempotency i USING accounts a
+WHERE i.account_id = a.account_id AND i.expires_at < now()
+"""
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,20 @@ async def test_of_old_steps_stays_on_an_index(bench: Bench, account: bytes) -> N
     await check(bench, index_steps._DELETE_OLD, index_steps.KEPT)
 
 
+async def test_of_old_marks_asks_each_account(bench: Bench, account: bytes) -> None:
+    """A newer server also looks for those of any account by this index; an older one reads all."""
+    await bench.sql(
+        "INSERT INTO idempotency (account_id, mark, text_mark, memory_id, expires_at)"
+        " SELECT $1, sha256(n::text::bytea), '', gen_random_uuid(), now() + interval '1 hour'"
+        " FROM generate_series(1, $2::int) n",
+        account,
+        MANY,
+    )
+    await bench.sql("ANALYZE idempotency")
+    plan = await check(bench, memories._DELETE_EXPIRED_MARKS)
+    assert any("(account_id = a.account_id)" in node.get("Index Cond", "") for node in nodes(plan))
+
+
 async def test_of_what_is_due_reads_a_page(bench: Bench, account: bytes) -> None:
     await bench.sql(
         "INSERT INTO blob_outbox (account_id, blob_id, due_at)"
@@ -113,14 +127,15 @@ async def test_each_word_of_what_may_be_alike_is_counted_once(bench: Bench, acco
     assert sum(node["Actual Loops"] for node in counted) == 10
 
 
-async def check(bench: Bench, statement: str, *arguments: object) -> None:
-    """Nothing that grows with the account is read for a statement that finds little."""
+async def check(bench: Bench, statement: str, *arguments: object) -> dict[str, Any]:
+    """The plan of a statement that finds little, once nothing that grows is read for it."""
     plan = await explained(bench, statement, *arguments)
     read = [node for node in nodes(plan) if "Relation Name" in node]
     assert read
     for node in read:
         kept = node.get("Actual Rows", 0) + node.get("Rows Removed by Filter", 0)
         assert kept * node["Actual Loops"] <= 100, node
+    return plan
 
 
 async def explained(bench: Bench, statement: str, *arguments: object) -> dict[str, Any]:
