@@ -98,16 +98,12 @@ JOIN receipts r ON r.account_id = a.account_id AND r.seq = a.receipt_seq
 WHERE a.closed_at IS NULL
 ORDER BY a.created_at DESC, a.account_id LIMIT $1
 """
-_GRANTS_AFTER: Final = """
-SELECT serial, object, label, created_at, succession FROM grants
-WHERE account_id = $1 AND serial > $2 ORDER BY serial
+_GRANTS: Final = """
+SELECT serial, object, label, created_at, succession FROM grants WHERE account_id = $1
 """
-_GRANTS_OF: Final = """
-SELECT serial, object, label, created_at, succession FROM grants
-WHERE account_id = $1 AND serial = ANY ($2) ORDER BY serial
-"""
+_GRANTS_AFTER: Final = f"{_GRANTS} AND serial > $2 ORDER BY serial"
+_GRANTS_OF: Final = f"{_GRANTS} AND serial = ANY ($2) ORDER BY serial"
 # Not the signed objects, which a verified chain has in memory.
-_GRANT_LABELS: Final = "SELECT serial, label FROM grants WHERE account_id = $1"
 _LABELS_OF: Final = "SELECT serial, label FROM grants WHERE account_id = $1 AND serial = ANY ($2)"
 
 # Everything a writer needs to continue the account's sequences; whoever holds this row writes.
@@ -330,11 +326,6 @@ async def grants_after(database: Database, account: AccountId, serial: int) -> l
 async def grants_of(database: Database, account: AccountId, serials: Sequence[int]) -> list[Row]:
     """Grants and revocations of these serials, in order."""
     return await database.fetch(_GRANTS_OF, account, serials)
-
-
-async def grant_labels(database: Database, account: AccountId) -> dict[int, str]:
-    """Serial → label of each grant and revocation."""
-    return {r["serial"]: r["label"] for r in await database.fetch(_GRANT_LABELS, account)}
 
 
 async def labels_of(

@@ -71,7 +71,8 @@ WHERE m.account_id = $1 AND m.namespace_id = ANY ($2) AND m.seq < $3
 ORDER BY m.seq DESC LIMIT $4
 """
 
-# How many memories each namespace has set aside, and how many earlier revisions it keeps.
+# How many memories each namespace has set aside, and how many earlier revisions it keeps; in two
+# parts, for a planner without statistics reads all for a condition of two indexes.
 _SET_ASIDE: Final = """
 SELECT namespace_id, count(*) FILTER (WHERE revision_of IS NOT NULL) AS revisions,
        count(*) FILTER (WHERE revision_of IS NULL) AS superseded, 0::bigint AS pending,

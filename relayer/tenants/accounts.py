@@ -211,12 +211,8 @@ class Accounts:
         """
         chain = await self.chain(access.account)
         items = chain.items if access.is_owner else _above(chain, access.key)
-        rows = (
-            await statements.grants_after(self._database, access.account, 0)
-            if access.is_owner
-            else await statements.grants_of(
-                self._database, access.account, [item.serial for item in items]
-            )
+        rows = await statements.grants_of(
+            self._database, access.account, [item.serial for item in items]
         )
         stored = {row["serial"]: row for row in rows}
         return [
@@ -235,9 +231,17 @@ class Accounts:
         """The account's keys as their grants say: all for owners, else one's own."""
         if access.is_owner:
             return await self.all_keys(access.account)
-        chain = await self.chain(access.account)
-        labels = await self._labels(chain, [access.key])
-        return [_key_entry(chain, access.key, labels, to_ms(self._clock()))]
+        return await self._key_entries(await self.chain(access.account), [access.key])
+
+    async def all_keys(self, account: AccountId) -> list[dict[str, Any]]:
+        """Every key of an account, in order of its first grant."""
+        chain = await self.chain(account)
+        return await self._key_entries(chain, list(chain.grants))
+
+    async def _key_entries(self, chain: Chain, keys: Sequence[PublicKey]) -> list[dict[str, Any]]:
+        labels = await self._labels(chain, keys)
+        now_ms = to_ms(self._clock())
+        return [_key_entry(chain, key, labels, now_ms) for key in keys]
 
     async def labels(self, access: Access, keys: Iterable[PublicKey]) -> dict[str, str]:
         """Public key → label of those of these keys that have one and that this one may see."""
@@ -255,13 +259,6 @@ class Accounts:
         """Serial → label of the newest grant of each key."""
         serials = [chain.grants[key][-1].serial for key in keys]
         return await statements.labels_of(self._database, chain.account, serials) if serials else {}
-
-    async def all_keys(self, account: AccountId) -> list[dict[str, Any]]:
-        """Every key of an account, in order of its first grant."""
-        chain = await self.chain(account)
-        labels = await statements.grant_labels(self._database, account)
-        now_ms = to_ms(self._clock())
-        return [_key_entry(chain, key, labels, now_ms) for key in chain.grants]
 
 
 def _above(chain: Chain, key: PublicKey) -> list[Grant | Revocation]:

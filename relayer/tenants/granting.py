@@ -217,7 +217,9 @@ class Granting:
             Conflict: another grant came in between, or `also` says so.
             NotFound: the account is gone.
         """
-        by_serial = await statements.grant_labels(self._database, after.account)
+        by_serial = await statements.labels_of(
+            self._database, after.account, [item.serial for item in after.items]
+        )
         labels = {
             item.recipient: by_serial[item.serial]
             for item in after.items
