@@ -70,6 +70,7 @@ _EMPTY_CONSOLIDATIONS: Final = _emptying("consolidations", "run_id")
 _EMPTY_GRANTS: Final = _emptying("grants", "serial")
 # Not what is on its way into the store at this moment: that is deleted when it has come.
 _EMPTY_OUTBOX: Final = _emptying("blob_outbox", "blob_id", but="AND (stray OR due_at <= $3)")
+_EMPTY_LASTING: Final = _emptying("lasting_objects", "blob_id")
 _EMPTY_RECEIPTS: Final = _emptying("receipts", "seq", but=_NOT_LAST)
 _EMPTY_NAMESPACES: Final = _emptying("namespaces", "namespace_id")
 _EMPTY_BLOBS: Final = _emptying("blobs", "blob_id", but=_NOT_ITS_BLOB)
@@ -78,7 +79,7 @@ _EMPTY_STEPS: Final = "DELETE FROM index_steps WHERE account_id = $1"
 # Namespaces last: what is left of their memories would go with them in one go.
 _PAGED: Final = (
     _EMPTY_MEMORIES, _EMPTY_POSTINGS, _EMPTY_EPISODES, _EMPTY_TOMBSTONES, _EMPTY_IDEMPOTENCY,
-    _EMPTY_ACTIONS, _EMPTY_CONSOLIDATIONS, _EMPTY_GRANTS, _EMPTY_RECEIPTS,
+    _EMPTY_ACTIONS, _EMPTY_CONSOLIDATIONS, _EMPTY_GRANTS, _EMPTY_RECEIPTS, _EMPTY_LASTING,
     _EMPTY_NAMESPACES,
 )  # fmt: skip
 _PURGED: Final = "UPDATE accounts SET purged_at = $2 WHERE account_id = $1"
@@ -98,7 +99,7 @@ _OUTBOX_WAITS: Final = "SELECT EXISTS (SELECT FROM blob_outbox WHERE account_id 
 _LASTING: Final = (
     "memories", "postings", "links", "vectors", "episodes", "tombstones", "idempotency",
     "consolidations", "consolidation_actions", "grants", "namespaces", "namespace_keys", "webhooks",
-    "webhook_events", "index_steps",
+    "webhook_events", "index_steps", "lasting_objects",
 )  # fmt: skip
 _REMNANTS: Final = " UNION ALL ".join(
     f"SELECT '{table}' AS what WHERE EXISTS (SELECT FROM {table} WHERE account_id = $1 {but})"

@@ -7,7 +7,9 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
+from relayer.database.accounts import lock_account
 from relayer.database.pool import Connection, Database
+from relayer.sealed.envelope import blob_hash
 from relayer.sealed.keys import AccountId
 
 # Which of these some row refers to, or is to be deleted because nothing does any more.
@@ -47,6 +49,12 @@ SELECT unnest(blob_ids) AS blob_id FROM tombstones WHERE account_id = $1 AND blo
 _ACCOUNT_IDS: Final = """
 SELECT account_id FROM accounts WHERE account_id > $1 AND closed_at IS NULL
 ORDER BY account_id LIMIT 1
+"""
+
+# What stays of the journal, so that nobody looking for memories need read it.
+_NOTE_LASTING: Final = """
+INSERT INTO lasting_objects (account_id, blob_id)
+SELECT $1, blob_id FROM unnest($2::bytea[]) AS b (blob_id) ON CONFLICT DO NOTHING
 """
 
 
@@ -105,3 +113,13 @@ async def next_account(database: Database, after: bytes) -> AccountId | None:
     """The account behind another, in order of their ids."""
     row = await database.fetchrow(_ACCOUNT_IDS, after)
     return None if row is None else AccountId(row["account_id"])
+
+
+async def note_lasting(database: Database, account: AccountId, names: Sequence[str]) -> None:
+    """Remember objects that were verified as the journal's, and stay as long as the account."""
+    if not names:
+        return
+    async with database.transaction() as connection:
+        # Else a row could come after all of a closed account's were deleted.
+        if await lock_account(connection, account) is not None:
+            await connection.execute(_NOTE_LASTING, account, [blob_hash(name) for name in names])

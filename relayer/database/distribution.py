@@ -26,7 +26,7 @@ VERSION_MIN: Final = 13
 BY_ACCOUNT: Final = (
     *("accounts", "grants", "receipts", "namespaces", "namespace_keys", "request_windows"),
     *("memories", "postings", "vectors", "links", "episodes", "tombstones", "idempotency"),
-    *("blobs", "blob_outbox", "webhooks", "webhook_events"),
+    *("blobs", "blob_outbox", "lasting_objects", "webhooks", "webhook_events"),
     *("consolidations", "consolidation_actions", "index_steps"),
 )
 BY_KEY: Final = ("key_owner", "nonces", "nonces_ahead")

@@ -174,14 +174,18 @@ WHERE e.account_id = $1 AND e.episode_id = ANY ($2)
 _COUNT_SEALED: Final = """
 SELECT count(*) FROM memories WHERE account_id = $1 AND namespace_id = $2 AND format = 'sealed'
 """
+# One by one in the last table: its rows are so small that it would be read whole for some hundreds.
 _KNOWN_BLOBS: Final = """
 SELECT blob_id FROM memories WHERE account_id = $1 AND blob_id = ANY ($2)
 UNION ALL SELECT blob_id FROM episodes WHERE account_id = $1 AND blob_id = ANY ($2)
 UNION ALL SELECT blob_id FROM blob_outbox
 WHERE account_id = $1 AND blob_id = ANY ($2) AND NOT stray
+UNION ALL SELECT l.blob_id FROM unnest($2::bytea[]) AS n (blob_id) CROSS JOIN LATERAL (
+    SELECT blob_id FROM lasting_objects WHERE account_id = $1 AND blob_id = n.blob_id LIMIT 1) l
 """
 _KNOWN_STATES: Final = """
-SELECT state_blob FROM memories WHERE account_id = $1 AND state_blob = ANY ($2)
+SELECT state_blob, coalesce(revision_of, memory_id) AS id, superseded_by
+FROM memories WHERE account_id = $1 AND state_blob = ANY ($2)
 """
 # Account by account, as their index is: a server before PostgreSQL 18 would read all of them.
 _DELETE_EXPIRED_MARKS: Final = """
@@ -405,17 +409,16 @@ async def count_sealed(database: Database, *, account: AccountId, namespace_id: 
 async def known_blobs(
     database: Database, *, account: AccountId, blob_ids: Sequence[bytes]
 ) -> set[bytes]:
-    """Which of these blobs some row refers to."""
+    """Which of these blobs some row refers to, or stay as part of the journal."""
     rows = await database.fetch(_KNOWN_BLOBS, account, blob_ids)
     return {r["blob_id"] for r in rows}
 
 
 async def known_states(
     database: Database, *, account: AccountId, blob_ids: Sequence[bytes]
-) -> set[bytes]:
-    """Which of these are the `state` objects that memories have."""
-    rows = await database.fetch(_KNOWN_STATES, account, blob_ids)
-    return {r["state_blob"] for r in rows}
+) -> list[Row]:
+    """(state_blob, id, superseded_by) of the memories that have one of these `state` objects."""
+    return await database.fetch(_KNOWN_STATES, account, blob_ids)
 
 
 async def delete_expired_marks(database: Database) -> None:

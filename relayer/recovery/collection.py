@@ -98,6 +98,7 @@ class Collector:
             return
         self._after = page[-1]
         found = await self._examiner.examine(account, page)
+        await rows.note_lasting(self._database, account, found.lasting)
         await self._repeat(account, found)
         if await rebuild_rows.is_incomplete(self._database, account):
             return  # what has no row may get one

@@ -18,14 +18,13 @@ from relayer.database.pool import Database
 from relayer.errors import Corrupted
 from relayer.memories.eraser import ERASURES
 from relayer.record import is_former_name
+from relayer.recovery.lasting import is_history, named_of, receipt_of
 from relayer.sealed import envelope
-from relayer.sealed.grants import parse_any
 from relayer.sealed.keys import AccountId, PublicKey
-from relayer.sealed.named import NamedKey, open_namespace
+from relayer.sealed.named import NamedKey
 from relayer.sealed.primitives import CryptoError, to_base64url
-from relayer.sealed.receipts import Receipt, open_receipt
+from relayer.sealed.receipts import Receipt
 from relayer.sealed.states import SignedState, open_state
-from relayer.sealed.succession import open_next
 from relayer.tenants.closing import CLOSE
 
 PAGE: Final = 500  # names that are looked up together
@@ -49,6 +48,7 @@ class Unreferred:
         states: what those `ahead` say of memories, by name.
         memories: those `stray` that are sealed memories or turns.
         altered: their bytes do not match their names.
+        lasting: objects of the journal that are never collected, whatever else of this they are.
         unread: they are there and cannot be read now; they may be any of the others.
     """
 
@@ -62,6 +62,7 @@ class Unreferred:
     states: dict[str, SignedState] = field(default_factory=dict)
     memories: list[str] = field(default_factory=list)
     altered: list[str] = field(default_factory=list)
+    lasting: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
 
 
@@ -174,18 +175,21 @@ class Examiner:
         foreign: dict[str, envelope.Header | None] = {}
         for name, data in journal.items():
             if data in known:
-                continue
-            if (receipt := self._receipt(data, account)) is not None:
+                found.lasting.append(name)
+            elif (receipt := receipt_of(data, account, self._relayers)) is not None:
+                found.lasting.append(name)
                 receipts[name] = receipt
             elif (said := self._state(data, account)) is not None:
                 newer = await self._is_of_since(said)
                 (found.ahead if newer else found.useless).append(name)
                 if newer:
                     found.states[name] = said
-            elif (named := self._named(data, account)) is not None:
+            elif (named := named_of(data, account, self._relayers)) is not None:
+                found.lasting.append(name)
                 found.ahead.append(name)
                 found.names.append(named)
-            elif _is_grant(data, account) or _is_succession(data):
+            elif is_history(data, account):
+                found.lasting.append(name)
                 found.ahead.append(name)
                 found.history.append(data)
             else:
@@ -228,20 +232,6 @@ class Examiner:
             for row in await replay_rows.newest(self._database, said.account)
         )
 
-    def _receipt(self, data: bytes, account: AccountId) -> Receipt | None:
-        try:
-            receipt = open_receipt(data, *self._relayers)
-        except CryptoError:
-            return None
-        return receipt if receipt.account == account else None
-
-    def _named(self, data: bytes, account: AccountId) -> NamedKey | None:
-        try:
-            named = open_namespace(data, *self._relayers)
-        except CryptoError:
-            return None
-        return named if named.account == account else None
-
     def _state(self, data: bytes, account: AccountId) -> SignedState | None:
         try:
             said = open_state(data, *self._relayers)
@@ -256,17 +246,3 @@ def _header(data: bytes) -> envelope.Header | None:
         return envelope.read_header(data)
     except CryptoError:
         return None
-
-
-def _is_grant(data: bytes, account: AccountId) -> bool:
-    try:
-        return parse_any(data).account == account
-    except CryptoError:
-        return False
-
-
-def _is_succession(data: bytes) -> bool:
-    try:
-        return bool(open_next(data))
-    except CryptoError:
-        return False

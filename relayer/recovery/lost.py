@@ -1,6 +1,10 @@
 """What lies in a store and no row speaks of: sealed blobs, and what the journal says of them.
 
 Not here: giving it rows (`restore.py`), what becomes of the rest (`collection.py`).
+
+- An object's name does not tell what it is, so what no row speaks of is read. What proves to be of
+  the journal, and to stay, is noted a page at a time and read no more: a look through the store
+  that is broken off is gone on with by the next.
 """
 
 import uuid
@@ -10,17 +14,20 @@ from functools import cached_property
 from typing import Final
 
 from relayer.blobs.store import BlobStore, unread
+from relayer.database import collection as collection_rows
 from relayer.database import memories as rows
 from relayer.database import rebuild as rebuild_rows
 from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted
 from relayer.record import decode
+from relayer.recovery.lasting import is_lasting
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, NamespaceKey, PublicKey
 from relayer.sealed.primitives import CryptoError, to_base64url
 from relayer.sealed.states import SignedState, open_state
 
 PAGE: Final = 200
+NAMES: Final = 1_000  # looked up together; nearly all of a store are known
 READ_AT_ONCE: Final = 16  # blobs in memory; each may have a mebibyte
 _MEMORIES: Final = frozenset({envelope.MEMORY, envelope.SUMMARY})
 Blob = tuple[str, envelope.Header]
@@ -71,16 +78,18 @@ class Finder:
     async def lost(self, account: AccountId, keys: Mapping[bytes, NamespaceKey]) -> Lost:
         """What no row speaks of; `keys` by their ids.
 
-        Only such blobs are read. An altered one does not say whose it was. The states that rows
-        have are read, too, where a memory has none: they may say that others were merged into it.
+        Only such blobs are read. An altered one does not say whose it was. Of the states that rows
+        have, those are read, too, that say something of a memory found: of another revision of it,
+        or that others were merged into it.
         """
         lost = Lost()
-        states: list[str] = []
+        states: list[Row] = []
         async for name, data in self._without_rows(account, states):
             self._note(account, name, data, keys, lost)
-        if lost.memories:
-            async for name, data in self._read(account, states):
-                self._note(account, name, data, keys, lost)
+        found = {header.address.memory for _, header in lost.memories}
+        telling = {s["state_blob"] for s in states if not found.isdisjoint(_told_of(s))}
+        async for name, data in self._read(account, sorted(map(to_base64url, telling))):
+            self._note(account, name, data, keys, lost)
         return lost
 
     async def waits(
@@ -122,15 +131,15 @@ class Finder:
                 yield header
 
     async def _without_rows(
-        self, account: AccountId, states: list[str]
+        self, account: AccountId, states: list[Row]
     ) -> AsyncIterator[tuple[str, Read]]:
         """Name and bytes of every blob that no row speaks of; None of one that cannot be read.
 
         Args:
-            states: takes the names of the states that rows have; these are not read.
+            states: takes whose the states are that rows have; these are not read.
         """
         names = [name async for name in self._blobs.names(account)]
-        for page in _pages(names, PAGE):
+        for page in _pages(names, NAMES):
             hashes = {n: envelope.blob_hash(n) for n in page}
             known = await rows.known_blobs(
                 self._database, account=account, blob_ids=list(hashes.values())
@@ -138,12 +147,19 @@ class Finder:
             unknown = [n for n in page if hashes[n] not in known]
             if not unknown:
                 continue
-            stated = await rows.known_states(
+            said = await rows.known_states(
                 self._database, account=account, blob_ids=[hashes[n] for n in unknown]
             )
-            states += [n for n in unknown if hashes[n] in stated]
-            async for found in self._read(account, [n for n in unknown if hashes[n] not in stated]):
-                yield found
+            states += said
+            stated = {row["state_blob"] for row in said}
+            for some in _pages([n for n in unknown if hashes[n] not in stated], PAGE):
+                lasting: list[str] = []
+                async for name, data in self._read(account, some):
+                    if isinstance(data, bytes) and is_lasting(data, account, self._relayers):
+                        lasting.append(name)
+                    else:
+                        yield name, data
+                await collection_rows.note_lasting(self._database, account, lasting)
 
     async def _read(
         self, account: AccountId, names: Sequence[str]
@@ -220,6 +236,11 @@ class Finder:
         before = lost.states.get(said.memory)
         if said.account == account and (before is None or before[0].order < said.order):
             lost.states[said.memory] = (said, envelope.blob_hash(name))
+
+
+def _told_of(state: Row) -> tuple[uuid.UUID, uuid.UUID | None]:
+    """The memories that the state of a row says something of."""
+    return state["id"], state["superseded_by"]
 
 
 def _opens(key: NamespaceKey, header: envelope.Header, data: bytes) -> bool:

@@ -23,6 +23,7 @@ BLOBS = [bytes([n]) * 32 for n in range(200)]
 BY_BLOB = {
     "collection._REFERRED": collection._REFERRED,
     "memories._KNOWN_BLOBS": memories._KNOWN_BLOBS,
+    "memories._KNOWN_STATES": memories._KNOWN_STATES,
     "outbox._REFERENCED": outbox._REFERENCED,
     "erasure._TURNS_OF_BLOBS": erasure._TURNS_OF_BLOBS,
 }
@@ -30,7 +31,7 @@ BY_BLOB = {
 
 @pytest.fixture
 async def account(bench: Bench) -> bytes:
-    """An account of many memories, a quarter with a state, turns and steps."""
+    """An account of many memories, a quarter with a state, turns, steps and erasures."""
     caller = await bench.caller(await bench.account())
     await bench.remember(caller, "Anna prefers tea.")
     account = caller.access.account
@@ -65,6 +66,12 @@ async def account(bench: Bench) -> bytes:
         """,
         account, MANY,
     )  # fmt: skip
+    await bench.sql(
+        "INSERT INTO lasting_objects"
+        " SELECT $1, sha256(('receipt' || n)::bytea) FROM generate_series(1, $2::int) n",
+        account,
+        MANY,
+    )
     await bench.sql("ANALYZE")
     return account
 

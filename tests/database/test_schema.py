@@ -76,7 +76,7 @@ class TestTables:
             "SELECT relname FROM pg_class WHERE relpersistence = 'u' AND relkind = 'r'"
         )
         unlogged = {r["relname"] for r in rows if not r["relname"].startswith("pgqueuer")}
-        assert unlogged == {"nonces", "request_windows", "index_steps"}
+        assert unlogged == {"nonces", "request_windows", "index_steps", "lasting_objects"}
 
     async def test_no_column_is_made_for_a_readable_word(self, database: Database) -> None:
         """Every text column of a tenant's table is told to be readable; memory text is in none."""

@@ -219,7 +219,12 @@ class TestLaterRevisions:
         await self.distributed(older)
         await migrate.migrate(older.connect_args)
         made = ["links", "webhooks", "webhook_events", "consolidations"]
-        assert await older.names() == [*made, "consolidation_actions", "index_steps"]
+        assert await older.names() == [
+            *made,
+            "consolidation_actions",
+            "index_steps",
+            "lasting_objects",
+        ]
         assert await older.names("everywhere") == ["unlock_keys"]
         assert await migrate.distribute(older.connect_args) == []
 

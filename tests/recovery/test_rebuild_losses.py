@@ -42,7 +42,9 @@ KEYS = {
     "consolidation_actions": ["action_id"],
 }
 # For a process or a job; the blobs themselves are what an account is rebuilt from.
-PASSING = {"blobs", "blob_outbox", "request_windows", "webhook_events", "index_steps"}
+PASSING = {
+    "blobs", "blob_outbox", "request_windows", "webhook_events", "index_steps", "lasting_objects",
+}  # fmt: skip
 COUNTED = {
     "accounts.index_changes",  # for processes that hold the index in memory
     "accounts.changed_at",  # for hosts whose clocks differ
