@@ -10,6 +10,9 @@ from typing import Final
 from relayer.database.pool import Database, Row
 from relayer.sealed.keys import AccountId, Namespace
 
+# Of more, a page of each would be more than what lies between their memories.
+NAMESPACES_FEW: Final = 16
+
 _REVISION_COLUMNS: Final = """
     coalesce(m.revision_of, m.memory_id) AS id, m.seq, m.revision, m.type, m.format,
     ns.name AS namespace, m.epoch, m.blob_id, m.size_bytes, m.revision_of, m.pinned, m.review,
@@ -20,10 +23,10 @@ _REVISIONS: Final = f"""
 SELECT {_REVISION_COLUMNS}
 FROM memories m
 JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
-WHERE m.account_id = $1 AND m.seq > $2
+WHERE m.account_id = $1 AND m.seq > $2 AND ($4::text[] IS NULL OR ns.name = ANY ($4))
 ORDER BY m.seq LIMIT $3
 """
-# Those of some namespaces: a page of each, in order, of which the first are the page.
+# Those of a few namespaces: a page of each, in order, of which the first are the page.
 _REVISIONS_IN: Final = f"""
 SELECT {_REVISION_COLUMNS}
 FROM namespaces ns
@@ -66,9 +69,9 @@ async def revisions_after(
     limit: int,
 ) -> list[Row]:
     """A page of revisions above a sequence number, of these namespaces or (None) of all."""
-    if namespaces is None:
-        return await database.fetch(_REVISIONS, account, seq, limit)
-    return await database.fetch(_REVISIONS_IN, account, seq, limit, namespaces)
+    few = namespaces is not None and len(namespaces) <= NAMESPACES_FEW
+    statement = _REVISIONS_IN if few else _REVISIONS
+    return await database.fetch(statement, account, seq, limit, namespaces)
 
 
 async def turns_after(

@@ -273,6 +273,21 @@ async def test_the_inventory_of_a_small_namespace(bench: Bench, large: AccountId
     assert both == await inventory.revisions_after(bench.storage.database, large, 900, None, 200)
 
 
+async def test_the_inventory_of_many_namespaces(bench: Bench, large: AccountId) -> None:
+    """A key may be of hundreds, and a page of each would be read for a page of all."""
+    await bench.sql(
+        "INSERT INTO namespaces (account_id, namespace_id, name, updated_at)"
+        " SELECT $1, n, 'of ' || n, now() FROM generate_series(3, 102) n",
+        large,
+    )
+    await bench.sql("UPDATE memories SET namespace_id = 3 + seq % 100 WHERE seq > 1000")
+    await bench.sql("VACUUM ANALYZE memories, namespaces")
+    reader, names = Reader(bench.storage.database), [f"of {n}" for n in range(3, 103)]
+    found = await inventory.revisions_after(reader.database, large, 0, names, 50)
+    assert [row["seq"] for row in found] == list(range(1001, 1051))
+    assert reader.read <= READ_MAX
+
+
 @pytest.mark.parametrize("few", [0, FEW, postings.FEW])
 async def test_few_and_many_are_found_alike(
     bench: Bench, large: AccountId, monkeypatch: pytest.MonkeyPatch, few: int
