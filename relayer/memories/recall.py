@@ -191,14 +191,23 @@ class RecallService:
         return ranking, admitted, dropped
 
     async def _keyword_first(self, caller: Caller, query: Query) -> _Ranking:
-        """What words find; what meaning finds behind it, if that is too little."""
+        """What words find; what meaning finds behind it, if that is too little.
+
+        What is near only beside the best that words found is no reason not to ask meaning, and
+        comes behind both, as far as meaning cannot tell.
+        """
         primary = await self._search(caller, replace(query, mode="keyword"))
-        if len(primary.hits) >= query.min_primary_results:
+        near = [hit for hit in primary.hits if hit.relevance >= query.min_relevance]
+        if len(near) >= query.min_primary_results:
             return primary
-        seen = {hit.seq for hit in primary.hits}
         further = await self._search(caller, replace(query, mode="vector"))
-        hits = [*primary.hits, *(hit for hit in further.hits if hit.seq not in seen)]
-        return replace(further, hits=hits)
+        hits = {hit.seq: hit for hit in near}
+        for hit in further.hits:
+            hits.setdefault(hit.seq, hit)
+        if len(near) < len(primary.hits):
+            for hit in (await self._search(caller, replace(query, mode="hybrid"))).hits:
+                hits.setdefault(hit.seq, hit)
+        return replace(further, hits=list(hits.values()))
 
     async def _search(self, caller: Caller, query: Query) -> _Ranking:
         """Everything found and relevant enough."""

@@ -222,6 +222,25 @@ class TestKeywordFirst:
         assert blend == [*primary, *rest][:5]
         assert set(primary) >= set(by_words)
 
+    async def test_a_word_in_passing_does_not_keep_meaning_from_being_asked(
+        self, hybrid: Bench
+    ) -> None:
+        """What is near only beside the best of the words is measured by meaning, where it can."""
+        caller = await hybrid.caller(await hybrid.account())
+        texts = [
+            "Anna's favourite drink is Earl Grey.",
+            "A woman called about the invoice.",
+            "We enjoy the view from the office.",
+            "It rains.",
+        ]
+        await hybrid.embed(caller, await hybrid.remember(caller, *texts))
+        query: dict[str, Any] = {"mode": "keyword_first", "min_relevance": 0.3}
+        question = "Which beverage does the woman enjoy?"
+        assert await hybrid.texts(caller, question, **query) == texts[:1]
+        await hybrid.remember(caller, new := "Ben would enjoy some rest.")
+        assert await hybrid.texts(caller, question, **query) == [texts[0], new]
+        assert len(await hybrid.texts(caller, question, **query, min_primary_results=0)) == 3
+
 
 class TestMeaning:
     MEMORIES = (
