@@ -533,13 +533,16 @@ async def test_all_namespaces_of_an_agent_are_one_request(shared_relayer: Runnin
 async def test_a_gateway_tells_what_could_be_searched_by_words_only(
     asking: Settings, answering: RunningRelayer
 ) -> None:
-    """Also where one namespace is refused, and each is searched apart."""
+    """Also where one namespace is refused, and each is searched apart.
+
+    The same in each turn: a provider keeps the prompt that it has read as long as it is the same.
+    """
     prompts = {"What about the green tea of Anna?": True, "Where does Berta live?": False}
     async with Gateway(Roster.single(asking), PATIENT) as gateway:
         for prompt, fits in prompts.items():
             answer = await gateway.before_prompt_build({"prompt": prompt}, {})
             assert ("prependContext" in answer) == fits
-            assert ("by words only" in answer["appendSystemContext"]) == (not fits)
+            assert "by words only" in answer["appendSystemContext"]
             tool = await gateway.call_tool("memory_search", {"query": prompt}, Context())
             assert ("No memory was found" in tool.text) == (not fits)
             assert tool.text.count("by words only") == 1

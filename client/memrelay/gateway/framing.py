@@ -147,7 +147,7 @@ def namespace_instruction(namespace: str, *, outcome: Outcome) -> str:
     """Return what the system prompt says about memory in this turn.
 
     It is the same whether memories were found or not, so that a provider's cache of the prompt
-    stays good; only a recall that failed adds a sentence, or found none by words alone.
+    stays good; only a recall that failed adds a sentence, or one by words alone.
     """
     shown = escape(one_line(namespace))
     text = (

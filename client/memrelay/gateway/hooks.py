@@ -174,8 +174,10 @@ class Gateway:
         self._captures.wake(seat.client)
         block = framed(found.memories, settings, namespace=seat.namespace)
         parts = [part for part in (beginning, block) if part]
-        nothing: Outcome = "words_only" if found.degraded else "none"
-        return _told(seat, "found" if block else nothing, "\n\n".join(parts))
+        outcome: Outcome = "found" if block else "none"
+        # Not of turns without memories alone: without an embedder all are searched by words only,
+        # and a prompt that differs from turn to turn is in no provider's cache.
+        return _told(seat, "words_only" if found.degraded else outcome, "\n\n".join(parts))
 
     async def _found(self, seat: Seat, query: str | None, goal: str | None) -> Found:
         """Return the memories that fit a query, best first, over all of the agent's places."""
