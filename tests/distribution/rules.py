@@ -120,6 +120,25 @@ def _refused_insert(level: Query) -> Iterator[str]:
         yield "INSERT … SELECT from its own table … RETURNING"
 
 
+def unmerged(query: Query) -> set[str]:
+    """What each node would have to do by itself for each row, of a statement over all accounts.
+
+    Of a subquery that names a column of another level, Citus takes none of it.
+    """
+    return {
+        what
+        for level in query.levels()
+        if any(n.kind == "VAR" and n.number("varlevelsup") for n in level.own())
+        for what, is_there in {
+            "LIMIT": level.tree.node("limitCount"),
+            "OFFSET": level.tree.node("limitOffset"),
+            "an aggregate without GROUP BY": level.tree.text("hasAggs") == "true"
+            and not level.tree.nodes("groupClause"),
+        }.items()
+        if is_there
+    }
+
+
 def reread(query: Query) -> set[str]:
     """Tables that a part of a statement reads after another part has changed them.
 

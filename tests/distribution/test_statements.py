@@ -122,6 +122,21 @@ WRONG = {
         "MERGE INTO blobs b USING (SELECT $1::bytea AS id) s ON b.account_id = s.id"
         " WHEN MATCHED THEN DELETE",
     ),
+    "the first of each account": (
+        rules.unmerged,
+        "SELECT a.label FROM accounts a WHERE a.epoch > (SELECT m.epoch FROM memories m"
+        " WHERE m.account_id = a.account_id ORDER BY m.epoch LIMIT 1)",
+    ),
+    "the least of each account": (
+        rules.unmerged,
+        "SELECT a.label FROM accounts a WHERE a.epoch > (SELECT min(m.epoch) FROM memories m"
+        " WHERE m.account_id = a.account_id)",
+    ),
+    "the newest of each account": (
+        rules.unmerged,
+        "SELECT a.label, m.seq FROM accounts a CROSS JOIN LATERAL (SELECT seq FROM memories m"
+        " WHERE m.account_id = a.account_id ORDER BY seq DESC LIMIT 2) m",
+    ),
     "what another part has changed": (
         rules.reread,
         "WITH gone AS (DELETE FROM links WHERE account_id = $1)"
@@ -183,6 +198,11 @@ class TestEveryStatement:
     def test_of_all_accounts_joins_within_each(self, queries: dict[str, Query]) -> None:
         loose = {name for name in EXEMPT if not rules.is_connected(queries[name])}
         assert loose == OF_SEVERAL_PARTS
+
+    def test_of_all_accounts_picks_none_for_each_of_its_rows(
+        self, queries: dict[str, Query]
+    ) -> None:
+        assert broken({name: rules.unmerged(queries[name]) for name in EXEMPT}) == {}
 
     def test_asks_for_tables_that_lie_together(self, queries: dict[str, Query]) -> None:
         found = {name: rules.groups(query) for name, query in ours(queries).items()}
