@@ -13,14 +13,21 @@ from relayer.sealed.keys import AccountId
 
 FEW: Final = 1_000  # beyond them, to look at one memory after another finds a page sooner
 
-# Which memories have each token, where they are few.
+# Which memories have a token of the ordinal that fewest have, where these are few. No ordinal is
+# followed beyond that, however many tokens it has: one for each namespace and epoch.
 _HOLDERS: Final = """
-SELECT f.ordinal, CASE WHEN cardinality(f.ids) <= $5 THEN f.ids END AS ids
-FROM (SELECT t.ordinal, ARRAY(SELECT p.memory_id FROM postings p
-                              WHERE p.account_id = $1 AND p.namespace_id = t.namespace_id
-                                AND p.token = t.token
-                              LIMIT $5 + 1) AS ids
-      FROM unnest($2::int[], $3::int[], $4::bigint[]) AS t (namespace_id, ordinal, token)) f
+SELECT f.ids
+FROM (SELECT ARRAY(SELECT p.memory_id
+                   FROM unnest($2::int[], $3::int[], $4::bigint[])
+                       AS t (namespace_id, ordinal, token)
+                   CROSS JOIN LATERAL (SELECT h.memory_id FROM postings h
+                                       WHERE h.account_id = $1 AND h.namespace_id = t.namespace_id
+                                         AND h.token = t.token
+                                       LIMIT $5 + 1) p
+                   WHERE t.ordinal = o.ordinal
+                   LIMIT $5 + 1) AS ids
+      FROM (SELECT DISTINCT ordinal FROM unnest($3::int[]) AS u (ordinal)) o) f
+WHERE cardinality(f.ids) <= $5 ORDER BY cardinality(f.ids) LIMIT 1
 """
 
 
@@ -32,11 +39,8 @@ async def few_with(
     Args:
         tokens: (namespace id, ordinal, token).
     """
-    columns = list(zip(*tokens, strict=True)) or [(), (), ()]
-    found: dict[int, list[uuid.UUID] | None] = {}
-    for row in await database.fetch(_HOLDERS, account, *columns, FEW):
-        known = found.setdefault(row["ordinal"], [])
-        if known is not None:
-            found[row["ordinal"]] = None if row["ids"] is None else known + row["ids"]
-    few = [ids for ids in found.values() if ids is not None and len(ids) <= FEW]
-    return min(few, key=len, default=None if found else [])
+    if not tokens:
+        return []
+    columns = zip(*tokens, strict=True)
+    rows = await database.fetch(_HOLDERS, account, *columns, FEW)
+    return rows[0]["ids"] if rows else None

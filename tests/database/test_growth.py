@@ -288,6 +288,35 @@ async def test_the_inventory_of_many_namespaces(bench: Bench, large: AccountId) 
     assert reader.read <= READ_MAX
 
 
+class Taker:
+    """A database that counts the ids which it hands over."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.taken = 0
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Row]:
+        rows = await self._database.fetch(statement, *arguments)
+        self.taken += sum(len(row["ids"] or ()) for row in rows)
+        return rows
+
+
+async def test_of_what_is_looked_for_few_ids_are_taken(
+    bench: Bench, large: AccountId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tag has a token in each namespace and epoch, and a request has many of both."""
+    monkeypatch.setattr(postings, "FEW", FEW)
+    taker = Taker(bench.storage.database)
+    database = cast("Database", taker)
+    spread = [(1, ordinal, 1005 + n) for ordinal in range(3) for n in range(8)]
+    assert await postings.few_with(database, large, spread) is None
+    assert taker.taken == 0
+    rare = await postings.few_with(database, large, [*spread, (1, 3, 1020), (1, 4, 1_000_001)])
+    assert rare is not None
+    assert (len(rare), taker.taken) == (1, 1)
+    assert await postings.few_with(database, large, []) == []
+
+
 @pytest.mark.parametrize("few", [0, FEW, postings.FEW])
 async def test_few_and_many_are_found_alike(
     bench: Bench, large: AccountId, monkeypatch: pytest.MonkeyPatch, few: int
