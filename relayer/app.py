@@ -4,7 +4,6 @@ Not here: the parts. Nothing else in the package knows all of them, but `service
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -42,7 +41,6 @@ from relayer.telemetry.requests import request_counts
 from relayer.tenants.access import Access
 from relayer.tenants.proof import Proof
 
-log = logging.getLogger("relayer")
 UNLOCK_HEADER: Final = "x-memrelay-unlock"
 
 

@@ -4,7 +4,7 @@ Not here: what is checked before they are written (`relayer.archives.rows`), gra
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -158,11 +158,6 @@ WITH stone AS (
     SELECT $1, seq, object FROM unnest($9::bigint[], $8::bytea[]) AS r (seq, object)
 )
 UPDATE accounts SET receipt_seq = $10, receipt_head = $11 WHERE account_id = $1
-"""
-_JOURNAL: Final = """
-INSERT INTO blobs (account_id, blob_id, bytes, created_at)
-SELECT $1, blob_id, bytes, $2 FROM unnest($3::bytea[], $4::bytea[]) AS j (blob_id, bytes)
-ON CONFLICT DO NOTHING
 """
 _SET_TTL: Final = """
 UPDATE namespaces SET ttl_s = $3 WHERE account_id = $1 AND name = $2 AND ttl_s IS NULL
@@ -390,13 +385,6 @@ async def insert_tombstones(
         vouched.head,
         [expired for _, _, _, _, expired in stones],
     )
-
-
-async def journal(
-    connection: Connection, account: AccountId, objects: Mapping[bytes, bytes], now: datetime
-) -> None:
-    """Add signed objects to the account's journal, by their names."""
-    await connection.execute(_JOURNAL, account, now, list(objects), list(objects.values()))
 
 
 async def set_ttl(database: Database, account: AccountId, namespace: str, ttl_s: int) -> None:

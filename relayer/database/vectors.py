@@ -81,10 +81,10 @@ WHERE EXISTS (SELECT {_ITS_OLDER} AND m.index_version = $1 AND m.embedding_versi
 """
 _PROGRESS: Final = f"""
 SELECT count(*) AS memories,
-       count(*) FILTER (WHERE due AND embedding_version <> 'missing') AS waiting,
-       count(*) FILTER (WHERE due AND embedding_version = 'missing') AS missing,
-       count(*) FILTER (WHERE NOT due AND embedding_model = 'none') AS refused,
-       count(*) FILTER (WHERE NOT due AND embedding_model = 'lost') AS lost
+       count(*) FILTER (WHERE due AND embedding_version <> '{MISSING}') AS waiting,
+       count(*) FILTER (WHERE due AND embedding_version = '{MISSING}') AS missing,
+       count(*) FILTER (WHERE NOT due AND embedding_model = '{NO_VECTOR}') AS refused,
+       count(*) FILTER (WHERE NOT due AND embedding_model = '{LOST}') AS lost
 FROM (SELECT embedding_model, embedding_version, {_IS_DUE} AS due
       FROM memories m WHERE account_id = $1) m
 """
@@ -123,9 +123,9 @@ FROM unnest($2::uuid[], $3::text[]) AS g (memory_id, mark)
 WHERE m.account_id = $1 AND m.memory_id = g.memory_id
 """
 _MARK_MISSING: Final = f"""
-UPDATE memories m SET embedding_version = 'missing'
+UPDATE memories m SET embedding_version = '{MISSING}'
 WHERE m.account_id = $1 AND m.memory_id = ANY ($4) AND {_IS_DUE}
-  AND m.embedding_version <> 'missing'
+  AND m.embedding_version <> '{MISSING}'
 """
 DELETE_POSTINGS: Final = """
 DELETE FROM postings p

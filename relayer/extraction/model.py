@@ -46,12 +46,9 @@ _READ_CHARS_MAX: Final = 2 * FACT_CHARS_MAX  # of an item; a longer one is no fa
 class LlmExtractor:
     """Asks a language model once for all facts of a turn; `patient` where no request waits."""
 
-    def __init__(
-        self, *, model: LanguageModel, facts_max: int = FACTS_MAX, patient: bool = False
-    ) -> None:
+    def __init__(self, *, model: LanguageModel, patient: bool = False) -> None:
         self._model = model
         self._patient = patient
-        self._facts_max = facts_max
         self._system = system_prompt("extract")
 
     async def extract(self, turn: Turn) -> list[Fact]:
@@ -75,7 +72,7 @@ class LlmExtractor:
         )
         facts = await asyncio.to_thread(lambda: distinct(_facts(reply, turn)))
         order = sorted(range(len(facts)), key=lambda n: IMPORTANCES.index(facts[n].importance))
-        return [facts[n] for n in sorted(order[: self._facts_max])]
+        return [facts[n] for n in sorted(order[:FACTS_MAX])]
 
 
 _PROPERTIES: Final[dict[str, object]] = {

@@ -32,14 +32,11 @@ class SentenceExtractor:
        before it along; a name before a message stands before each of its facts.
     4. Scripts and languages that the table has no words of: plain statements are kept with low
        confidence. So is a text without any label or cue, because somebody sent just that.
-    5. The best `facts_max`, in their order.
+    5. The best `FACTS_MAX`, in their order.
     """
 
-    def __init__(self, *, facts_max: int = FACTS_MAX) -> None:
-        self._facts_max = facts_max
-
     async def extract(self, turn: Turn) -> list[Fact]:
-        """Return the facts of `turn`, at most `facts_max`."""
+        """Return the facts of `turn`, at most `FACTS_MAX`."""
         return await asyncio.to_thread(self._extract, turn)  # 64 KiB take about 0.25 s
 
     def _extract(self, turn: Turn) -> list[Fact]:
@@ -50,7 +47,7 @@ class SentenceExtractor:
         order = sorted(range(len(facts)), key=lambda n: -scores[facts[n].text])
         return [
             replace(facts[n], event_time_ms=event_time_ms(facts[n].text, turn.occurred_at))
-            for n in sorted(order[: self._facts_max])
+            for n in sorted(order[:FACTS_MAX])
         ]
 
 

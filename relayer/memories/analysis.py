@@ -11,7 +11,6 @@ storing (`intake.py`, `writer.py`).
 """
 
 import asyncio
-import logging
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -65,7 +64,6 @@ THINKING_SHARE: Final = 0.85  # of a request's time, until the model's answer; t
 ATTEMPTS_MAX: Final = 3  # useless answers to one turn, or none, before the rules take over
 FOUND_BYTES_MAX: Final = 20_000  # of the facts of a turn, sealed; more than most turns give
 ALTERED: Final = "episode.altered"
-log = logging.getLogger("relayer.analysis")
 
 
 class Analysis:

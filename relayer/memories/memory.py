@@ -7,7 +7,6 @@ Not here: what the steps do (`writer`, `opening`, `database`), recall (`recall.p
 - A memory is acknowledged only after everything it needs is committed.
 """
 
-import logging
 import uuid
 from collections.abc import Sequence
 from datetime import datetime
@@ -26,8 +25,6 @@ from relayer.sealed import index
 from relayer.sealed.keys import Namespace, NamespaceKey
 from relayer.tenants.access import Access
 from relayer.tenants.namespaces import Namespaces
-
-log = logging.getLogger("relayer.memory")
 
 LAST_SEQ: Final = 2**63 - 1
 

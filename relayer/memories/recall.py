@@ -26,7 +26,7 @@ from relayer.query.hits import Hit, better_of, hits_of
 from relayer.query.periods import periods
 from relayer.query.terms import GOAL_WEIGHT, QueryTerms, query_terms
 from relayer.query.vectors import QueryEmbedder, QueryVectors
-from relayer.record import PENDING, REJECTED, Memory
+from relayer.record import HELD_BACK, Memory
 from relayer.redact import redact
 from relayer.resident import evidence as resident
 from relayer.resident.index import ResidentIndex
@@ -89,7 +89,7 @@ class Query:
         """
         moment = memory.event_time or memory.created_at
         return (
-            memory.state.review not in (PENDING, REJECTED)
+            memory.state.review not in HELD_BACK
             and (self.as_of is None or memory.stored_at <= self.as_of)
             and (self.kinds is None or memory.kind in self.kinds)
             and set(self.tags) <= set(memory.tags)
