@@ -16,6 +16,7 @@ from memrelay.errors import Invalid
 from memrelay.sealed import archive, envelope, keys, ledger, objects, receipts, statement, unlock
 from memrelay.sealed.grants import open_grant, read_grant
 from memrelay.sealed.keys import Identity, NamespaceKey, Root
+from tests import relayers_part
 
 Json = dict[str, Any]
 
@@ -51,54 +52,6 @@ def namespace_key(given: Json) -> NamespaceKey:
         given["epoch"],
         keys.normalise_namespace(given["namespace"]),
     )
-
-
-# What the client has no use for, and SPEC.md says for whoever writes a relayer: done once more with
-# the client's own parts.
-
-
-def term_frequency(count: int) -> int:
-    """How often a term counts as occurring."""
-    return min(count, 15)
-
-
-def length_bucket(words: int) -> int:
-    """A memory's length in words, rounded up to 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 …."""
-    bucket, step = 1, 1
-    while bucket < words:
-        bucket += step
-        step = max(1, 1 << (bucket.bit_length() - 2))
-    return bucket
-
-
-def idempotency_tag(
-    idempotency_key: bytes, writer: bytes, route: str, item: int, caller_key: str
-) -> bytes:
-    """The 16 bytes under which a relayer remembers a caller's idempotency key."""
-    where = (keys.exact(writer, 32, "public key"), route.encode(), struct.pack(">I", item))
-    return keys.mac(16, idempotency_key, "key", *where, caller_key.encode())
-
-
-def idempotency_text(idempotency_key: bytes, text: str) -> bytes:
-    """The 16 bytes that tell whether a repeated idempotency key came with the same text."""
-    return keys.mac(16, idempotency_key, "text", text.encode())
-
-
-def read_join(data: bytes, *, account: bytes, issuer: bytes, relayer: bytes) -> bytes:
-    """The public key that joins.
-
-    Raises:
-        Invalid: as `read_object`; `join`, when it names another account, issuer or relayer.
-    """
-    value = objects.read_object("join", data, signer="recipient")
-    expected = {
-        "account": keys.account_text(account),
-        "issuer": issuer.hex(),
-        "relayer": relayer.hex(),
-    }
-    if any(value[name] != wanted for name, wanted in expected.items()):
-        raise Invalid("join", "The join object names another account, issuer or relayer.")
-    return keys.public_key_bytes(value["recipient"])
 
 
 def do_mac(given: Json) -> Json:
@@ -151,7 +104,7 @@ def do_envelope(given: Json) -> Json:
 
 
 def rebuild_envelope(given: Json, output: Json, made_with: Json) -> Json:
-    stored = envelope.seal(
+    stored = relayers_part.seal(
         place(given),
         namespace_key(given),
         base64.b64decode(output["record"]),
@@ -163,32 +116,36 @@ def rebuild_envelope(given: Json, output: Json, made_with: Json) -> Json:
 
 def do_token(given: Json) -> Json:
     index_key = namespace_key(given).subkey("index")
-    return {"token": keys.token(index_key, given["field"], given["term"])}
+    return {"token": relayers_part.token(index_key, given["field"], given["term"])}
 
 
 def do_fingerprint(given: Json) -> Json:
     fingerprint_key = namespace_key(given).subkey("fingerprint")
-    found = keys.fingerprint(fingerprint_key, given["kind"], given["event_time"], given["text"])
+    found = relayers_part.fingerprint(
+        fingerprint_key, given["kind"], given["event_time"], given["text"]
+    )
     return {"fingerprint": found.hex()}
 
 
 def do_idempotency(given: Json) -> Json:
     idempotency_key = namespace_key(given).subkey("idempotency")
     writer = keys.public_key_bytes(given["writer"])
-    mark = idempotency_tag(idempotency_key, writer, given["route"], given["item"], given["key"])
-    text_mark = idempotency_text(idempotency_key, given["text"])
+    mark = relayers_part.idempotency_tag(
+        idempotency_key, writer, given["route"], given["item"], given["key"]
+    )
+    text_mark = relayers_part.idempotency_text(idempotency_key, given["text"])
     return {"mark": mark.hex(), "text_mark": text_mark.hex()}
 
 
 def do_lengths(given: Json) -> Json:
-    return {"rounded": [length_bucket(words) for words in given["words"]]}
+    return {"rounded": [relayers_part.length_bucket(words) for words in given["words"]]}
 
 
 def do_turn(given: Json) -> Json:
     key, vector = namespace_key(given), given["vector"]
     parts = (given["model"].encode(), struct.pack(">I", len(vector)))
     seed = keys.kdf(key.subkey("vector"), "turn", *parts)
-    return {"seed": seed.hex(), "turned": envelope.turn(key, given["model"], vector)}
+    return {"seed": seed.hex(), "turned": relayers_part.turn(key, given["model"], vector)}
 
 
 def do_request(given: Json) -> Json:
@@ -276,7 +233,7 @@ def rebuild_revocation(given: Json, output: Json, made_with: Json) -> Json:
 
 def do_join(given: Json) -> Json:
     data = base64.b64decode(given["object"])
-    recipient = read_join(
+    recipient = relayers_part.read_join(
         data,
         account=keys.account_bytes(given["account"]),
         issuer=bytes.fromhex(given["issuer"]),
@@ -409,7 +366,7 @@ def do_epochs(given: Json) -> Json:
 def do_unlock(given: Json) -> Json:
     secrets = [bytes.fromhex(secret) for secret in given["unlock_secrets"]]
     by_kid = {keys.hash_256(bindings.crypto_scalarmult_base(s))[:8]: s for s in secrets}
-    opened = unlock.open_unlock(
+    opened = relayers_part.open_unlock(
         given["header"],
         unlock_secrets=by_kid,
         relayer=bytes.fromhex(given["relayer"]),

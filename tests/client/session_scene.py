@@ -16,8 +16,8 @@ from memrelay.sealed.keys import account_text, hash_256
 from memrelay.sealed.ledger import issue_revocation
 from memrelay.sealed.objects import claimed_member, from_base64, sign_object, to_base64
 from memrelay.sealed.receipts import NO_HEAD
-from memrelay.sealed.unlock import open_unlock
 from memrelay.session import Session
+from tests.relayers_part import open_unlock
 
 NOW_MS = 1_700_000_000_000
 SECRET = bytes([5]) * 32

@@ -10,18 +10,18 @@ from memrelay.sealed.keys import (
     account_bytes,
     account_text,
     exchange_public,
-    fingerprint,
     hex_bytes,
     mac,
     normalise_namespace,
     public_key_bytes,
-    token,
 )
-from tests.vector_client import (
+from tests.relayers_part import (
+    fingerprint,
     idempotency_tag,
     idempotency_text,
     length_bucket,
     term_frequency,
+    token,
 )
 
 SMALL_ORDER = "0100000000000000000000000000000000000000000000000000000000000000"

@@ -14,7 +14,7 @@ from memrelay.sealed.objects import (
 )
 from memrelay.sealed.receipts import NO_HEAD, follow_receipts, read_receipt
 from memrelay.sealed.statement import read_statement, read_succession
-from tests.vector_client import read_join
+from tests.relayers_part import read_join
 
 NOW_MS = 1_700_000_000_000
 

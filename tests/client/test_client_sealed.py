@@ -14,13 +14,12 @@ from memrelay.sealed.envelope import (
     open_envelope,
     padded,
     read_header,
-    seal,
-    turn,
     unpadded,
 )
 from memrelay.sealed.keys import NamespaceKey, Root, account_text, hash_256
 from memrelay.sealed.objects import to_base64, write_json
-from memrelay.sealed.unlock import Unlock, build_unlock, open_unlock
+from memrelay.sealed.unlock import Unlock, build_unlock
+from tests.relayers_part import open_unlock, seal, turn
 
 NOW_MS = 1_700_000_000_000
 MEMORY = UUID("00000000-0000-4000-8000-000000000001")

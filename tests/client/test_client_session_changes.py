@@ -11,7 +11,7 @@ from memrelay.sealed.grants import read_grant
 from memrelay.sealed.keys import Identity
 from memrelay.sealed.objects import from_base64
 from tests.client.session_scene import IDS, NIL, fails, listed, owner, remembered, scene
-from tests.vector_client import read_join
+from tests.relayers_part import read_join
 
 __all__ = ["owner", "scene"]  # fixtures
 

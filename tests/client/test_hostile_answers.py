@@ -37,10 +37,11 @@ from memrelay.events import EVENT_BYTES_MAX, EventReader
 from memrelay.evidence import Evidence
 from memrelay.exchange import Incoming, Received
 from memrelay.models import Memory, Usage
-from memrelay.sealed.envelope import MEMORY, Place, blob_id, seal
+from memrelay.sealed.envelope import MEMORY, Place, blob_id
 from memrelay.sealed.objects import to_base64
 from tests import hostile
 from tests.fuzz.parsers.answers import AT, ID, OPERATIONS, RICH
+from tests.relayers_part import seal
 
 OTHER = "1b5e9f3c-2d1a-4c8b-9e7f-112233445566"
 

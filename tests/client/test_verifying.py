@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from memrelay.sealed.envelope import Place, blob_id, seal
+from memrelay.sealed.envelope import Place, blob_id
 from memrelay.sealed.receipts import Checkpoint, Receipt
 from memrelay.verifying import (
     NEW_STATE,
@@ -19,6 +19,7 @@ from memrelay.verifying import (
     judge_newest,
     judge_state,
 )
+from tests.relayers_part import seal
 
 MEMORY = "0190a8a0-0000-7000-8000-000000000001"
 OTHER = "0190a8a0-0000-7000-8000-000000000002"

@@ -23,8 +23,8 @@ from relayer.sealed import index
 from relayer.sealed.keys import Namespace, NamespaceKey, parse_namespace
 from relayer.sealed.primitives import CryptoError
 from relayer.words import words
+from tests import relayers_part
 from tests import scenarios as sc
-from tests import vector_client
 from tests.properties.drawn import blanks, few, letters, many, texts
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
@@ -55,7 +55,7 @@ def canonical(text: str) -> str:
 def fingerprint(text: str, *, kind: str = "fact", event_time_ms: int | None = None) -> bytes:
     """The fingerprint of a text, which both sides agree on."""
     ours = index.fingerprint(TEAM, kind=kind, event_time_ms=event_time_ms, text=text)
-    theirs = client.fingerprint(THEIR_TEAM.subkey("fingerprint"), kind, event_time_ms, text)
+    theirs = relayers_part.fingerprint(THEIR_TEAM.subkey("fingerprint"), kind, event_time_ms, text)
     assert ours == theirs
     return ours
 
@@ -125,8 +125,8 @@ def test_a_text_is_found_by_its_own_words(text: str, times: int) -> None:
     held = index.postings(TEAM, words=found)
     assert {index.token(TEAM, "w", word) for word in words(text)} == held.keys()
     key = THEIR_TEAM.subkey("index")
-    counts = {client.token(key, "w", word): n for word, n in Counter(found).items()}
-    assert held == {token: vector_client.term_frequency(n) for token, n in counts.items()}
+    counts = {relayers_part.token(key, "w", word): n for word, n in Counter(found).items()}
+    assert held == {token: relayers_part.term_frequency(n) for token, n in counts.items()}
     assert held == {token: min(n, 15) for token, n in counts.items()}
 
 
@@ -149,7 +149,7 @@ def test_a_text_is_found_by_any_one_of_its_words(said: list[str], data: st.DataO
 @given(st.integers(0, 1_000_000), st.integers(0, 1_000_000))
 def test_lengths_are_the_same_on_both_sides_ordered_and_bounded(one: int, other: int) -> None:
     rounded = index.rounded_length(one)
-    assert rounded == vector_client.length_bucket(one) == index.rounded_length(rounded)
+    assert rounded == relayers_part.length_bucket(one) == index.rounded_length(rounded)
     assert max(one, 1) <= rounded <= max(1, one * 3 // 2)
     assert (one <= other) <= (rounded <= index.rounded_length(other))
 
@@ -164,17 +164,19 @@ def test_a_filter_finds_what_was_tagged_so_and_no_word(
 ) -> None:
     held = index.postings(TEAM, words=[], tags=tags, source=source, metadata=metadata)
     key = THEIR_TEAM.subkey("index")
-    assert {client.token(key, "t", tag) for tag in tags} <= held.keys()
+    assert {relayers_part.token(key, "t", tag) for tag in tags} <= held.keys()
     assert not {index.token(TEAM, "w", tag) for tag in tags} & held.keys()
     if source is not None:
-        assert client.token(key, "s", source) in held
+        assert relayers_part.token(key, "s", source) in held
 
 
 @pytest.mark.parametrize("field", ["w", "t", "s", "m"])
 @few
 @given(texts)
 def test_tokens_are_the_same_on_both_sides(field: index.Field, term: str) -> None:
-    assert index.token(TEAM, field, term) == client.token(THEIR_TEAM.subkey("index"), field, term)
+    assert index.token(TEAM, field, term) == relayers_part.token(
+        THEIR_TEAM.subkey("index"), field, term
+    )
 
 
 @many

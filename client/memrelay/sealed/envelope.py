@@ -1,19 +1,15 @@
-"""The envelope around a record, its padding and name, and the turn of a vector.
+"""Envelopes as a client reads them: their header, the record inside, its padding, their name.
 
-It does not own keys (`keys.py`) or the unlock header (`unlock.py`).
+It does not own keys (`keys.py`). Sealing an envelope is the relayer's part.
 
-- Nonces are random; equal records never give equal envelopes.
 - Everything that places an envelope (account, memory, revision, epoch, key) is bound into it, so a
   swapped row or an old revision fails to open.
 
-Source: SPEC.md §7, §9.
+Source: SPEC.md §7.
 """
 
 import base64
-import math
-import os
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -21,17 +17,14 @@ from nacl import bindings
 from nacl.exceptions import CryptoError
 
 from memrelay.errors import Invalid
-from memrelay.sealed.keys import NamespaceKey, exact, hash_256, kdf
+from memrelay.sealed.keys import NamespaceKey, hash_256
 
 ENVELOPE_BYTES_MIN = 396
-DIMENSION_MAX = 4000
 MEMORY, EPISODE, SUMMARY = 1, 2, 3
 
 _VERSION, _SUITE = 1, 1
 _HEADER = struct.Struct(">BBBBIQ32s16sI32s24s")
-_NONCE_BYTES = 24
 _STEP_BYTES_MIN = 256
-_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,32 +57,6 @@ def unpadded(plaintext: bytes) -> bytes:
     if len(record) != length or padded(record) != plaintext:
         raise Invalid("padding", "An envelope's padding is damaged.")
     return record
-
-
-def seal(
-    place: Place, key: NamespaceKey, record: bytes, *, created_ms: int, nonce: bytes | None = None
-) -> bytes:
-    """Return the envelope of a record; the nonce is random unless a test vector fixes it."""
-    nonce = exact(nonce or os.urandom(_NONCE_BYTES), _NONCE_BYTES, "nonce")
-    exact(place.account, 32, "account id")
-    if place.type not in {MEMORY, EPISODE, SUMMARY} or not 1 <= place.revision < 2**32:
-        raise Invalid("place", "An envelope has a type from 1 to 3 and a revision from 1.")
-    header = _HEADER.pack(
-        _VERSION,
-        _SUITE,
-        place.type,
-        0,
-        key.epoch,
-        created_ms,
-        place.account,
-        place.memory.bytes,
-        place.revision,
-        key.key_id,
-        nonce,
-    )
-    return header + bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(
-        padded(record), header, nonce, key.subkey("seal")
-    )
 
 
 def open_envelope(place: Place, key: NamespaceKey, envelope: bytes) -> bytes:
@@ -156,46 +123,3 @@ def read_header(envelope: bytes) -> Header:
 def blob_id(stored: bytes) -> str:
     """Return the name of stored bytes: their hash in unpadded base64url."""
     return base64.urlsafe_b64encode(hash_256(stored)).decode().rstrip("=")
-
-
-def turn(key: NamespaceKey, model: str, vector: Sequence[float]) -> list[float]:
-    """Return a vector scaled to unit length and turned by the namespace's secret rotation.
-
-    Raises:
-        Invalid: `vector`, when it is empty, longer than 4,000, zero or not finite.
-    """
-    size = len(vector)
-    if not 1 <= size <= DIMENSION_MAX:
-        raise Invalid("vector", "A vector has 1 to 4,000 numbers.")
-    norm = math.sqrt(math.fsum(value * value for value in vector))
-    if not math.isfinite(norm) or norm == 0.0:
-        raise Invalid("vector", "A vector is finite and not zero.")
-    seed = kdf(key.subkey("vector"), "turn", model.encode(), struct.pack(">I", size))
-    stream = bindings.randombytes_buf_deterministic(8 * _ROUNDS * size, seed)
-    words = struct.unpack(f">{_ROUNDS * size}Q", stream)
-    turned = [value / norm for value in vector]
-    for start in range(0, _ROUNDS * size, size):
-        turned = _round(turned, words[start : start + size])
-    return turned
-
-
-def _round(vector: list[float], words: Sequence[int]) -> list[float]:
-    size = len(vector)
-    block = 1 << (size.bit_length() - 1)  # the largest power of two that fits
-    order = sorted(range(size), key=lambda index: words[index] >> 1)
-    mixed = [-vector[i] if words[n] & 1 else vector[i] for n, i in enumerate(order)]
-    for at in sorted({0, size - block}):
-        mixed[at : at + block] = _walsh_hadamard(mixed[at : at + block])
-    return mixed
-
-
-def _walsh_hadamard(block: list[float]) -> list[float]:
-    half = 1
-    while half < len(block):
-        for start in range(0, len(block), 2 * half):
-            for low in range(start, start + half):
-                left, right = block[low], block[low + half]
-                block[low], block[low + half] = left + right, left - right
-        half *= 2
-    scale = 1.0 / math.sqrt(len(block))
-    return [value * scale for value in block]

@@ -30,7 +30,6 @@ EPOCH_MAX = 2**32 - 1
 
 _REFUSED_CATEGORIES = frozenset({"Cc", "Cs", "Cn", "Zl", "Zp"})
 _BIDI_CONTROLS = frozenset(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A))))
-_TOKEN_FIELDS = frozenset("wtsm")
 
 
 class Secret(bytes):
@@ -272,18 +271,3 @@ def normalise_namespace(name: str) -> str:
     if "Zs" in {unicodedata.category(text[0]), unicodedata.category(text[-1])}:
         raise Invalid("namespace", "A namespace name neither begins nor ends with white space.")
     return text
-
-
-def token(index_key: bytes, field: str, term: str) -> int:
-    """Return the signed 64-bit posting token of a term; `field` is w, t, s or m."""
-    if field not in _TOKEN_FIELDS:
-        raise Invalid("field", "A token's field is w, t, s or m.")
-    digest = mac(8, index_key, "token", field.encode(), term.encode())
-    return int.from_bytes(digest, "big", signed=True)
-
-
-def fingerprint(fingerprint_key: bytes, kind: str, event_time_ms: int | None, text: str) -> bytes:
-    """Return the 16 bytes by which the same fact is recognised within a namespace and epoch."""
-    folded = " ".join(normalize("NFC", text).split())
-    when = "" if event_time_ms is None else str(event_time_ms)
-    return mac(16, fingerprint_key, "fact", kind.encode(), when.encode(), folded.encode())

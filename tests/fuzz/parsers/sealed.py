@@ -14,11 +14,10 @@ from memrelay.sealed import grants as client_grants
 from memrelay.sealed import keys as client_keys
 from memrelay.sealed import ledger, receipts, statement
 from memrelay.sealed import objects as client_objects
-from memrelay.sealed import unlock as client_unlock
 from relayer.sealed import envelope, grants, objects, succession, unlock
 from relayer.sealed import receipts as relayer_receipts
 from tests import reference as ref
-from tests import vector_client, vector_relayer
+from tests import relayers_part, vector_client, vector_relayer
 from tests.fuzz.loop import Parser
 from tests.fuzz.parsers.agreement import REFUSED, Json, agreed, vectors
 
@@ -181,4 +180,4 @@ def _unlock_seeds() -> Iterator[bytes]:
             yield b"\x00" + payload.encode()
 
 
-UNLOCK = Parser((unlock, client_unlock), _unlock_seeds, _unlock, WORDS)
+UNLOCK = Parser((unlock, relayers_part), _unlock_seeds, _unlock, WORDS)
