@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from relayer.embedding import model
-from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
+from relayer.embedding.cache import Around, CachedEmbedder, CoalescingEmbedder
 from relayer.embedding.embedders import Embedder, Vectors
 from relayer.embedding.endpoints import Endpoint
 from relayer.errors import Unavailable
@@ -70,7 +70,7 @@ def for_storing(embedder: Embedder | None) -> Embedder | None:
     by another file; and queries should not be sent together with it, to wait for all of it. Nor is
     anybody waiting while it waits for an endpoint that rests.
     """
-    while isinstance(embedder, CachedEmbedder | CoalescingEmbedder):
+    while isinstance(embedder, Around):
         embedder = embedder.inner
     return embedder
 

@@ -20,7 +20,33 @@ from relayer.errors import Unavailable
 from relayer.telemetry.instruments import embedding_failed, looked_up
 
 
-class CachedEmbedder:
+class Around:
+    """An embedder around another one, which it is like in all but how it comes to vectors."""
+
+    def __init__(self, inner: Embedder) -> None:
+        self.inner = inner
+        self.model_id = inner.model_id
+        self.dim = inner.dim
+        self.version = inner.version
+
+    def split(self, text: str) -> list[str]:
+        """Return `text` as passages within the model's token limit, exact substrings in order."""
+        return self.inner.split(text)
+
+    def count_tokens(self, text: str) -> int:
+        """Return how many tokens the model makes of `text`, or a number it does not exceed."""
+        return self.inner.count_tokens(text)
+
+    def known(self, text: str) -> float:
+        """Return the share of the tokens of `text` that the model knows, 0–1."""
+        return self.inner.known(text)
+
+    async def close(self) -> None:
+        """Close what it is around."""
+        await self.inner.close()
+
+
+class CachedEmbedder(Around):
     """`inner` with a cache in memory of the `entries_max` vectors used last.
 
     `secret` keys the entries' names, so that a memory image holds no hash of a text that could be
@@ -36,10 +62,7 @@ class CachedEmbedder:
         secret: bytes,
         embed: Callable[..., Awaitable[Vectors]] | None = None,
     ) -> None:
-        self.model_id = inner.model_id
-        self.dim = inner.dim
-        self.version = inner.version
-        self.inner = inner
+        super().__init__(inner)
         self._embed = embed or inner.embed
         self._entries_max = entries_max
         self._secret = secret
@@ -57,22 +80,6 @@ class CachedEmbedder:
             found |= {key: row.copy() for key, row in zip(missing, vectors, strict=True)}
         self._remember(found)
         return np.array([found[key] for key in keys], np.float32).reshape(len(keys), self.dim)
-
-    def split(self, text: str) -> list[str]:
-        """Return `text` as passages within the model's token limit, exact substrings in order."""
-        return self.inner.split(text)
-
-    def count_tokens(self, text: str) -> int:
-        """Return how many tokens the model makes of `text`, or a number it does not exceed."""
-        return self.inner.count_tokens(text)
-
-    def known(self, text: str) -> float:
-        """Return the share of the tokens of `text` that the model knows, 0–1."""
-        return self.inner.known(text)
-
-    async def close(self) -> None:
-        """Close what it is around."""
-        await self.inner.close()
 
     def _key(self, account: bytes, text: str) -> bytes:
         """Source: CRYPTO §7; the lengths keep two different triples from reading the same."""
@@ -95,7 +102,7 @@ class _Waiting:
     vectors: "asyncio.Future[Vectors]"
 
 
-class CoalescingEmbedder:
+class CoalescingEmbedder(Around):
     """`inner` with small calls of the same moment sent as one.
 
     A call that finds nothing under way is not held back; while `flights_max` batches are under way
@@ -105,10 +112,7 @@ class CoalescingEmbedder:
     def __init__(
         self, *, inner: Embedder, flights_max: int = 1, texts_max: int = 16, waiting_max: int = 1024
     ) -> None:
-        self.model_id = inner.model_id
-        self.dim = inner.dim
-        self.version = inner.version
-        self.inner = inner
+        super().__init__(inner)
         self._flights_max = flights_max
         self._texts_max = texts_max
         self._waiting_max = waiting_max
@@ -131,22 +135,6 @@ class CoalescingEmbedder:
         if len(self._flights) < self._flights_max:
             self._flights.add(asyncio.create_task(self._fly()))
         return await waiting.vectors
-
-    def split(self, text: str) -> list[str]:
-        """Return `text` as passages within the model's token limit, exact substrings in order."""
-        return self.inner.split(text)
-
-    def count_tokens(self, text: str) -> int:
-        """Return how many tokens the model makes of `text`, or a number it does not exceed."""
-        return self.inner.count_tokens(text)
-
-    def known(self, text: str) -> float:
-        """Return the share of the tokens of `text` that the model knows, 0–1."""
-        return self.inner.known(text)
-
-    async def close(self) -> None:
-        """Close what it is around."""
-        await self.inner.close()
 
     async def _fly(self) -> None:
         try:
