@@ -251,10 +251,7 @@ class Forgetting:
             replace(
                 match,
                 epoch=key.epoch,
-                tokens=[
-                    *(index.token(key, "t", tag) for tag in chosen.tags),
-                    *(index.token(key, "s", s) for s in (chosen.source,) if s is not None),
-                ],
+                tokens=index.filters(key, tags=chosen.tags, source=chosen.source),
             )
             for key in keys
         ]

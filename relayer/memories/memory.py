@@ -22,7 +22,7 @@ from relayer.memories.intake import Intake, Remembered
 from relayer.memories.opening import Caller, Opener, Page, fitting, following
 from relayer.record import Draft, Memory
 from relayer.sealed import index
-from relayer.sealed.keys import Namespace, NamespaceKey
+from relayer.sealed.keys import Namespace
 from relayer.tenants.access import Access
 from relayer.tenants.namespaces import Namespaces
 
@@ -105,7 +105,7 @@ class MemoryService:
             for namespace in namespaces
             for number in await self._namespaces.numbers(account, [namespace])
             for key in caller.keys.of(namespace)
-            for ordinal, token in enumerate(_tokens(key, tags, source))
+            for ordinal, token in enumerate(index.filters(key, tags=tags, source=source))
         ]
         found = await listing.newest(
             self._database,
@@ -179,9 +179,3 @@ class MemoryService:
             now=self._clock(),
         )
         return {i: r for i, r in found.items() if access.strength(Namespace(r["namespace"]))}
-
-
-def _tokens(key: NamespaceKey, tags: Sequence[str], source: str | None) -> list[int]:
-    """What a memory of this key's epoch must have among its tokens."""
-    tokens = [index.token(key, "t", tag) for tag in tags]
-    return tokens if source is None else [*tokens, index.token(key, "s", source)]

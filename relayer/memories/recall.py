@@ -402,7 +402,9 @@ def _scopes(
                 (index.token(key, term.index, term.text), term.ordinal, term.weight)
                 for term in looked_up
             ],
-            filters=_filter_tokens(key, query),
+            filters=index.filters(
+                key, tags=query.tags, source=query.source, metadata=query.metadata
+            ),
         )
         for number, key in keys
     ]
@@ -427,11 +429,3 @@ def _turned(
         model: derive_turn(key, model, found.shape[1]).apply(found)[0].astype(np.float16)
         for model, found in vectors.items()
     }
-
-
-def _filter_tokens(key: NamespaceKey, query: Query) -> list[int]:
-    """One token per required tag, source and metadata pair."""
-    tokens = [index.token(key, "t", tag) for tag in query.tags]
-    if query.source is not None:
-        tokens.append(index.token(key, "s", query.source))
-    return tokens + [index.metadata_token(key, k, v) for k, v in query.metadata.items()]

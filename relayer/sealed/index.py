@@ -31,16 +31,23 @@ def postings(
 ) -> dict[int, int]:
     """Token → clipped frequency of everything a memory can be found or filtered by."""
     counts = {token(key, "w", term): min(n, FREQUENCY_MAX) for term, n in Counter(words).items()}
-    counts |= {token(key, "t", tag): 1 for tag in tags}
-    if source is not None:
-        counts[token(key, "s", source)] = 1
-    counts |= {metadata_token(key, name, value): 1 for name, value in (metadata or {}).items()}
-    return counts
+    return counts | dict.fromkeys(filters(key, tags=tags, source=source, metadata=metadata), 1)
 
 
-def metadata_token(key: NamespaceKey, name: str, value: str) -> int:
-    """The token of one metadata pair; the zero byte cannot occur in a name."""
-    return token(key, "m", f"{name}\0{value}")
+def filters(
+    key: NamespaceKey,
+    *,
+    tags: Iterable[str] = (),
+    source: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> list[int]:
+    """The tokens of what memories are filtered by: tags, a source, metadata pairs."""
+    return [
+        *(token(key, "t", tag) for tag in tags),
+        *(token(key, "s", only) for only in (source,) if only is not None),
+        # The zero byte cannot occur in a name.
+        *(token(key, "m", f"{name}\0{value}") for name, value in (metadata or {}).items()),
+    ]
 
 
 def rounded_length(words: int) -> int:

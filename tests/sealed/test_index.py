@@ -33,14 +33,17 @@ def test_a_memory_is_found_by_words_tags_source_and_metadata() -> None:
         source="chat",
         metadata={"room": "2"},
     )
+    filters = index.filters(TEAM, tags=["drinks"], source="chat", metadata={"room": "2"})
     assert found == {
         index.token(TEAM, "w", "tea"): 15,
         index.token(TEAM, "w", "anna"): 1,
         index.token(TEAM, "t", "drinks"): 1,
         index.token(TEAM, "s", "chat"): 1,
-        index.metadata_token(TEAM, "room", "2"): 1,
+        index.token(TEAM, "m", "\0".join(["room", "2"])): 1,
     }
+    assert filters == list(found)[2:]
     assert index.postings(TEAM, words=[]) == {}
+    assert index.filters(TEAM) == []
 
 
 @few
