@@ -189,7 +189,7 @@ def key_list(account_text_: str, as_json: bool, **values: Any) -> None:
 
     async def work() -> list[dict[str, Any]]:
         async with as_found(settings_of(values)) as storage:
-            return await provision.list_keys(storage, account_of(account_text_))
+            return await storage.accounts.all_keys(account_of(account_text_))
 
     keys = run(work())
     show({"keys": keys}, as_json, lambda: table(keys))

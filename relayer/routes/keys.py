@@ -58,19 +58,7 @@ class RotationBody(bodies.Change):
 @get("/keys", opt={REVOKING: True})
 async def list_keys(access: NamedDependency[Access], accounts: NamedDependency[Accounts]) -> Answer:
     """The account's keys as their grants say."""
-    keys = [
-        {
-            "public_key": key["public_key"],
-            "label": key["label"],
-            "role": key["role"],
-            "namespaces": key["namespaces"],
-            "created_at": rfc3339_ms(key["created_ms"]),
-            "expires_at": rfc3339_ms(key["expires_ms"]),
-            "revoked": key["revoked"],
-        }
-        for key in await accounts.listed_keys(access)
-    ]
-    return {"keys": keys}
+    return {"keys": await accounts.listed_keys(access)}
 
 
 @get("/grants", opt={REVOKING: True})

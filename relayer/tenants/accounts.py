@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from relayer.clock import Clock, to_ms
+from relayer.clock import Clock, rfc3339_ms, to_ms
 from relayer.database import accounts as statements
 from relayer.database.batches import Batches
 from relayer.database.index_steps import IndexMark
@@ -283,7 +283,7 @@ def _key_entry(chain: Chain, key: PublicKey, labels: dict[int, str], now_ms: int
         "namespaces": None
         if whole
         else sorted({e.namespace for g in grants for e in g.scope if e.namespace}),
-        "created_ms": grants[0].created_ms,
-        "expires_ms": max(expiries) if len(expiries) == len(grants) else None,
+        "created_at": rfc3339_ms(grants[0].created_ms),
+        "expires_at": rfc3339_ms(max(expiries)) if len(expiries) == len(grants) else None,
         "revoked": not chain.live(key, now_ms) and key in chain.revoked_at,
     }

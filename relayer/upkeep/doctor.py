@@ -24,7 +24,7 @@ from relayer.running import running_url, running_workers
 from relayer.sealed.keys import AccountId, account_text
 from relayer.settings import Settings, SettingsError
 from relayer.storage import NotInstalled, Storage, as_found, at, key_path, last_writers, own_keys
-from relayer.upkeep import provision, reindex
+from relayer.upkeep import reindex
 
 Finding = dict[str, Any]
 DISK_BYTES_MIN = 1 << 30
@@ -164,7 +164,7 @@ async def _key(storage: Storage, beginning: str, clock: Clock) -> Finding:
         detail = "several begin so" if rows else "unknown: no account here ever granted it anything"
         return _finding("key", False, detail, "give the whole public key" if rows else add)
     account, public_key = rows[0]["account_id"], rows[0]["public_key"].hex()
-    keys = await provision.list_keys(storage, account)
+    keys = await storage.accounts.all_keys(account)
     entry = next(entry for entry in keys if entry["public_key"] == public_key)
     ended = entry["expires_at"] is not None and entry["expires_at"] <= str(rfc3339(clock()))
     state = "revoked" if entry["revoked"] else "expired" if ended else "valid"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from relayer.clock import Clock, rfc3339, rfc3339_ms, to_ms
+from relayer.clock import Clock, rfc3339, to_ms
 from relayer.database import accounts as statements
 from relayer.errors import BadRequest, NotAllowed
 from relayer.sealed.grants import (
@@ -211,20 +211,4 @@ async def list_accounts(storage: Storage) -> list[dict[str, Any]]:
             "created_at": rfc3339(row["created_at"]),
         }
         for row in await statements.list_accounts(storage.database)
-    ]
-
-
-async def list_keys(storage: Storage, account: AccountId) -> list[dict[str, Any]]:
-    """The keys of an account as its grants say."""
-    return [
-        {
-            "public_key": key["public_key"],
-            "label": key["label"],
-            "role": key["role"],
-            "namespaces": key["namespaces"],
-            "created_at": rfc3339_ms(key["created_ms"]),
-            "expires_at": rfc3339_ms(key["expires_ms"]),
-            "revoked": key["revoked"],
-        }
-        for key in await storage.accounts.all_keys(account)
     ]

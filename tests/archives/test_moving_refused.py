@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from relayer.archives.arriving import Arrival
 from relayer.archives.leaving import Part
-from relayer.clock import MOMENT_MS_MAX, rfc3339_ms
+from relayer.clock import MOMENT_MS_MAX
 from relayer.errors import BadRequest, Conflict, NotAllowed, QuotaExceeded
 from relayer.memories.opening import Caller
 from relayer.memories.revising import Edit
@@ -262,7 +262,8 @@ class TestRefused:
             await plant(there, founder, **{member: MOMENT_MS_MAX + 1})
         await plant(there, founder, **{member: MOMENT_MS_MAX})
         *_, key = await there.storage.accounts.all_keys(founder.account)
-        assert str(rfc3339_ms(key[member])).startswith("9999-12-31T23:59:59.")
+        shown = member.replace("_ms", "_at")
+        assert key[shown].startswith("9999-12-31T23:59:59.")
 
     async def test_an_epoch_that_no_column_holds(self, here: Bench, there: Bench) -> None:
         founder = await here.account("sealed")

@@ -235,7 +235,7 @@ class TestRoles:
         agent = await bench.key(founder, OTHER, TEAM, expires_at=later, label="robot")
         gone = await bench.key(founder, TEAM, label="gone")
         await bench.revoke(founder, gone.identity.public_key)
-        listed = {k["label"]: k for k in await provision.list_keys(bench.storage, founder.account)}
+        listed = {k["label"]: k for k in await bench.storage.accounts.all_keys(founder.account)}
         assert listed["robot"]["namespaces"] == ["other", "team"]
         assert (listed["robot"]["role"], listed["robot"]["revoked"]) == ("writer", False)
         assert listed["robot"]["expires_at"] == "2031-05-05T09:30:00.000Z"
