@@ -289,15 +289,7 @@ async def restore_namespace(
     """Rebuild index rows of a namespace from its blobs."""
     namespace = bodies.namespace_of(data.namespace)
     done = await restore.restore(caller, namespace, data.limit)
-    return {
-        "restored": done.restored,
-        "skipped": done.skipped,
-        "failed": done.failed,
-        "total": done.total,
-        "truncated": done.truncated,
-        "namespace": namespace,
-        "owner": account_text(caller.access.account),
-    }
+    return shapes.restored(namespace, done) | {"owner": account_text(caller.access.account)}
 
 
 @post("/api/forget", status_code=200, opt={WEIGHT: 10})

@@ -92,15 +92,7 @@ async def restore_namespace(
     """Rebuild index rows of a namespace from its blobs."""
     check_relayer(data.relayer, identity)
     namespace = bodies.namespace_of(data.namespace)
-    done = await restore.restore(caller, namespace, data.limit)
-    return {
-        "restored": done.restored,
-        "skipped": done.skipped,
-        "failed": done.failed,
-        "total": done.total,
-        "truncated": done.truncated,
-        "namespace": namespace,
-    }
+    return shapes.restored(namespace, await restore.restore(caller, namespace, data.limit))
 
 
 @put("/namespaces/{name:path}", opt={WEIGHT: 5})

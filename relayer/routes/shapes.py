@@ -13,6 +13,8 @@ from relayer.database.pool import Row
 from relayer.memories.conversations import Analyzed
 from relayer.memories.recognition import Stored
 from relayer.record import Memory
+from relayer.recovery.restore import Restored
+from relayer.sealed.keys import Namespace
 from relayer.sealed.primitives import to_base64, to_base64url
 
 
@@ -97,6 +99,18 @@ def fact(item: Stored) -> dict[str, Any]:
         "review": item.review,
         "contradicts": [str(i) for i in item.contradicts],
         "superseded": [str(i) for i in item.superseded],
+    }
+
+
+def restored(namespace: Namespace, done: Restored) -> dict[str, Any]:
+    """What restoring a namespace did."""
+    return {
+        "restored": done.restored,
+        "skipped": done.skipped,
+        "failed": done.failed,
+        "total": done.total,
+        "truncated": done.truncated,
+        "namespace": namespace,
     }
 
 
