@@ -16,15 +16,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from relayer.archives.rows import (
-    ERASED,
-    PLACES_MAX,
-    UNCHANGED,
-    ArrivingRows,
-    GrantedMeanwhile,
-    hash_of,
-    unique,
-)
+from relayer.archives.judging import ERASED, UNCHANGED, hash_of, unique
+from relayer.archives.rows import PLACES_MAX, ArrivingRows, GrantedMeanwhile
 from relayer.clock import Clock, is_lasting, to_ms
 from relayer.database import arriving as rows
 from relayer.database import episodes

@@ -1,6 +1,6 @@
 """Statements that write rows which lived at another relayer before.
 
-Not here: what is checked before they are written (`relayer.archives.rows`), grants (`accounts`).
+Not here: what is checked before they are written (`relayer.archives.judging`), grants (`accounts`).
 """
 
 import uuid
@@ -173,7 +173,7 @@ _POSTING: Final = np.dtype([("token", ">i8"), ("frequency", "u1")])
 
 
 @dataclass(frozen=True)
-class Arriving:
+class ArrivingMemory:
     """A row to be written: as it came, under the numbers that it has here."""
 
     memory: MovedMemory
@@ -242,7 +242,7 @@ async def arrive(
     connection: Connection,
     account: AccountId,
     *,
-    memories: Sequence[Arriving],
+    memories: Sequence[ArrivingMemory],
     episodes: Sequence[ArrivingTurn],
     vouched: Vouched,
     now: datetime,
@@ -343,7 +343,7 @@ def vector_of(part: bytes) -> npt.NDArray[np.float16]:
 
 
 async def _insert_vectors(
-    connection: Connection, account: AccountId, memories: Sequence[Arriving]
+    connection: Connection, account: AccountId, memories: Sequence[ArrivingMemory]
 ) -> None:
     parts = [(a, number, part) for a in memories for number, part in enumerate(a.memory.vectors)]
     await connection.execute(
