@@ -55,7 +55,6 @@ from memrelay.sealed.statement import (
 )
 from memrelay.sealed.unlock import REUSE_MS_MAX, Unlock, build_unlock
 from memrelay.seen import SeenFile
-from memrelay.signing import UNLOCK_HEADER
 
 log = logging.getLogger("memrelay")
 
@@ -429,7 +428,7 @@ class Session:
             if len(self._headers) >= _HEADERS_MAX:
                 self._headers.clear()
             self._headers[names] = (self.now_ms(), header)
-        return {UNLOCK_HEADER: header}
+        return {"x-memrelay-unlock": header}
 
     def _keyring_for(self, names: frozenset[str]) -> Operation[Keyring]:
         keyring = yield from self.keyring()

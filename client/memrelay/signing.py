@@ -18,8 +18,6 @@ import httpx
 from memrelay.errors import ConfigError
 from memrelay.sealed.keys import Identity
 
-UNLOCK_HEADER = "x-memrelay-unlock"
-
 
 def signed_text(
     *, timestamp_s: int, method: str, target: str, body: bytes, nonce: str, account_id: str
@@ -32,8 +30,7 @@ def signed_text(
 class RequestSigner(httpx.Auth):
     """Signs httpx requests with one identity, for one account (empty: the one the key is in).
 
-    `path_prefix` is the path of the relayer's public URL. `unlocker` returns the unlock header for
-    requests that do not bring their own.
+    `path_prefix` is the path of the relayer's public URL.
     """
 
     requires_request_body = True
@@ -44,22 +41,16 @@ class RequestSigner(httpx.Auth):
         *,
         account_id: str = "",
         path_prefix: str = "",
-        unlocker: Callable[[], str | None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._identity = identity
         self._account_id = account_id
         self._path_prefix = path_prefix.rstrip("/")
-        self._unlocker = unlocker
         self._clock = clock
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """Sign a request and send it once."""
         request.headers.update(self.headers(request.method, request.url, request.content))
-        if self._unlocker is not None and UNLOCK_HEADER not in request.headers:
-            unlock = self._unlocker()
-            if unlock is not None:
-                request.headers[UNLOCK_HEADER] = unlock
         yield request
 
     def headers(self, method: str, url: httpx.URL, body: bytes) -> dict[str, str]:

@@ -95,17 +95,6 @@ def test_every_send_has_a_nonce_and_signature_of_its_own(example):
     assert len(seen) == 3
 
 
-def test_an_unlocker_adds_its_header_but_replaces_none(example):
-    def request(**headers):
-        return httpx.Request("GET", "https://host/v1/keys", headers=headers)
-
-    sent = signed(example, request(), unlocker=lambda: "header")
-    assert sent.headers["x-memrelay-unlock"] == "header"
-    own = signed(example, request(**{"x-memrelay-unlock": "own"}), unlocker=lambda: "header")
-    assert own.headers["x-memrelay-unlock"] == "own"
-    assert "x-memrelay-unlock" not in signed(example, request(), unlocker=lambda: None).headers
-
-
 def recorder(seen, *statuses):
     waiting = list(statuses)
 
