@@ -210,6 +210,28 @@ class Filters:
     before: datetime | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What evidence is wanted of.
+
+    Attributes:
+        query_words: how many words the ideal memory holds: ordinals from there on only add.
+        limit: how many answers are asked for.
+        neighbours: whether what stands beside candidates is wanted, too.
+    """
+
+    scopes: Sequence[Scope]
+    query_words: int
+    filters: Filters
+    limit: int
+    neighbours: bool
+
+    @property
+    def candidates(self) -> int:
+        """How many of each leg are looked at."""
+        return max(self.limit, CANDIDATES_MIN)
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What speaks for which memory, as arrays over `n` memories, `p` pairs and `w` words found.
@@ -248,42 +270,16 @@ class Evidence:
     mean_words: float
 
 
-async def gather(
-    database: Database,
-    *,
-    account: AccountId,
-    scopes: Sequence[Scope],
-    query_words: int,
-    filters: Filters,
-    candidates: int,
-    neighbours: bool,
-) -> Evidence:
-    """The evidence for the best candidates of each leg and what stands beside them.
-
-    `query_words` is how many words the ideal memory holds: ordinals from there on only add.
-    """
-    statement, arguments = evidence_query(
-        account=account,
-        scopes=scopes,
-        query_words=query_words,
-        filters=filters,
-        candidates=candidates,
-        neighbours=neighbours,
-    )
+async def gather(database: Database, account: AccountId, search: Search) -> Evidence:
+    """The evidence for the best candidates of each leg and what stands beside them."""
+    statement, arguments = evidence_query(account, search)
     [row] = await database.fetch_planned(statement, *arguments)
     return _evidence(row)
 
 
-def evidence_query(
-    *,
-    account: AccountId,
-    scopes: Sequence[Scope],
-    query_words: int,
-    filters: Filters,
-    candidates: int,
-    neighbours: bool,
-) -> tuple[str, list[Any]]:
+def evidence_query(account: AccountId, search: Search) -> tuple[str, list[Any]]:
     """The statement of `gather` and its arguments."""
+    scopes, filters = search.scopes, search.filters
     vectors = [(s, model, vector) for s in scopes for model, vector in s.embeddings.items()]
     words = [(s, n, *word) for s in scopes for n, word in enumerate(s.words)]
     return _EVIDENCE, [
@@ -306,10 +302,10 @@ def evidence_query(
         [s.namespace_id for s in scopes for _ in s.filters],
         [n for s in scopes for n, _ in enumerate(s.filters)],
         [token for s in scopes for token in s.filters],
-        query_words,
-        max(candidates, CANDIDATES_MIN),
+        search.query_words,
+        search.candidates,
         NEIGHBOUR_TIME,
-        neighbours,
+        search.neighbours,
         [n for _, n, _, _, _ in words],
     ]
 

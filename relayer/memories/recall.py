@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -263,18 +262,16 @@ class RecallService:
         filters = search.Filters(
             self._clock(), query.as_of, query.kinds, query.writers, query.after, query.before
         )
-        gather = (
-            partial(search.gather, self._database, account=access.account)
-            if held is None
-            else partial(resident.gather_aside, held)
-        )
-        return await gather(
+        wanted = search.Search(
             scopes=scopes,
             query_words=query_words,
             filters=filters,
-            candidates=query.limit,
+            limit=query.limit,
             neighbours=query.leg_weights is None,
         )
+        if held is None:
+            return await search.gather(self._database, access.account, wanted)
+        return await resident.gather_aside(held, wanted)
 
     async def _keys(
         self, caller: Caller, namespaces: Sequence[Namespace]

@@ -18,13 +18,13 @@ import numpy.typing as npt
 from relayer.database.recall import (
     BM25_B,
     BM25_K1,
-    CANDIDATES_MIN,
     NEIGHBOUR_SEQ,
     NEIGHBOUR_STEPS,
     NEIGHBOUR_TIME,
     Evidence,
     Filters,
     Scope,
+    Search,
 )
 from relayer.resident.namespace import KINDS, Memories, Resident, joined, short
 
@@ -75,27 +75,20 @@ class _Words:
     ideal: float
 
 
-def gather(
-    residents: Sequence[Resident],
-    scopes: Sequence[Scope],
-    *,
-    query_words: int,
-    filters: Filters,
-    candidates: int,
-    neighbours: bool,
-) -> Evidence:
+def gather(residents: Sequence[Resident], search: Search) -> Evidence:
     """As `database.recall.gather`, of these namespaces; `filters.as_of` is not looked at."""
-    places = _placed(residents, scopes)
+    filters, count = search.filters, search.candidates
+    places = _placed(residents, search.scopes)
     memories = joined([p.resident.memories for p in places])
     found_at_all = _joined([_found_at_all(p, filters) for p in places])
-    meaning, words = _meaning(places, len(memories)), _words(places, len(memories), query_words)
+    meaning = _meaning(places, len(memories))
+    words = _words(places, len(memories), search.query_words)
     near, worded = found_at_all & np.isfinite(meaning.nearest), found_at_all & (words.bm25 > 0)
-    count = max(candidates, CANDIDATES_MIN)
     chosen = np.zeros(len(memories), bool)
     chosen[_first(meaning.nearest, near, memories.seq, count)] = True
     chosen[_first(-words.bm25, worded, memories.seq, count)] = True
     pairs, steps = np.zeros((0, 2), np.int64), _NONE
-    if neighbours:
+    if search.neighbours:
         pairs, steps = _beside(places, memories, found_at_all, chosen)
         chosen[pairs[:, 1]] = True
     shown = np.flatnonzero(chosen)
@@ -105,7 +98,7 @@ def gather(
     position[shown] = np.arange(len(shown))
     matched = found_at_all[words.at] & chosen[words.at]
     documents = sum(p.resident.documents for p in places)
-    findable = documents if _is_unfiltered(filters, scopes) else int(found_at_all.sum())
+    findable = documents if _is_unfiltered(filters, search.scopes) else int(found_at_all.sum())
     has_vector = near[shown]
     return Evidence(
         seqs=memories.seq[shown],
@@ -126,12 +119,11 @@ def gather(
     )
 
 
-async def gather_aside(
-    residents: Sequence[Resident], *, scopes: Sequence[Scope], **options: Any
-) -> Evidence:
+async def gather_aside(residents: Sequence[Resident], search: Search) -> Evidence:
     """The same, beside the loop where it takes long."""
-    work = partial(gather, residents, scopes, **options)
-    return await asyncio.to_thread(work) if _is_much(residents, scopes) else work()
+    if _is_much(residents, search.scopes):
+        return await asyncio.to_thread(gather, residents, search)
+    return gather(residents, search)
 
 
 async def nearest_uploads(

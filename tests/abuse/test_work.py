@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from relayer.database.recall import Filters, Scope
+from relayer.database.recall import Filters, Scope, Search
 from relayer.memories.memory import LAST_SEQ
 from relayer.memories.opening import PAGE_BYTES_MAX, Caller
 from relayer.memories.recall import ANSWER_BYTES_MAX, Query
@@ -151,14 +151,14 @@ async def test_what_is_searched_aside_is_told_by_what_is_found() -> None:
 
     for memories, words, aside in ((9_999, 256, True), (9_999, 2, False), (20, 256, False)):
         with counting() as count:
-            evidence = await gather_aside(
-                [sharing(memories, words)],
+            wanted = Search(
                 scopes=[scope],
                 query_words=len(scope.words),
                 filters=Filters(datetime.now(UTC)),
-                candidates=10,
+                limit=10,
                 neighbours=True,
             )
+            evidence = await gather_aside([sharing(memories, words)], wanted)
         assert (count["gather"] == 0) == aside
         assert len(evidence.found)
 

@@ -44,12 +44,10 @@ ASKED_WIDELY: dict[str, tuple[str, Callable[[Database], Awaitable[object]]]] = {
         recall._EVIDENCE,
         lambda database: recall.gather(
             database,
-            account=ACCOUNT,
-            scopes=[],
-            query_words=0,
-            filters=recall.Filters(NOW),
-            candidates=10,
-            neighbours=True,
+            ACCOUNT,
+            recall.Search(
+                scopes=[], query_words=0, filters=recall.Filters(NOW), limit=10, neighbours=True
+            ),
         ),
     ),
 }

@@ -23,15 +23,14 @@ class TestNeighbours:
         scope = search.Scope(
             namespace_id=entry.namespace_id, epoch=1, words=[(index.token(key, "w", "tea"), 0, 1.0)]
         )
-        evidence = await search.gather(
-            bench.storage.database,
-            account=caller.access.account,
+        wanted = search.Search(
             scopes=[scope],
             query_words=1,
             filters=search.Filters(bench.clock(), **filters),
-            candidates=50,
+            limit=50,
             neighbours=True,
         )
+        evidence = await search.gather(bench.storage.database, caller.access.account, wanted)
         both = [
             (int(evidence.seqs[a]), int(evidence.seqs[b]), int(step))
             for (a, b), step in zip(evidence.pairs, evidence.steps, strict=True)
@@ -152,18 +151,17 @@ class TestNeighbours:
         await bench.remember(caller, "tea one")
         await bench.remember(caller, "tea two", namespace=OTHER)
         await bench.remember(caller, "tea three")
-        hits = await search.gather(
-            bench.storage.database,
-            account=caller.access.account,
+        wanted = search.Search(
             scopes=[
                 search.Scope(n, 1, words=[(index.token(caller.keys.of(name)[0], "w", "tea"), 0, 1)])
                 for n, name in ((1, TEAM), (2, OTHER))
             ],
             query_words=1,
             filters=search.Filters(bench.clock()),
-            candidates=50,
+            limit=50,
             neighbours=True,
         )
+        hits = await search.gather(bench.storage.database, caller.access.account, wanted)
         assert {tuple(hits.seqs[pair]) for pair in hits.pairs} == {(1, 3), (3, 1)}
 
     async def test_in_no_order_nothing_is_neighbourly(self, hybrid: Bench) -> None:

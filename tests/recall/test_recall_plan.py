@@ -92,14 +92,14 @@ class TestPlan:
             embeddings={embedder.model_id: np.ones(embedder.dim, np.float16)},
             words=[(token, n, 1.0) for n, token in enumerate(tokens)],
         )
-        statement, arguments = search.evidence_query(
-            account=account,
+        wanted = search.Search(
             scopes=[scope],
             query_words=len(tokens),
             filters=search.Filters(bench.clock()),
-            candidates=10,
+            limit=10,
             neighbours=True,
         )
+        statement, arguments = search.evidence_query(account, wanted)
         [row] = await bench.sql(f"EXPLAIN ({options} FORMAT JSON) {statement}", *arguments)
         return list(_nodes(json.loads(row[0])[0]["Plan"]))
 
