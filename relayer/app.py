@@ -80,7 +80,7 @@ def build_app(
         keys, learned = await storage.custody.keys(access, request.headers.get(UNLOCK_HEADER))
         if learned:
             held = await storage.custody.held(access.account)
-            services.worker.resume_soon(access.account, held)
+            services.waiting.resume_soon(access.account, held)
         return Caller(access, keys)
 
     def provide_access(request: Request[Any, Any, Any]) -> Access:

@@ -2,13 +2,13 @@
 follows a change of the embedding model.
 
 Not here: what these steps do (`memories/indexing.py`, `memories/analysis.py`), queueing a job
-(`database.queue`).
+(`database.queue`), queueing again what waits (`waiting.py`).
 
 - At least once: every handler may run again and then finds nothing left to do.
 - A job names ids only; whoever runs it needs the account's keys. Without them it is put back for
-  as long as some process could hold them, then left: the next unlocked request resumes it.
+  as long as some process could hold them, then left until `waiting.py` queues it again.
 - A job that ends every worker which takes it is parked (`parking.py`), so that others go on.
-- A job that failed is held, and not queued again, until it is forgotten; so there is one at a time.
+- A job that failed is held until it is forgotten; so there is one at a time.
 - What ends by time is left alone while this machine's clock is not the database's: requests signed
   by the right time are refused then, and what is erased by the wrong one is erased for good.
 - Nothing an exception says reaches the queue's log: handlers raise with fixed words.
@@ -17,11 +17,9 @@ Not here: what these steps do (`memories/indexing.py`, `memories/analysis.py`), 
 import asyncio
 import logging
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import groupby
 from typing import Any, Final, TypeVar
 
 import asyncpg
@@ -29,20 +27,16 @@ from pgqueuer import AsyncpgDriver, Job, Queries, QueueManager
 from pgqueuer.errors import RetryRequested
 
 from relayer import parking
-from relayer.clock import Clock, utc_now
+from relayer.clock import utc_now
 from relayer.database import accounts as account_rows
-from relayer.database import episodes as episode_rows
 from relayer.database import index_steps, queue
 from relayer.database import memories as rows
-from relayer.database import rebuild as rebuild_rows
-from relayer.database import reseal as reseal_rows
 from relayer.database import vectors as vector_rows
 from relayer.database.check import database_clock
-from relayer.database.pool import STATEMENT_TIMEOUT_S, Database, Row
+from relayer.database.pool import STATEMENT_TIMEOUT_S, Database
 from relayer.errors import (
     Corrupted,
     NotAllowed,
-    NotFound,
     QuotaExceeded,
     RelayerError,
     TooSlow,
@@ -54,18 +48,16 @@ from relayer.memories.batching import BatchedIndexer
 from relayer.memories.consolidation import Consolidator
 from relayer.memories.indexing import Indexer
 from relayer.memories.reseal import Resealer
-from relayer.memories.runs import Runs
 from relayer.recovery.restore import Restore
-from relayer.sealed.keys import AccountId, Namespace
+from relayer.sealed.keys import AccountId
 from relayer.sealed.unlock import HOLD_S_MAX
 from relayer.settings import Limits
 from relayer.telemetry.work import observed
-from relayer.tenants.custody import Custody, Keys, LentKeys
-from relayer.tenants.namespaces import Namespaces
+from relayer.tenants.custody import Custody, Keys
+from relayer.waiting import KeysOf, Waiting, note
 
 log = logging.getLogger("relayer.jobs")
 
-REST: Final = timedelta(hours=1)  # of an account of which nothing that is due can be opened
 HELD: Final = timedelta(minutes=10)  # of a job that failed, and of what the queue's log says
 FORGOTTEN_PAGES_MAX: Final = 20  # in one round of housekeeping
 JOBS_MAX: Final = 8  # at once, so that requests keep their share of connections and processors
@@ -74,9 +66,6 @@ REINDEXED_MAX: Final = 2  # accounts at once, so that new memories do not wait f
 RESEALED_MAX: Final = 1  # accounts at once
 CONSOLIDATED_MAX: Final = 1  # namespaces at once
 SLICE_S: Final = 20  # of one account before the next has its turn
-LENT_PRIORITY: Final = 1  # of work whose keys are at hand for minutes only
-RESUME_MAX: Final = 1_000
-RESUMING_MAX: Final = 64  # requests whose keys are being made use of
 HOUSEKEEPING_S: Final = 60
 RECONNECT_S: Final = 1.0
 STEADY_S: Final = 3.0  # with a connection, before jobs count as taken
@@ -90,7 +79,6 @@ SLOW_S_MAX: Final = 900.0  # between calls of a model that works until its time 
 T = TypeVar("T")
 Work = Callable[[AccountId, Keys, Sequence[Any]], Awaitable[None]]
 Chore = Callable[[], Awaitable[None]]
-KeysOf = Callable[[AccountId], Awaitable[Keys | None]]
 
 
 class _SliceOver(RetryRequested):
@@ -109,13 +97,11 @@ class Worker:
         analysis: Analysis,
         resealer: Resealer,
         consolidator: Consolidator,
-        runs: Runs,
         restore: Restore,
         custody: Custody,
-        namespaces: Namespaces,
+        waiting: Waiting,
         outbox: Outbox,
         chores: Sequence[Chore] = (),
-        clock: Clock,
         slice_s: float = SLICE_S,
     ) -> None:
         self._connect_args = connect_args
@@ -125,19 +111,15 @@ class Worker:
         self._analysis = analysis
         self._resealer = resealer
         self._consolidator = consolidator
-        self._runs = runs
         self._restore = restore
         self._custody = custody
-        self._namespaces = namespaces
+        self._waiting = waiting
         self._outbox = outbox
         self._chores = chores
-        self._clock = clock
         self._manager: QueueManager | None = None
         self._away_since_s: float | None = None
         self._stopped = asyncio.Event()
         self._batched = BatchedIndexer(indexer)
-        self._resting: dict[AccountId, datetime] = {}
-        self._resuming: set[asyncio.Task[None]] = set()  # the loop keeps no strong reference
 
     async def run(self) -> None:
         """Work until cancelled; whatever fails is said and begun again."""
@@ -174,7 +156,7 @@ class Worker:
                     connection.terminate()
             except Exception as error:
                 # A worker that ended silently would leave every memory without its vector.
-                _note("worker begins again", "jobs.reconnect", error)
+                note("worker begins again", "jobs.reconnect", error)
                 await asyncio.sleep(RECONNECT_S)
 
     def _is_back(self) -> None:
@@ -235,7 +217,7 @@ class Worker:
         Raises:
             _SliceOver: the account's time is over.
         """
-        numbers = await self._lent_numbers(account, keys)
+        numbers = await self._waiting.numbers_of(account, keys)
         position, changed = vector_rows.START, False
         parked = await parking.parked(self._database, queue.EMBED, account)
         while page := await self._unless_stopped(
@@ -248,7 +230,7 @@ class Worker:
         if changed or await self._custody.job_keys(account) != keys:
             return True
         if position != vector_rows.START:
-            self._resting[account] = self._clock() + REST
+            self._waiting.rest(account)
         return False
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
@@ -297,39 +279,6 @@ class Worker:
 
         await self._with_keys(job, work)
 
-    async def _queue_consolidations(self, account: AccountId | None = None) -> None:
-        """Begin runs that are due and go on with unfinished ones, where their keys are at hand."""
-        async for page in self._runs.due(account):
-            for due in await self._opened(page):
-                await self._runs.begin(due)
-        async for page in self._runs.unfinished(account):
-            for run in await self._opened(page):
-                owner = AccountId(run["account_id"])
-                await self._queue_again(queue.CONSOLIDATE, owner, [[run["run_id"]]])
-
-    async def _opened(self, page: Sequence[Row]) -> list[Row]:
-        """Those of these rows, an account's together, whose namespace this process has the keys of
-        for background work."""
-        opened: list[Row] = []
-        for account, found in groupby(page, key=lambda row: AccountId(row["account_id"])):
-            try:
-                keys = await self._custody.job_keys(account)
-            except RelayerError:
-                continue
-            if keys is not None:
-                opened += [row for row in found if _opens(keys, row["namespace"])]
-        return opened
-
-    async def _lent_numbers(self, account: AccountId, keys: Keys) -> list[int] | None:
-        """The namespaces that were lent keys open; None for all of them."""
-        if not isinstance(keys, LentKeys):
-            return None
-        return await self._numbers(account, list(keys.keys))
-
-    async def _numbers(self, account: AccountId, namespaces: Sequence[Namespace]) -> list[int]:
-        entries = [await self._namespaces.find(account, n) for n in namespaces]
-        return [e.namespace_id for e in entries if e is not None]
-
     async def _with_keys(self, job: Job, work: Work, keys_of: KeysOf | None = None) -> None:
         """Do the work of a job with the account's keys, or put it back, or leave it for later."""
         account, ids = queue.decode_payload(job.payload)
@@ -371,7 +320,7 @@ class Worker:
         try:
             await queue.step_behind(self._database, job.id)
         except Exception as error:
-            _note("a job keeps its place", "jobs.place", error)
+            note("a job keeps its place", "jobs.place", error)
 
     async def _delete_blobs(self, job: Job) -> None:
         try:
@@ -380,39 +329,6 @@ class Worker:
             await self._outbox.empty()
         except Unavailable as error:
             raise RetryRequested(_backoff(job, 1.0), error.code) from None
-
-    def resume_soon(self, account: AccountId, namespaces: Sequence[Namespace]) -> None:
-        """Resume without keeping the request that brought the keys waiting.
-
-        When too many do, nothing happens: the next request with the keys resumes as well.
-        """
-        if len(self._resuming) >= RESUMING_MAX:
-            return
-        task = asyncio.create_task(self._resume_quietly(account, namespaces))
-        self._resuming.add(task)
-        task.add_done_callback(self._resuming.discard)
-
-    async def _resume_quietly(self, account: AccountId, namespaces: Sequence[Namespace]) -> None:
-        try:
-            await self.resume(account, namespaces)
-        except Exception as error:
-            _note("resuming waits", "jobs.wait", error)
-
-    async def resume(self, account: AccountId, namespaces: Sequence[Namespace]) -> None:
-        """Queue the work that waited for these namespaces' keys, which the ring now holds."""
-        if await rebuild_rows.is_incomplete(self._database, account):
-            await self._queue_again(queue.RESTORE, account, [[]])
-        numbers = await self._numbers(account, namespaces)
-        episodes = await episode_rows.pending_episodes(
-            self._database, account=account, namespace_ids=numbers, limit=RESUME_MAX
-        )
-        self._resting.pop(account, None)
-        if await self._indexer.waits(account, numbers):
-            await self._queue_again(queue.REINDEX, account, [[]])
-        await self._queue_again(queue.EXTRACT, account, [[i] for i in episodes])
-        if await reseal_rows.accounts_due(self._database, account):
-            await self._queue_again(queue.RESEAL, account, [[]], self._custody.reseal_keys)
-        await self._queue_consolidations(account)
 
     async def _keep_house(self) -> None:
         while True:
@@ -425,13 +341,13 @@ class Worker:
         try:
             steps = await self._steps()
         except Exception as error:
-            _note("housekeeping waits", "jobs.wait", error)
+            note("housekeeping waits", "jobs.wait", error)
             return
         for step in steps:
             try:
                 await step()
             except Exception as error:
-                _note("housekeeping waits", "jobs.wait", error)
+                note("housekeeping waits", "jobs.wait", error)
 
     async def _steps(self) -> Sequence[Chore]:
         publish, empty = self._outbox.publish, self._outbox.empty
@@ -440,7 +356,7 @@ class Worker:
             return [publish]
         over = (account_rows.delete_expired, index_steps.delete_old, rows.delete_expired_marks)
         expiring = [partial(delete, self._database) for delete in over]
-        return [*expiring, self._forget_jobs, *self._chores, publish, empty, self.sweep]
+        return [*expiring, self._forget_jobs, *self._chores, publish, empty, self._waiting.sweep]
 
     async def _is_off(self) -> bool:
         """Whether this machine's clock is so far from the database's that it refuses requests."""
@@ -450,67 +366,7 @@ class Worker:
     async def _forget_jobs(self) -> None:
         await queue.forget(self._database, older_than=HELD, pages_max=FORGOTTEN_PAGES_MAX)
 
-    async def sweep(self) -> None:
-        """Queue what has waited for minutes: its job was lost with its process, or another model
-        or release left it behind."""
-        now = self._clock()
-        before = now - timedelta(seconds=2 * HOUSEKEEPING_S)
-        self._resting = {a: until for a, until in self._resting.items() if until > now}
-        waiting = await episode_rows.pending_anywhere(
-            self._database,
-            before=before,
-            limit=RESUME_MAX,
-            but=await queue.named(self._database, queue.EXTRACT),
-        )
-        for account, ids in waiting:
-            await self._queue_again(queue.EXTRACT, account, [[i] for i in ids])
-        for account in await vector_rows.accounts_due(
-            self._database, versions=self._indexer.versions, before=before
-        ):
-            if account not in self._resting:
-                await self._queue_again(queue.REINDEX, account, [[]])
-        for account in await rebuild_rows.incomplete_accounts(self._database):
-            await self._queue_again(queue.RESTORE, account, [[]])
-        for account in await reseal_rows.accounts_due(self._database):
-            await self._queue_again(queue.RESEAL, account, [[]], self._custody.reseal_keys)
-        await self._queue_consolidations()
-
-    async def _queue_again(
-        self,
-        entrypoint: str,
-        account: AccountId,
-        jobs: Sequence[Sequence[uuid.UUID]],
-        keys_of: KeysOf | None = None,
-    ) -> None:
-        """Queue work that this process has the keys for, unless it is queued, or failed lately; one
-        account's faults are its own."""
-        try:
-            keys = await (keys_of or self._custody.job_keys)(account)
-        except (Corrupted, NotFound) as error:
-            log.error("account skipped", extra={"event": "jobs.skipped", "code": error.code})
-            return
-        if keys is None:
-            return
-        priority = LENT_PRIORITY if isinstance(keys, LentKeys) else 0
-        async with self._database.connection() as connection:
-            again = await queue.not_there(connection, entrypoint, account, jobs)
-            for n, ids in enumerate(again):
-                place = priority - n // queue.BACKLOG_STEP
-                await queue.enqueue(connection, entrypoint, account, ids, priority=place)
-
-
-def _opens(keys: Keys, namespace: str) -> bool:
-    try:
-        return bool(keys.of(Namespace(namespace)))
-    except RelayerError:
-        return False
-
 
 def _backoff(job: Job, first_s: float, longest_s: float = BACKOFF_S_MAX) -> timedelta:
     """How long to wait before a job is tried again: twice as long each time, up to a bound."""
     return timedelta(seconds=min(first_s * 2.0 ** min(job.attempts, 10), longest_s))
-
-
-def _note(message: str, event: str, error: Exception) -> None:
-    """Say what kind of error it was, never what it said: that may quote anything."""
-    log.warning(message, extra={"event": event, "cause": type(error).__name__})

@@ -49,6 +49,7 @@ from relayer.settings import Settings
 from relayer.storage import Storage, replay_on
 from relayer.tenants.closing import Closing
 from relayer.tenants.rotation import Rotations
+from relayer.waiting import Waiting
 
 
 def build_language_model(settings: Settings) -> LanguageModel | None:
@@ -85,6 +86,7 @@ class Services:
     collector: Collector
     rotations: Rotations
     worker: Worker
+    waiting: Waiting
     resealer: Resealer
     consolidator: Consolidator
     runs: Runs
@@ -264,6 +266,14 @@ def build_services(
         identity=storage.identity,
         clock=clock,
     )
+    waiting = Waiting(
+        database=storage.database,
+        indexer=indexer,
+        runs=runs,
+        custody=storage.custody,
+        namespaces=storage.namespaces,
+        clock=clock,
+    )
     worker = Worker(
         connect_args=storage.connect_args,
         database=storage.database,
@@ -271,17 +281,15 @@ def build_services(
         analysis=analysis,
         resealer=resealer,
         consolidator=consolidator,
-        runs=runs,
         restore=restore,
         custody=storage.custody,
-        namespaces=storage.namespaces,
+        waiting=waiting,
         outbox=storage.outbox,
         chores=(
             expiry.expire,
             closing.purge,
             collector.collect,
         ),
-        clock=clock,
     )
     manual = Manual(
         database=storage.database,
@@ -328,6 +336,7 @@ def build_services(
         collector=collector,
         rotations=rotations,
         worker=worker,
+        waiting=waiting,
         resealer=resealer,
         consolidator=consolidator,
         runs=runs,

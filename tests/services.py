@@ -124,7 +124,7 @@ class Bench:
         keys, learned = await self.storage.custody.keys(access, header)
         if learned:
             held = await self.storage.custody.held(access.account)
-            await self.services.worker.resume(access.account, held)
+            await self.services.waiting.resume(access.account, held)
         return Caller(access, keys)
 
     async def unlocked(

@@ -29,7 +29,7 @@ async def test_a_job_that_ends_its_workers_is_parked_and_others_go_on(hybrid: Be
         await hybrid.until(VECTORS, 1)
         await hybrid.until(PARKED_JOBS, 1)
         await hybrid.sql("UPDATE memories SET created_at = created_at - interval '1 hour'")
-        await hybrid.services.worker.sweep()
+        await hybrid.services.waiting.sweep()
         await hybrid.until(JOBS, 1)  # the account was gone through; what is parked stays so
         assert await hybrid.value(VECTORS) == 1
         await hybrid.sql("UPDATE pgqueuer SET execute_after = now()")

@@ -108,7 +108,7 @@ class TestKeys:
         await bench.remember(await owner.caller(), "Anna prefers tea.")
         await owner.rotate(reseal="all")
         await bench.sql("DELETE FROM pgqueuer")
-        await bench.services.worker.sweep()
+        await bench.services.waiting.sweep()
         assert await bench.value("SELECT count(*) FROM pgqueuer WHERE entrypoint = 'reseal'") == 1
 
     async def test_ending_custody_with_new_keys_locks_the_relayer_out(self, bench: Bench) -> None:
