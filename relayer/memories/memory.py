@@ -19,7 +19,7 @@ from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted, NotFound
 from relayer.memories.forgetting import Forgetting
 from relayer.memories.intake import Intake, Remembered
-from relayer.memories.opening import Caller, Opener, Page, fitting, following
+from relayer.memories.opening import Caller, Opener, Page, fitting, following, readable
 from relayer.record import Draft, Memory
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace
@@ -136,12 +136,7 @@ class MemoryService:
         return memory
 
     async def _readable(self, access: Access, memory_id: uuid.UUID) -> Row:
-        found = await rows.find_memories(
-            self._database, account=access.account, memory_ids=[memory_id], now=self._clock()
-        )
-        if not found or not access.strength(Namespace(found[0]["namespace"])):
-            raise NotFound("No such memory.")
-        return found[0]
+        return await readable(self._database, access, memory_id, self._clock())
 
     async def forget(self, access: Access, memory_id: uuid.UUID) -> tuple[bytes, bool]:
         """Erase one memory or waiting turn, expired or not, that was not erased before.

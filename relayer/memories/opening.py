@@ -7,13 +7,14 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final, TypeVar
 
 from relayer.blobs.store import BlobStore, matching
 from relayer.database import memories as rows
 from relayer.database import vectors as vector_rows
-from relayer.database.pool import Row
-from relayer.errors import Corrupted, NotAllowed
+from relayer.database.pool import Database, Row
+from relayer.errors import Corrupted, NotAllowed, NotFound
 from relayer.memories.apart import OPENED_BYTES, apart
 from relayer.record import Draft, Memory, UnknownVersion, decode, state_of
 from relayer.sealed import envelope
@@ -60,6 +61,20 @@ class Page(list[T]):
     def __init__(self, items: Iterable[T], cursor: int | None) -> None:
         super().__init__(items)
         self.cursor = cursor
+
+
+async def readable(database: Database, access: Access, memory_id: uuid.UUID, now: datetime) -> Row:
+    """The row of a living memory that a key may know of.
+
+    Raises:
+        NotFound: absent, somebody else's, or in a namespace the key may not read.
+    """
+    found = await rows.find_memories(
+        database, account=access.account, memory_ids=[memory_id], now=now
+    )
+    if not found or not access.strength(Namespace(found[0]["namespace"])):
+        raise NotFound("No such memory.")
+    return found[0]
 
 
 class Opener:

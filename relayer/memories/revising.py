@@ -27,7 +27,7 @@ from relayer.journal.receipts import Act, Subject, chained
 from relayer.journal.states import STATE, Change, States, changed
 from relayer.memories.apart import apart
 from relayer.memories.eraser import EXPIRE, Eraser
-from relayer.memories.opening import Caller, Opener, Page, fitting, following, size_of
+from relayer.memories.opening import Caller, Opener, Page, fitting, following, readable, size_of
 from relayer.memories.recognition import idempotency_marks, marked_memory
 from relayer.memories.sealing import fingerprint_of, new_memory, without_secrets
 from relayer.memories.writer import RACES_MAX, Writer
@@ -163,12 +163,7 @@ class Reviser:
         raise Unavailable("Too many edits of one memory at once.", code="write.contended")
 
     async def _row(self, access: Access, memory_id: uuid.UUID) -> Row:
-        found = await memory_rows.find_memories(
-            self._database, account=access.account, memory_ids=[memory_id], now=self._clock()
-        )
-        if not found or not access.strength(Namespace(found[0]["namespace"])):
-            raise NotFound("No such memory.")
-        return found[0]
+        return await readable(self._database, access, memory_id, self._clock())
 
     def _marks(self, caller: Caller, row: Row, edit: Edit) -> list[tuple[bytes, bytes]]:
         """The marks of an edit's idempotency key, for what it says of which memory."""
