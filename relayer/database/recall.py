@@ -100,8 +100,13 @@ WITH collection AS MATERIALIZED (
 ), ideal AS (
     -- The score of a memory of ordinary length that holds every word of the query once.
     SELECT sum(idf) * {BM25_K1 + 1}::float8
-           / (1::float8 + {BM25_K1}::float8 * {1 - BM25_B}::float8) AS bm25
-    FROM (SELECT coalesce(max(w.idf),
+           / (1::float8 + {BM25_K1}::float8 * {1 - BM25_B}::float8) AS bm25,
+           -- The same, where a word that no memory has counts like one that a single one has.
+           sum(least(idf, rarest)) * {BM25_K1 + 1}::float8
+           / (1::float8 + {BM25_K1}::float8 * {1 - BM25_B}::float8) AS attainable
+    FROM (SELECT ln(1::float8 + (greatest(c.documents, 1::float8) - 0.5::float8) / 1.5::float8)
+                     AS rarest,
+                 coalesce(max(w.idf),
                           ln(1::float8 + (c.documents + 0.5::float8) / 0.5::float8)) AS idf
           FROM generate_series(0, $20::int - 1) AS o (ordinal)
           CROSS JOIN collection c
@@ -149,7 +154,7 @@ SELECT * FROM (
     SELECT avg(nearest) AS mean_nearest, avg(spread) AS mean_spread FROM near
 ) AS meaning, (
     SELECT documents, words, (SELECT sum(bm25) FROM worded) AS all_bm25,
-           (SELECT bm25 FROM ideal) AS ideal,
+           (SELECT bm25 FROM ideal) AS ideal, (SELECT attainable FROM ideal) AS attainable,
            CASE WHEN num_nonnulls($12, $13, $14, $15, $16) = 0 AND cardinality($19::bigint[]) = 0
                 THEN documents::bigint
                 ELSE (SELECT count(*) FROM memories m WHERE m.account_id = $1 AND {_FOUND_AT_ALL})
@@ -247,6 +252,7 @@ class Evidence:
         found: (w, 2) positions of a memory and of the query's word that it holds.
         parts: (w,) what the word adds to the memory's BM25.
         ideal: BM25 of a memory of ordinary length that holds every word of the query once.
+        attainable: the same, where a word that no memory has counts like one that a single one has.
         mean_nearest, mean_spread: of all memories that may be found; NaN without vectors.
         mean_bm25: of all memories that may be found.
         findable: how many memories may be found: those that pass the caller's filters.
@@ -263,6 +269,7 @@ class Evidence:
     found: npt.NDArray[np.int64]
     parts: npt.NDArray[np.float64]
     ideal: float
+    attainable: float
     mean_nearest: float
     mean_spread: float
     mean_bm25: float
@@ -363,6 +370,7 @@ def _evidence(row: Row) -> Evidence:
         found=np.stack([words, np.array(row["ordinals"] or (), np.int64)], axis=1),
         parts=np.array(row["parts"] or (), np.float64),
         ideal=row["ideal"] or 0.0,
+        attainable=row["attainable"] or 0.0,
         mean_nearest=_number(row["mean_nearest"]),
         mean_spread=_number(row["mean_spread"]),
         mean_bm25=(row["all_bm25"] or 0.0) / max(row["findable"], 1),

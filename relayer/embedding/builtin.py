@@ -12,7 +12,7 @@ import numpy as np
 from onnxruntime import InferenceSession, SessionOptions
 
 from relayer.embedding import model
-from relayer.embedding.embedders import Vectors
+from relayer.embedding.embedders import Known, Vectors
 from relayer.embedding.passages import Splitter, load_tokenizer
 from relayer.embedding.runs import Runs
 from relayer.telemetry.stages import embedding
@@ -88,8 +88,8 @@ class BuiltinEmbedder:
         """Return how many word pieces `text` is."""
         return self._splitter.count(text)
 
-    def known(self, text: str) -> float:
-        """Return the share of the word pieces of `text` that the model knows, 0–1."""
+    def known(self, text: str) -> Known:
+        """Return what the model knows of `text`."""
         return self._splitter.known(text)
 
     async def _fill(

@@ -10,7 +10,8 @@ Not here: the embedders, each in a module of its own with the libraries that it 
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,22 @@ from numpy.typing import NDArray
 from relayer.errors import Unavailable
 
 Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a model knows of a text.
+
+    Attributes:
+        share: of its tokens, 0–1. Those of a word that is spelt letter by letter are not known.
+        spelt: its words that have no token of their own: of these a vector says little.
+    """
+
+    share: float = 1.0
+    spelt: tuple[str, ...] = field(default=(), repr=False)
+
+
+ALL_KNOWN: Final = Known()
 
 
 class Embedder(Protocol):
@@ -49,8 +66,8 @@ class Embedder(Protocol):
         """Return how many tokens the model makes of `text`, or a number it does not exceed."""
         ...
 
-    def known(self, text: str) -> float:
-        """Return the share of the tokens of `text` that the model knows, 0–1."""
+    def known(self, text: str) -> Known:
+        """Return what the model knows of `text`: all of it, where nothing tells."""
         ...
 
     async def close(self) -> None:

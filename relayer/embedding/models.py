@@ -17,7 +17,7 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from relayer.embedding.embedders import Embedder, TextRefused, Vectors
+from relayer.embedding.embedders import Embedder, Known, TextRefused, Vectors
 from relayer.embedding.older import OTHERS_MAX, Load, OlderEmbedders
 from relayer.errors import Unavailable
 
@@ -58,15 +58,16 @@ class Embedders:
             m: vectors for m, vectors in zip(asked, answers, strict=True) if vectors is not None
         }
 
-    def known(self, text: str, models: Collection[str]) -> float:
-        """Return the share of the tokens of `text` that each of these loaded models knows, 0–1.
+    def known(self, text: str, models: Collection[str]) -> Known:
+        """Return what each of these loaded models knows of `text`.
 
         Its beginning stands for a long text, which nobody else on this loop should wait for.
         """
         loaded: list[Embedder | None] = [self.current, *self._others.loaded()]
         beginning = text[:ON_LOOP_CHARS]
-        shares = (e.known(beginning) for e in loaded if e is not None and e.model_id in models)
-        return min(shares, default=1.0)
+        each = [e.known(beginning) for e in loaded if e is not None and e.model_id in models]
+        spelt = dict.fromkeys(word for known in each for word in known.spelt)
+        return Known(min((known.share for known in each), default=1.0), tuple(spelt))
 
     def _asked(self, models: Collection[str], account: bytes) -> list[str]:
         current = None if self.current is None else self.current.model_id

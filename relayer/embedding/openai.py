@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import openai
 
-from relayer.embedding.embedders import TextRefused, Vectors
+from relayer.embedding.embedders import Known, TextRefused, Vectors
 from relayer.embedding.endpoints import (
     QUERY_WAIT_S_MAX,
     STORING_WAIT_S_MAX,
@@ -116,8 +116,8 @@ class OpenAIEmbedder:
         """Return how many tokens `text` has; without a tokenizer its UTF-8 bytes, never less."""
         return self._splitter.count(text)
 
-    def known(self, text: str) -> float:
-        """Return the share of the tokens of `text` that the model knows; 1 without a tokenizer."""
+    def known(self, text: str) -> Known:
+        """Return what the model knows of `text`: all of it, without a tokenizer."""
         return self._splitter.known(text)
 
     async def _requested(self, texts: list[str], wait_s_max: float) -> Vectors:

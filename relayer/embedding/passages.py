@@ -9,11 +9,14 @@ It does not own embedding, nor how many passages a memory may have.
 """
 
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from relayer.embedding.embedders import ALL_KNOWN, Known
 from relayer.errors import Unavailable
 
 # A longer word is one unknown token to WordPiece and would vanish from the vector.
@@ -90,15 +93,25 @@ class Splitter:
             return count_bytes(text)
         return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
-    def known(self, text: str) -> float:
-        """Return the share of the tokens of `text` that the model knows, 0–1.
+    def known(self, text: str) -> Known:
+        """Return what the model knows of `text`.
 
-        It is 1 without a tokenizer, and with one that can spell every text in smaller pieces.
+        It is all without a tokenizer, and with one that can spell every text in smaller pieces.
         """
         if self._tokenizer is None or not isinstance(self._tokenizer.model, models.WordPiece):
-            return 1.0
-        tokens = self._tokenizer.encode(text, add_special_tokens=False).tokens
-        return 1.0 - tokens.count(self._tokenizer.model.unk_token) / max(len(tokens), 1)
+            return ALL_KNOWN
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        tokens = zip(encoding.word_ids, encoding.tokens, encoding.offsets, strict=True)
+        unknown, spelt = 0, list[str]()
+        for _, pieces in groupby(tokens, key=itemgetter(0)):
+            _, names, spans = zip(*pieces, strict=True)
+            word = text[spans[0][0] : spans[-1][1]]
+            if names == (self._tokenizer.model.unk_token,) or _is_by_letters(word, spans):
+                unknown += len(names)
+                spelt.append(word)
+            elif len(names) > 1:
+                spelt.append(word)
+        return Known(1.0 - unknown / max(len(encoding.tokens), 1), tuple(dict.fromkeys(spelt)))
 
     def split(self, text: str) -> list[str]:
         """Return the passages of `text`: none if it is empty, else at least one.
@@ -170,3 +183,12 @@ def _rank(text: str, spans: Sequence[_Span], at: int) -> int:
         return _AT_SPACE
     inside = text[end - 1].isalnum() and text[start].isalnum()
     return _INSIDE_WORD if inside else _BETWEEN_WORDS
+
+
+def _is_by_letters(word: str, pieces: Sequence[_Span]) -> bool:
+    """Whether a word is in a script of which the model knows the letters and no word.
+
+    In Latin letters it is an acronym or a code, which says nothing of the words around it.
+    """
+    letters = len(pieces) > 1 and all(end - begin <= 1 for begin, end in pieces)
+    return letters and not word.isascii()

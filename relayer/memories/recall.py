@@ -17,7 +17,7 @@ import numpy.typing as npt
 from relayer.clock import Clock
 from relayer.database import recall as search
 from relayer.database.pool import Database
-from relayer.embedding.embedders import Vectors
+from relayer.embedding.embedders import ALL_KNOWN, Known, Vectors
 from relayer.memories.apart import HASHING, TURNING, UNDERSTANDING, apart
 from relayer.memories.opening import Caller, Opener, fitting
 from relayer.query import fusion, rank
@@ -224,7 +224,7 @@ class RecallService:
             scopes = await apart(HASHING * hashes, _scopes, keys, query, terms)
             held = None if query.as_of else await self._resident.find(caller.access, numbers)
             vectors = await embedding
-            known = self._known(caller, query, numbers) if known is None else known
+            known = known or self._known(caller, query, numbers) or ALL_KNOWN
         finally:
             embedding.cancel()
         dims = len(keys) * sum(found.shape[1] for found in vectors.by_model.values())
@@ -232,12 +232,17 @@ class RecallService:
         for end in range(vectors.ends):
             if end:
                 ending = replace(query, text=query.text[-ENDING_CHARACTERS:])
-                known = self._known(caller, ending, numbers)
+                known = self._known(caller, ending, numbers) or ALL_KNOWN
             looked = await apart(TURNING * dims, _with_vectors, scopes, keys, vectors.at(end))
             evidence = await self._gather(caller.access, held, looked, query, terms.query_words)
             hits = hits_of(
                 evidence,
-                fusion.fused(evidence, query.leg_weights, known=1.0 if known is None else known),
+                fusion.fused(
+                    evidence,
+                    query.leg_weights,
+                    known=known.share,
+                    spelt=terms.ordinals_of(known.spelt),
+                ),
                 terms.words,
                 weights=query.weights,
                 spans=spans,
@@ -301,10 +306,10 @@ class RecallService:
         goal = None if query.goal is None else (query.goal, GOAL_WEIGHT)
         return await self._embedder.embed(caller.access.account, namespace_ids, query.text, goal)
 
-    def _known(self, caller: Caller, query: Query, namespace_ids: Sequence[int]) -> float | None:
-        """How much of the query meaning can tell, 0–1, which counts where words can tell, too."""
+    def _known(self, caller: Caller, query: Query, namespace_ids: Sequence[int]) -> Known | None:
+        """How much of the query meaning can tell, which counts where words can tell, too."""
         if query.mode != "hybrid":
-            return 1.0
+            return ALL_KNOWN
         return self._embedder.known(caller.access.account, namespace_ids, query.text)
 
     @staged("recall.open")

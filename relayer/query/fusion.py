@@ -19,6 +19,7 @@ Constants were chosen on plateaus, by the measurements that DECISIONS.md names.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -35,7 +36,13 @@ PLAIN_WORDS: Final = 40.0  # up to this mean length words weigh in full
 NEIGHBOUR_WEIGHT: Final = 0.5
 WORD_DECAY: Final = np.array([1.0, 0.7, 0.5])  # by steps to where the word stands
 WORDS_NEAR: Final = 0.5  # of the best that words found, where meaning can tell nothing
-LIFT_MAX: Final = 25.0  # or a mere particle that two texts share would make them near
+# What is lifted is bounded, or whatever two texts share would make them near. Without a vector
+# nothing else can bring a memory, and one rare word of a dozen has to. Where there is one and the
+# model does not know the query's language, a character of it is in one of seventy memories by mere
+# chance: at 2, .12 of unrelated Chinese questions find something and .30 of Japanese ones, at 2.5
+# .23 and .53, at 6 nearly all; of right ones .81 and .84, and at 6 .86 and .88.
+LIFT_MAX: Final = 6.0
+LIFT_FOREIGN_MAX: Final = 2.0
 TESTED_MAX: Final = 50  # best candidates whose neighbours are looked at
 TESTED_SHARE: Final = 8  # but no more than one in so many memories
 SAMPLES_MIN: Final = 8
@@ -73,49 +80,71 @@ class Fused:
     nearness: Floats = field(repr=False)
 
 
-def fused(evidence: Evidence, weights: Weights | None = None, *, known: float = 1.0) -> Fused:
+def fused(
+    evidence: Evidence,
+    weights: Weights | None = None,
+    *,
+    known: float = 1.0,
+    spelt: Sequence[int] = (),
+) -> Fused:
     """The scores of everything that some evidence speaks of.
 
-    `known` is the share of the query that the embedding model knows; the caller's own weights are
-    theirs to choose.
+    `known` is the share of the query that the embedding model knows, `spelt` are those of its words
+    that it only spells; the caller's own weights are theirs to choose.
     """
     parts = _parts_by_word(evidence)
     relevance = _relevance(parts, evidence)
     cosine = 1.0 - evidence.nearest
     if weights is not None:
         meaning, words = weights.meaning * np.nan_to_num(cosine), weights.words * relevance
-        nothing, nearness = np.zeros_like(words), _nearness(cosine, relevance, 1.0)
+        nothing = np.zeros_like(words)
+        nearness = _nearness(evidence, cosine, relevance, nothing, 1.0)
         return Fused(meaning + words, cosine, relevance, meaning, words, nothing, nearness)
     weight = min(1.0, PLAIN_WORDS / max(evidence.mean_words, 1.0))
     understood = max(0.0, (known - KNOWN_NONE) / (1.0 - KNOWN_NONE))
+    names = _relevance(parts[:, [n for n in spelt if n < parts.shape[1]]], evidence)
     meaning, words = understood * _meaning(evidence), weight * relevance
     own = meaning + words
     mean = understood * _mean_meaning(evidence) + weight * _mean_relevance(evidence)
     agreement = _agreement(own - mean, evidence)
     if agreement == 0.0:  # what stands beside counts nothing, so nobody need look at it
-        nothing, nearness = np.zeros_like(own), _nearness(cosine, relevance, understood)
+        nothing = np.zeros_like(own)
+        nearness = _nearness(evidence, cosine, relevance, names, understood)
         return Fused(own, cosine, relevance, meaning, words, nothing, nearness)
     surroundings = _relevance(_with_neighbours(parts, evidence), evidence)
     support = np.zeros_like(own)
     _raise_to_neighbours(support, own, evidence.pairs)
     neighbours = agreement * NEIGHBOUR_WEIGHT * weight * (support + weight * surroundings)
     reached = np.maximum(relevance, agreement * weight * surroundings)
-    nearness = _nearness(cosine, reached, understood)
+    nearness = _nearness(evidence, cosine, reached, names, understood)
     return Fused(own + neighbours, cosine, relevance, meaning, words, neighbours, nearness)
 
 
-def _nearness(cosine: Floats, relevance: Floats, understood: float) -> Floats:
+def _nearness(
+    evidence: Evidence, cosine: Floats, relevance: Floats, names: Floats, understood: float
+) -> Floats:
     """Cosine as far as the query was understood, or by words, whichever is nearer.
 
     A share of the ideal says little by itself: among three memories a word that one has is worth
     next to nothing beside one that none has. As far as meaning cannot tell, what words found is
-    measured by the best that they found.
+    measured by the best that they found, and by what a memory that is there could have. `names` is
+    the relevance of words that the model only spells: of these meaning tells nothing, however much
+    of the query it understands.
     """
-    best = float(relevance.max(initial=0.0))
-    lift = min(max(WORDS_NEAR / best, 1.0), LIFT_MAX) if best > 0.0 else 1.0
+    share = np.minimum(relevance * _attainable(evidence), 1.0)
+    best = float(share.max(initial=0.0))
+    lift = max(WORDS_NEAR / best, 1.0) if best > 0.0 else 1.0
     told = np.where(np.isnan(cosine), 0.0, understood)
-    nearness: Floats = np.fmax(understood * cosine, relevance * (told + (1.0 - told) * lift))
+    lift_max = np.where(np.isnan(cosine), LIFT_MAX, LIFT_FOREIGN_MAX)
+    by_words = told * relevance + (1.0 - told) * share * np.minimum(lift, lift_max)
+    by_names = understood * names * _attainable(evidence) * min(lift, LIFT_MAX)
+    nearness: Floats = np.fmax(understood * cosine, np.fmax(by_words, np.minimum(by_names, 1.0)))
     return nearness
+
+
+def _attainable(evidence: Evidence) -> float:
+    """How much more than of the ideal a memory has of what one that is there could have."""
+    return evidence.ideal / evidence.attainable if evidence.attainable > 0.0 else 1.0
 
 
 def _parts_by_word(evidence: Evidence) -> Floats:

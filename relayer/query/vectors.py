@@ -19,7 +19,7 @@ from typing import Final
 
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database
-from relayer.embedding.embedders import Vectors
+from relayer.embedding.embedders import ALL_KNOWN, Known, Vectors
 from relayer.embedding.models import Embedders
 from relayer.sealed.keys import AccountId
 
@@ -90,13 +90,13 @@ class QueryEmbedder:
             answered = {model: _with_goal(found, goal[1]) for model, found in answered.items()}
         return QueryVectors(answered, complete)
 
-    def known(self, account: AccountId, namespace_ids: Sequence[int], text: str) -> float | None:
-        """The share of a text's tokens that each model in use knows, 0–1.
+    def known(self, account: AccountId, namespace_ids: Sequence[int], text: str) -> Known | None:
+        """What each model in use knows of a text.
 
         None until it is known here which these are, as it is after an `embed`.
         """
         if (current := self._embedders.current) is None:
-            return 1.0
+            return ALL_KNOWN
         if (used := self._kept(account, namespace_ids)) is None:
             return None
         return self._embedders.known(text, used or {current.model_id})

@@ -65,7 +65,7 @@ class _Words:
     Attributes:
         bm25: over all memories.
         ordinals, at, parts: (w,) each: which word, which memory, what it adds to its BM25.
-        ideal: as in the evidence.
+        ideal, attainable: as in the evidence.
     """
 
     bm25: Floats
@@ -73,6 +73,7 @@ class _Words:
     at: Ints
     parts: Floats
     ideal: float
+    attainable: float
 
 
 def gather(residents: Sequence[Resident], search: Search) -> Evidence:
@@ -111,6 +112,7 @@ def gather(residents: Sequence[Resident], search: Search) -> Evidence:
         found=np.array([position[words.at[matched]], words.ordinals[matched]]).T,
         parts=words.parts[matched],
         ideal=words.ideal,
+        attainable=words.attainable,
         mean_nearest=_mean(meaning.nearest[near]),
         mean_spread=_mean(meaning.spread[near]),
         mean_bm25=float(words.bm25[worded].sum()) / max(findable, 1),
@@ -270,14 +272,17 @@ def _words(places: Sequence[_Place], count: int, query_words: int) -> _Words:
     of_word = np.zeros(query_words + len(terms))
     np.maximum.at(of_word, ordinal[is_found], idf[is_found])
     of_word[of_word == 0] = math.log(1 + (documents + 0.5) / 0.5)
-    ideal = float(of_word[:query_words].sum()) * (BM25_K1 + 1) / (1 + BM25_K1 * (1 - BM25_B))
+    of_word = of_word[:query_words] * (BM25_K1 + 1) / (1 + BM25_K1 * (1 - BM25_B))
+    rarest = math.log(1 + (max(documents, 1.0) - 0.5) / 1.5)
+    rarest *= (BM25_K1 + 1) / (1 + BM25_K1 * (1 - BM25_B))
+    ideal, attainable = float(of_word.sum()), float(np.minimum(of_word, rarest).sum())
     parts = (weight * idf)[term] * frequency * (BM25_K1 + 1)
     parts /= frequency + BM25_K1 * (1 - BM25_B + BM25_B * (length / mean))
     ordinals = ordinal[term]
     if np.bincount(ordinal[is_found]).max(initial=0) > 1:
         ordinals, at, parts = _best_of_each(ordinals, at, parts, count)
     bm25 = np.bincount(at, parts, count).astype(np.float64)
-    return _Words(bm25, ordinals, at, parts, ideal)
+    return _Words(bm25, ordinals, at, parts, ideal, attainable)
 
 
 def _found(places: Sequence[_Place]) -> tuple[Ints, Ints, Floats, Floats]:

@@ -6,6 +6,8 @@ Not here: what a word is (`tokens`), the order of steps (`relayer.words`).
   language's. A text that shows none is taken for English.
 - A word of another language in Latin letters has two stems, that language's and English's: a
   query of two or three words often shows no language, and meets the text in the English one.
+- Particles of languages that came later are in the index like all words: a query alone tells them
+  apart, so no memory has to be indexed again.
 """
 
 import re
@@ -131,3 +133,9 @@ def folded(term: str) -> str:
         return term
     bare = _ACCENTS.sub("", normalize("NFD", term.translate(_NOT_COMPOSED)))
     return normalize("NFC", bare)
+
+
+# As a query has them, stemmed: what it is not asked by, though memories have it in their index.
+PARTICLES: Final = frozenset(
+    stem for _, terms in _lines("particles.txt") for term in terms for stem in stems(term, ENGLISH)
+)

@@ -9,7 +9,7 @@ import pytest
 
 from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
-from relayer.embedding.embedders import Embedder, TextRefused
+from relayer.embedding.embedders import ALL_KNOWN, Embedder, TextRefused
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder
 from relayer.errors import Unavailable
@@ -217,7 +217,31 @@ async def test_the_worker_thread_ends_with_the_embedder(folder: Path) -> None:
 
 def test_what_the_model_knows_of_a_text(builtin: BuiltinEmbedder) -> None:
     for text, known in (("", 1.0), ("Where is OPS-4821?", 1.0), ("🙂 tea", 0.5), ("🙂🙂", 0.0)):
-        assert builtin.known(text) == pytest.approx(known), text
-    assert builtin.known("我昨天在海边吃了什么？") < 0.5
+        assert builtin.known(text).share == pytest.approx(known), text
     endpoint = [Endpoint("http://127.0.0.1:1/v1", None)]
-    assert OpenAIEmbedder(endpoints=endpoint, model="m", dim=8).known("🙂") == 1.0
+    assert OpenAIEmbedder(endpoints=endpoint, model="m", dim=8).known("🙂") == ALL_KNOWN
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "我昨天在海边吃了什么？",
+        "火星に水はありますか？",
+        "화성에 물이 있나요?",
+        "Есть ли на Марсе вода?",
+        "क्या मंगल ग्रह पर पानी है?",
+        "هل يوجد ماء على المريخ؟",
+    ],
+)
+def test_a_language_of_which_the_model_knows_letters_is_not_known(
+    builtin: BuiltinEmbedder, text: str
+) -> None:
+    """Any two texts of it are near to the model, which was given no word of it."""
+    assert builtin.known(text).share < 0.5
+
+
+def test_which_words_the_model_only_spells(builtin: BuiltinEmbedder) -> None:
+    known = builtin.known("Does Zorvath, or ZORVATH's friend 🙂, know what xq means?")
+    assert known.spelt == ("Zorvath", "ZORVATH", "🙂", "xq")
+    assert known.share > 0.9, "an acronym is no other language"
+    assert builtin.known("Where is the old boiler?").spelt == ()

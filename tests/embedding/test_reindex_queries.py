@@ -10,7 +10,7 @@ import pytest
 
 from relayer.database import vectors as vector_rows
 from relayer.embedding import models
-from relayer.embedding.embedders import Embedder
+from relayer.embedding.embedders import ALL_KNOWN, Embedder
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.models import Embedders
 from relayer.embedding.older import OTHERS_MAX
@@ -283,9 +283,10 @@ class TestQueries:
         number = await hybrid.value("SELECT namespace_id FROM namespaces")
         for namespace_id in (number, 77):
             await queries.embed(account, [namespace_id], "tea")
-        assert queries.known(account, [number], thai) == embedder.known(thai) < 1
-        assert queries.known(account, [number], "tea") == 1
-        assert queries.known(account, [77], thai) == 1
+        assert queries.known(account, [number], thai) == embedder.known(thai)
+        assert embedder.known(thai).share < 1
+        assert queries.known(account, [number], "tea") == ALL_KNOWN
+        assert queries.known(account, [77], thai) == ALL_KNOWN
 
     async def test_finding_what_waits_reads_what_waits_only(
         self, old: Bench, server: EmbeddingsServer

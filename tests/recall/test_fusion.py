@@ -27,6 +27,7 @@ def evidence(nearest: Any, **members: Any) -> Evidence:
         "found": NONE,
         "parts": np.empty(0),
         "ideal": 0.0,
+        "attainable": 0.0,
         "mean_nearest": 0.9,
         "mean_spread": 0.9,
         "mean_bm25": 0.0,
@@ -36,12 +37,15 @@ def evidence(nearest: Any, **members: Any) -> Evidence:
     return Evidence(**defaults | members)
 
 
-def worded(*parts: tuple[int, int, float], ideal: float = 10.0) -> dict[str, Any]:
-    """(memory, word, BM25 part) as members of evidence."""
+def worded(
+    *parts: tuple[int, int, float], ideal: float = 10.0, attainable: float | None = None
+) -> dict[str, Any]:
+    """(memory, word, BM25 part) as members of evidence; some memory has every word, or else."""
     return {
         "found": np.array([p[:2] for p in parts], np.int64),
         "parts": np.array([p[2] for p in parts]),
         "ideal": ideal,
+        "attainable": ideal if attainable is None else attainable,
     }
 
 
@@ -112,7 +116,8 @@ def test_without_vectors_words_alone_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "nearness"), [((0.1, 0.05), (0.25, 0.125)), ((9.0, 3.0), (0.9, 0.3))]
+    ("parts", "nearness"),
+    [((1.0, 0.5), (0.5, 0.25)), ((0.5, 0.25), (0.3, 0.15)), ((9.0, 3.0), (0.9, 0.3))],
 )
 def test_what_words_found_is_lifted_within_bounds(
     parts: tuple[float, ...], nearness: tuple[float, ...]
@@ -120,6 +125,32 @@ def test_what_words_found_is_lifted_within_bounds(
     """A particle that two texts share makes them no nearer; what is near by itself stays so."""
     given = evidence([np.nan] * len(parts), **worded(*((n, 0, p) for n, p in enumerate(parts))))
     assert fused(given).nearness == pytest.approx(nearness)
+
+
+def test_what_the_model_understands_too_little_of_is_lifted_less() -> None:
+    """A question in another language has some character in common with any memory."""
+    given = evidence([0.4, np.nan], **worded((0, 0, 1.0), (1, 0, 1.0)))
+    assert fused(given, known=0.5).nearness == pytest.approx([0.2, 0.5])
+
+
+def test_words_that_no_memory_has_do_not_make_the_others_far() -> None:
+    """In a small namespace they weigh many times as much as those that are there."""
+    given = evidence([np.nan], **worded((0, 0, 0.5), ideal=10.0, attainable=2.0))
+    assert fused(given).nearness == pytest.approx([0.5])
+    assert fused(given).relevance == pytest.approx([0.05])
+    whole = evidence([0.4], **worded((0, 0, 2.0), ideal=10.0, attainable=2.0))
+    assert fused(whole, known=0.5).nearness == pytest.approx([1.0])
+
+
+def test_a_word_that_the_model_only_spells_is_measured_by_words() -> None:
+    """Its vector says nothing of a rare name, however much of a long question it understands."""
+    given = evidence([0.8, 0.9], **worded((0, 1, 0.8), (1, 0, 0.9)))
+    assert fused(given).nearness == pytest.approx([0.2, 0.1])
+    named = fused(given, spelt=[1, 7])
+    assert named.nearness == pytest.approx([0.08 * 0.5 / 0.09, 0.1]), "by the best of all words"
+    assert fused(given, spelt=[1], known=0.75).nearness[0] == pytest.approx(0.5 * named.nearness[0])
+    assert named.score == pytest.approx(fused(given).score), "the order is not concerned"
+    assert fused(given, Weights(0.5, 0.5), spelt=[1]).nearness == pytest.approx([0.2, 0.1])
 
 
 def test_the_callers_weights_are_all_that_counts() -> None:

@@ -1,4 +1,4 @@
-"""Recall by words alone, on our own sets of Chinese, Japanese and identifiers."""
+"""Recall on our own sets: by words alone, and what the client's floor lets through."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from memrelay.operations.reading import MIN_RELEVANCE
 from relayer.memories.recall import Query
 from relayer.record import Draft
 from relayer.sealed.keys import Namespace
@@ -13,6 +14,7 @@ from tests.services import Bench
 
 DATA = Path(__file__).parents[2] / "bench/data"
 LIMIT = 5
+FLOOR_LIMIT = 10
 
 
 def lines(name: str, file: str) -> list[dict[str, Any]]:
@@ -54,3 +56,62 @@ async def test_identifiers_are_found_whole_in_parts_and_in_other_spellings(bench
     shares = await recall_at_5(bench, "identifiers")
     assert len(shares) == 10
     assert all(share >= 0.95 for share in shares.values()), shares
+
+
+async def above_floor(bench: Bench, name: str) -> tuple[float, float]:
+    """The share of questions that find a right memory, and of unrelated ones that find any."""
+    caller = await bench.caller(await bench.account())
+    namespace = Namespace(name)
+    memories = lines(name, "memories")
+    stored = await bench.stored(
+        caller, [Draft(text=m["text"], namespace=namespace) for m in memories]
+    )
+    await bench.embed(caller, stored.items)
+    ids = {item.id: m["id"] for item, m in zip(stored.items, memories, strict=True)}
+
+    async def found(query: dict[str, Any]) -> set[str]:
+        asked = Query(
+            text=query["text"],
+            namespaces=[namespace],
+            limit=FLOOR_LIMIT,
+            min_relevance=MIN_RELEVANCE,
+        )
+        recalled = await bench.services.recaller.recall(caller, asked)
+        return {ids[f.memory.id] for f in recalled.found}
+
+    right = [bool(await found(q) & set(q["evidence"])) for q in lines(name, "queries")]
+    unrelated = [bool(await found(q)) for q in lines(name, "unrelated_queries")]
+    return sum(right) / len(right), sum(unrelated) / len(unrelated)
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "unrelated"),
+    [("chinese", 0.8, 0.2), ("japanese", 0.8, 0.35), ("korean", 0.95, 0.2), ("hindi", 0.95, 0.25)],
+)
+async def test_an_unrelated_question_finds_little_in_any_language(
+    hybrid: Bench, name: str, right: float, unrelated: float
+) -> None:
+    """Neither particles nor a model that knows only the letters make a memory near."""
+    found = await above_floor(hybrid, name)
+    assert found[0] >= right, found
+    assert found[1] <= unrelated, found
+
+
+async def test_a_rare_name_in_a_long_question_is_near(hybrid: Bench) -> None:
+    """The model understands the rest of the question, and the name is all that it has to find."""
+    caller = await hybrid.caller(await hybrid.account())
+    namespace = Namespace("names")
+    texts = ["Gundrey plays the tuba.", "The boiler is old.", "Sofia goes to ballet."]
+    stored = await hybrid.stored(caller, [Draft(text=t, namespace=namespace) for t in texts])
+    await hybrid.embed(caller, stored.items)
+
+    async def found(text: str) -> list[str]:
+        asked = Query(text=text, namespaces=[namespace], min_relevance=MIN_RELEVANCE)
+        return [f.memory.text for f in (await hybrid.services.recaller.recall(caller, asked)).found]
+
+    festival = (
+        "The village festival committee still needs a few volunteers for the opening parade and "
+        "asked around among the parents, should I suggest {}?"
+    )
+    assert await found(festival.format("Gundrey")) == texts[:1]
+    assert await found(festival.format("Brindlemoor")) == []
