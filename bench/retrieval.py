@@ -5,8 +5,9 @@
 PATH holds `*memories.jsonl` (`id`, `namespace`, `text`) and `*queries.jsonl` (`id`, `namespace`,
 `text`, `category`, `evidence`: ids of memories). The founder of a fresh account ingests every
 memory as a user would, waits until all are embedded, then asks every question: as a user would, by
-meaning alone and by words alone. The same questions go to SQLite's full-text index of the same
-texts in clear. A result is matched by its text.
+meaning alone and by words alone; and once more with the client's floor, unrelated questions (of
+that category, without evidence), too. The same questions go to SQLite's full-text index of the
+same texts in clear. A result is matched by its text.
 """
 
 import argparse
@@ -30,6 +31,8 @@ from relayer.words.languages import function_words
 CUTOFFS: Final = (1, 5, 10, 20)
 MEASURES: Final = (*(f"r@{k}" for k in CUTOFFS), "mrr", "ndcg@10")
 UNANSWERABLE: Final = "adversarial"  # shown, and left out of "overall"
+UNRELATED: Final = "unrelated"  # asked with the floor only: nothing should come
+FLOOR_LIMIT: Final = 10
 SYSTEMS: Final[dict[str, dict[str, Any]]] = {
     "memrelay": {},
     "meaning alone": {"vector_weight": 1.0, "text_weight": 0.0},
@@ -43,7 +46,11 @@ Scores = dict[str, list[dict[str, float]]]
 
 @dataclass
 class Run:
-    """What one run measured; `latencies_ms` and `scores` by system."""
+    """What one run measured; `latencies_ms` and `scores` by system.
+
+    `floor` is the share of questions that find a right memory among the first above the client's
+    floor, and of unrelated ones that find anything; None without such questions.
+    """
 
     memories: int
     queries: int
@@ -51,6 +58,7 @@ class Run:
     embedded_s: float = 0.0
     latencies_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     scores: dict[str, Scores] = field(default_factory=dict)
+    floor: dict[str, float | None] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The figures for scripts."""
@@ -67,6 +75,7 @@ class Run:
                 system: {group: means(scores) for group, scores in sorted(groups.items())}
                 for system, groups in self.scores.items()
             },
+            "floor": self.floor,
         }
 
 
@@ -94,7 +103,10 @@ async def measure(arguments: argparse.Namespace) -> Run:
     """Ingest everything, ask everything."""
     chosen = set(filter(None, arguments.namespaces.split(",")))
     memories = lines(arguments.data, "*memories.jsonl", chosen)
-    queries = lines(arguments.data, "*queries.jsonl", chosen)
+    every = lines(arguments.data, "*queries.jsonl", chosen)
+    # A question without evidence has no answer to be found.
+    queries = [query for query in every if query["evidence"]]
+    unrelated = [query for query in every if query["category"] == UNRELATED]
     account = await MemoryClient.create_account(
         arguments.url, custody=arguments.custody, label="benchmark"
     )
@@ -112,6 +124,7 @@ async def measure(arguments: argparse.Namespace) -> Run:
         for system, controls in SYSTEMS.items():
             answers = await ask(client, queries, system, controls, run)
             run.scores[system] = scored(memories, queries, answers)
+        run.floor = await above_floor(client, memories, queries, unrelated)
     return run
 
 
@@ -153,6 +166,29 @@ async def ask(
         answers[query["id"]] = [r.text or "" for r in recalled.results]
         report(n, len(queries))
     return answers
+
+
+async def above_floor(
+    client: MemoryClient, memories: list[Line], queries: list[Line], unrelated: list[Line]
+) -> dict[str, float | None]:
+    """What the floor lets through, of what is asked for and of what nobody has said."""
+    texts = {m["id"]: norm(m["text"]) for m in memories}
+    found = []
+    for query in [q for q in queries if q["category"] != UNANSWERABLE] + unrelated:
+        recalled = await client.recall(
+            query["text"], namespace=query["namespace"], limit=FLOOR_LIMIT
+        )
+        answer = {norm(r.text or "") for r in recalled.results}
+        right = {texts[i] for i in query["evidence"]}
+        found.append((query["category"], bool(answer & right if right else answer)))
+    return {
+        "right": _share([is_found for category, is_found in found if category != UNRELATED]),
+        "unrelated": _share([is_found for category, is_found in found if category == UNRELATED]),
+    }
+
+
+def _share(found: list[bool]) -> float | None:
+    return round(statistics.fmean(found), 4) if found else None
 
 
 def plaintext(memories: list[Line], queries: list[Line]) -> dict[str, list[str]]:
@@ -230,6 +266,10 @@ def tables(figures: dict[str, Any]) -> str:
     out += ["", "| R@10 | " + " | ".join(titles) + " |", "|---" * (len(names) + 1) + "|"]
     for system, groups in quality.items():
         out.append(f"| {system} | " + " | ".join(f"{groups[g]['r@10']:.3f}" for g in names) + " |")
+    right, unrelated = figures["floor"]["right"], figures["floor"]["unrelated"]
+    out.append(f"\nAbove the client's floor: a right memory for {right:.3f} of the questions")
+    if unrelated is not None:
+        out[-1] += f", anything for {unrelated:.3f} of the unrelated ones"
     ms = figures["recall_ms"]["memrelay"]
     out.append(
         f"\n{figures['memories']} memories: {figures['acknowledged_per_s']}/s acknowledged, "
@@ -244,12 +284,7 @@ def lines(folder: Path, pattern: str, namespaces: set[str]) -> list[Line]:
     if not files:
         sys.exit(f"no {pattern} in {folder}")
     every = [json.loads(line) for f in files for line in f.read_text("utf-8").splitlines()]
-    # A question without evidence has no answer to be found.
-    return [
-        m
-        for m in every
-        if (not namespaces or m["namespace"] in namespaces) and m.get("evidence", True)
-    ]
+    return [m for m in every if not namespaces or m["namespace"] in namespaces]
 
 
 def norm(text: str) -> str:
