@@ -6,6 +6,7 @@ Not here: counts of several workers together (`test_workers.py`).
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -81,14 +82,21 @@ def test_who_shares_no_counts_needs_none(environment: dict[str, str]) -> None:
     assert environment == before
 
 
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Counts of three that have ended; tests write to copies."""
+    folder = tmp_path_factory.mktemp("counted")
+    make_lock(folder)
+    for _ in range(3):
+        assert worker(folder, ROOM_BYTES) == "True"
+    return folder
+
+
 class TestWorkersThatHaveEnded:
     @pytest.fixture
-    def folder(self, tmp_path: Path) -> Path:
-        """Counts of three, none of which is there any more."""
-        make_lock(tmp_path)
-        for _ in range(3):
-            assert worker(tmp_path, ROOM_BYTES) == "True"
-        return tmp_path
+    def folder(self, counted: Path, tmp_path: Path) -> Path:
+        """The same counts, for one test to move and to damage."""
+        return Path(shutil.copytree(counted, tmp_path, dirs_exist_ok=True))
 
     @staticmethod
     def ended(folder: Path) -> list[int]:
