@@ -27,6 +27,7 @@ from relayer.database.pool import Database
 from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.embedding.embedders import Embedder
 from relayer.postgres.embedded import EmbeddedPostgres
+from relayer.postgres.server import SETTINGS
 from relayer.sealed.keys import Identity
 from relayer.settings import Settings
 from relayer.storage import Storage, storage_on
@@ -39,6 +40,8 @@ from tests.swift import Swift, running_swift
 
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 8 * 2**30
+# A log of every page takes longer than the files do, where they are in memory.
+COPIED_AS_FILES = "STRATEGY FILE_COPY"
 
 
 def pytest_configure() -> None:
@@ -85,13 +88,16 @@ def model_dir() -> Path:
 async def postgres(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedPostgres]:
     """A real server of this test process."""
     server = EmbeddedPostgres(data_dir=tmp_path_factory.mktemp("postgres"))
-    async with server:
-        admin = await asyncpg.connect(**{**server.admin_args, "database": "postgres"})
-        # No test outlives this machine's power, and copying a database takes half the time.
-        await admin.execute("ALTER SYSTEM SET fsync = off")
-        await admin.execute("SELECT pg_reload_conf()")
-        await admin.close()
-        yield server
+    # No test outlives this machine's power. The server is given its settings when it is launched,
+    # and heeds no others.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SETTINGS, "fsync", "off")
+        await server.start()
+    admin = await asyncpg.connect(**server.admin_args)
+    assert await admin.fetchval("SHOW fsync") == "off"
+    await admin.close()
+    yield server
+    await server.stop()
 
 
 @pytest_asyncio.fixture(scope="session")
@@ -117,7 +123,9 @@ async def database_copy(postgres: EmbeddedPostgres, template: str) -> AsyncItera
     owner = postgres.connect_args["user"]
     admin = await asyncpg.connect(**{**postgres.admin_args, "database": "postgres"})
     try:
-        await admin.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" OWNER "{owner}"')
+        await admin.execute(
+            f'CREATE DATABASE "{name}" TEMPLATE "{template}" OWNER "{owner}" {COPIED_AS_FILES}'
+        )
         yield TestDatabase(
             {**postgres.connect_args, "database": name},
             urlsplit(postgres.dsn)._replace(path=f"/{name}").geturl(),
