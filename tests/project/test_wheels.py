@@ -15,6 +15,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "deploy/requirements/runtime.txt"
 
+# All of them: one by itself would be begun long before the others, and the environment made twice.
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -61,7 +64,6 @@ def run(*command: str, **environment: str) -> str:
     return done.stdout
 
 
-@pytest.mark.long
 def test_installed_commands_do_the_main_job(
     installed: Path, model_dir: Path, tmp_path: Path
 ) -> None:
