@@ -1,6 +1,7 @@
 """Who may found an account over HTTP, and what founding refuses."""
 
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from litestar.types import ASGIApp
 
 from relayer.app import build_app
 from relayer.clock import utc_now
@@ -48,11 +50,6 @@ def storage(shared: tuple[Storage, Settings]) -> Storage:
 
 
 @pytest.fixture
-def settings(shared: tuple[Storage, Settings]) -> Settings:
-    return shared[1]
-
-
-@pytest.fixture
 def founder() -> Identity:
     """A key that has no account yet."""
     return Identity(os.urandom(32))
@@ -82,8 +79,20 @@ def grant(
 Found = Callable[..., Awaitable[httpx.Response]]
 
 
+@pytest.fixture(scope="module")
+def built(shared: tuple[Storage, Settings]) -> Callable[..., ASGIApp]:
+    """Gives the application of changed settings, built once: it remembers no request."""
+    storage, settings = shared
+
+    @functools.cache
+    def of(**changes: Any) -> ASGIApp:
+        return build_app(storage, dataclasses.replace(settings, **changes))
+
+    return of
+
+
 @pytest.fixture
-def found(storage: Storage, settings: Settings, founder: Identity) -> Found:
+def found(built: Callable[..., ASGIApp], storage: Storage, founder: Identity) -> Found:
     """Founds a sealed account: `changes` of the settings, of the body, of the headers."""
 
     async def post(
@@ -92,7 +101,7 @@ def found(storage: Storage, settings: Settings, founder: Identity) -> Found:
         signer: Identity = founder,
         **body: Any,
     ) -> httpx.Response:
-        app = build_app(storage, dataclasses.replace(settings, **changes or {}))
+        app = built(**changes or {})
         relayer = storage.identity.public_key.hex()
         good = {"relayer": relayer, "grants": [grant(signer)], "label": "Anna"}
         async with client_of(app, Signer(identity=signer)) as client:
