@@ -56,8 +56,8 @@ test: .venv/.dev .venv/.model .venv-swift/.ready
 	@echo "[2/6] lint"
 	@$(BIN)/ruff check --quiet .
 	@echo "[3/6] types"
-	@$(BIN)/mypy
-	@cd client && ../$(BIN)/mypy
+	@(cd client && exec ../$(BIN)/mypy) & client=$$!; $(BIN)/mypy; server=$$?; \
+		wait $$client && exit $$server
 	@echo "[4/6] import rule"
 	@$(BIN)/lint-imports --no-cache
 	@echo "[5/6] vectors and capabilities"

@@ -9,7 +9,6 @@ It does not own what happens (`test_life.py`) or reading without the product (`o
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,13 +21,14 @@ import pytest
 from memrelay import SyncMemoryClient
 from memrelay.errors import MemrelayError, NotAuthenticated
 from relayer.sealed.keys import Identity
+from tests.forked import forked
 from tests.openai_server import OpenAIServer
 from tests.outside import Outside, Row
 from tests.processes import RunningRelayer
 from tests.reference import Signer
 from tests.signing import signed_headers
 
-WAIT_S_MAX = 240.0  # for what relayers do once a minute, on a busy machine
+WAIT_S_MAX = 240  # for what relayers do once a minute, on a busy machine
 WORD_LETTERS_MIN = 8  # of a word that random bytes hold by no accident
 OWNER, SCOUT, CLERK, GUEST = "owner", "scout", "clerk", "guest"
 TEAM, SCRATCH = "team", "scratch"  # in the second, things expire: chapters look at it themselves
@@ -92,14 +92,11 @@ class Life:
 
     def printed(self, *argv: str, profile: Path, code: int = 0, typed: str = "") -> str:
         """What a command prints with `--json`."""
-        done = subprocess.run(
-            [sys.executable, "-m", "memrelay", *argv, "--profile", str(profile), "--json"],
+        done = forked(
+            *("memrelay", *argv, "--profile", str(profile), "--json"),
             env={k: v for k, v in os.environ.items() if not k.startswith("MEMRELAY_")},
-            input=typed,
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S_MAX,
-            check=False,
+            typed=typed,
+            timeout_s=WAIT_S_MAX,
         )
         assert done.returncode == code, f"{argv}: {done.returncode}: {done.stderr}"
         return done.stdout

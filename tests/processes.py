@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from memrelay import SyncMemoryClient
+from tests.forked import forked
 
 QUIET = {"RELAYER_EMBEDDER": "none"}
 
@@ -53,22 +54,12 @@ class RunningRelayer:
 
     def command(self, *arguments: str) -> dict[str, Any]:
         """The JSON a `relayer` command prints, run beside the server."""
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "relayer",
-                *arguments,
-                "--data-dir",
-                str(self.data_dir),
-                "--json",
-            ],
+        done = forked(
+            *("relayer", *arguments, "--data-dir", str(self.data_dir), "--json"),
             env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=START_S_MAX,
-            check=True,
+            timeout_s=START_S_MAX,
         )
+        done.check_returncode()
         parsed: dict[str, Any] = json.loads(done.stdout)
         return parsed
 
