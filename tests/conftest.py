@@ -5,6 +5,7 @@ A template database is migrated once; each test gets a copy of it.
 
 import os
 import re
+import signal
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -45,7 +46,15 @@ COPIED_AS_FILES = "STRATEGY FILE_COPY"
 
 
 def pytest_configure() -> None:
-    """Put the folders of tests into memory: a copy of a database is hundreds of files."""
+    """Heed Ctrl-C and put the folders of tests into memory."""
+    # A shell lets what it begins in the background ignore it, and so every process of a test.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    _use_memory()
+
+
+def _use_memory() -> None:
+    """A copy of a database is hundreds of files."""
     if not MEMORY.is_dir() or not os.access(MEMORY, os.W_OK):
         return
     found = os.statvfs(MEMORY)
