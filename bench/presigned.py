@@ -15,7 +15,7 @@ from uuid import uuid4
 from bench.running import Account, Process, Site
 from memrelay.sealed.keys import Identity, NamespaceKey
 from memrelay.sealed.unlock import Unlock, build_unlock
-from memrelay.signing import UNLOCK_HEADER, signed_text
+from memrelay.signing import signed_text
 from relayer.sealed.keys import account_text
 
 UNLOCK_S_MAX: Final = 120.0
@@ -65,7 +65,7 @@ class Presigner:
             "x-timestamp": str(timestamp_s),
             "x-nonce": nonce,
             "x-account-id": self._account_id,
-            UNLOCK_HEADER: self._header(),
+            "x-memrelay-unlock": self._header(),
         }
         lines = [f"{method} {target} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
         return "\r\n".join([*lines, "", ""]).encode() + content
