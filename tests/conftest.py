@@ -33,6 +33,7 @@ from relayer.sealed.keys import Identity
 from relayer.settings import Settings
 from relayer.storage import Storage, storage_on
 from relayer.upkeep import provision
+from tests import postgres_16
 from tests.model_fixture import model_folder
 from tests.one_connection import guarded
 from tests.processes import RunningRelayer, running_relayer
@@ -95,12 +96,14 @@ def model_dir() -> Path:
 
 @pytest_asyncio.fixture(scope="session")
 async def postgres(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedPostgres]:
-    """A real server of this test process."""
-    server = EmbeddedPostgres(data_dir=tmp_path_factory.mktemp("postgres"))
+    """A real server of this test process, of the version that is asked for."""
     # No test outlives this machine's power. The server is given its settings when it is launched,
     # and heeds no others.
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SETTINGS, "fsync", "off")
+        if os.environ.get("MEMRELAY_TEST_POSTGRES") == str(postgres_16.MAJOR_VERSION):
+            postgres_16.use(patch)
+        server = EmbeddedPostgres(data_dir=tmp_path_factory.mktemp("postgres"))
         await server.start()
     admin = await asyncpg.connect(**server.admin_args)
     assert await admin.fetchval("SHOW fsync") == "off"

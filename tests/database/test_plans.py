@@ -39,8 +39,8 @@ async def test_nothing_is_read_in_search_of_what_is_left_of_an_epoch(
     bench, account = large
     explained = f"(ANALYZE, TIMING OFF, SUMMARY OFF) {reseal._ACCOUNTS_DUE}"
     plan = await plan_of(bench, explained, None)
-    assert "Index Scan using memories_epoch on memories m (actual rows=0.00 loops=1)" in re.sub(
-        r"  \(cost=[^)]*\)", "", plan
+    assert re.search(
+        r"Index Scan using memories_epoch on memories m .*\(actual rows=0(\.00)? loops=1\)", plan
     )
     assert plan.count("(never executed)") == 1
     await bench.sql("UPDATE memories SET epoch = 6 WHERE seq = 1000")

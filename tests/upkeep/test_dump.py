@@ -32,6 +32,7 @@ from relayer.upkeep.backup import DUMP_FILE, FORMAT, MANIFEST_FILE, BackupError,
 from tests.conftest import TestDatabase, database_copy
 
 SETS = b"SET transaction_timeout = 0;\n"
+KNOWN_FROM = 17
 MADE = """
 SELECT c.oid::regclass::text || ' ' || c.relkind::text AS what
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -90,13 +91,15 @@ async def test_a_server_is_asked_whether_it_knows_the_setting(empty: TestDatabas
     assert got.endswith(body.decode())
     question = got.removeprefix(head.decode()).removesuffix(body.decode())
     connection = await asyncpg.connect(**empty.connect_args)
-    await connection.execute("SET transaction_timeout = '1h'")
     unknown = question.replace("transaction_timeout", "unknown_timeout")
     assert unknown != question
     assert await connection.fetch(unknown) == []
-    assert await connection.fetchval("SHOW transaction_timeout") == "1h"
-    await connection.execute(question)
-    assert await connection.fetchval("SHOW transaction_timeout") == "0"
+    if connection.get_server_version().major < KNOWN_FROM:
+        assert await connection.fetch(question) == []
+    else:
+        await connection.execute("SET transaction_timeout = '1h'")
+        await connection.execute(question)
+        assert await connection.fetchval("SHOW transaction_timeout") == "0"
     await connection.close()
 
 
