@@ -87,7 +87,10 @@ class Finder:
         async for name, data in self._without_rows(account, states):
             self._note(account, name, data, keys, lost)
         found = {header.address.memory for _, header in lost.memories}
-        telling = {s["state_blob"] for s in states if not found.isdisjoint(_told_of(s))}
+        # What no row speaks of may be older than what one has: from a copy of the store.
+        merged = {m for m, (said, _) in lost.states.items() if said.superseded_by in found}
+        asked = found | merged
+        telling = {s["state_blob"] for s in states if not asked.isdisjoint(_told_of(s))}
         async for name, data in self._read(account, sorted(map(to_base64url, telling))):
             self._note(account, name, data, keys, lost)
         return lost

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from relayer.errors import Corrupted, NotAllowed
+from relayer.journal.states import Change
 from relayer.recovery.restore import Restored
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.keys import AccountId
 from tests.chains import assert_chain_holds
+from tests.collecting import put
 from tests.conftest import BenchMaker
 from tests.consolidating import TEA, TEA_AGAIN, consolidated, said
 from tests.services import COUNT, OTHER, TEAM, Bench
@@ -98,6 +100,27 @@ async def test_what_a_memory_was_merged_with_is_told_by_the_state_of_a_row(bench
     done = await bench.services.restore.restore(caller, TEAM, 100)
     assert done.restored == 1
     assert await bench.sql(links) == [merged]
+
+
+async def test_of_a_memory_that_was_brought_back_the_state_of_its_row_counts(bench: Bench) -> None:
+    """Not an older one that lies there again, such as from a copy of the store."""
+    caller = await bench.caller(await bench.account())
+    await said(bench, caller, TEA, TEA_AGAIN)
+    _, [action] = await consolidated(bench, caller)
+    kept, [other] = action["memory_id"], action["other_ids"]
+    [older] = await bench.sql(
+        "SELECT b.bytes FROM blobs b JOIN memories m ON m.state_blob = b.blob_id"
+        " WHERE m.memory_id = $1",
+        other,
+    )
+    back = Change(superseded_by=None)
+    await bench.services.reviser.set_state(caller.access, other, back)
+    await put(bench, caller, older["bytes"])
+    await bench.sql("DELETE FROM memories WHERE memory_id = $1", kept)
+    await bench.sql("DELETE FROM postings WHERE memory_id = $1", kept)
+    await bench.sql("DELETE FROM links")
+    assert (await bench.services.restore.restore(caller, TEAM, 100)).restored == 1
+    assert await bench.sql("SELECT memory_id, relation, other_id FROM links") == []
 
 
 async def test_limit_and_again(bench: Bench) -> None:
