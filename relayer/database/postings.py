@@ -16,18 +16,18 @@ FEW: Final = 1_000  # beyond them, to look at one memory after another finds a p
 # Which memories have a token of the ordinal that fewest have, where these are few. No ordinal is
 # followed beyond that, however many tokens it has: one for each namespace and epoch.
 _HOLDERS: Final = """
-SELECT f.ids
-FROM (SELECT ARRAY(SELECT p.memory_id
-                   FROM unnest($2::int[], $3::int[], $4::bigint[])
-                       AS t (namespace_id, ordinal, token)
-                   CROSS JOIN LATERAL (SELECT h.memory_id FROM postings h
-                                       WHERE h.account_id = $1 AND h.namespace_id = t.namespace_id
-                                         AND h.token = t.token
-                                       LIMIT $5 + 1) p
-                   WHERE t.ordinal = o.ordinal
-                   LIMIT $5 + 1) AS ids
-      FROM (SELECT DISTINCT ordinal FROM unnest($3::int[]) AS u (ordinal)) o) f
-WHERE cardinality(f.ids) <= $5 ORDER BY cardinality(f.ids) LIMIT 1
+WITH found AS MATERIALIZED (
+    SELECT ARRAY(SELECT p.memory_id
+                 FROM unnest($2::int[], $3::int[], $4::bigint[]) AS t (namespace_id, ordinal, token)
+                 CROSS JOIN LATERAL (SELECT h.memory_id FROM postings h
+                                     WHERE h.account_id = $1 AND h.namespace_id = t.namespace_id
+                                       AND h.token = t.token
+                                     LIMIT $5 + 1) p
+                 WHERE t.ordinal = o.ordinal
+                 LIMIT $5 + 1) AS ids
+    FROM (SELECT DISTINCT ordinal FROM unnest($3::int[]) AS u (ordinal)) o
+)
+SELECT ids FROM found WHERE cardinality(ids) <= $5 ORDER BY cardinality(ids) LIMIT 1
 """
 
 

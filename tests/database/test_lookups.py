@@ -15,6 +15,7 @@ from relayer.database import (
     inventory,
     memories,
     outbox,
+    postings,
 )
 from tests.services import Bench
 
@@ -133,6 +134,15 @@ async def test_each_word_of_what_may_be_alike_is_counted_once(bench: Bench, acco
     )
     counted = [node for node in nodes(plan) if node.get("Relation Name") == "postings"]
     assert sum(node["Actual Loops"] for node in counted) == 10
+
+
+async def test_what_has_a_rare_tag_is_read_once(bench: Bench, account: bytes) -> None:
+    tokens = [(1, ordinal, ordinal) for ordinal in range(3)]
+    plan = await explained(
+        bench, postings._HOLDERS, account, *zip(*tokens, strict=True), postings.FEW
+    )
+    asked = [node for node in nodes(plan) if node.get("Relation Name") == "postings"]
+    assert sum(node["Actual Loops"] for node in asked) == len(tokens)
 
 
 async def check(bench: Bench, statement: str, *arguments: object) -> dict[str, Any]:
