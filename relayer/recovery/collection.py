@@ -98,8 +98,8 @@ class Collector:
             return
         self._after = page[-1]
         found = await self._examiner.examine(account, page)
-        await rows.note_lasting(self._database, account, found.lasting)
         await self._repeat(account, found)
+        await rows.note_lasting(self._database, account, found.lasting)
         if await rebuild_rows.is_incomplete(self._database, account):
             return  # what has no row may get one
         now = self._clock()

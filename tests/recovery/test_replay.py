@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asyncpg.exceptions import UndefinedTableError
 
 from relayer.blobs.store import FolderStore
 from relayer.database.outbox import intend
@@ -91,6 +92,23 @@ async def test_what_was_erased_since_is_erased_again(bench: Bench, database: Dat
     seq = await bench.value("SELECT receipt_seq FROM accounts")
     await catch_up(bench.another())
     assert await bench.value("SELECT receipt_seq FROM accounts") == seq
+
+
+async def test_it_is_erased_again_before_anything_of_it_is_noted(
+    bench: Bench, database: Database
+) -> None:
+    """A note that fails keeps no erasure from holding until the next walk."""
+    caller = await bench.caller(await bench.account())
+    [doomed] = await bench.remember(caller, "Anna prefers tea.")
+    saved = await backup(database)
+    await bench.services.memory.forget(caller.access, doomed.id)
+    await bench.storage.outbox.empty()
+    await put_back(database, saved)
+    assert await living(bench) == {doomed.id}
+    await bench.sql("ALTER TABLE lasting_objects RENAME TO away")
+    with pytest.raises(UndefinedTableError):
+        await bench.another().services.collector.collect()
+    assert await living(bench) == set()
 
 
 async def test_an_account_whose_folder_cannot_be_listed_has_not_caught_up(
