@@ -1,10 +1,12 @@
 """What the pages tell to type can be typed: variables, tokens and where the client comes from.
+What they tell of changes, they tell once.
 
 Not here: what else the pages of `deploy/` say (`tests/deploy`), what examples do (`tests/client`).
 """
 
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,14 @@ def test_nobody_is_told_to_install_what_a_registry_has_under_our_name(page: str)
     told = re.findall(r"\bpip install\b[^`\n#]*", PAGES[page])
     ours = [line for line in told if re.search(r"""[\s'"]memrelay(?:[\s\['"]|$)""", line)]
     assert ours == []
+
+
+@pytest.mark.parametrize("page", ["CHANGELOG.md", "DECISIONS.md"])
+def test_no_change_and_no_decision_is_told_twice(page: str) -> None:
+    """As after a merge of two versions of a line."""
+    words = PAGES[page].split()
+    told = Counter(tuple(words[at : at + 14]) for at in range(len(words)))
+    assert [" ".join(some) for some, times in told.items() if times > 1] == []
 
 
 def test_blobs_are_copied_into_place_also_when_the_command_is_typed_again(tmp_path: Path) -> None:
