@@ -105,7 +105,7 @@ async def test_a_rare_name_in_a_long_question_is_near(hybrid: Bench) -> None:
     stored = await hybrid.stored(caller, [Draft(text=t, namespace=namespace) for t in texts])
     await hybrid.embed(caller, stored.items)
 
-    async def found(text: str) -> list[str]:
+    async def found(text: str) -> list[str | None]:
         asked = Query(text=text, namespaces=[namespace], min_relevance=MIN_RELEVANCE)
         return [f.memory.text for f in (await hybrid.services.recaller.recall(caller, asked)).found]
 
@@ -115,3 +115,28 @@ async def test_a_rare_name_in_a_long_question_is_near(hybrid: Bench) -> None:
     )
     assert await found(festival.format("Gundrey")) == texts[:1]
     assert await found(festival.format("Brindlemoor")) == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "question"),
+    [
+        (["علي يحب القهوة.", "الاجتماع يوم الجمعة."], "ماذا يشرب علي؟"),
+        (["الإمام من برلين.", "الاجتماع يوم الجمعة."], "متى وصل الإمام؟"),
+        (["दिया को चाय पसंद है।", "बैठक शुक्रवार को है।"], "दिया क्या पीती है?"),
+        (["एकता को चाय पसंद है।", "बैठक शुक्रवार को है।"], "एकता क्या पीती है?"),
+        (["はなは柴犬です。", "会議は金曜日になりました。"], "はなの好きな食べ物は何?"),
+    ],
+)
+@pytest.mark.parametrize("embedded", [False, True])
+async def test_a_name_is_no_particle(
+    hybrid: Bench, texts: list[str], question: str, embedded: bool
+) -> None:
+    """A question that shares nothing but a name with a memory finds it."""
+    caller = await hybrid.caller(await hybrid.account())
+    namespace = Namespace("names")
+    stored = await hybrid.stored(caller, [Draft(text=t, namespace=namespace) for t in texts])
+    if embedded:
+        await hybrid.embed(caller, stored.items)
+    asked = Query(text=question, namespaces=[namespace], min_relevance=MIN_RELEVANCE)
+    recalled = await hybrid.services.recaller.recall(caller, asked)
+    assert [f.memory.text for f in recalled.found] == texts[:1]
