@@ -61,11 +61,12 @@ class Embedders:
     def known(self, text: str, models: Collection[str]) -> Known:
         """Return what each of these loaded models knows of `text`.
 
-        Its beginning stands for a long text, which nobody else on this loop should wait for.
+        Its both ends stand for a long text, which nobody else on this loop should wait for.
         """
         loaded: list[Embedder | None] = [self.current, *self._others.loaded()]
-        beginning = text[:ON_LOOP_CHARS]
-        each = [e.known(beginning) for e in loaded if e is not None and e.model_id in models]
+        if len(text) > ON_LOOP_CHARS:
+            text = f"{text[: ON_LOOP_CHARS // 2]} {text[-ON_LOOP_CHARS // 2 :]}"
+        each = [e.known(text) for e in loaded if e is not None and e.model_id in models]
         spelt = dict.fromkeys(word for known in each for word in known.spelt)
         return Known(min((known.share for known in each), default=1.0), tuple(spelt))
 

@@ -100,13 +100,14 @@ class Splitter:
         """
         if self._tokenizer is None or not isinstance(self._tokenizer.model, models.WordPiece):
             return ALL_KNOWN
+        unknown_token = self._tokenizer.model.unk_token  # each look at the model makes an object
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         tokens = zip(encoding.word_ids, encoding.tokens, encoding.offsets, strict=True)
         unknown, spelt = 0, list[str]()
         for _, pieces in groupby(tokens, key=itemgetter(0)):
             _, names, spans = zip(*pieces, strict=True)
             word = text[spans[0][0] : spans[-1][1]]
-            if names == (self._tokenizer.model.unk_token,) or _is_by_letters(word, spans):
+            if names == (unknown_token,) or _is_by_letters(word, spans):
                 unknown += len(names)
                 spelt.append(word)
             elif len(names) > 1:

@@ -43,7 +43,7 @@ PAGE_MIN: Final = 10  # further ones when copies leave room
 HEAD_START_S: Final = 0.001
 SEARCHES_MAX: Final = 3  # of one question, while memories are changed
 LOOKED_UP_MAX: Final = 32_768  # entries of the index, of all namespaces and epochs together
-ENDING_CHARACTERS: Final = 256  # of a long query, that tell what the model knows of its end
+END_CHARACTERS: Final = 256  # of a long query, that tell what the model knows of either end
 SPARE_HITS: Final = 20  # beyond twice the limit, so that copies can be replaced
 
 
@@ -230,8 +230,9 @@ class RecallService:
         dims = len(keys) * sum(found.shape[1] for found in vectors.by_model.values())
         rankings, most = [], 2 * query.limit + SPARE_HITS
         for end in range(vectors.ends):
-            if end:
-                ending = replace(query, text=query.text[-ENDING_CHARACTERS:])
+            if vectors.ends > 1:
+                part = slice(-END_CHARACTERS, None) if end else slice(END_CHARACTERS)
+                ending = replace(query, text=query.text[part])
                 known = self._known(caller, ending, numbers) or ALL_KNOWN
             looked = await apart(TURNING * dims, _with_vectors, scopes, keys, vectors.at(end))
             evidence = await self._gather(caller.access, held, looked, query, terms.query_words)

@@ -115,6 +115,8 @@ async def test_a_rare_name_in_a_long_question_is_near(hybrid: Bench) -> None:
     )
     assert await found(festival.format("Gundrey")) == texts[:1]
     assert await found(festival.format("Brindlemoor")) == []
+    longer = " ".join(["The parade of the village needs volunteers."] * 12)
+    assert await found(f"{longer} {festival.format('Gundrey')}") == texts[:1]
 
 
 @pytest.mark.parametrize(
