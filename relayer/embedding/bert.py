@@ -9,12 +9,13 @@ never imported by a serving process, because `onnx` is needed at set-up only.
   one scale for a whole batch, which would also let one account's text move another's vector.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
+
+from relayer.embedding.graph import CONTRIB, Array, Graph, Weights
 
 HIDDEN: Final = 384
 LAYERS: Final = 6
@@ -31,67 +32,28 @@ _OUTLIERS: Final = (63, 99, 157, 223)  # of what the layers pass on
 _INNER_OUTLIERS: Final = {0: (856,), 1: (607,), 2: (218, 1004), 3: (358,)}  # by layer
 _MASKED: Final = -1e9  # exp() of it is exactly 0, so padding cannot be seen in the result
 
-_OPSET: Final = 20  # the first with Gelu
-_IR_VERSION: Final = 9
-_CONTRIB: Final = "com.microsoft"
-
-Array = np.ndarray[Any, np.dtype[Any]]
-Weights = Mapping[str, Array]
-
 
 def build(weights: Weights, *, int8: bool) -> bytes:
     """Return the serialised graph, with 8-bit weights if `int8`, else in float32 throughout.
 
     Source: Devlin et al. 2019 (the encoder); Reimers and Gurevych 2019 (the pooling).
     """
-    graph = _Graph(weights, int8=int8)
+    graph = _Encoder(weights, int8=int8)
     scores_bias = _scores_bias(graph)
     x = _embeddings(graph)
     for layer in range(LAYERS):
         x = _attention(graph, x, scores_bias, f"encoder.layer.{layer}.attention")
         x = _feed_forward(graph, x, layer)
     _pooling(graph, x)
-    return graph.serialised()
+    return graph.serialised(name="all-MiniLM-L6-v2", dim=HIDDEN)
 
 
-class _Graph:
-    """Nodes and initialisers under construction; every method returns a tensor's name."""
+class _Encoder(Graph):
+    """The encoder under construction: products in floats, or in 8 bits if `int8`."""
 
     def __init__(self, weights: Weights, *, int8: bool) -> None:
-        self.weights = weights
+        super().__init__(weights)
         self.int8 = int8
-        self._nodes: list[onnx.NodeProto] = []
-        self._tensors: dict[str, onnx.TensorProto] = {}
-
-    def tensor(self, name: str, values: Array) -> str:
-        if name not in self._tensors:
-            self._tensors[name] = numpy_helper.from_array(np.ascontiguousarray(values), name)
-        return name
-
-    def floats(self, name: str, values: Array) -> str:
-        return self.tensor(name, values.astype(np.float32))
-
-    def number(self, value: float) -> str:
-        return self.floats(f"number.{value}", np.array(value))
-
-    def integers(self, *values: int) -> str:
-        return self.tensor(f"integers.{values}", np.array(values, np.int64))
-
-    def node(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        return self.nodes(op, *inputs, outputs=1, domain=domain, **attributes)[0]
-
-    def nodes(
-        self, op: str, *inputs: str, outputs: int, domain: str = "", **attributes: Any
-    ) -> list[str]:
-        name = f"{op}.{len(self._nodes)}"
-        names = [f"{name}.{n}" for n in range(outputs)]
-        self._nodes.append(
-            helper.make_node(op, list(inputs), names, name=name, domain=domain, **attributes)
-        )
-        return names
-
-    def output(self, op: str, *inputs: str, name: str) -> None:
-        self._nodes.append(helper.make_node(op, list(inputs), [name], name=name))
 
     def linear(
         self, x: str, name: str, weight: Array, bias: Array, outliers: Sequence[int] = ()
@@ -139,7 +101,7 @@ class _Graph:
             one,
             self.floats(f"{name}.scales", output_scales),
             zero,
-            domain=_CONTRIB,
+            domain=CONTRIB,
         )
         return self.node("Mul", product, scales)
 
@@ -151,22 +113,6 @@ class _Graph:
         scale = self.floats(f"{name}.weight", self.weights[f"{name}.weight"])
         bias = self.floats(f"{name}.bias", self.weights[f"{name}.bias"])
         return self.node("LayerNormalization", x, scale, bias, epsilon=LAYER_NORM_EPSILON)
-
-    def serialised(self) -> bytes:
-        shape = ["texts", "tokens"]
-        graph = helper.make_graph(
-            self._nodes,
-            "all-MiniLM-L6-v2",
-            [helper.make_tensor_value_info(n, TensorProto.INT64, shape) for n in ("ids", "mask")],
-            [helper.make_tensor_value_info("vectors", TensorProto.FLOAT, ["texts", HIDDEN])],
-            list(self._tensors.values()),
-        )
-        opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_CONTRIB, 1)]
-        model = helper.make_model(
-            graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="memrelay"
-        )
-        onnx.checker.check_model(model)
-        return bytes(model.SerializeToString())
 
 
 def _quantised(values: Array) -> tuple[Array, Array]:
@@ -190,14 +136,14 @@ def _levels(values: Array, peaks: Array) -> tuple[Array, Array]:
     return np.round(values / scales), scales
 
 
-def _scores_bias(g: _Graph) -> str:
+def _scores_bias(g: _Encoder) -> str:
     """What is added to attention scores, (texts, 1, 1, tokens): 0, or −1e9 for padding."""
     mask = g.node("Cast", "mask", to=TensorProto.FLOAT)
     absent = g.node("Sub", g.number(1.0), mask)
     return g.node("Unsqueeze", g.node("Mul", absent, g.number(_MASKED)), g.integers(1, 2))
 
 
-def _embeddings(g: _Graph) -> str:
+def _embeddings(g: _Encoder) -> str:
     words = g.weights["embeddings.word_embeddings.weight"]
     # Every text is one segment, so the first segment's vector is part of each position's.
     positions = (
@@ -210,7 +156,7 @@ def _embeddings(g: _Graph) -> str:
     return g.layer_norm(g.node("Add", _word_vectors(g, words), used), "embeddings.LayerNorm")
 
 
-def _word_vectors(g: _Graph, words: Array) -> str:
+def _word_vectors(g: _Encoder, words: Array) -> str:
     if not g.int8:
         return g.node("Gather", g.floats("words", words), "ids")
     levels, scales = _quantised(words)
@@ -219,7 +165,7 @@ def _word_vectors(g: _Graph, words: Array) -> str:
     return g.node("Mul", g.node("Cast", rows, to=TensorProto.FLOAT), row_scales)
 
 
-def _attention(g: _Graph, x: str, scores_bias: str, name: str) -> str:
+def _attention(g: _Encoder, x: str, scores_bias: str, name: str) -> str:
     weight, bias = _query_key_value(g.weights, f"{name}.self")
     joint = g.linear(x, f"{name}.self", weight, bias, _OUTLIERS)
     sizes = g.integers(HIDDEN, HIDDEN, HIDDEN)
@@ -245,21 +191,20 @@ def _query_key_value(weights: Weights, name: str) -> tuple[Array, Array]:
     return weight, bias
 
 
-def _heads(g: _Graph, x: str, order: Sequence[int]) -> str:
+def _heads(g: _Encoder, x: str, order: Sequence[int]) -> str:
     split = g.node("Reshape", x, g.integers(0, 0, HEADS, HEAD_DIM))
     return g.node("Transpose", split, perm=list(order))
 
 
-def _feed_forward(g: _Graph, x: str, layer: int) -> str:
+def _feed_forward(g: _Encoder, x: str, layer: int) -> str:
     name = f"encoder.layer.{layer}"
     inner = g.node("Gelu", g.dense(x, f"{name}.intermediate.dense", _OUTLIERS))
     out = g.dense(inner, f"{name}.output.dense", _INNER_OUTLIERS.get(layer, ()))
     return g.layer_norm(g.node("Add", out, x), f"{name}.output.LayerNorm")
 
 
-def _pooling(g: _Graph, x: str) -> None:
+def _pooling(g: _Encoder, x: str) -> None:
     """The mean over a text's own tokens, at length 1; the mean's divisor cancels out."""
     mask = g.node("Unsqueeze", g.node("Cast", "mask", to=TensorProto.FLOAT), g.integers(1))
     total = g.node("Squeeze", g.node("MatMul", mask, x), g.integers(1))
-    squares = g.node("ReduceSum", g.node("Mul", total, total), g.integers(-1), keepdims=1)
-    g.output("Div", total, g.node("Sqrt", squares), name="vectors")
+    g.unit(total, name="vectors")

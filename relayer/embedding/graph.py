@@ -1,0 +1,89 @@
+"""An ONNX graph under construction, for whoever builds a model from its weights.
+
+Not here: what is computed (`bert.py`, `use.py`). Never imported by a serving process, because
+`onnx` is needed at set-up only.
+
+- Inputs `ids` and `mask` (int64, (texts, tokens)); output `vectors` (float32, (texts, dim)).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+OPSET: Final = 20  # the first with Gelu
+IR_VERSION: Final = 9
+CONTRIB: Final = "com.microsoft"  # onnxruntime's own operators
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Weights = Mapping[str, Array]
+
+
+class Graph:
+    """Nodes and initialisers under construction; every method returns a tensor's name."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
+        self._nodes: list[onnx.NodeProto] = []
+        self._tensors: dict[str, onnx.TensorProto] = {}
+
+    def tensor(self, name: str, values: Array) -> str:
+        """A constant, once for each `name`."""
+        if name not in self._tensors:
+            self._tensors[name] = numpy_helper.from_array(np.ascontiguousarray(values), name)
+        return name
+
+    def floats(self, name: str, values: Array) -> str:
+        """A constant in float32."""
+        return self.tensor(name, values.astype(np.float32))
+
+    def number(self, value: float) -> str:
+        """A constant without dimensions."""
+        return self.floats(f"number.{value}", np.array(value))
+
+    def integers(self, *values: int) -> str:
+        """A constant row of int64."""
+        return self.tensor(f"integers.{values}", np.array(values, np.int64))
+
+    def node(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """What `op` makes of its inputs."""
+        return self.nodes(op, *inputs, outputs=1, domain=domain, **attributes)[0]
+
+    def nodes(
+        self, op: str, *inputs: str, outputs: int, domain: str = "", **attributes: Any
+    ) -> list[str]:
+        """The `outputs` things that `op` makes of its inputs."""
+        name = f"{op}.{len(self._nodes)}"
+        names = [f"{name}.{n}" for n in range(outputs)]
+        self._nodes.append(
+            helper.make_node(op, list(inputs), names, name=name, domain=domain, **attributes)
+        )
+        return names
+
+    def output(self, op: str, *inputs: str, name: str) -> None:
+        """What `op` makes of its inputs, as the graph's output `name`."""
+        self._nodes.append(helper.make_node(op, list(inputs), [name], name=name))
+
+    def unit(self, x: str, *, name: str) -> None:
+        """The graph's output `name`: the rows of `x` at length 1."""
+        squares = self.node("ReduceSum", self.node("Mul", x, x), self.integers(-1), keepdims=1)
+        self.output("Div", x, self.node("Sqrt", squares), name=name)
+
+    def serialised(self, *, name: str, dim: int) -> bytes:
+        """The graph `name` as a file, checked; its vectors have `dim` numbers."""
+        shape = ["texts", "tokens"]
+        graph = helper.make_graph(
+            self._nodes,
+            name,
+            [helper.make_tensor_value_info(n, TensorProto.INT64, shape) for n in ("ids", "mask")],
+            [helper.make_tensor_value_info("vectors", TensorProto.FLOAT, ["texts", dim])],
+            list(self._tensors.values()),
+        )
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
+        model = helper.make_model(
+            graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="memrelay"
+        )
+        onnx.checker.check_model(model)
+        return bytes(model.SerializeToString())
