@@ -24,6 +24,7 @@ from bench.running import MODEL_FOLDER
 from bench.sentences import sentence
 from relayer.embedding import bert, model
 from relayer.embedding.passages import load_tokenizer
+from relayer.embedding.published import ENGLISH, GRAPH_FILE, TOKENIZER_FILE, read_weights
 
 WHOLE: Final = 100  # sentences
 FRAGMENTS: Final = 27  # beginnings of sentences, of one word and more
@@ -61,11 +62,11 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="tiny, to see that it works")
     quick = parser.parse_args().quick
     published = MODEL_FOLDER.with_name(f"{MODEL_FOLDER.name}-upstream")
-    model.download(published, progress=lambda message: print(message, file=sys.stderr))
-    floats = bert.build(model.read_weights(published / "model.safetensors"), int8=False)
+    model.download(ENGLISH, published, progress=lambda message: print(message, file=sys.stderr))
+    floats = bert.build(read_weights(published / "model.safetensors"), int8=False)
     graphs = [
         Graph("fp32", floats),
-        Graph("int8, as it is served", (MODEL_FOLDER / model.GRAPH_FILE).read_bytes()),
+        Graph("int8, as it is served", (MODEL_FOLDER / GRAPH_FILE).read_bytes()),
     ]
     for line in _table(graphs, rounds=2 if quick else ROUNDS):
         print(line)
@@ -86,7 +87,7 @@ def _table(graphs: Sequence[Graph], *, rounds: int) -> list[str]:
 
 
 def _tokens(folder: Path) -> list[npt.NDArray[np.int64]]:
-    tokenizer = load_tokenizer(folder / model.TOKENIZER_FILE)
+    tokenizer = load_tokenizer(folder / TOKENIZER_FILE)
     texts = [sentence(number) for number in range(WHOLE)]
     for number in range(1, FRAGMENTS + 1):
         words = sentence(WHOLE + number).split()

@@ -20,8 +20,8 @@ from onnxruntime import InferenceSession, SessionOptions
 from bench.filling import Filled
 from bench.running import MODEL_FOLDER
 from relayer.database.pool import Connection, halfvec
-from relayer.embedding import model
 from relayer.embedding.passages import load_tokenizer
+from relayer.embedding.published import GRAPH_FILE, TOKENIZER_FILE
 from relayer.sealed import envelope
 from relayer.sealed.turn import derive_turn
 
@@ -59,9 +59,9 @@ class Session:
         options.intra_op_num_threads = threads
         # Threads that spin would slow down what is measured next.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        self._tokenizer = load_tokenizer(MODEL_FOLDER / model.TOKENIZER_FILE)
+        self._tokenizer = load_tokenizer(MODEL_FOLDER / TOKENIZER_FILE)
         self._session = InferenceSession(
-            str(MODEL_FOLDER / model.GRAPH_FILE), options, providers=["CPUExecutionProvider"]
+            str(MODEL_FOLDER / GRAPH_FILE), options, providers=["CPUExecutionProvider"]
         )
 
     def tokens(self, text: str) -> list[int]:

@@ -28,6 +28,7 @@ from relayer.clock import utc_now
 from relayer.database.pool import Connection
 from relayer.embedding import model
 from relayer.embedding.builtin import BuiltinEmbedder
+from relayer.embedding.published import ENGLISH
 from relayer.sealed.grants import open_grant
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Root, account_text
 from relayer.settings import Settings
@@ -35,7 +36,7 @@ from relayer.storage import Storage, opened
 from relayer.upkeep import provision
 from relayer.words import INDEX_VERSION
 
-MODEL_FOLDER: Final = Path(os.environ.get("RELAYER_MODEL_DIR") or model.default_folder())
+MODEL_FOLDER: Final = model.folder_of(ENGLISH, os.environ.get("RELAYER_MODEL_DIR", ""))
 START_S_MAX: Final = 120.0
 # A relayer that answers as the first recall of a namespace, and beyond the bound, is answered.
 FROM_DATABASE: Final = ("--index-memory-bytes", "0")

@@ -21,9 +21,16 @@ class SettingsError(Exception):
     """A setting is out of range; the message names the variable."""
 
 
-def setting(default: Any, text: str, *, unit: str = "", low: float | None = None) -> Any:
-    """A dataclass field with its help text, unit and lowest value."""
-    return field(default=default, metadata={"text": text, "unit": unit, "low": low})
+def setting(
+    default: Any,
+    text: str,
+    *,
+    unit: str = "",
+    low: float | None = None,
+    high: float | None = None,
+) -> Any:
+    """A dataclass field with its help text, unit, lowest and highest value."""
+    return field(default=default, metadata={"text": text, "unit": unit, "low": low, "high": high})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +39,7 @@ class Settings:
 
     data_dir: Path = setting(Path("data"), "folder of the embedded database and the relayer's key")
     host: str = setting("127.0.0.1", "address to listen on")
-    port: int = setting(8000, "port to listen on; 0 picks a free one", low=0)
+    port: int = setting(8000, "port to listen on; 0 picks a free one", low=0, high=65535)
     workers: int = setting(
         1, "serving processes; SIGHUP replaces two or more one by one, and one not at all", low=1
     )
@@ -93,14 +100,23 @@ class Settings:
     account_grants_max: int = setting(
         10_000, "grants and revocations an account may have, in all its time", low=1
     )
-    embedder: Literal["auto", "builtin", "openai", "none"] = setting(
-        "auto", "who embeds; auto: openai when an embedding model is named, else builtin"
+    embedder: Literal["auto", "builtin", "multilingual", "openai", "none"] = setting(
+        "auto",
+        "who embeds; auto: openai when an embedding model is named, else builtin (English);"
+        " multilingual: a built-in model of 16 languages",
     )
-    model_dir: str = setting("", "folder of the built-in model; empty: the user's cache folder")
+    model_dir: str = setting("", "folder of the built-in models; empty: the user's cache folder")
     embedding_model: str = setting("", "model name at the OpenAI-compatible endpoints")
     embedding_dim: int = setting(1536, "dimension of that model's vectors", low=1)
     embedding_base_urls: str = setting(
         "", "comma-separated endpoints in order of fallback; empty: OPENAI_BASE_URL"
+    )
+    embedding_related: float = setting(
+        0.3,
+        "cosine from which two texts have something to do with each other, by that model;"
+        " clients take what is below for unrelated",
+        low=0.01,
+        high=0.99,
     )
     embedding_timeout_s: float = setting(10.0, "deadline of one embedding call", unit="s", low=0.1)
     index_memory_bytes: int = setting(
@@ -129,11 +145,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            low, value = item.metadata["low"], getattr(self, item.name)
-            if low is not None and value < low:
+            low, high, value = item.metadata["low"], item.metadata["high"], getattr(self, item.name)
+            if low is not None and not value >= low:  # no number is not at least anything
                 raise SettingsError(f"{variable(item.name)} must be at least {low}")
-        if self.port > 65535:
-            raise SettingsError("RELAYER_PORT must be at most 65535")
+            if high is not None and not value <= high:
+                raise SettingsError(f"{variable(item.name)} must be at most {high}")
         _check_public_url(self.public_url)
         _check_addresses(self.trusted_proxies)
         _check_database("database_url", self.database_url)

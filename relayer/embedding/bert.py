@@ -45,7 +45,8 @@ def build(weights: Weights, *, int8: bool) -> bytes:
         x = _attention(graph, x, scores_bias, f"encoder.layer.{layer}.attention")
         x = _feed_forward(graph, x, layer)
     _pooling(graph, x)
-    return graph.serialised(name="all-MiniLM-L6-v2", dim=HIDDEN)
+    built, _ = graph.serialised(name="all-MiniLM-L6-v2", dim=HIDDEN)
+    return built
 
 
 class _Encoder(Graph):

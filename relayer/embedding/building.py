@@ -1,4 +1,4 @@
-"""Which embedders the settings name, and where the built-in model's files are.
+"""Which embedders the settings name.
 
 Not here: the embedders (`builtin.py`, `openai.py`), which one a query needs (`models.py`).
 
@@ -8,13 +8,13 @@ Not here: the embedders (`builtin.py`, `openai.py`), which one a query needs (`m
 import os
 import re
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Final
 
 from relayer.embedding import model
 from relayer.embedding.cache import Around, CachedEmbedder, CoalescingEmbedder
 from relayer.embedding.embedders import Embedder, Vectors
 from relayer.embedding.endpoints import Endpoint
+from relayer.embedding.published import BY_ID, Published, named
 from relayer.errors import Unavailable
 from relayer.settings import Settings
 
@@ -31,11 +31,12 @@ def build_embedder(settings: Settings) -> Embedder | None:
         return None
     if settings.embedder == "openai" or (settings.embedder == "auto" and settings.embedding_model):
         return _endpoint_embedder(settings, settings.embedding_model, settings.embedding_dim)
+    published = named(settings.embedder)
     try:
-        return _builtin_embedder(settings)
+        return _builtin_embedder(settings, published)
     except Unavailable as error:
         # Only whoever starts or administers a relayer is told this.
-        message = f"{error.message} The folder: {model_folder(settings)}"
+        message = f"{error.message} The folder: {model.folder_of(published, settings.model_dir)}"
         raise Unavailable(message, code=error.code) from None
 
 
@@ -44,11 +45,15 @@ def build_older_embedder(settings: Settings, model_id: str) -> Embedder | None:
 
     None unless the settings still let queries go to who serves it.
     """
-    if model_id == model.MODEL_ID:
-        return _builtin_embedder(settings)
+    if model_id in BY_ID:
+        return _builtin_embedder(settings, BY_ID[model_id])
     name, _, _ = model_id.rpartition("/")
     dim = dim_of(model_id)
-    away = settings.embedder in ("builtin", "none")  # whoever says so wants texts to stay here
+    away = settings.embedder in (
+        "builtin",
+        "multilingual",
+        "none",
+    )  # whoever says so wants texts to stay here
     named = settings.embedding_base_urls or settings.embedding_model
     if away or not named or dim is None:
         return None
@@ -57,8 +62,8 @@ def build_older_embedder(settings: Settings, model_id: str) -> Embedder | None:
 
 def dim_of(model_id: str) -> int | None:
     """The dimension of a model's vectors; None if its id does not say it."""
-    if model_id == model.MODEL_ID:
-        return model.DIM
+    if model_id in BY_ID:
+        return BY_ID[model_id].dim
     _, slash, dim = model_id.rpartition("/")
     return int(dim) if slash and _DIM.fullmatch(dim) else None
 
@@ -75,10 +80,12 @@ def for_storing(embedder: Embedder | None) -> Embedder | None:
     return embedder
 
 
-def _builtin_embedder(settings: Settings) -> Embedder:
+def _builtin_embedder(settings: Settings, published: Published) -> Embedder:
     from relayer.embedding import builtin  # noqa: PLC0415  # brings onnxruntime
 
-    embedder = builtin.BuiltinEmbedder(folder=model_folder(settings))
+    embedder = builtin.BuiltinEmbedder(
+        folder=model.folder_of(published, settings.model_dir), published=published
+    )
     return _cached(settings, CoalescingEmbedder(inner=embedder, flights_max=builtin.THREADS))
 
 
@@ -95,6 +102,7 @@ def _endpoint_embedder(settings: Settings, name: str, dim: int) -> Embedder:
         model=name,
         dim=dim,
         timeout_s=settings.embedding_timeout_s,
+        related=settings.embedding_related,
     )
     return _cached(settings, embedder, embedder.embed_query)
 
@@ -108,8 +116,3 @@ def _cached(
         secret=os.urandom(32),
         embed=embed,
     )
-
-
-def model_folder(settings: Settings) -> Path:
-    """Where the built-in model's files are."""
-    return Path(settings.model_dir) if settings.model_dir else model.default_folder()

@@ -1,6 +1,7 @@
-"""The built-in embedder: all-MiniLM-L6-v2 in this process, from files and without network.
+"""The built-in embedder: a published model in this process, from files and without network.
 
-Not here: the model's files (`model.py`), whose turn it is in the worker thread (`runs.py`).
+Not here: which models there are (`published.py`), their files (`model.py`), whose turn it is in
+the worker thread (`runs.py`).
 """
 
 import asyncio
@@ -14,10 +15,11 @@ from onnxruntime import InferenceSession, SessionOptions
 from relayer.embedding import model
 from relayer.embedding.embedders import Known, Vectors
 from relayer.embedding.passages import Splitter, load_tokenizer
+from relayer.embedding.published import ENGLISH, GRAPH_FILE, TOKENIZER_FILE, Published
 from relayer.embedding.runs import Runs
 from relayer.telemetry.stages import embedding
 
-# The model was trained on texts this short: its vectors of longer ones blur (DECISIONS.md).
+# The models were trained on texts this short: its vectors of longer ones blur (DECISIONS.md).
 _PASSAGE_TOKENS: Final = 126
 _OVERLAP_TOKENS: Final = 16
 # Larger runs are no faster per token, and a query waits for the run that is under way.
@@ -28,24 +30,26 @@ _CHARS_AT_ONCE_MAX: Final = 1_000  # cutting so few takes less time than giving 
 
 
 class BuiltinEmbedder:
-    """all-MiniLM-L6-v2 in this process; runs in worker threads, from files and without network.
+    """A published model in this process; runs in worker threads, from files and without network.
 
     Each run of a call is queued by itself, and short ones come first: a query waits for one run.
     """
 
-    model_id = model.MODEL_ID
-    dim = model.DIM
-
-    def __init__(self, *, folder: Path, threads: int = THREADS) -> None:
-        """Load the model, for so many runs at a time.
+    def __init__(
+        self, *, folder: Path, published: Published = ENGLISH, threads: int = THREADS
+    ) -> None:
+        """Load the model from its folder, for so many runs at a time.
 
         Raises:
             Unavailable: `embedder.model_missing`, `relayer model fetch` has to be run first.
         """
-        model.require(folder)
-        self._tokenizer = load_tokenizer(folder / model.TOKENIZER_FILE)
+        model.require(published, folder)
+        self.model_id = published.model_id
+        self.dim = published.dim
+        self.related = published.related
+        self._tokenizer = load_tokenizer(folder / TOKENIZER_FILE)
         self._special = self._tokenizer.encode("").ids  # what stands before and after a text
-        self._content_max = model.TOKENS_MAX - len(self._special)
+        self._content_max = published.tokens_max - len(self._special)
         self._splitter = Splitter(
             tokenizer=self._tokenizer,
             tokens_max=_PASSAGE_TOKENS,
@@ -53,7 +57,7 @@ class BuiltinEmbedder:
         )
         self.version = f"{self.model_id} {self._splitter.name}"
         self._session = InferenceSession(
-            str(folder / model.GRAPH_FILE),
+            str(folder / GRAPH_FILE),
             _session_options(),
             providers=["CPUExecutionProvider"],
         )

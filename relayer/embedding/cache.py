@@ -28,6 +28,7 @@ class Around:
         self.model_id = inner.model_id
         self.dim = inner.dim
         self.version = inner.version
+        self.related = inner.related
 
     def split(self, text: str) -> list[str]:
         """Return `text` as passages within the model's token limit, exact substrings in order."""

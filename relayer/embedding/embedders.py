@@ -35,6 +35,7 @@ class Known:
 
 
 ALL_KNOWN: Final = Known()
+RELATED: Final = 0.3  # the cosine that clients take for the least of what is related
 
 
 class Embedder(Protocol):
@@ -42,11 +43,13 @@ class Embedder(Protocol):
 
     Attributes:
         version: the model and how it cuts texts; what was embedded in another is out of date.
+        related: the cosine, between 0 and 1, that of this model says what `RELATED` says of others.
     """
 
     model_id: str
     dim: int
     version: str
+    related: float
 
     async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Vectors:
         """Return the vectors of `texts`, (n, dim), L2-normalised; `account` separates caches.

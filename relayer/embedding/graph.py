@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 OPSET: Final = 20  # the first with Gelu
 IR_VERSION: Final = 9
 CONTRIB: Final = "com.microsoft"  # onnxruntime's own operators
+BESIDE: Final = "words.bin"  # the file beside the graph's
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Weights = Mapping[str, Array]
@@ -28,12 +29,19 @@ class Graph:
         self.weights = weights
         self._nodes: list[onnx.NodeProto] = []
         self._tensors: dict[str, onnx.TensorProto] = {}
+        self._beside: str | None = None
 
     def tensor(self, name: str, values: Array) -> str:
         """A constant, once for each `name`."""
         if name not in self._tensors:
             self._tensors[name] = numpy_helper.from_array(np.ascontiguousarray(values), name)
         return name
+
+    def beside(self, name: str, values: Array) -> str:
+        """A constant, one in a graph, whose bytes are in the file `BESIDE`: it is mapped, not read,
+        so what is looked up in it is all that takes memory."""
+        self._beside = self.tensor(name, values)
+        return self._beside
 
     def floats(self, name: str, values: Array) -> str:
         """A constant in float32."""
@@ -71,8 +79,8 @@ class Graph:
         squares = self.node("ReduceSum", self.node("Mul", x, x), self.integers(-1), keepdims=1)
         self.output("Div", x, self.node("Sqrt", squares), name=name)
 
-    def serialised(self, *, name: str, dim: int) -> bytes:
-        """The graph `name` as a file, checked; its vectors have `dim` numbers."""
+    def serialised(self, *, name: str, dim: int) -> tuple[bytes, bytes]:
+        """The graph `name` as a file, checked, and what lies beside it; `dim` is of a vector."""
         shape = ["texts", "tokens"]
         graph = helper.make_graph(
             self._nodes,
@@ -86,4 +94,14 @@ class Graph:
             graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="memrelay"
         )
         onnx.checker.check_model(model)
-        return bytes(model.SerializeToString())
+        beside = b"".join(_moved(t) for t in model.graph.initializer if t.name == self._beside)
+        return bytes(model.SerializeToString()), beside
+
+
+def _moved(tensor: onnx.TensorProto) -> bytes:
+    """Take a constant's bytes out of a graph that refers to them from now on."""
+    data = bytes(tensor.raw_data)
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=BESIDE)
+    return data

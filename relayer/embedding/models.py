@@ -17,7 +17,7 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from relayer.embedding.embedders import Embedder, Known, TextRefused, Vectors
+from relayer.embedding.embedders import RELATED, Embedder, Known, TextRefused, Vectors
 from relayer.embedding.older import OTHERS_MAX, Load, OlderEmbedders
 from relayer.errors import Unavailable
 
@@ -57,6 +57,12 @@ class Embedders:
         return {
             m: vectors for m, vectors in zip(asked, answers, strict=True) if vectors is not None
         }
+
+    def related(self, models: Collection[str]) -> float:
+        """Return the least cosine of what is related, by the strictest of these loaded models."""
+        loaded = [self.current, *self._others.loaded()]
+        each = [e.related for e in loaded if e is not None and e.model_id in models]
+        return max(each, default=RELATED)
 
     def known(self, text: str, models: Collection[str]) -> Known:
         """Return what each of these loaded models knows of `text`.

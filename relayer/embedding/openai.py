@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import openai
 
-from relayer.embedding.embedders import Known, TextRefused, Vectors
+from relayer.embedding.embedders import RELATED, Known, TextRefused, Vectors
 from relayer.embedding.endpoints import (
     QUERY_WAIT_S_MAX,
     STORING_WAIT_S_MAX,
@@ -29,8 +29,8 @@ from relayer.embedding.endpoints import (
     Fallback,
     retry_after_s,
 )
-from relayer.embedding.model import TOKENIZER_FILE
 from relayer.embedding.passages import Splitter, load_tokenizer
+from relayer.embedding.published import TOKENIZER_FILE
 from relayer.errors import Unavailable
 from relayer.shares import outside
 from relayer.telemetry.instruments import embedding_failed
@@ -69,9 +69,11 @@ class OpenAIEmbedder:
         tokens_max: int = 512,
         tokenizer_folder: Path | None = None,
         request_dim: bool = False,
+        related: float = RELATED,
     ) -> None:
         self.model_id = f"{model}/{dim}"
         self.dim = dim
+        self.related = related
         self._model = model
         self._timeout_s = timeout_s
         self._request_dim = request_dim

@@ -8,6 +8,7 @@ It does not own embedding, nor how many passages a memory may have.
   than bytes, so the limit holds, at the price of passages about four times shorter than needed.
 """
 
+import unicodedata
 from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -25,6 +26,7 @@ _TOKENS_MAX_LEAST: Final = 8
 _STOPS: Final = frozenset(".!?…")  # end a sentence if a space follows
 _WIDE_STOPS: Final = frozenset("。！？｡")  # are followed by no space
 _LOOK_BACK_CHARS: Final = 8  # past the quotes and brackets that close a sentence
+_UNIGRAM_SPACE: Final = "▁"  # stands for the space before a word, alone where no piece has it
 _CLOSERS: Final = "\"'”’»)]}」』）"
 
 # How good a place is to cut at, from nothing to the end of a sentence.
@@ -98,7 +100,11 @@ class Splitter:
 
         It is all without a tokenizer, and with one that can spell every text in smaller pieces.
         """
-        if self._tokenizer is None or not isinstance(self._tokenizer.model, models.WordPiece):
+        if self._tokenizer is None:
+            return ALL_KNOWN
+        if isinstance(self._tokenizer.model, models.Unigram):
+            return _known_by_unigrams(self._tokenizer, text)
+        if not isinstance(self._tokenizer.model, models.WordPiece):
             return ALL_KNOWN
         unknown_token = self._tokenizer.model.unk_token  # each look at the model makes an object
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
@@ -184,6 +190,36 @@ def _rank(text: str, spans: Sequence[_Span], at: int) -> int:
         return _AT_SPACE
     inside = text[end - 1].isalnum() and text[start].isalnum()
     return _INSIDE_WORD if inside else _BETWEEN_WORDS
+
+
+def _known_by_unigrams(tokenizer: Tokenizer, text: str) -> Known:
+    """What a vocabulary of several languages knows of `text`: whole words of it, where it has them.
+
+    Where words are not told apart by spaces, a piece of one character is a word like any other.
+    """
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    tokens = zip(encoding.word_ids, encoding.tokens, encoding.ids, encoding.offsets, strict=True)
+    unknown, all_pieces, spelt = 0, 0, list[str]()
+    for _, word in groupby(tokens, key=itemgetter(0)):
+        pieces = [piece for piece in word if piece[1] != _UNIGRAM_SPACE]
+        if not pieces:
+            continue
+        missing = [piece for piece in pieces if tokenizer.token_to_id(piece[1]) != piece[2]]
+        written = text[pieces[0][3][0] : pieces[-1][3][1]]
+        by_letters = missing or _is_by_letters(written, [span for *_, span in pieces])
+        if by_letters and not any(map(_is_wide, written)):
+            missing = pieces
+            spelt.append(written.strip())
+        else:
+            spelt += [text[begin:end] for *_, (begin, end) in missing]
+        all_pieces += len(pieces)
+        unknown += len(missing)
+    return Known(1.0 - unknown / max(all_pieces, 1), tuple(dict.fromkeys(spelt)))
+
+
+def _is_wide(char: str) -> bool:
+    """Whether a character belongs to a script of East Asia, of which one can be a word."""
+    return unicodedata.east_asian_width(char) in "WF"
 
 
 def _is_by_letters(word: str, pieces: Sequence[_Span]) -> bool:

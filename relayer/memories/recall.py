@@ -242,6 +242,7 @@ class RecallService:
                     evidence,
                     query.leg_weights,
                     known=known.share,
+                    related=vectors.related,
                     spelt=terms.ordinals_of(known.spelt),
                 ),
                 terms.words,

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relayer.database.recall import Evidence
+from relayer.embedding.embedders import RELATED
 
 Floats = npt.NDArray[np.float64]
 
@@ -68,7 +69,8 @@ class Fused:
         meaning: what of the score came from meaning.
         words: what of the score came from the memory's own words.
         neighbours: what of the score came from beside it.
-        nearness: like a cosine similarity, also for what words or neighbours found.
+        nearness: like a cosine similarity of which clients take less than `RELATED` for unrelated,
+            also for what words or neighbours found.
     """
 
     score: Floats
@@ -85,20 +87,23 @@ def fused(
     weights: Weights | None = None,
     *,
     known: float = 1.0,
+    related: float = RELATED,
     spelt: Sequence[int] = (),
 ) -> Fused:
     """The scores of everything that some evidence speaks of.
 
     `known` is the share of the query that the embedding model knows, `spelt` are those of its words
-    that it only spells; the caller's own weights are theirs to choose.
+    that it only spells, `related` is the least cosine of what is related by it; the caller's own
+    weights are theirs to choose.
     """
     parts = _parts_by_word(evidence)
     relevance = _relevance(parts, evidence)
     cosine = 1.0 - evidence.nearest
+    near = _on_clients_scale(cosine, related)
     if weights is not None:
         meaning, words = weights.meaning * np.nan_to_num(cosine), weights.words * relevance
         nothing = np.zeros_like(words)
-        nearness = _nearness(evidence, cosine, relevance, nothing, 1.0)
+        nearness = _nearness(evidence, near, relevance, nothing, 1.0)
         return Fused(meaning + words, cosine, relevance, meaning, words, nothing, nearness)
     weight = min(1.0, PLAIN_WORDS / max(evidence.mean_words, 1.0))
     understood = max(0.0, (known - KNOWN_NONE) / (1.0 - KNOWN_NONE))
@@ -109,15 +114,23 @@ def fused(
     agreement = _agreement(own - mean, evidence)
     if agreement == 0.0:  # what stands beside counts nothing, so nobody need look at it
         nothing = np.zeros_like(own)
-        nearness = _nearness(evidence, cosine, relevance, names, understood)
+        nearness = _nearness(evidence, near, relevance, names, understood)
         return Fused(own, cosine, relevance, meaning, words, nothing, nearness)
     surroundings = _relevance(_with_neighbours(parts, evidence), evidence)
     support = np.zeros_like(own)
     _raise_to_neighbours(support, own, evidence.pairs)
     neighbours = agreement * NEIGHBOUR_WEIGHT * weight * (support + weight * surroundings)
     reached = np.maximum(relevance, agreement * weight * surroundings)
-    nearness = _nearness(evidence, cosine, reached, names, understood)
+    nearness = _nearness(evidence, near, reached, names, understood)
     return Fused(own + neighbours, cosine, relevance, meaning, words, neighbours, nearness)
+
+
+def _on_clients_scale(cosine: Floats, related: float) -> Floats:
+    """Cosines with `related` at `RELATED`, where clients have their floor: in the same order."""
+    if related == RELATED:
+        return cosine
+    beyond = RELATED + (cosine - related) * (1.0 - RELATED) / (1.0 - related)
+    return np.where(cosine < related, cosine * RELATED / related, beyond)
 
 
 def _nearness(

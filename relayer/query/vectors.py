@@ -19,7 +19,7 @@ from typing import Final
 
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database
-from relayer.embedding.embedders import ALL_KNOWN, Known, Vectors
+from relayer.embedding.embedders import ALL_KNOWN, RELATED, Known, Vectors
 from relayer.embedding.models import Embedders
 from relayer.sealed.keys import AccountId
 
@@ -30,10 +30,14 @@ _NOTHING: Final[tuple[float, frozenset[str]]] = (-math.inf, frozenset())
 
 @dataclass(frozen=True)
 class QueryVectors:
-    """Model id → the query's vectors, (1 or 2, dim); `complete` unless a model in use has none."""
+    """Model id → the query's vectors, (1 or 2, dim); `complete` unless a model in use has none.
+
+    `related` is the least cosine of what is related, by the strictest of these models.
+    """
 
     by_model: Mapping[str, Vectors] = field(repr=False)
     complete: bool
+    related: float = RELATED
 
     @property
     def ends(self) -> int:
@@ -88,7 +92,7 @@ class QueryEmbedder:
         complete = used | {current.model_id} == set(answered)
         if goal is not None:
             answered = {model: _with_goal(found, goal[1]) for model, found in answered.items()}
-        return QueryVectors(answered, complete)
+        return QueryVectors(answered, complete, self._embedders.related(answered))
 
     def known(self, account: AccountId, namespace_ids: Sequence[int], text: str) -> Known | None:
         """What each model in use knows of a text.

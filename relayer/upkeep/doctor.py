@@ -16,6 +16,7 @@ from relayer.database.check import database_clock
 from relayer.database.distribution import layout
 from relayer.database.migrate import head
 from relayer.embedding import building, model
+from relayer.embedding.published import named
 from relayer.errors import RelayerError, Unavailable
 from relayer.identity import IdentityError
 from relayer.postgres.embedded import PostgresError
@@ -63,13 +64,14 @@ def _disk(settings: Settings) -> Finding:
 
 
 def _model(settings: Settings) -> Finding:
-    needed = settings.embedder == "builtin" or (
+    needed = settings.embedder in ("builtin", "multilingual") or (
         settings.embedder == "auto" and not settings.embedding_model
     )
-    folder = building.model_folder(settings)
-    complete = model.is_complete(folder)
+    published = named(settings.embedder)
+    folder = model.folder_of(published, settings.model_dir)
+    complete = model.is_complete(published, folder)
     detail = "complete" if complete else f"missing in {folder}" if needed else "not needed"
-    return _finding("model", complete or not needed, detail, "relayer model fetch")
+    return _finding("model", complete or not needed, detail, model.fetch_command(published))
 
 
 async def _storage(settings: Settings, key: str, clock: Clock) -> list[Finding]:
@@ -178,7 +180,9 @@ def _embedder(settings: Settings) -> Finding:
     try:
         embedder = building.build_embedder(settings)
     except RelayerError as error:
-        return _finding("embedder", False, error.message, "relayer model fetch")
+        return _finding(
+            "embedder", False, error.message, model.fetch_command(named(settings.embedder))
+        )
     detail = "none: recall by keyword only" if embedder is None else embedder.model_id
     return _finding("embedder", True, detail)
 

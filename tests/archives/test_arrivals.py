@@ -12,7 +12,7 @@ import pytest
 
 from relayer.archives.arriving import Arrival
 from relayer.archives.rows import PLACES_MAX
-from relayer.embedding.model import DIM, MODEL_ID
+from relayer.embedding.published import ENGLISH
 from relayer.errors import QuotaExceeded, TooLarge
 from relayer.memories.opening import Caller
 from relayer.moved import SERIALS_MAX, MovedAccount, MovedLink, MovedMemory, MovedTombstone
@@ -84,11 +84,11 @@ class TestRows:
             {"last_seen_at": LAST_WEST},
             {"links": [MovedLink(relation="turn", other_id=new_id(), created_at=LAST_WEST)]},
             {"vectors": [b"\x3c\x00" * 3]},
-            {"vectors": [b"\x3c\x00" * (DIM - 1)]},
-            {"vectors": [b"\x3c\x00" * DIM, b"\x3c\x00" * 3]},
+            {"vectors": [b"\x3c\x00" * (ENGLISH.dim - 1)]},
+            {"vectors": [b"\x3c\x00" * ENGLISH.dim, b"\x3c\x00" * 3]},
             {"vectors": [b"\x3c\x00" * 3], "embedding_model": "other/4"},
-            {"vectors": [b"\x7e\x00" * DIM]},
-            {"vectors": [b"\x7c\x00" * DIM]},
+            {"vectors": [b"\x7e\x00" * ENGLISH.dim]},
+            {"vectors": [b"\x7c\x00" * ENGLISH.dim]},
         ],
     )
     async def test_out_of_bounds(self, here: Bench, there: Bench, changes: dict[str, Any]) -> None:
@@ -128,13 +128,13 @@ class TestRows:
         current = there.services.indexer.versions.embedding
         statuses = await brought(there, owner, arrival.memories, embedding_version=current, **said)
         assert statuses == ["imported"] * 3
-        assert await models_of(there) == {MODEL_ID: 2}
+        assert await models_of(there) == {ENGLISH.model_id: 2}
         [row] = await there.sql("SELECT memory_id FROM memories WHERE embedding_model IS NULL")
         assert row["memory_id"] == arrival.memories[0].id
         account = owner.access.account
         assert await there.services.indexer.waits(account)
         await there.services.indexer.embed(account, owner.keys, [row["memory_id"]])
-        assert await models_of(there) == {MODEL_ID: 3}
+        assert await models_of(there) == {ENGLISH.model_id: 3}
         assert not await there.services.indexer.waits(account)
 
     @pytest.mark.parametrize("custody", ["managed", "sealed"])

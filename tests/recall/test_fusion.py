@@ -153,6 +153,18 @@ def test_a_word_that_the_model_only_spells_is_measured_by_words() -> None:
     assert fused(given, Weights(0.5, 0.5), spelt=[1]).nearness == pytest.approx([0.2, 0.1])
 
 
+@pytest.mark.parametrize(("related", "beyond"), [(0.3, 0.9), (0.26, 0.905405), (0.8, 0.65)])
+def test_what_a_model_means_by_related_is_where_clients_have_their_floor(
+    related: float, beyond: float
+) -> None:
+    """Half of it, it, and a cosine that is near by any model: the scores stay as they are."""
+    cosines = np.array([related / 2, related, 0.9])
+    found = fused(evidence(1.0 - cosines), related=related)
+    assert found.nearness == pytest.approx([0.15, 0.3, beyond])
+    assert found.cosine == pytest.approx(cosines)
+    assert found.score == pytest.approx(fused(evidence(1.0 - cosines)).score)
+
+
 def test_the_callers_weights_are_all_that_counts() -> None:
     given = evidence([0.4, np.nan], **worded((0, 0, 5.0), (1, 0, 10.0)), mean_words=500.0)
     result = fused(given, Weights(meaning=0.7, words=0.3))

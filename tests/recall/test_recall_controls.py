@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 from tokenizers import Tokenizer
 
-from relayer.embedding.model import TOKENIZER_FILE
 from relayer.embedding.passages import load_tokenizer
+from relayer.embedding.published import TOKENIZER_FILE
 from relayer.errors import NotAllowed
 from relayer.memories.opening import Caller
 from relayer.memories.recall import Query
