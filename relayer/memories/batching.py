@@ -23,14 +23,25 @@ AT_ONCE: Final = 2
 
 @dataclass(eq=False)
 class _Waiting:
-    """Memories of one call; `taken` is done once others have decided about them, true if well."""
+    """Memories of one call, and what it waits for.
+
+    Attributes:
+        alone: others neither go along with it nor take it along.
+        answer: whether those who took it along did well, or None: it has a turn of its own.
+    """
 
     account: AccountId
     keys: Keys
     ids: Sequence[uuid.UUID]
-    taken: "asyncio.Future[bool]" = field(
+    alone: bool
+    answer: "asyncio.Future[bool | None]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
+
+    def goes_with(self, other: "_Waiting") -> bool:
+        """Whether the same keys open both, and neither goes alone."""
+        same = (self.account, self.keys) == (other.account, other.keys)
+        return same and not (self.alone or other.alone)
 
 
 class BatchedIndexer:
@@ -38,36 +49,58 @@ class BatchedIndexer:
 
     def __init__(self, indexer: Indexer) -> None:
         self._indexer = indexer
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._turns = AT_ONCE  # that are free
         self._waiting: list[_Waiting] = []  # as many as jobs at once, at most
 
-    async def embed(self, account: AccountId, keys: Keys, ids: Sequence[uuid.UUID]) -> None:
+    async def embed(
+        self, account: AccountId, keys: Keys, ids: Sequence[uuid.UUID], *, alone: bool = False
+    ) -> None:
         """Bring those of these memories up to date that still live.
 
         Raises:
             NotAllowed: a key is missing.
             Unavailable: the embedder or a store is away.
         """
-        own = _Waiting(account, keys, ids)
+        own = _Waiting(account, keys, ids, alone)
+        well = await self._answered(own)
+        if well is None:
+            try:
+                await self._lead(self._board(own))
+            finally:
+                self._give()
+        elif not well:
+            await self.embed(account, keys, ids, alone=True)
+
+    async def _answered(self, own: _Waiting) -> bool | None:
+        """The answer; None gives a turn, which must be given back."""
         self._waiting.append(own)
+        self._call()
         try:
-            async with self._turns:
-                if own in self._waiting:  # nobody took it along
-                    return await self._lead(self._board(own))
-        finally:
+            return await own.answer
+        except asyncio.CancelledError:
             if own in self._waiting:
                 self._waiting.remove(own)
-        if not await own.taken:
-            async with self._turns:
-                await self._indexer.embed(account, keys, ids)
+            elif not own.answer.cancelled() and own.answer.result() is None:
+                self._give()  # it was this one's turn just now
+            raise
+
+    def _give(self) -> None:
+        self._turns += 1
+        self._call()
+
+    def _call(self) -> None:
+        """Give turns to those that have waited longest."""
+        while self._turns and self._waiting:
+            first = self._waiting.pop(0)
+            if not first.answer.done():  # it was stopped
+                self._turns -= 1
+                first.answer.set_result(None)
 
     def _board(self, own: _Waiting) -> list[_Waiting]:
-        """This one, and those after it that can go along and wait no more."""
+        """This one, and all that wait and can go along; these wait no more."""
         batch, size = [own], len(own.ids)
         for other in self._waiting:
-            if other is own or (other.account, other.keys) != (own.account, own.keys):
-                continue
-            if size + len(other.ids) <= PAGE:
+            if own.goes_with(other) and size + len(other.ids) <= PAGE:
                 batch.append(other)
                 size += len(other.ids)
         self._waiting = [one for one in self._waiting if one not in batch]
@@ -85,7 +118,7 @@ class BatchedIndexer:
                 raise
         finally:
             for other in others:
-                if not other.taken.done():  # it was stopped
-                    other.taken.set_result(well)
+                if not other.answer.done():  # it was stopped
+                    other.answer.set_result(well)
         if not well:
             await self._indexer.embed(own.account, own.keys, own.ids)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -18,13 +19,17 @@ from tests.services import OTHER, TEAM, Bench
 
 
 class _Gate:
-    """The built-in embedder behind a gate; it is away for whatever has `fault` in it."""
+    """The built-in embedder behind a gate; it is away for whatever has `fault` in it.
+
+    What is slow is behind a gate of its own.
+    """
 
     def __init__(self, inner: Embedder, *, fault: str = "a fault") -> None:
         self._inner = inner
         self._fault = fault
         self.asked: list[list[str]] = []
         self.open = asyncio.Event()
+        self.slow_open = asyncio.Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -32,6 +37,8 @@ class _Gate:
     async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Any:
         self.asked.append(list(texts))
         await self.open.wait()
+        if any("slow" in text for text in texts):
+            await self.slow_open.wait()
         if any(self._fault in text for text in texts):
             raise Unavailable("away", code="embedder_unavailable")
         return await self._inner.embed(texts, account=account)
@@ -41,12 +48,12 @@ class _Calls:
     """Calls of one batched indexer, each about one memory, all waiting before the gate."""
 
     def __init__(self, bench: Bench) -> None:
-        self._batched = BatchedIndexer(bench.services.indexer)
+        self.batched = BatchedIndexer(bench.services.indexer)
         self.tasks: list[asyncio.Task[None]] = []
 
     def add(self, caller: Caller, stored: Sequence[Stored]) -> None:
         for one in stored:
-            work = self._batched.embed(caller.access.account, caller.keys, [one.id])
+            work = self.batched.embed(caller.access.account, caller.keys, [one.id])
             self.tasks.append(asyncio.create_task(work))
 
     async def outcomes(self, gate: _Gate) -> list[BaseException | None]:
@@ -121,6 +128,51 @@ async def test_a_fault_is_its_own_calls_alone(make_bench: BenchMaker, gate: _Gat
         Unavailable if "plums" in text else type(None) for text in texts
     ]
     assert await bench.value(VECTORS) == 4
+
+
+async def test_who_was_taken_along_is_done_when_the_others_are(
+    make_bench: BenchMaker, gate: _Gate
+) -> None:
+    """And waits for no turn, which calls of other accounts have before it."""
+    bench = make_bench(embedder=gate)
+    slow, quick, other = [await bench.caller(await bench.account()) for _ in range(3)]
+    calls = _Calls(bench)
+    for caller, text in (
+        (slow, "one slow apple"), (quick, "two pears"), (quick, "three quinces"),
+        (other, "four slow cherries"), (quick, "five medlars"),
+    ):  # fmt: skip
+        calls.add(caller, await bench.remember(caller, text))
+    gate.open.set()
+    async with asyncio.timeout(20):
+        await asyncio.gather(*(calls.tasks[n] for n in (1, 2, 4)))
+    assert not any(calls.tasks[n].done() for n in (0, 3))
+    gate.slow_open.set()
+    await asyncio.gather(*calls.tasks)
+    assert sorted(len(asked) for asked in gate.asked) == [1, 1, 1, 2]
+
+
+async def test_a_turn_whose_call_is_stopped_just_then_is_the_next_ones(
+    make_bench: BenchMaker, gate: _Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make_bench(embedder=gate)
+    calls = _Calls(bench)
+    for _ in range(2 * AT_ONCE + 1):
+        caller = await bench.caller(await bench.account())
+        calls.add(caller, await bench.remember(caller, "one apple"))
+    called = iter(calls.tasks[AT_ONCE : 2 * AT_ONCE])
+    give = calls.batched._give
+
+    def give_and_stop() -> None:
+        give()
+        for task in islice(called, 1):
+            task.cancel()
+
+    monkeypatch.setattr(calls.batched, "_give", give_and_stop)
+    async with asyncio.timeout(20):
+        outcomes = await calls.outcomes(gate)
+    stopped = [isinstance(outcome, asyncio.CancelledError) for outcome in outcomes]
+    assert stopped == [False] * AT_ONCE + [True] * AT_ONCE + [False]
+    assert await bench.value(VECTORS) == AT_ONCE + 1
 
 
 async def test_who_leads_a_batch_and_is_stopped_leaves_it_to_the_others(
