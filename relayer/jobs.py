@@ -77,7 +77,8 @@ PUT_BACK_S_MAX: Final = 3.0  # or the process that holds the keys hardly ever is
 BACKOFF_S_MAX: Final = 60.0
 SLOW_S_MAX: Final = 900.0  # between calls of a model that works until its time is over
 T = TypeVar("T")
-Work = Callable[[AccountId, Keys, Sequence[Any]], Awaitable[None]]
+# The last one says whether a worker ended over the job before.
+Work = Callable[[AccountId, Keys, Sequence[Any], bool], Awaitable[None]]
 Chore = Callable[[], Awaitable[None]]
 
 
@@ -187,13 +188,13 @@ class Worker:
         )
 
     async def _embed(self, job: Job) -> None:
-        async def work(account: AccountId, keys: Keys, ids: Sequence[Any]) -> None:
-            await self._unless_stopped(self._batched.embed(account, keys, ids))
+        async def work(account: AccountId, keys: Keys, ids: Sequence[Any], doubted: bool) -> None:
+            await self._unless_stopped(self._batched.embed(account, keys, ids, alone=doubted))
 
         await self._with_keys(job, work)
 
     async def _extract(self, job: Job) -> None:
-        async def work(account: AccountId, keys: Keys, ids: Sequence[Any]) -> None:
+        async def work(account: AccountId, keys: Keys, ids: Sequence[Any], _: bool) -> None:
             for episode_id in ids:
                 await self._unless_stopped(
                     self._analysis.extract_episode(account, keys, episode_id)
@@ -202,7 +203,7 @@ class Worker:
         await self._with_keys(job, work)
 
     async def _reindex(self, job: Job) -> None:
-        async def work(account: AccountId, keys: Keys | None, _: Sequence[Any]) -> None:
+        async def work(account: AccountId, keys: Keys | None, *_: object) -> None:
             until = time.monotonic() + self._slice_s
             # Keys that are lent during a pass, and what becomes due behind it, have no other job.
             while keys is not None and await self._pass(account, keys, until):
@@ -251,7 +252,7 @@ class Worker:
             await asyncio.gather(doing, stopped, return_exceptions=True)
 
     async def _reseal(self, job: Job) -> None:
-        async def work(account: AccountId, keys: Keys | None, _: Sequence[Any]) -> None:
+        async def work(account: AccountId, keys: Keys | None, *_: object) -> None:
             until = time.monotonic() + self._slice_s
             done: Keys | None = None
             # Keys that are lent during a pass have no other job.
@@ -263,13 +264,13 @@ class Worker:
         await self._with_keys(job, work, self._custody.reseal_keys)
 
     async def _restore_rows(self, job: Job) -> None:
-        async def work(account: AccountId, keys: Keys, _: Sequence[Any]) -> None:
+        async def work(account: AccountId, keys: Keys, *_: object) -> None:
             await self._restore.complete(account, keys)
 
         await self._with_keys(job, work)
 
     async def _consolidate(self, job: Job) -> None:
-        async def work(account: AccountId, keys: Keys, ids: Sequence[Any]) -> None:
+        async def work(account: AccountId, keys: Keys, ids: Sequence[Any], _: bool) -> None:
             until = time.monotonic() + self._slice_s
             for run_id in ids:
                 if not await self._unless_stopped(
@@ -283,12 +284,13 @@ class Worker:
         """Do the work of a job with the account's keys, or put it back, or leave it for later."""
         account, ids = queue.decode_payload(job.payload)
         try:
-            if await parking.set_aside(self._database, job, account, ids):
+            taken = await queue.taken(self._database, job.id)
+            if await parking.set_aside(self._database, job, account, ids, taken=taken):
                 return
             keys = await (keys_of or self._custody.job_keys)(account)
             if keys is None:
                 raise NotAllowed("no key", code="unlock_required")
-            await work(account, keys, ids)
+            await work(account, keys, ids, taken > 1)
         except _SliceOver:
             await self._step_behind(job)
             raise

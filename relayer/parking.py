@@ -31,15 +31,14 @@ log = logging.getLogger("relayer.parking")
 
 
 async def set_aside(
-    database: Database, job: Job, account: AccountId, ids: Sequence[uuid.UUID]
+    database: Database, job: Job, account: AccountId, ids: Sequence[uuid.UUID], *, taken: int
 ) -> bool:
-    """Whether a job was taken apart, because workers kept ending over it.
+    """Whether a job was taken apart that workers kept ending over, `taken` times by now.
 
     Raises:
         RetryRequested: it was about one thing only, and is parked.
         Unavailable: the database is away.
     """
-    taken = await queue.taken(database, job.id)
     if taken <= TAKEN_MAX:
         if taken > 1:
             # Whichever of them ended it shall not take the same others along every time.

@@ -5,6 +5,7 @@ Not here: indexing itself (`indexing.py`), the jobs that ask for it (`jobs.py`).
 - Whoever has the turn takes along what waits and may be opened by the same keys: one transaction,
   and runs of texts of like lengths, instead of several.
 - Where a batch fails, each of it is tried by itself: a fault is of what it lies in alone.
+- What may end its process goes by itself from the beginning: others would end with it.
 """
 
 import asyncio

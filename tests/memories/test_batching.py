@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from relayer import parking
 from relayer.embedding.embedders import Embedder
 from relayer.errors import Unavailable
 from relayer.memories import indexing
@@ -16,6 +17,12 @@ from relayer.memories.recognition import Stored
 from tests.conftest import BenchMaker
 from tests.queueing import VECTORS
 from tests.services import OTHER, TEAM, Bench
+
+THIRD_AND_FIFTH_TAKEN = """
+INSERT INTO pgqueuer_log (job_id, status, entrypoint, priority)
+SELECT id, 'picked', entrypoint, priority FROM (
+    SELECT *, row_number() OVER (ORDER BY id) AS n FROM pgqueuer) j WHERE n IN (3, 5)
+"""
 
 
 class _Gate:
@@ -173,6 +180,28 @@ async def test_a_turn_whose_call_is_stopped_just_then_is_the_next_ones(
     stopped = [isinstance(outcome, asyncio.CancelledError) for outcome in outcomes]
     assert stopped == [False] * AT_ONCE + [True] * AT_ONCE + [False]
     assert await bench.value(VECTORS) == AT_ONCE + 1
+
+
+async def test_what_a_worker_ended_over_goes_by_itself(
+    make_bench: BenchMaker, gate: _Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever were with it would end along with it, each time until it is parked."""
+    monkeypatch.setattr(parking, "SPREAD_S", 0.0)
+    bench = make_bench(embedder=gate)
+    caller = await bench.caller(await bench.account())
+    texts = [f"note number {n}" for n in range(7)]
+    for text in texts:
+        await bench.remember(caller, text)
+    await bench.sql(THIRD_AND_FIFTH_TAKEN)
+    batched = bench.services.worker._batched
+    async with bench.working(), asyncio.timeout(20):
+        while len(gate.asked) + len(batched._waiting) < len(texts):
+            await asyncio.sleep(0.01)
+        gate.open.set()
+        await bench.until(VECTORS, len(texts))
+    assert [texts[2]] in gate.asked
+    assert [texts[4]] in gate.asked
+    assert max(map(len, gate.asked)) >= 3, "the others go along with each other"
 
 
 async def test_who_leads_a_batch_and_is_stopped_leaves_it_to_the_others(
