@@ -50,7 +50,11 @@ _ACCOUNT_IDS: Final = """
 SELECT account_id FROM accounts WHERE account_id > $1 AND closed_at IS NULL
 ORDER BY account_id LIMIT 1
 """
-
+# Which of these are noted so. One by one, as in `memories._KNOWN_BLOBS`.
+_NOTED: Final = """
+SELECT l.blob_id FROM unnest($2::bytea[]) AS n (blob_id) CROSS JOIN LATERAL (
+    SELECT blob_id FROM lasting_objects WHERE account_id = $1 AND blob_id = n.blob_id LIMIT 1) l
+"""
 # What stays of the journal, so that nobody looking for memories need read it.
 _NOTE_LASTING: Final = """
 INSERT INTO lasting_objects (account_id, blob_id)
@@ -119,7 +123,11 @@ async def note_lasting(database: Database, account: AccountId, names: Sequence[s
     """Remember objects that were verified as the journal's, and stay as long as the account."""
     if not names:
         return
+    hashes = [blob_hash(name) for name in names]
+    noted = {r["blob_id"] for r in await database.fetch(_NOTED, account, hashes)}
+    if not (unnoted := [blob for blob in hashes if blob not in noted]):
+        return  # nearly always: the journal is walked through once an hour
     async with database.transaction() as connection:
         # Else a row could come after all of a closed account's were deleted.
         if await lock_account(connection, account) is not None:
-            await connection.execute(_NOTE_LASTING, account, [blob_hash(name) for name in names])
+            await connection.execute(_NOTE_LASTING, account, unnoted)

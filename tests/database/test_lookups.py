@@ -24,6 +24,7 @@ MANY = 20_000
 BLOBS = [bytes([n]) * 32 for n in range(20)]
 BY_BLOB = {
     "collection._REFERRED": collection._REFERRED,
+    "collection._NOTED": collection._NOTED,
     "memories._KNOWN_BLOBS": memories._KNOWN_BLOBS,
     "memories._KNOWN_STATES": memories._KNOWN_STATES,
     "outbox._REFERENCED": outbox._REFERENCED,

@@ -1,10 +1,12 @@
 """What of a store a restore reads: what may be a memory, and nothing else twice."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from relayer.database.accounts import lock_account
 from relayer.database.collection import note_lasting
 from relayer.errors import Corrupted, Unavailable
 from relayer.memories.intake import Remembered
@@ -246,3 +248,15 @@ async def test_nothing_is_noted_of_an_account_that_is_closed(bench: Bench) -> No
     assert await bench.sql(NOTED) == []
     await note_lasting(bench.storage.database, account, [name])
     assert await bench.sql(NOTED) == []
+
+
+async def test_a_walk_that_knows_the_journal_waits_for_no_write(bench: Bench) -> None:
+    _, caller, _ = await forgetful(bench)
+    account = caller.access.account
+    await collect(bench)
+    noted = await bench.sql(NOTED)
+    assert noted
+    async with bench.storage.database.transaction() as connection:
+        await lock_account(connection, account)
+        await asyncio.wait_for(collect(bench), 20)
+    assert await bench.sql(NOTED) == noted
