@@ -50,13 +50,17 @@ class _Columns:
     hold the first few while another holds more.
     """
 
-    def __init__(self, first: Floats, parts: Sequence[Vectors]) -> None:
-        """With the columns that there are, (dim, …), and behind them the vectors of all parts."""
-        taken = first.shape[1] + sum(map(len, parts))
+    def __init__(self, first: Floats, places: Ints | None, parts: Sequence[Vectors]) -> None:
+        """With those columns of the first, (dim, …), or all, and the vectors of all parts behind
+        them."""
+        count = first.shape[1] if places is None else len(places)
+        taken = count + sum(map(len, parts))
         room = _in_lanes(taken + taken // SPARE_SHARE)
         self.whole = np.zeros((len(first), room), np.float32)
-        self.whole[:, : first.shape[1]] = first
-        self._taken = first.shape[1]
+        # Row by row: chosen in one go, there would be one copy more of them meanwhile.
+        for row, its in zip(self.whole, first, strict=True):
+            row[:count] = its if places is None else its[places]
+        self._taken = count
         self._taking = threading.Lock()
         self.take(self._taken, parts)
 
@@ -98,8 +102,12 @@ class Passages:
     @property
     def units(self) -> Floats:
         """(dim, v) float32. By columns, products with a query take half as long as by rows."""
-        units = self.columns.whole[:, : self.end]
-        return units if self.places is None else units[:, self.places]
+        return self._all if self.places is None else self._all[:, self.places]
+
+    @property
+    def _all(self) -> Floats:
+        """(dim, end) float32, with those that are gone."""
+        return self.columns.whole[:, : self.end]
 
     @property
     def size_bytes(self) -> int:
@@ -127,8 +135,7 @@ class Passages:
         places = np.flatnonzero(stays) if self.places is None else self.places[stays]
         if (self.end - len(places)) * GONE_SHARE <= self.end:
             return replace(self, at=at, places=places)
-        columns = _Columns(np.take(self.columns.whole, places, axis=1), [])
-        return Passages(at, columns, len(at))
+        return Passages(at, _Columns(self._all, places, []), len(at))
 
     def joined_by(self, parts: Sequence[tuple[Ints, Vectors]]) -> "Passages":
         """These, and behind them those of all parts: (positions, vectors of any length)."""
@@ -143,10 +150,10 @@ class Passages:
                 places = np.concatenate([places, np.arange(self.end, end)])
             return Passages(at, self.columns, end, places)
         none = np.zeros((vectors[0].shape[1], 0), np.float32)
-        columns = _Columns(self.units if len(self.at) else none, vectors)
+        columns = _Columns(self._all if len(self.at) else none, self.places, vectors)
         return Passages(at, columns, len(at))
 
 
 NO_PASSAGES: Final = Passages(
-    np.zeros(0, np.int64), _Columns(np.zeros((0, 0), np.float32), []), end=0
+    np.zeros(0, np.int64), _Columns(np.zeros((0, 0), np.float32), None, []), end=0
 )

@@ -1,12 +1,16 @@
 """Vectors that are held while some go and others come."""
 
+import tracemalloc
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
-from relayer.resident.passages import GONE_SHARE, NO_PASSAGES, Passages
+from relayer.resident.passages import GONE_SHARE, NO_PASSAGES, SPARE_SHARE, Passages
 
 DIM = 24
 MANY = 320
+LARGE = 16 * MANY
 NUMBERS = np.random.default_rng(7)
 
 
@@ -84,3 +88,28 @@ def test_they_are_where_their_memories_are_now() -> None:
     kept[0] = False
     after = before.remaining(kept, np.arange(MANY) - 1)
     check(after, list(range(MANY - 1)), its[1:])
+
+
+class TestWhatMovesIsThereTwiceAndNotThreeTimes:
+    """Those of a large namespace may be most of a process's memory."""
+
+    def check(self, before: Passages, move: Callable[[], Passages]) -> None:
+        tracemalloc.start()
+        try:
+            after = move()
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert after.columns is not before.columns
+        assert most < after.size_bytes + before.size_bytes // 2
+
+    def test_as_too_many_are_gone(self) -> None:
+        before, _ = held(LARGE)
+        kept = np.arange(LARGE) % 3 > 0
+        self.check(before, lambda: before.remaining(kept, None))
+
+    def test_as_more_come_than_there_is_room_for(self) -> None:
+        coming = 2 * LARGE // SPARE_SHARE
+        parts = [(np.arange(LARGE, LARGE + coming), vectors(coming))]
+        before = held(LARGE)[0].remaining(np.arange(LARGE) > 0, None)
+        self.check(before, lambda: before.joined_by(parts))
