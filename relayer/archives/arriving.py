@@ -20,11 +20,11 @@ from relayer.archives.judging import ERASED, UNCHANGED, hash_of, unique
 from relayer.archives.rows import PLACES_MAX, ArrivingRows, GrantedMeanwhile
 from relayer.clock import Clock, is_lasting, to_ms
 from relayer.database import arriving as rows
-from relayer.database import episodes
+from relayer.database import episodes, statistics
 from relayer.database import reseal as reseal_rows
 from relayer.database.accounts import Heads, locked_heads
 from relayer.database.pool import Connection, Database
-from relayer.errors import BadRequest, Conflict, QuotaExceeded
+from relayer.errors import BadRequest, Conflict, QuotaExceeded, Unavailable
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, next_receipt
 from relayer.memories.eraser import RECEIPT_ITEMS_MAX, Eraser
@@ -142,6 +142,8 @@ class Arriving:
             more, signed = await self._take_rows(access, arrival.memories, arrival.episodes)
             results += more
             receipts += signed
+            with suppress(Unavailable):  # what has come is here, whatever becomes of this
+                await statistics.gather_after(self._database, access.account, len(arrival.memories))
         return Arrived(accepted, results, receipts)
 
     async def _take_rows(

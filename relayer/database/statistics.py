@@ -8,7 +8,9 @@ Not here: those of all others, which the server gathers by itself.
 
 from typing import Final
 
+from relayer.database.accounts import find_account
 from relayer.database.pool import Database
+from relayer.sealed.keys import AccountId
 
 STEPS: Final = (100, 1_000, 10_000)  # memories of an account at which it is looked
 
@@ -29,3 +31,14 @@ async def gather(database: Database, before: int, after: int) -> None:
     known = await database.fetchrow(_KNOWN)
     if known is not None and known["reltuples"] < after / 2:
         await database.execute(_GATHER)
+
+
+async def gather_after(database: Database, account: AccountId, came: int) -> None:
+    """The same, once at most so many memories have come whose places were kept before.
+
+    Raises:
+        Unavailable: the database is away.
+    """
+    found = await find_account(database, account)
+    after = 0 if found is None else found["memory_count"]
+    await gather(database, after - came, after)

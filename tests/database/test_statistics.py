@@ -1,13 +1,17 @@
 """Look-ups stay on their indexes in a database that has just begun to grow."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from relayer.database import memories as rows
 from relayer.database import statistics
 from relayer.database.pool import STATEMENT_TIMEOUT_S
+from tests.moving import founded, here, packed, there
 from tests.services import Bench
+
+__all__ = ["here", "there"]  # fixtures
 
 KNOWN = "SELECT reltuples FROM pg_class WHERE relname = 'memories'"
 LOOKED_UP = f"EXPLAIN {rows._KNOWN_FACTS}"
@@ -65,3 +69,17 @@ async def test_no_write_waits_for_another_that_gathers_them(young: Bench) -> Non
             stored = await young.remember(caller, *(f"tea {n}" for n in range(100)))
     assert len(stored) == 100
     assert await young.value(KNOWN) == -1
+
+
+async def test_they_are_gathered_for_an_account_that_arrives(here: Bench, there: Bench) -> None:
+    """Its place in the sequence is kept for all of it before any of it comes."""
+    founder = await here.account()
+    caller = await here.caller(founder)
+    await here.remember(caller, *(f"tea {n}" for n in range(100)))
+    await there.sql("ALTER TABLE memories SET (autovacuum_enabled = off)")
+    arrival = await packed(here, caller)
+    mine = await founded(here, there, founder)
+    for part, known in ((slice(0), -1), (slice(50), -1), (slice(50, None), 100)):
+        some = replace(arrival, memories=arrival.memories[part])
+        await there.services.arriving.take_in(mine.access, some)
+        assert await there.value(KNOWN) == known
