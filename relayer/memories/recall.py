@@ -219,12 +219,13 @@ class RecallService:
             # The model runs beside this thread, once it was given the time to begin.
             await asyncio.wait({embedding}, timeout=HEAD_START_S)
             terms, spans = await apart(_size(query), _understood, query, now)
-            known = self._known(caller, query, numbers)
+            used = self._embedder.used(caller.access.account, numbers)
+            known = None if used is None else self._known(query, used)
             hashes = len(keys) * (len(terms.terms) + len(query.tags) + len(query.metadata))
             scopes = await apart(HASHING * hashes, _scopes, keys, query, terms)
             held = None if query.as_of else await self._resident.find(caller.access, numbers)
             vectors = await embedding
-            known = known or self._known(caller, query, numbers) or ALL_KNOWN
+            known = known or self._known(query, vectors.used)
         finally:
             embedding.cancel()
         dims = len(keys) * sum(found.shape[1] for found in vectors.by_model.values())
@@ -233,7 +234,7 @@ class RecallService:
             if vectors.ends > 1:
                 part = slice(-END_CHARACTERS, None) if end else slice(END_CHARACTERS)
                 ending = replace(query, text=query.text[part])
-                known = self._known(caller, ending, numbers) or ALL_KNOWN
+                known = self._known(ending, vectors.used)
             looked = await apart(TURNING * dims, _with_vectors, scopes, keys, vectors.at(end))
             evidence = await self._gather(caller.access, held, looked, query, terms.query_words)
             hits = hits_of(
@@ -308,11 +309,9 @@ class RecallService:
         goal = None if query.goal is None else (query.goal, GOAL_WEIGHT)
         return await self._embedder.embed(caller.access.account, namespace_ids, query.text, goal)
 
-    def _known(self, caller: Caller, query: Query, namespace_ids: Sequence[int]) -> Known | None:
+    def _known(self, query: Query, used: frozenset[str]) -> Known:
         """How much of the query meaning can tell, which counts where words can tell, too."""
-        if query.mode != "hybrid":
-            return ALL_KNOWN
-        return self._embedder.known(caller.access.account, namespace_ids, query.text)
+        return self._embedder.known(query.text, used) if query.mode == "hybrid" else ALL_KNOWN
 
     @staged("recall.open")
     async def _opened(

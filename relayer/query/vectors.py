@@ -32,12 +32,14 @@ _NOTHING: Final[tuple[float, frozenset[str]]] = (-math.inf, frozenset())
 class QueryVectors:
     """Model id → the query's vectors, (1 or 2, dim); `complete` unless a model in use has none.
 
-    `related` is the least cosine of what is related, by the strictest of these models.
+    `related` is the least cosine of what is related, by the strictest of these models. `used` are
+    the models in use.
     """
 
     by_model: Mapping[str, Vectors] = field(repr=False)
     complete: bool
     related: float = RELATED
+    used: frozenset[str] = frozenset()
 
     @property
     def ends(self) -> int:
@@ -81,7 +83,7 @@ class QueryEmbedder:
             return QueryVectors({}, complete=False)
         texts = [text] if goal is None else [text, goal[0]]
         ours = self._embedders.embed_queries(texts, [current.model_id], account=account)
-        used = self._kept(account, namespace_ids)
+        used = self.used(account, namespace_ids)
         if used is not None and used <= {current.model_id}:
             answered = await ours
         else:
@@ -92,17 +94,13 @@ class QueryEmbedder:
         complete = used | {current.model_id} == set(answered)
         if goal is not None:
             answered = {model: _with_goal(found, goal[1]) for model, found in answered.items()}
-        return QueryVectors(answered, complete, self._embedders.related(answered))
+        related = self._embedders.related(answered)
+        return QueryVectors(answered, complete, related, used)
 
-    def known(self, account: AccountId, namespace_ids: Sequence[int], text: str) -> Known | None:
-        """What each model in use knows of a text.
-
-        None until it is known here which these are, as it is after an `embed`.
-        """
+    def known(self, text: str, used: frozenset[str]) -> Known:
+        """What each of these models in use knows of a text."""
         if (current := self._embedders.current) is None:
             return ALL_KNOWN
-        if (used := self._kept(account, namespace_ids)) is None:
-            return None
         return self._embedders.known(text, used or {current.model_id})
 
     async def _older(
@@ -112,8 +110,8 @@ class QueryEmbedder:
         used = await self._models(account, namespace_ids)
         return used, await self._embedders.embed_queries(texts, used - {current}, account=account)
 
-    def _kept(self, account: AccountId, namespace_ids: Sequence[int]) -> frozenset[str] | None:
-        """The models in use, if all of it was looked up lately."""
+    def used(self, account: AccountId, namespace_ids: Sequence[int]) -> frozenset[str] | None:
+        """The models in use, if all of it was looked up lately; an `embed` tells them surely."""
         now, models = self._seconds(), set[str]()
         for number in namespace_ids:
             until, its = self._used.get((account, number), _NOTHING)

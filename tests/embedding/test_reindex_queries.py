@@ -281,12 +281,12 @@ class TestQueries:
         )
         thai = "กุญแจอยู่ที่ไหน"
         number = await hybrid.value("SELECT namespace_id FROM namespaces")
-        for namespace_id in (number, 77):
-            await queries.embed(account, [namespace_id], "tea")
-        assert queries.known(account, [number], thai) == embedder.known(thai)
+        written_by = (await queries.embed(account, [number], "tea")).used
+        unwritten = (await queries.embed(account, [77], "tea")).used
+        assert queries.known(thai, written_by) == embedder.known(thai)
         assert embedder.known(thai).share < 1
-        assert queries.known(account, [number], "tea") == ALL_KNOWN
-        assert queries.known(account, [77], thai) == ALL_KNOWN
+        assert queries.known("tea", written_by) == ALL_KNOWN
+        assert queries.known(thai, unwritten) == ALL_KNOWN
 
     async def test_finding_what_waits_reads_what_waits_only(
         self, old: Bench, server: EmbeddingsServer

@@ -15,6 +15,7 @@ import pytest
 
 from relayer.errors import Corrupted, NotAllowed
 from relayer.memories.recall import Query
+from relayer.query.vectors import KEPT_S
 from relayer.sealed.keys import Namespace
 from tests.conftest import BenchMaker
 from tests.embeddings_server import EmbeddingsServer, embedder_of
@@ -263,6 +264,18 @@ class TestFilters:
         caller = await hybrid.caller(await hybrid.account())
         await hybrid.embed(caller, await hybrid.remember(caller, *texts))
         assert await hybrid.texts(caller, query, min_relevance=0.3) == texts[:1]
+
+    @pytest.mark.parametrize("kept_s", [0.0, KEPT_S])
+    async def test_it_understands_no_more_where_it_takes_long(
+        self, hybrid: Bench, monkeypatch: pytest.MonkeyPatch, kept_s: float
+    ) -> None:
+        """Which models are in use is forgotten before the query has its vector."""
+        monkeypatch.setattr("relayer.query.vectors.KEPT_S", kept_s)
+        caller = await hybrid.caller(await hybrid.account())
+        await hybrid.embed(caller, await hybrid.remember(caller, text := "Анна любит чай."))
+        unrelated = "Завтра будет дождь?"
+        assert await hybrid.texts(caller, unrelated, min_relevance=0.3) == []
+        assert await hybrid.texts(caller, unrelated, min_relevance=0.3, mode="vector") == [text]
 
     async def test_words_alone_are_measured_by_the_best_of_them(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())
