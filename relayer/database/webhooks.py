@@ -7,6 +7,7 @@ Not here: what is told (`relayer.events.event`), when and how (`relayer.events.d
 - Whoever tells a webhook holds its lease; progress is written only as long as it is held.
 """
 
+import logging
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from typing import Final
 
 from relayer.database.pool import Connection, Database, Row
 from relayer.sealed.keys import AccountId
+from relayer.telemetry.instruments import POSTS_DROPPED
+
+log = logging.getLogger("relayer.webhooks")
 
 INDEXED: Final = "memory.indexed"
 NOTED_MAX: Final = 10_000  # of one webhook that is behind; each is of many memories
@@ -82,19 +86,25 @@ UPDATE webhooks SET leased_until = NULL
 WHERE account_id = $1 AND webhook_id = $2 AND leased_until = $3
 """
 
-# They were written by receipts that are there by now. More than so many do not wait.
+# They were written by receipts that are there by now. More than so many do not wait: those webhooks
+# that have them already, and how many events each is not told of.
 _NOTE_INDEXED: Final = """
-INSERT INTO webhook_events (account_id, webhook_id, event_id, namespace_id, type, ids, created_at,
-                            after_seq)
-SELECT $1, w.webhook_id, $2, m.namespace_id, 'memory.indexed', array_agg(m.memory_id), now(),
-       a.receipt_seq
-FROM webhooks w
-JOIN accounts a ON a.account_id = $1
-JOIN memories m ON m.account_id = $1 AND m.memory_id = ANY ($3) AND m.revision_of IS NULL
-WHERE w.account_id = $1 AND w.active AND 'memory.indexed' = ANY (w.events)
-  AND $4 > (SELECT count(*) FROM webhook_events e
-            WHERE e.account_id = $1 AND e.webhook_id = w.webhook_id)
-GROUP BY w.webhook_id, m.namespace_id, a.receipt_seq
+WITH event AS (
+    SELECT w.webhook_id, m.namespace_id, array_agg(m.memory_id) AS ids, a.receipt_seq,
+           $4 > (SELECT count(*) FROM webhook_events e
+                 WHERE e.account_id = $1 AND e.webhook_id = w.webhook_id) AS has_room
+    FROM webhooks w
+    JOIN accounts a ON a.account_id = $1
+    JOIN memories m ON m.account_id = $1 AND m.memory_id = ANY ($3) AND m.revision_of IS NULL
+    WHERE w.account_id = $1 AND w.active AND 'memory.indexed' = ANY (w.events)
+    GROUP BY w.webhook_id, m.namespace_id, a.receipt_seq
+), noted AS (
+    INSERT INTO webhook_events (account_id, webhook_id, event_id, namespace_id, type, ids,
+                                created_at, after_seq)
+    SELECT $1, webhook_id, $2, namespace_id, 'memory.indexed', ids, now(), receipt_seq
+    FROM event WHERE has_room
+)
+SELECT webhook_id, count(*) AS dropped FROM event WHERE NOT has_room GROUP BY webhook_id
 """
 _NOTED: Final = """
 SELECT e.event_id, e.namespace_id, n.name AS namespace, e.type, e.ids, e.created_at
@@ -219,7 +229,11 @@ async def note_indexed(
     connection: Connection, account: AccountId, memory_ids: Sequence[uuid.UUID]
 ) -> None:
     """Let those webhooks that want it be told that memories have vectors now."""
-    await connection.execute(_NOTE_INDEXED, account, uuid.uuid4(), memory_ids, NOTED_MAX)
+    full = await connection.fetch(_NOTE_INDEXED, account, uuid.uuid4(), memory_ids, NOTED_MAX)
+    for row in full:
+        said = {"webhook_id": str(row["webhook_id"]), "count": row["dropped"]}
+        log.info("a webhook is not told", extra={"event": "webhooks.dropped"} | said)
+        POSTS_DROPPED.inc(row["dropped"])
 
 
 async def noted(

@@ -111,10 +111,13 @@ JOB_SECONDS: Final = Histogram(
     buckets=_JOB_S,
 )
 _POSTS: Final = Counter(
-    "memrelay_webhook_posts", "Events posted to webhooks, and taken or not", ["outcome"]
+    "memrelay_webhook_posts",
+    "Events posted to webhooks, and taken or not, or never posted because too many waited",
+    ["outcome"],
 )
 POSTS_TAKEN: Final = _POSTS.labels("taken")
 POSTS_FAILED: Final = _POSTS.labels("failed")
+POSTS_DROPPED: Final = _POSTS.labels("dropped")
 CONNECTIONS_OPEN: Final = Gauge(
     "memrelay_database_connections_open",
     "Connections to the database that the pool holds",

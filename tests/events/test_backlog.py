@@ -19,6 +19,7 @@ from relayer.upkeep.provision import NewKey
 from tests.conftest import BenchMaker
 from tests.hooks import Hook, listening
 from tests.services import Bench
+from tests.telemetry.reading import counted, grown
 
 HOOK = uuid.UUID(int=7)
 
@@ -166,8 +167,13 @@ class TestBehind:
             await bench.services.delivery.deliver()
         assert [body["type"] for body in bodies(hook)] == ["memory.written"]
 
-    async def test_only_so_much_waits(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_only_so_much_waits(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Whoever runs the relayer sees of what a webhook is not told."""
         monkeypatch.setattr(rows, "NOTED_MAX", 2)
+        caplog.set_level(logging.INFO, "relayer.webhooks")
+        before = counted()
         owner = await bench.account()
         caller = await bench.caller(owner)
         async with listening() as hook:
@@ -175,6 +181,11 @@ class TestBehind:
             for n in range(4):
                 await bench.embed(caller, await bench.remember(caller, f"Note {n}."))
             assert await bench.value("SELECT count(*) FROM webhook_events") == 2
+            assert grown(before, "memrelay_webhook_posts_total", outcome="dropped") == 2
+            said = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
+            assert [(s["event"], s["webhook_id"], s["count"]) for s in said] == [
+                ("webhooks.dropped", str(HOOK), 1)
+            ] * 2
             await bench.services.delivery.deliver()
             await bench.embed(caller, await bench.remember(caller, "The last."))
             await bench.services.delivery.deliver()
