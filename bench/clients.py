@@ -76,7 +76,7 @@ class _Clients:
 async def measure(site: Site, scale: Scale) -> Report:
     """The part's report."""
     levels = LEVELS_QUICK if scale.quick else LEVELS
-    memories, *asked = (20, 8, 2) if scale.quick else (MEMORIES, REQUESTS, EACH_LEAST)
+    memories, requests, least = (20, 8, 2) if scale.quick else (MEMORIES, REQUESTS, EACH_LEAST)
     accounts = [await site.new_account() for _ in range(max(1, max(levels) // CLIENTS_EACH))]
     filler, questions = Filler(site), Questions()
     for account in accounts:
@@ -85,16 +85,18 @@ async def measure(site: Site, scale: Scale) -> Report:
     async with site.relayer() as one, site.replica() as other:
         relayers = (one, other)
         signers = [[await presigner(site, r, a, [NAMESPACE]) for a in accounts] for r in relayers]
-        places = [_Clients([one], signers[:1], n, *asked, questions) for n in levels]
+        places = [_Clients([one], signers[:1], n, requests, least, questions) for n in levels]
         most = min(COMPARED_AT, max(levels))
-        two = _Clients(relayers, signers, most, *asked, questions)
+        two = _Clients(relayers, signers, most, requests, least, questions)
         measured = (*places, two)
         await in_turn(1, *(some.per_s for some in measured))
         for some in measured:
             some.seen.clear()
         found = await in_turn(scale.rounds, *(some.per_s for some in measured))
         report = _reported(levels, places, two, found)
-        quiet, noisy = (_Clients([one], signers[:1], most, *asked, questions) for _ in range(2))
+        quiet, noisy = (
+            _Clients([one], signers[:1], most, requests, least, questions) for _ in range(2)
+        )
         noise = _Noise(site, one, await site.new_account())
         idle, beside = await in_turn(scale.rounds, quiet.p95, lambda: noise.around(noisy))
         report.figures.append(
