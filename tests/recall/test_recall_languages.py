@@ -1,12 +1,15 @@
 """Recall on our own sets: by words alone, and what the client's floor lets through."""
 
 import json
+import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memrelay.operations.reading import MIN_RELEVANCE
+from relayer.memories.opening import Caller
 from relayer.memories.recall import Query
 from relayer.record import Draft
 from relayer.sealed.keys import Namespace
@@ -22,21 +25,42 @@ def lines(name: str, file: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-async def recall_at_5(bench: Bench, name: str) -> dict[str, float]:
-    """Per category, the share of the evidence among the first five of a keyword recall."""
+@dataclass(frozen=True)
+class Stored:
+    """A set in a namespace of its own name; a memory is told by its id in the set."""
+
+    bench: Bench
+    caller: Caller
+    namespace: Namespace
+    ids: dict[uuid.UUID, str]
+
+    async def found(self, asked: Query) -> set[str]:
+        recalled = await self.bench.services.recaller.recall(self.caller, asked)
+        return {self.ids[f.memory.id] for f in recalled.found}
+
+
+async def store(bench: Bench, name: str, *, embedded: bool = False) -> Stored:
     caller = await bench.caller(await bench.account())
     namespace = Namespace(name)
     memories = lines(name, "memories")
-    stored = await bench.stored(
-        caller, [Draft(text=m["text"], namespace=namespace) for m in memories]
-    )
+    drafts = [Draft(text=m["text"], namespace=namespace) for m in memories]
+    stored = await bench.stored(caller, drafts)
+    if embedded:
+        await bench.embed(caller, stored.items)
     ids = {item.id: m["id"] for item, m in zip(stored.items, memories, strict=True)}
     assert len(ids) == len(memories)
+    return Stored(bench, caller, namespace, ids)
+
+
+async def recall_at_5(bench: Bench, name: str) -> dict[str, float]:
+    """Per category, the share of the evidence among the first five of a keyword recall."""
+    stored = await store(bench, name)
     shares: dict[str, list[float]] = {}
     for query in lines(name, "queries"):
-        asked = Query(text=query["text"], namespaces=[namespace], limit=LIMIT, mode="keyword")
-        recalled = await bench.services.recaller.recall(caller, asked)
-        found = {ids[f.memory.id] for f in recalled.found}
+        asked = Query(
+            text=query["text"], namespaces=[stored.namespace], limit=LIMIT, mode="keyword"
+        )
+        found = await stored.found(asked)
         wanted = set(query["evidence"])
         shares.setdefault(query["category"], []).append(len(wanted & found) / len(wanted))
     return {category: sum(values) / len(values) for category, values in shares.items()}
@@ -60,24 +84,16 @@ async def test_identifiers_are_found_whole_in_parts_and_in_other_spellings(bench
 
 async def above_floor(bench: Bench, name: str) -> tuple[float, float]:
     """The share of questions that find a right memory, and of unrelated ones that find any."""
-    caller = await bench.caller(await bench.account())
-    namespace = Namespace(name)
-    memories = lines(name, "memories")
-    stored = await bench.stored(
-        caller, [Draft(text=m["text"], namespace=namespace) for m in memories]
-    )
-    await bench.embed(caller, stored.items)
-    ids = {item.id: m["id"] for item, m in zip(stored.items, memories, strict=True)}
+    stored = await store(bench, name, embedded=True)
 
     async def found(query: dict[str, Any]) -> set[str]:
         asked = Query(
             text=query["text"],
-            namespaces=[namespace],
+            namespaces=[stored.namespace],
             limit=FLOOR_LIMIT,
             min_relevance=MIN_RELEVANCE,
         )
-        recalled = await bench.services.recaller.recall(caller, asked)
-        return {ids[f.memory.id] for f in recalled.found}
+        return await stored.found(asked)
 
     right = [bool(await found(q) & set(q["evidence"])) for q in lines(name, "queries")]
     unrelated = [bool(await found(q)) for q in lines(name, "unrelated_queries")]

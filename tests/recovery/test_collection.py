@@ -14,7 +14,6 @@ from relayer.sealed import envelope
 from relayer.sealed.primitives import to_base64url
 from relayer.sealed.states import SignedState, sign_state
 from tests.collecting import FORMER, LATER, STRAY, collect, problems, put
-from tests.conftest import BenchMaker
 from tests.erasing import keep_turn
 from tests.rotator import rotator
 from tests.services import TEAM, Bench
@@ -24,14 +23,8 @@ USELESS = "this blob was erased or replaced and is still there"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "blobs"
-
-
-@pytest.fixture(params=["postgres", "folder"])
-def bench(request: pytest.FixtureRequest, make_bench: BenchMaker, folder: Path) -> Bench:
-    """A relayer on either store."""
-    return make_bench(**({} if request.param == "postgres" else {"blob_store": f"file:{folder}"}))
+def bench(bench_on_either_store: Bench) -> Bench:
+    return bench_on_either_store
 
 
 async def names(bench: Bench, caller: Caller) -> set[str]:
@@ -176,7 +169,7 @@ async def test_a_former_name_is_known_by_what_lies_beside_it(bench: Bench, held:
 
 @pytest.mark.parametrize("lost", ["missing", "altered"])
 async def test_old_bytes_stay_while_the_new_ones_cannot_be_read(
-    bench: Bench, folder: Path, lost: str
+    bench: Bench, blobs_folder: Path, lost: str
 ) -> None:
     """The blobs' disk was lost, and last night's copy was put back beside today's database."""
     owner = await rotator(bench, "managed")
@@ -195,7 +188,7 @@ async def test_old_bytes_stay_while_the_new_ones_cannot_be_read(
     if lost == "missing":
         await store.delete(account, new)
     else:
-        await alter(bench, folder, new)
+        await alter(bench, blobs_folder, new)
     assert await put(bench, caller, saved) == old
     await collect(bench)
     assert old in await names(bench, caller)
@@ -287,10 +280,10 @@ async def test_what_only_a_later_release_reads_is_kept(
     assert await problems(bench) == [(STRAY, later)]
 
 
-async def test_an_altered_object_is_reported_and_kept(bench: Bench, folder: Path) -> None:
+async def test_an_altered_object_is_reported_and_kept(bench: Bench, blobs_folder: Path) -> None:
     caller = await bench.caller(await bench.account())
     name = await put(bench, caller, b"somebody's bytes")
-    await alter(bench, folder, name)
+    await alter(bench, blobs_folder, name)
     found = [("an object that nothing refers to does not match its name", name)]
     assert await problems(bench) == found
     bench.clock.advance(2 * STRAY_GRACE.total_seconds())

@@ -29,14 +29,9 @@ from tests.services import Bench
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "blobs"
-
-
-@pytest.fixture
-def outside(lean: Settings, folder: Path) -> Settings:
+def outside(lean: Settings, blobs_folder: Path) -> Settings:
     """Settings of a relayer whose blobs are in a folder."""
-    return replace(lean, blob_store=f"file:{folder}")
+    return replace(lean, blob_store=f"file:{blobs_folder}")
 
 
 async def create(storage: Storage) -> AccountId:
@@ -95,57 +90,57 @@ async def put_inside(bench: Bench, account: AccountId) -> list[str]:
 
 
 async def test_an_empty_mount_point_is_refused(
-    outside: Settings, folder: Path, account: AccountId
+    outside: Settings, blobs_folder: Path, account: AccountId
 ) -> None:
-    aside = folder.rename(folder.with_name("aside"))
+    aside = blobs_folder.rename(blobs_folder.with_name("aside"))
     for _ in range(2):
         with pytest.raises(SettingsError, match=r"RELAYER_BLOB_STORE.*mounted.*blobs accept"):
             await start(outside)
-    folder.rmdir()
-    aside.rename(folder)
+    blobs_folder.rmdir()
+    aside.rename(blobs_folder)
     await start(outside)
 
 
 async def test_so_is_a_folder_of_others(
-    outside: Settings, folder: Path, account: AccountId
+    outside: Settings, blobs_folder: Path, account: AccountId
 ) -> None:
-    folder.rename(folder.with_name("aside"))
-    (folder / ("0" * 64)).mkdir(parents=True)
+    blobs_folder.rename(blobs_folder.with_name("aside"))
+    (blobs_folder / ("0" * 64)).mkdir(parents=True)
     with pytest.raises(SettingsError):
         await start(outside)
 
 
 async def test_so_is_the_store_that_was_moved_from(
-    outside: Settings, folder: Path, account: AccountId
+    outside: Settings, blobs_folder: Path, account: AccountId
 ) -> None:
-    new = f"file:{folder.with_name('new')}"
-    for place in (folder / account.hex()).iterdir():
+    new = f"file:{blobs_folder.with_name('new')}"
+    for place in (blobs_folder / account.hex()).iterdir():
         if place.is_dir():
             (place / ".new-left").write_bytes(b"of a relayer that was killed")
     done = blobs(outside, "move", "--to", new)
     assert done.returncode == 0, done.stderr
-    assert list(folder.iterdir()) == []
+    assert list(blobs_folder.iterdir()) == []
     with pytest.raises(SettingsError):
         await start(outside)
     await start(replace(outside, blob_store=new))
 
 
 async def test_a_store_restored_from_before_an_account_is_taken(
-    outside: Settings, folder: Path, account: AccountId, caplog: pytest.LogCaptureFixture
+    outside: Settings, blobs_folder: Path, account: AccountId, caplog: pytest.LogCaptureFixture
 ) -> None:
-    copy = copytree(folder, folder.with_name("copy"))
+    copy = copytree(blobs_folder, blobs_folder.with_name("copy"))
     async with opened(outside) as storage:
         await create(storage)
-    rmtree(folder)
-    copy.rename(folder)
+    rmtree(blobs_folder)
+    copy.rename(blobs_folder)
     await start(outside)
     assert [r.event for r in caplog.records if hasattr(r, "accounts")] == ["replay.missing"]
 
 
 async def test_a_store_of_a_release_without_marks_is_taken(
-    outside: Settings, folder: Path, account: AccountId
+    outside: Settings, blobs_folder: Path, account: AccountId
 ) -> None:
-    newest = folder / account.hex() / "newest"
+    newest = blobs_folder / account.hex() / "newest"
     told = newest.read_text()
     newest.unlink()
     async with opened(outside) as storage:
@@ -154,10 +149,10 @@ async def test_a_store_of_a_release_without_marks_is_taken(
 
 
 async def test_one_that_takes_nothing_more_is_read(
-    outside: Settings, folder: Path, account: AccountId, monkeypatch: pytest.MonkeyPatch
+    outside: Settings, blobs_folder: Path, account: AccountId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its disk is full, or only to be read."""
-    newest = folder / account.hex() / "newest"
+    newest = blobs_folder / account.hex() / "newest"
     newest.write_text("1")
 
     def full(path: Path, data: bytes) -> None:
@@ -180,9 +175,9 @@ async def test_so_is_an_empty_one_for_what_was_inside_the_database(
 
 
 async def test_an_empty_store_is_accepted_when_it_is_said_so(
-    outside: Settings, folder: Path, account: AccountId
+    outside: Settings, blobs_folder: Path, account: AccountId
 ) -> None:
-    folder.rename(folder.with_name("aside"))
+    blobs_folder.rename(blobs_folder.with_name("aside"))
     done = blobs(outside, "accept")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"accounts": 1}
