@@ -16,7 +16,7 @@ help:
 	@echo "make test-openclaw   turns of a real OpenClaw; installs Node and OpenClaw into ./.openclaw (1 GB)"
 	@echo "make test-memwal-ts   MemWal's TypeScript SDK; needs npm, installs into ./.memwal-ts (60 MB)"
 	@echo "make test-pgbouncer   a relayer behind a PgBouncer of transactions; needs that program"
-	@echo "make test-postgres16   what asks the database, on PostgreSQL 16 in place of 18 (20 minutes)"
+	@echo "make test-postgres16   what asks the database, on PostgreSQL 16 in place of 18 (9 minutes)"
 	@echo "make test-deploy   linters of deploy/, the image's steps and the service without an engine; needs root"
 	@echo "make torture   200 kills, broken disks, clocks and endpoints, and a proof; TORTURE=\"--kills 20\" is shorter"
 	@echo "make fuzz    10 minutes for each reader of foreign bytes; FUZZ=\"unlock --minutes 1\" is shorter"
