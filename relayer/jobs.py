@@ -43,6 +43,7 @@ from relayer.errors import (
     Unavailable,
 )
 from relayer.journal.outbox import Outbox
+from relayer.logs import warn
 from relayer.memories.analysis import Analysis
 from relayer.memories.batching import BatchedIndexer
 from relayer.memories.consolidation import Consolidator
@@ -54,7 +55,7 @@ from relayer.sealed.unlock import HOLD_S_MAX
 from relayer.settings import Limits
 from relayer.telemetry.work import observed
 from relayer.tenants.custody import Custody, Keys
-from relayer.waiting import KeysOf, Waiting, note
+from relayer.waiting import KeysOf, Waiting
 
 log = logging.getLogger("relayer.jobs")
 
@@ -157,7 +158,7 @@ class Worker:
                     connection.terminate()
             except Exception as error:
                 # A worker that ended silently would leave every memory without its vector.
-                note("worker begins again", "jobs.reconnect", error)
+                warn(log, "worker begins again", "jobs.reconnect", error)
                 await asyncio.sleep(RECONNECT_S)
 
     def _is_back(self) -> None:
@@ -322,7 +323,7 @@ class Worker:
         try:
             await queue.step_behind(self._database, job.id)
         except Exception as error:
-            note("a job keeps its place", "jobs.place", error)
+            warn(log, "a job keeps its place", "jobs.place", error)
 
     async def _delete_blobs(self, job: Job) -> None:
         try:
@@ -343,13 +344,13 @@ class Worker:
         try:
             steps = await self._steps()
         except Exception as error:
-            note("housekeeping waits", "jobs.wait", error)
+            warn(log, "housekeeping waits", "jobs.wait", error)
             return
         for step in steps:
             try:
                 await step()
             except Exception as error:
-                note("housekeeping waits", "jobs.wait", error)
+                warn(log, "housekeeping waits", "jobs.wait", error)
 
     async def _steps(self) -> Sequence[Chore]:
         publish, empty = self._outbox.publish, self._outbox.empty

@@ -69,6 +69,11 @@ def describe(error: BaseException) -> dict[str, Any]:
     return {"type": type(error).__name__, "at": places}
 
 
+def warn(log: logging.Logger, message: str, event: str, error: Exception) -> None:
+    """Say that something waits for what failed, and what kind of error that was."""
+    log.warning(message, extra={"event": event, "cause": type(error).__name__})
+
+
 def configure(level: str) -> None:
     """Send every logger's lines through the formatter; libraries speak from warnings on."""
     handler = logging.StreamHandler(sys.stderr)

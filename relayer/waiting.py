@@ -22,6 +22,7 @@ from relayer.database import reseal as reseal_rows
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted, NotFound, RelayerError
+from relayer.logs import warn
 from relayer.memories.indexing import Indexer
 from relayer.memories.runs import Runs
 from relayer.sealed.keys import AccountId, Namespace
@@ -79,7 +80,7 @@ class Waiting:
         try:
             await self.resume(account, namespaces)
         except Exception as error:
-            note("resuming waits", "jobs.wait", error)
+            warn(log, "resuming waits", "jobs.wait", error)
 
     async def resume(self, account: AccountId, namespaces: Sequence[Namespace]) -> None:
         """Queue the work that waited for these namespaces' keys, which the ring now holds."""
@@ -184,8 +185,3 @@ def _opens(keys: Keys, namespace: str) -> bool:
         return bool(keys.of(Namespace(namespace)))
     except RelayerError:
         return False
-
-
-def note(message: str, event: str, error: Exception) -> None:
-    """Say what kind of error it was, never what it said: that may quote anything."""
-    log.warning(message, extra={"event": event, "cause": type(error).__name__})

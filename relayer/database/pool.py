@@ -21,6 +21,7 @@ from pgvector import HalfVector
 from pgvector.asyncpg import register_vector
 
 from relayer.errors import Unavailable
+from relayer.logs import warn
 
 log = logging.getLogger("relayer.database")
 
@@ -96,8 +97,7 @@ async def _roll_back(connection: Connection) -> None:
     try:
         await connection.execute("ROLLBACK")
     except Exception as error:
-        extra = {"event": "database.rollback", "cause": type(error).__name__}
-        log.warning("a transaction ends with its connection", extra=extra)
+        warn(log, "a transaction ends with its connection", "database.rollback", error)
         with suppress(asyncpg.InterfaceError):  # it is gone, and given back, already
             connection.terminate()
 

@@ -29,6 +29,7 @@ from relayer.errors import BadRequest, Corrupted
 from relayer.events.event import TEST, Event, event_id, event_shape, events_of
 from relayer.events.outward import Busy, Poster, Undelivered, parse_target
 from relayer.events.webhooks import Address, open_address, wants
+from relayer.logs import warn
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import open_receipt
@@ -74,8 +75,7 @@ class Delivery:
                     await self._begin()
                 except Exception as error:
                     # One that ended silently would leave every webhook without its events.
-                    cause = type(error).__name__
-                    log.warning("telling waits", extra={"event": "webhooks.wait", "cause": cause})
+                    warn(log, "telling waits", "webhooks.wait", error)
                 await asyncio.sleep(POLL_S)
         finally:
             for task in self._telling:
@@ -122,8 +122,7 @@ class Delivery:
             else:
                 await rows.release(self._database, lease)
         except Exception as error:
-            cause = type(error).__name__
-            log.warning("telling waits", extra={"event": "webhooks.wait", "cause": cause})
+            warn(log, "telling waits", "webhooks.wait", error)
 
     async def _tell(self, lease: rows.Lease, row: Row) -> None:
         """Tell one webhook what waits for it, in order, for as long as its slice lasts.

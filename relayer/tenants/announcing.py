@@ -17,6 +17,7 @@ from relayer.clock import Clock, to_ms
 from relayer.database import unlock_keys as rows
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
+from relayer.logs import warn
 from relayer.sealed.keys import Identity
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import ListedKey, open_statement, sign_statement
@@ -54,8 +55,7 @@ class Announcements:
             try:
                 await self.announce()
             except Exception as error:
-                cause = type(error).__name__
-                log.warning("announcing waits", extra={"event": "announcing.wait", "cause": cause})
+                warn(log, "announcing waits", "announcing.wait", error)
 
     async def announce(self) -> None:
         """Say that this process is there, and forget those that have long been gone.
