@@ -1,34 +1,22 @@
 """The controls of a recall, from Python and from a shell, through a real relayer."""
 
-import asyncio
 import inspect
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import asyncpg
-import httpx
 import pytest
-import pytest_asyncio
 
 from memrelay import MemoryClient, Settings, SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_USAGE, main
-from memrelay.errors import BadRequest, ConfigError, Invalid, NotGranted, NotOffered
-from memrelay.gateway import Context, Gateway, Roster
-from memrelay.gateway.hooks import GOAL_CHARS_MAX
+from memrelay.errors import BadRequest, ConfigError, Invalid, NotOffered
 from memrelay.models import MODES
 from memrelay.private import write_private
-from memrelay.sealed.keys import account_bytes
-from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.routes.recalling import AskBody, RecallBody
-from tests.client.gateway_scene import PATIENT, agent_settings, founded
-from tests.client.mcp_scene import done, in_process
-from tests.conftest import database_copy
-from tests.openai_server import API_KEY, CHAT_MODEL, openai_server
-from tests.processes import RunningRelayer, running_relayer
+from tests.processes import RunningRelayer
 
 TEA = "Anna prefers green tea."
 CLUSTER = "The kubernetes cluster is full."
@@ -407,195 +395,3 @@ def test_wrong_words_are_usage_errors(argv: list[str], capsys: pytest.CaptureFix
     assert done.value.code == EXIT_USAGE
     out, err = capsys.readouterr()
     assert (out, argv[0] in err) == ("", True)
-
-
-# From a shell, with a relayer that has a language model, and no embedder
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def answering(
-    postgres: EmbeddedPostgres,
-    template: str,
-    model_dir: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> AsyncIterator[RunningRelayer]:
-    folder = tmp_path_factory.mktemp("answering") / "data"
-    with openai_server() as model:
-        environment = {
-            "RELAYER_EMBEDDER": "none",
-            "OPENAI_BASE_URL": model.base_url,
-            "OPENAI_API_KEY": API_KEY,
-            "RELAYER_LLM_MODEL": CHAT_MODEL,
-        }
-        async with database_copy(postgres, template) as copy:
-            with running_relayer(
-                folder, model_dir, database_url=copy.url, **environment
-            ) as process:
-                yield process
-
-
-@pytest.fixture
-def asking(answering: RunningRelayer, profile: Path) -> Settings:
-    """Makes the profile that of an account with a few memories there."""
-    new = SyncMemoryClient.create_account(answering.url)
-    asking = Settings(url=answering.url, account_id=new.account_id, private_key=new.private_key)
-    write_private(profile, asking.profile())
-    with SyncMemoryClient.from_settings(asking) as client:
-        client.remember(TEA, kind="preference")
-        client.remember(f"{TEA} Bob drinks coffee.", tags=("bob",), event_time=HIGHLIGHT)
-        client.remember(BUDGET, namespace="team")
-    return asking
-
-
-@pytest.mark.parametrize(
-    ("argv", "expected"),
-    [
-        ([], {TEA, f"{TEA} Bob drinks coffee."}),
-        (["--limit", "1"], {TEA}),
-        (["--namespace", "team"], {BUDGET}),
-        (["--namespace", "team", "--namespace", "default", "--kind", "preference"], {TEA}),
-        (["--tag", "bob"], {f"{TEA} Bob drinks coffee."}),
-        (["--after", "2026-06-01T00:00:00Z"], {TEA}),
-        (["--before", "2026-06-01T00:00:00Z"], {f"{TEA} Bob drinks coffee."}),
-        (["--as-of", "2026-06-01T00:00:00Z"], set()),
-    ],
-    ids=named,
-)
-def test_every_flag_of_a_question_reaches_the_relayer(
-    run: Run, asking: Settings, argv: list[str], expected: set[str]
-) -> None:
-    code, out, err = run("ask", "tea?", *argv, "--json")
-    assert (code, err) == (0, "")
-    assert {memory["text"] for memory in json.loads(out)["memories"]} == expected
-
-
-def test_what_could_not_be_searched_or_opened_is_told(
-    run: Run, asking: Settings, answering: RunningRelayer
-) -> None:
-    words_only = "memrelay: Some memories could be searched by words only.\n"
-    code, out, err = run("recall", "tea")
-    assert (code, len(out.splitlines()), err) == (0, 2, words_only)
-    asyncio.run(damaged(answering, asking))
-    code, out, err = run("recall", "tea")
-    assert (code, out) == (0, "")
-    assert err == f"memrelay: 2 more could not be opened.\n{words_only}"
-    assert run("recall", "tea", "--mode", "keyword")[2].count("\n") == 1
-
-
-async def damaged(relayer: RunningRelayer, settings: Settings) -> None:
-    """Change a byte of everything that an account has stored."""
-    connection = await asyncpg.connect(relayer.environment["RELAYER_DATABASE_URL"])
-    await connection.execute(
-        "UPDATE blobs SET bytes = set_byte(bytes, 120, 255 - get_byte(bytes, 120))"
-        " WHERE account_id = $1 AND length(bytes) > 120",
-        account_bytes(settings.account_id),
-    )
-    await connection.close()
-
-
-# From a gateway
-
-
-class Counted:
-    """Counts the recalls that a client sends."""
-
-    def __init__(self, client: MemoryClient) -> None:
-        self.bodies: list[dict[str, Any]] = []
-        client._http.event_hooks["request"].append(self._note)
-
-    async def _note(self, request: httpx.Request) -> None:
-        if request.url.path == "/v1/recall":
-            self.bodies.append(json.loads(request.content))
-
-
-async def test_all_namespaces_of_an_agent_are_one_request(shared_relayer: RunningRelayer) -> None:
-    owner = await founded(shared_relayer.url)
-    async with MemoryClient.from_settings(owner) as main_client:
-        for name in ("coder", "team", "news"):
-            await main_client.remember(f"tea in {name}", namespace=name)
-    roster = Roster.single(await agent_settings(owner, "coder", "team", "news"))
-    seat = roster.seat(Context())
-    assert seat is not None
-    counted = Counted(seat.client)
-    names = (seat.namespace, *await seat.shared())
-    asked: dict[str, Any] = {"limit": 5, "min_relevance": 0.0, "chars_max": None}
-    found = await seat.recall("tea", namespaces=names, **asked)
-    assert {memory.text for memory in found.memories} == {f"tea in {name}" for name in names}
-    assert [body["namespaces"] for body in counted.bodies] == [list(names)]
-    refused = await seat.recall("tea", namespaces=(*names, "secret"), **asked)
-    assert {memory.text for memory in refused.memories} == {f"tea in {name}" for name in names}
-    assert (found.degraded, refused.degraded) == (False, False)
-    with pytest.raises(NotGranted):
-        await seat.recall("tea", namespaces=("secret", *names), **asked)
-    await roster.close()
-
-
-async def test_a_gateway_tells_what_could_be_searched_by_words_only(
-    asking: Settings, answering: RunningRelayer
-) -> None:
-    """Also where one namespace is refused, and each is searched apart.
-
-    The same in each turn: a provider keeps the prompt that it has read as long as it is the same.
-    """
-    prompts = {"What about the green tea of Anna?": True, "Where does Berta live?": False}
-    async with Gateway(Roster.single(asking), PATIENT) as gateway:
-        for prompt, fits in prompts.items():
-            answer = await gateway.before_prompt_build({"prompt": prompt}, {})
-            assert ("prependContext" in answer) == fits
-            assert "by words only" in answer["appendSystemContext"]
-            tool = await gateway.call_tool("memory_search", {"query": prompt}, Context())
-            assert ("No memory was found" in tool.text) == (not fits)
-            assert tool.text.count("by words only") == 1
-            assert tool.details["degraded"]
-    roster = Roster.single(asking)
-    seat = roster.seat(Context())
-    assert seat is not None
-    names = ("default", "never written", "x" * 200)
-    found = await seat.recall("tea", namespaces=names, limit=5, min_relevance=0.0, chars_max=None)
-    assert (len(found.memories), found.degraded) == (2, True)
-    await roster.close()
-
-
-async def test_a_model_is_told_what_could_be_searched_by_words_only(
-    asking: Settings, profile: Path
-) -> None:
-    async with in_process(profile) as client:
-        for query, fits in {"the green tea of Anna": True, "Where does Berta live?": False}.items():
-            shown, found = await done(client, "memory_recall", query=query)
-            assert (found["total"] > 0, found["degraded"]) == (fits, True)
-            assert ("No memory was found" in shown) == (not fits)
-            prompt = await client.get_prompt("recall_context", {"topic": query})
-            for text in (shown, prompt.messages[0].content.text):
-                assert text.count("by words only") == 1
-
-
-async def test_a_gateway_passes_on_the_goal_and_the_budget(shared_relayer: RunningRelayer) -> None:
-    """capability 3.12: what the agent is about is a second query.
-    capability 3.3: a gateway may leave the budget to the relayer's own count.
-    """
-    owner = await founded(shared_relayer.url)
-    async with MemoryClient.from_settings(owner) as client:
-        await client.remember("The invoice of Contoso is unpaid.")
-    roster = Roster.single(owner)
-    counted = Counted(roster.clients()[0])
-    goal = "check the invoice of Contoso " + "🙂" * 2000
-    prompt = {"prompt": "Please go on with what you were about to do."}
-    context = {"sessionKey": "agent:main:main"}
-    async with Gateway(roster, replace(PATIENT, recall_tokens_max=50)) as gateway:
-        plain = await gateway.before_prompt_build(prompt, context)
-        answer = await gateway.before_prompt_build(prompt, {**context, "goal": goal})
-        await gateway.before_prompt_build(prompt, {**context, "goal": " \n"})
-        injected = "<memwal-memories>\n- old\n</memwal-memories>\nContext:\n"
-        await gateway.before_prompt_build(
-            prompt, {**context, "goal": f"{injected}check \n the \ud83cinvoice "}
-        )
-        few = gateway.with_settings(replace(PATIENT, recall_tokens_max=1))
-        assert "prependContext" not in await few.before_prompt_build(
-            prompt, {**context, "goal": goal}
-        )
-    assert "prependContext" not in plain
-    assert "Contoso" in answer["prependContext"]
-    sent = [body.get("goal") for body in counted.bodies]
-    cut = goal[:GOAL_CHARS_MAX]
-    assert sent == [None, cut, None, "check the ?invoice", cut]
-    assert [body["max_tokens"] for body in counted.bodies] == [50, 50, 50, 50, 1]

@@ -1,0 +1,148 @@
+"""Questions to a relayer with a language model and no embedder, and what degraded searches say."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from memrelay import Settings, SyncMemoryClient
+from memrelay.gateway import Context, Gateway, Roster
+from memrelay.private import write_private
+from memrelay.sealed.keys import account_bytes
+from relayer.postgres.embedded import EmbeddedPostgres
+from tests.client.gateway_scene import PATIENT
+from tests.client.mcp_scene import done, in_process
+from tests.client.shell_scene import Machine
+from tests.conftest import database_copy
+from tests.openai_server import API_KEY, CHAT_MODEL, openai_server
+from tests.processes import RunningRelayer, running_relayer
+
+TEA = "Anna prefers green tea."
+COFFEE = f"{TEA} Bob drinks coffee."
+BUDGET = "The tea budget of the team is 40 euros."
+HIGHLIGHT = datetime(2026, 5, 4, tzinfo=UTC)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def answering(
+    postgres: EmbeddedPostgres,
+    template: str,
+    model_dir: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[RunningRelayer]:
+    folder = tmp_path_factory.mktemp("answering") / "data"
+    with openai_server() as model:
+        environment = {
+            "RELAYER_EMBEDDER": "none",
+            "OPENAI_BASE_URL": model.base_url,
+            "OPENAI_API_KEY": API_KEY,
+            "RELAYER_LLM_MODEL": CHAT_MODEL,
+        }
+        async with database_copy(postgres, template) as copy:
+            with running_relayer(
+                folder, model_dir, database_url=copy.url, **environment
+            ) as process:
+                yield process
+
+
+@pytest.fixture
+def asking(answering: RunningRelayer) -> Settings:
+    """An account with a few memories there."""
+    new = SyncMemoryClient.create_account(answering.url)
+    asking = Settings(url=answering.url, account_id=new.account_id, private_key=new.private_key)
+    with SyncMemoryClient.from_settings(asking) as client:
+        client.remember(TEA, kind="preference")
+        client.remember(COFFEE, tags=("bob",), event_time=HIGHLIGHT)
+        client.remember(BUDGET, namespace="team")
+    return asking
+
+
+@pytest.fixture
+def run(asking: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Machine:
+    """The shell of its founder."""
+    write_private(tmp_path / "profile.json", asking.profile())
+    return Machine(tmp_path / "profile.json", capsys)
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        ([], {TEA, COFFEE}),
+        (["--limit", "1"], {TEA}),
+        (["--namespace", "team"], {BUDGET}),
+        (["--namespace", "team", "--namespace", "default", "--kind", "preference"], {TEA}),
+        (["--tag", "bob"], {COFFEE}),
+        (["--after", "2026-06-01T00:00:00Z"], {TEA}),
+        (["--before", "2026-06-01T00:00:00Z"], {COFFEE}),
+        (["--as-of", "2026-06-01T00:00:00Z"], set()),
+    ],
+    ids=["none", "limit", "namespace", "namespaces and kind", "tag", "after", "before", "as-of"],
+)
+def test_every_flag_of_a_question_reaches_the_relayer(
+    run: Machine, argv: list[str], expected: set[str]
+) -> None:
+    answer = run("ask", "tea?", *argv)
+    assert run.err == ""
+    assert {memory["text"] for memory in answer["memories"]} == expected
+
+
+def test_what_could_not_be_searched_or_opened_is_told(
+    run: Machine, asking: Settings, answering: RunningRelayer
+) -> None:
+    words_only = "memrelay: Some memories could be searched by words only.\n"
+    assert (len(run.lines("recall", "tea")), run.err) == (2, words_only)
+    asyncio.run(damaged(answering, asking))
+    assert run.lines("recall", "tea") == []
+    assert run.err == f"memrelay: 2 more could not be opened.\n{words_only}"
+    run.lines("recall", "tea", "--mode", "keyword")
+    assert run.err.count("\n") == 1
+
+
+async def damaged(relayer: RunningRelayer, settings: Settings) -> None:
+    """Change a byte of everything that an account has stored."""
+    connection = await asyncpg.connect(relayer.environment["RELAYER_DATABASE_URL"])
+    await connection.execute(
+        "UPDATE blobs SET bytes = set_byte(bytes, 120, 255 - get_byte(bytes, 120))"
+        " WHERE account_id = $1 AND length(bytes) > 120",
+        account_bytes(settings.account_id),
+    )
+    await connection.close()
+
+
+async def test_a_gateway_tells_what_could_be_searched_by_words_only(asking: Settings) -> None:
+    """Also where one namespace is refused, and each is searched apart.
+
+    The same in each turn: a provider keeps the prompt that it has read as long as it is the same.
+    """
+    prompts = {"What about the green tea of Anna?": True, "Where does Berta live?": False}
+    async with Gateway(Roster.single(asking), PATIENT) as gateway:
+        for prompt, fits in prompts.items():
+            answer = await gateway.before_prompt_build({"prompt": prompt}, {})
+            assert ("prependContext" in answer) == fits
+            assert "by words only" in answer["appendSystemContext"]
+            tool = await gateway.call_tool("memory_search", {"query": prompt}, Context())
+            assert ("No memory was found" in tool.text) == (not fits)
+            assert tool.text.count("by words only") == 1
+            assert tool.details["degraded"]
+    roster = Roster.single(asking)
+    seat = roster.seat(Context())
+    assert seat is not None
+    names = ("default", "never written", "x" * 200)
+    found = await seat.recall("tea", namespaces=names, limit=5, min_relevance=0.0, chars_max=None)
+    assert (len(found.memories), found.degraded) == (2, True)
+    await roster.close()
+
+
+async def test_a_model_is_told_what_could_be_searched_by_words_only(run: Machine) -> None:
+    async with in_process(run.profile) as client:
+        for query, fits in {"the green tea of Anna": True, "Where does Berta live?": False}.items():
+            shown, found = await done(client, "memory_recall", query=query)
+            assert (found["total"] > 0, found["degraded"]) == (fits, True)
+            assert ("No memory was found" in shown) == (not fits)
+            prompt = await client.get_prompt("recall_context", {"topic": query})
+            for text in (shown, prompt.messages[0].content.text):
+                assert text.count("by words only") == 1
