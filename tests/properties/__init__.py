@@ -3,4 +3,4 @@
 import pytest
 
 # So that a walk's assertions say what differed.
-pytest.register_assert_rewrite("tests.properties.walk")
+pytest.register_assert_rewrite("tests.properties.walk", "tests.properties.looking")

@@ -1,6 +1,6 @@
 """What must be so of an account's memories, in a plain dictionary that knows SPEC's rules.
 
-Not here: what is done to the memories, and the product (`walk.py`).
+Not here: what is done to the memories (`walk.py`), and what the product shows (`looking.py`).
 """
 
 import unicodedata
@@ -11,6 +11,11 @@ from itertools import pairwise
 
 from relayer.record import ACTIVE, HELD_BACK, KINDS, PENDING, PENDING_REVIEW, REJECTED, SUPERSEDED
 from relayer.sealed.keys import Namespace
+
+# Of what memories speak, and what they are tagged with.
+WHO = ("otter", "heron", "badger", "Zoë")
+WHAT = ("granite", "velvet", "cinnamon")
+TAGS = ("river", "attic")
 
 
 def canonical(text: str) -> str:

@@ -1,6 +1,7 @@
 """A random walk through all that can become of memories, beside a plain dictionary of them.
 
-Not here: the rules (`dictionary.py`), how many walks there are, and on what (`test_walk.py`).
+Not here: the rules (`dictionary.py`), what is compared (`looking.py`), how many walks there
+are, and on what (`test_walk.py`).
 
 - Each move is made in the product and in the dictionary; then everything shown is compared.
 - Every choice comes from one seeded source: the same seed is the same walk, step by step.
@@ -8,7 +9,6 @@ Not here: the rules (`dictionary.py`), how many walks there are, and on what (`t
 - Two processes of the relayer take turns as it happens: neither may miss what the other changed.
 """
 
-import asyncio
 import random
 import unicodedata
 import uuid
@@ -19,33 +19,25 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
-from relayer.database import accounts as account_rows
-from relayer.database import listing
-from relayer.database.states import ALL, CONTRADICTS, MERGED, SOURCE
 from relayer.errors import Conflict, NotFound
 from relayer.journal.states import Change
 from relayer.memories.forgetting import Filter
 from relayer.memories.opening import Caller
-from relayer.memories.recall import Query
 from relayer.memories.revising import Edit
 from relayer.record import Memory, new_id
-from relayer.sealed.keys import Namespace
 from relayer.upkeep.check import check
 from relayer.upkeep.rebuild import REBUILT, rebuild_lost
 from tests.granting import entrust
 from tests.moving import moved
 from tests.properties.consolidating import FILLER, consolidate, undo
 from tests.properties.contradicting import contradict
-from tests.properties.dictionary import Dictionary, Kept, Revision, Turn, canonical
+from tests.properties.dictionary import TAGS, WHAT, WHO, Dictionary, Kept, Revision, Turn, canonical
+from tests.properties.looking import look
 from tests.rotator import Rotator
 from tests.services import OTHER, TEAM, Bench
 from tests.talking import analyze, choose
 
-WHO = ("otter", "heron", "badger", "Zoë")
-WHAT = ("granite", "velvet", "cinnamon")
-TAGS = ("river", "attic")
 MINUTE, HOUR, DAY = 60, 3600, 86_400
-LINKED = (SOURCE, MERGED, CONTRADICTS)
 ROTATIONS_MAX = 3  # each gives everybody all grants again
 Move = Callable[["Walk", Caller], Awaitable[str]]
 
@@ -74,7 +66,7 @@ class Walk:
 
     async def step(self) -> None:
         """One more thing happens, and everything is looked at."""
-        self._by_any()
+        self.by_any()
         seconds = self.chance.choice([1, 5, MINUTE, MINUTE, HOUR, HOUR, DAY])
         self.moments.append(self.bench.clock() + timedelta(milliseconds=500))
         self.bench.clock.advance(seconds)
@@ -82,7 +74,7 @@ class Walk:
         [(name, move)] = self.chance.choices(list(MOVES.items()), [w for _, w in WEIGHTS.items()])
         self.done.append(f"{len(self.done)}: +{seconds} s, {name}")
         self.done[-1] += f" {await move(self, await self.caller())}"
-        await self.look()
+        await look(self)
 
     async def caller(self) -> Caller:
         """The owner's next request, with the keys of every epoch."""
@@ -107,8 +99,6 @@ class Walk:
         """An end for a memory, or none; never one that looks like the default of kind `working`."""
         seconds = self.chance.choice([None, None, MINUTE, HOUR, 3 * DAY + HOUR // 2])
         return None if seconds is None else self.bench.clock() + timedelta(seconds=seconds)
-
-    # What happens
 
     async def remember(self, caller: Caller) -> str:
         namespace = self.chance.choice([TEAM, TEAM, OTHER])
@@ -438,134 +428,9 @@ class Walk:
         self.replicas = [bench, bench.another()]
         self.bench = self.rotator.bench = bench
 
-    def _by_any(self) -> None:
+    def by_any(self) -> None:
         """Let either process answer what comes."""
         self.bench = self.rotator.bench = self.chance.choice(self.replicas)
-
-    # What is seen
-
-    async def look(self) -> None:
-        """Everything is as the dictionary says."""
-        caller = await self.caller()
-        await self._embed_all(caller)
-        for namespace in (TEAM, OTHER):
-            self._by_any()
-            caller = await self._asking()
-            await self._look_at_list(caller, namespace)
-            await self._look_at_uploads(caller, namespace)
-            await self._look_at_turns(caller, namespace)
-            for as_of in (None, self.chance.choice(self.moments)):
-                for mode in ("keyword", "vector"):
-                    await self._look_at_recall(caller, namespace, as_of, mode)
-        await self._look_at_counts(caller)
-        for memory_id in self.must.memories:
-            await self._look_at_history(caller, memory_id)
-        for memory_id in self.chance.sample(
-            sorted(self.must.erased), min(3, len(self.must.erased))
-        ):
-            with pytest.raises(NotFound):
-                await self.bench.services.memory.get(caller, memory_id)
-
-    async def _asking(self) -> Caller:
-        """Who asks now: of two in three, the index may be held in memory."""
-        caller = await self.caller()
-        await asyncio.gather(*self.bench.services.resident.reading)
-        if self.chance.random() < 1 / 3:
-            return caller
-        account, key = caller.access.account, caller.access.key
-        access = await self.bench.storage.accounts.access(account, key)
-        assert access is not None
-        return Caller(access, caller.keys)
-
-    async def _embed_all(self, caller: Caller) -> None:
-        """What the background does, at once."""
-        due = "SELECT memory_id FROM memories WHERE format = 'sealed' AND embedding_version = ''"
-        ids = [row["memory_id"] for row in await self.bench.sql(due)]
-        await self.bench.services.indexer.embed(caller.access.account, caller.keys, ids)
-
-    async def _look_at_list(self, caller: Caller, namespace: Namespace) -> None:
-        found = await self.bench.services.memory.newest(caller, [namespace], limit=200, state=ALL)
-        assert {
-            m.id: (m.text, tuple(m.tags), m.revision, m.state.name, m.state.pinned,
-                   m.state.stale, m.state.review, m.state.superseded_by, m.expires_at, m.seen_count)
-            for m in found
-        } == {
-            i: (k.now.text, k.now.tags, len(k.revisions), k.state, k.pinned,
-                k.stale, k.review, k.superseded_by, self.must.end(k), k.seen)
-            for i, k in self.must.memories.items() if k.namespace == namespace and not k.over
-        }  # fmt: skip
-        assert len({m.id for m in found}) == len(found)
-        tag = self.chance.choice(TAGS)
-        tagged = await self.bench.services.memory.newest(
-            caller, [namespace], limit=200, tags=[tag], state="active"
-        )
-        assert {m.id for m in tagged} == {
-            i
-            for i, k in self.must.memories.items()
-            if k.namespace == namespace and k.in_force and tag in k.now.tags
-        }
-
-    async def _look_at_recall(
-        self, caller: Caller, namespace: Namespace, as_of: datetime | None, mode: str
-    ) -> None:
-        """By a word, those that have it; by meaning, everything that has one."""
-        word = self.chance.choice(WHO + WHAT)
-        query = Query(text=word, namespaces=[namespace], limit=50, mode=mode, as_of=as_of)
-        recalled = await self.bench.services.recaller.recall(caller, query)
-        found = [(f.memory.id, f.memory.text) for f in recalled.found]
-        moment = as_of or self.bench.clock()
-        then = {
-            (i, said.text)
-            for i, kept in self.must.memories.items()
-            if kept.namespace == namespace and not kept.over
-            and (said := kept.at(moment)) is not None
-            and said.text is not None and (mode == "vector" or word in canonical(said.text))
-        }  # fmt: skip
-        assert (set(found), len(found), recalled.dropped) == (then, len(then), 0)
-
-    async def _look_at_uploads(self, caller: Caller, namespace: Namespace) -> None:
-        asked = np.array([self.chance.gauss() for _ in range(4)])
-        found = await self.bench.services.manual.recall(caller, namespace, asked, 100)
-        assert sorted(name for name, _ in found) == sorted(
-            kept.upload
-            for kept in self.must.memories.values()
-            if kept.namespace == namespace and kept.in_force and kept.upload is not None
-        )
-
-    async def _look_at_turns(self, caller: Caller, namespace: Namespace) -> None:
-        found = await self.bench.services.turns.newest(caller, [namespace], limit=100)
-        assert {t.id: (t.text, t.state, t.created_at, {*t.fact_ids}) for t in found} == {
-            i: (turn.text, "kept", turn.since, turn.facts)
-            for i, turn in self.must.turns.items()
-            if turn.namespace == namespace and not turn.over
-        }
-
-    async def _look_at_counts(self, caller: Caller) -> None:
-        """Counts are of rows: what is over counts until it is erased."""
-        account = caller.access.account
-        row = await account_rows.find_account(self.bench.storage.database, account)
-        aside = await listing.set_aside(self.bench.storage.database, account, None)
-        counted = sum(aside.values(), start=listing.SetAside())
-        kept = list(self.must.memories.values())
-        assert row is not None
-        assert (row["memory_count"], counted.revisions, counted.superseded) == (
-            len(kept),
-            sum(len(k.revisions) - 1 for k in kept),
-            sum(k.superseded_at is not None for k in kept),
-        )
-
-    async def _look_at_history(self, caller: Caller, memory_id: uuid.UUID) -> None:
-        kept = self.must.memories[memory_id]
-        if kept.over:
-            with pytest.raises(NotFound):
-                await self.bench.services.reviser.history(caller, memory_id)
-            return
-        history = await self.bench.services.reviser.history(caller, memory_id)
-        assert [(r.text, tuple(r.tags), r.stored_at) for r in history.revisions] == [
-            (said.text, said.tags, said.since) for said in reversed(kept.revisions)
-        ]
-        linked = {(one.memory_id, one.other_id) for one in history.links if one.relation in LINKED}
-        assert linked == {pair for pair in self.must.linked() if memory_id in pair}
 
     async def holds(self) -> None:
         """`relayer check` finds nothing but bytes that are collected in time."""
