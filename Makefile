@@ -146,7 +146,8 @@ bench-others: .venv/.model .venv-bench/.ready
 test-hermes: .venv/.dev .venv/.model .venv-hermes/.ready
 	@echo "the memory provider in a real Hermes Agent:"
 	@HERMES_PYTHON=$(abspath .venv-hermes)/bin/python \
-		$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/hermes/provider.py
+		$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/hermes/provider.py \
+		tests/hermes/forgetting.py
 
 format: .venv/.dev
 	$(BIN)/ruff format --quiet .

@@ -1,6 +1,7 @@
 """Users with a Hermes home that has our provider, and its agents in processes of their own.
 
-It does not own what is played (`provider.py`). `HERMES_PYTHON` is the interpreter with Hermes.
+It does not own what is played (`provider.py`, `forgetting.py`). `HERMES_PYTHON` is the interpreter
+with Hermes.
 """
 
 import json
@@ -21,6 +22,10 @@ from memrelay.private import write_private
 
 HERE = Path(__file__).parent
 WAIT_S = 120
+FACT = "I prefer window seats on long flights."
+MOVE = "I decided to move to Graz in the spring of 2027."
+DOCTOR = "My doctor is called Amelia Rosenthal in Hamburg."
+AWAY = "http://127.0.0.1:9"
 
 
 @dataclass
