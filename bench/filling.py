@@ -31,7 +31,7 @@ from relayer.memories.sealing import new_memory
 from relayer.record import Draft, encode, new_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, NamespaceKey
-from relayer.sealed.turn import derive_turn
+from relayer.sealed.vector_turn import derive_vector_turn
 from relayer.tenants.namespaces import NamespaceEntry
 from relayer.words import INDEX_VERSION
 
@@ -119,7 +119,7 @@ class Filler:
             self._own = np.concatenate([self._own, fresh])
 
     def _turned(self, key: NamespaceKey, numbers: range) -> Vectors:
-        turn = derive_turn(key, self._site.embedder.model_id, self._site.embedder.dim)
+        turn = derive_vector_turn(key, self._site.embedder.model_id, self._site.embedder.dim)
         return turn.apply(np.stack([self._vector(n) for n in numbers])).astype(np.float16)
 
     def _vector(self, number: int) -> npt.NDArray[np.float32]:

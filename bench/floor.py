@@ -23,7 +23,7 @@ from relayer.database.pool import Connection, halfvec
 from relayer.embedding.passages import load_tokenizer
 from relayer.embedding.published import GRAPH_FILE, TOKENIZER_FILE
 from relayer.sealed import envelope
-from relayer.sealed.turn import derive_turn
+from relayer.sealed.vector_turn import derive_vector_turn
 
 LIMIT: Final = 10
 PIECES: Final = ("embed", "verify", "search", "open")
@@ -102,7 +102,9 @@ class Floor:
 
     def __post_init__(self) -> None:
         self._signer = SigningKey.generate()
-        self._turn = derive_turn(self.filled.key, self.model_id, self.filled.vectors.shape[1])
+        self._turn = derive_vector_turn(
+            self.filled.key, self.model_id, self.filled.vectors.shape[1]
+        )
         self._prepared: Any = None
         filled, self._nearest = self.filled, _NEAREST
         self._place: tuple[Any, ...] = (

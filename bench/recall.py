@@ -27,7 +27,7 @@ from bench.presigned import Presigner, presigner
 from bench.running import FROM_DATABASE, Scale, Site
 from bench.sentences import Questions, sentence
 from memrelay import MemoryClient
-from relayer.sealed.turn import derive_turn
+from relayer.sealed.vector_turn import derive_vector_turn
 
 SIZES: Final = (100, 1_000, 10_000, 50_000)
 SIZES_QUICK: Final = (50, 200)
@@ -262,7 +262,7 @@ def _written(sizes: Sequence[int], found: list[list[float]]) -> list[Figure]:
 async def _exactness(site: Site, place: _Namespace, count: int) -> list[Figure]:
     """How much of the exact nearest ten a recall by meaning finds."""
     filled, shares = place.filled, []
-    turn = derive_turn(filled.key, site.embedder.model_id, site.embedder.dim)
+    turn = derive_vector_turn(filled.key, site.embedder.model_id, site.embedder.dim)
     stored = filled.vectors.astype(np.float32)
     numbers = {str(memory_id): n for n, memory_id in enumerate(filled.ids)}
     for _ in range(count):

@@ -256,7 +256,9 @@ def archive_bytes(header: bytes, chunks: Sequence[bytes]) -> bytes:
     return b"memrelay-archive\n" + lp(header) + b"".join(chunks)
 
 
-def turn(key: NamespaceKey, model: str, vector: Sequence[float]) -> tuple[bytes, list[float]]:
+def turn_vector(
+    key: NamespaceKey, model: str, vector: Sequence[float]
+) -> tuple[bytes, list[float]]:
     """The seed and the turned unit vector, straight from SPEC §9."""
     d = len(vector)
     seed = kdf(kdf(key.key, "vector"), "turn", model.encode(), u32(d))

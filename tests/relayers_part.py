@@ -61,7 +61,7 @@ def seal(
     )
 
 
-def turn(key: NamespaceKey, model: str, vector: Sequence[float]) -> list[float]:
+def turn_vector(key: NamespaceKey, model: str, vector: Sequence[float]) -> list[float]:
     """Return a vector scaled to unit length and turned by the namespace's secret rotation.
 
     Raises:

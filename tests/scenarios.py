@@ -292,7 +292,7 @@ def turns() -> Iterator[Scenario]:
 
 
 def _turn(name: str, vector: Sequence[int]) -> Scenario:
-    seed, turned = ref.turn(TEAM, "test-model", vector)
+    seed, turned = ref.turn_vector(TEAM, "test-model", vector)
     given = {"namespace": "team", "epoch": 1, "namespace_key": TEAM.key.hex()}
     rule = {"size": len(vector), "first": vector[0], "step": 1}
     if name == "turn-sparse":

@@ -145,7 +145,7 @@ def do_turn(given: Json) -> Json:
     key, vector = namespace_key(given), given["vector"]
     parts = (given["model"].encode(), struct.pack(">I", len(vector)))
     seed = keys.kdf(key.subkey("vector"), "turn", *parts)
-    return {"seed": seed.hex(), "turned": relayers_part.turn(key, given["model"], vector)}
+    return {"seed": seed.hex(), "turned": relayers_part.turn_vector(key, given["model"], vector)}
 
 
 def do_request(given: Json) -> Json:

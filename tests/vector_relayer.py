@@ -37,7 +37,7 @@ from relayer.sealed.primitives import (
     u32,
     verify_signature,
 )
-from relayer.sealed.turn import derive_turn
+from relayer.sealed.vector_turn import derive_vector_turn
 from tests.chains import verify_chain
 
 Json = dict[str, Any]
@@ -223,7 +223,7 @@ def do_lengths(given: Json) -> Json:
 
 def do_turn(given: Json) -> Json:
     key, vector = namespace_key(given), given["vector"]
-    turn = derive_turn(key, given["model"], len(vector))
+    turn = derive_vector_turn(key, given["model"], len(vector))
     turned = turn.apply(np.array([vector], dtype=np.float32))
     seed = kdf(key.vector, "turn", given["model"].encode(), u32(len(vector)))
     return {"seed": seed.hex(), "turned": turned[0].tolist()}

@@ -26,7 +26,7 @@ from relayer.memories.opening import Opener, has_key, key_of
 from relayer.memories.sealing import counted
 from relayer.record import Draft
 from relayer.sealed.keys import AccountId, NamespaceKey
-from relayer.sealed.turn import derive_turn
+from relayer.sealed.vector_turn import derive_vector_turn
 from relayer.tenants.custody import Keys
 from relayer.words import INDEX_VERSION
 
@@ -241,7 +241,7 @@ def _turned(
         by_key.setdefault(key_of(keys, row), []).append(n)
     turned = []
     for key, numbers in by_key.items():
-        turn = derive_turn(key, embedder.model_id, embedder.dim)
+        turn = derive_vector_turn(key, embedder.model_id, embedder.dim)
         for n, vector in zip(numbers, turn.apply(vectors[numbers]), strict=True):
             turned.append((parts[n][0], parts[n][1], vector.astype(np.float16)))
     return turned

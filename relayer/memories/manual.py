@@ -35,7 +35,7 @@ from relayer.sealed.envelope import MEMORY, blob_hash, blob_id
 from relayer.sealed.foreign import is_foreign
 from relayer.sealed.keys import Namespace, NamespaceKey, PublicKey
 from relayer.sealed.primitives import to_base64url
-from relayer.sealed.turn import derive_turn
+from relayer.sealed.vector_turn import derive_vector_turn
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 
 _SQUARES_FIT: Final = (1e-100, 1e100)  # lengths whose squares are in the range of a float
@@ -153,7 +153,7 @@ def _all_shown(
 def _shown(key: NamespaceKey, unit: npt.NDArray[np.float32], form: str) -> npt.NDArray[np.float16]:
     """The vector, of length 1, as the database sees it."""
     if form == TURNED:
-        unit = derive_turn(key, form, len(unit)).apply(unit[None])[0]
+        unit = derive_vector_turn(key, form, len(unit)).apply(unit[None])[0]
     return unit.astype(np.float16)
 
 

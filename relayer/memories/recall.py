@@ -32,7 +32,7 @@ from relayer.resident.index import ResidentIndex
 from relayer.resident.namespace import Resident
 from relayer.sealed import index
 from relayer.sealed.keys import Namespace, NamespaceKey, PublicKey
-from relayer.sealed.turn import derive_turn
+from relayer.sealed.vector_turn import derive_vector_turn
 from relayer.telemetry.stages import staged
 from relayer.tenants.access import Access
 from relayer.tenants.namespaces import Namespaces
@@ -429,6 +429,6 @@ def _turned(
 ) -> dict[str, npt.NDArray[np.float16]]:
     """Model → the query's vector as one namespace and epoch knows it, (dim,)."""
     return {
-        model: derive_turn(key, model, found.shape[1]).apply(found)[0].astype(np.float16)
+        model: derive_vector_turn(key, model, found.shape[1]).apply(found)[0].astype(np.float16)
         for model, found in vectors.items()
     }

@@ -42,7 +42,7 @@ from relayer.record import UnknownVersion, decode
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey
 from relayer.sealed.primitives import CryptoError, to_base64url
-from relayer.sealed.turn import derive_turn
+from relayer.sealed.vector_turn import derive_vector_turn
 from relayer.tenants.custody import Keys, LentKeys, RootKeys
 from relayer.tenants.namespaces import Namespaces
 from relayer.words import INDEX_VERSION
@@ -318,4 +318,6 @@ def _turned_from(
     if model == SENT:
         return vectors
     dim = vectors.shape[1]
-    return derive_turn(new, model, dim).apply(derive_turn(old, model, dim).undo(vectors))
+    return derive_vector_turn(new, model, dim).apply(
+        derive_vector_turn(old, model, dim).undo(vectors)
+    )

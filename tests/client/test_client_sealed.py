@@ -19,7 +19,7 @@ from memrelay.sealed.envelope import (
 from memrelay.sealed.keys import NamespaceKey, Root, account_text, hash_256
 from memrelay.sealed.objects import to_base64, write_json
 from memrelay.sealed.unlock import Unlock, build_unlock
-from tests.relayers_part import open_unlock, seal, turn
+from tests.relayers_part import open_unlock, seal, turn_vector
 
 NOW_MS = 1_700_000_000_000
 MEMORY = UUID("00000000-0000-4000-8000-000000000001")
@@ -293,7 +293,7 @@ def test_an_unusable_unlock_key_is_refused(example):
 
 
 def test_the_turn_of_the_example(example):
-    turned = turn(example.team, "test-model", [n + 1 for n in range(384)])
+    turned = turn_vector(example.team, "test-model", [n + 1 for n in range(384)])
     assert [round(value, 6) for value in turned[:4]] == [-0.006333, -0.099402, -0.022922, -0.12767]
 
 
@@ -306,7 +306,7 @@ def test_turning_keeps_angles(example, size):
         dot = math.fsum(x * y for x, y in zip(a, b, strict=True))
         return dot / math.sqrt(math.fsum(x * x for x in a) * math.fsum(y * y for y in b))
 
-    turned = cosine(turn(example.team, "m", left), turn(example.team, "m", right))
+    turned = cosine(turn_vector(example.team, "m", left), turn_vector(example.team, "m", right))
     assert turned == pytest.approx(cosine(left, right), abs=1e-9)
 
 
@@ -315,7 +315,7 @@ def test_other_namespaces_models_and_epochs_turn_otherwise(example):
     other = example.root.namespace_key(example.account, "other")
     later = Root(example.root.key, 2).namespace_key(example.account, "team")
     turns = {
-        tuple(turn(key, model, vector))
+        tuple(turn_vector(key, model, vector))
         for key, model in ((example.team, "a"), (example.team, "b"), (other, "a"), (later, "a"))
     }
     assert len(turns) == 4
@@ -324,5 +324,5 @@ def test_other_namespaces_models_and_epochs_turn_otherwise(example):
 @pytest.mark.parametrize("vector", [[], [0.0, 0.0], [math.nan], [math.inf, 1.0], [1.0] * 4001])
 def test_vectors_outside_the_format_are_refused(example, vector):
     with pytest.raises(Invalid) as caught:
-        turn(example.team, "m", vector)
+        turn_vector(example.team, "m", vector)
     assert caught.value.code == "vector"

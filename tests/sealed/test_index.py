@@ -12,7 +12,7 @@ from relayer.sealed import index
 from relayer.sealed.keys import (
     Namespace,
 )
-from relayer.sealed.turn import DIMENSION_MAX, derive_turn
+from relayer.sealed.vector_turn import DIMENSION_MAX, derive_vector_turn
 from tests.sealed.altered import ACCOUNT, ROOT, TEAM, few, refused
 
 
@@ -67,7 +67,7 @@ def test_lengths_are_rounded_up_in_steps_of_at_most_a_half() -> None:
 @given(size=st.integers(1, 300), count=st.integers(1, 4), seed=st.integers(0, 2**32 - 1))
 def test_a_turn_keeps_every_angle_and_can_be_undone(size: int, count: int, seed: int) -> None:
     vectors = np.random.default_rng(seed).normal(size=(count, size)).astype(np.float32)
-    turn = derive_turn(TEAM, "test-model", size)
+    turn = derive_vector_turn(TEAM, "test-model", size)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     turned = turn.apply(vectors)
     assert turned.dtype == np.float32
@@ -78,14 +78,16 @@ def test_a_turn_keeps_every_angle_and_can_be_undone(size: int, count: int, seed:
 
 def test_a_turn_does_not_change_its_input() -> None:
     vectors = np.ones((1, 8), dtype=np.float32)
-    turn = derive_turn(TEAM, "test-model", 8)
+    turn = derive_vector_turn(TEAM, "test-model", 8)
     turn.undo(turn.apply(vectors))
     assert (vectors == 1).all()
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 3e38])
 def test_a_vector_of_any_length_becomes_a_unit_vector(scale: float) -> None:
-    turned = derive_turn(TEAM, "test-model", 6).apply(np.full((1, 6), scale, dtype=np.float32))
+    turned = derive_vector_turn(TEAM, "test-model", 6).apply(
+        np.full((1, 6), scale, dtype=np.float32)
+    )
     assert np.linalg.norm(turned) == pytest.approx(1, abs=1e-6)
 
 
@@ -93,18 +95,18 @@ def test_another_key_model_or_size_turns_otherwise() -> None:
     other = ROOT.namespace_key(ACCOUNT, Namespace("notes"))
     vector = np.ones((1, 64), dtype=np.float32)
     results = [
-        derive_turn(key, model, 64).apply(vector)
+        derive_vector_turn(key, model, 64).apply(vector)
         for key, model in ((TEAM, "a"), (TEAM, "b"), (other, "a"))
     ]
     for one, two in pairwise([*results, results[0]]):
         assert abs(float((one @ two.T)[0, 0])) < 0.7
-    orders = [derive_turn(TEAM, "a", size).orders[:, :64] for size in (64, 65)]
+    orders = [derive_vector_turn(TEAM, "a", size).orders[:, :64] for size in (64, 65)]
     assert not np.array_equal(*orders)
 
 
 @pytest.mark.parametrize("size", [-1, 0, DIMENSION_MAX + 1])
 def test_a_turn_has_1_to_4000_dimensions(size: int) -> None:
-    refused(derive_turn, TEAM, "test-model", size)
+    refused(derive_vector_turn, TEAM, "test-model", size)
 
 
 @pytest.mark.parametrize(
@@ -118,4 +120,4 @@ def test_a_turn_has_1_to_4000_dimensions(size: int) -> None:
     ],
 )
 def test_what_has_no_direction_is_not_turned(vectors: list[Any]) -> None:
-    refused(derive_turn(TEAM, "m", 4).apply, np.array(vectors, dtype=np.float32))
+    refused(derive_vector_turn(TEAM, "m", 4).apply, np.array(vectors, dtype=np.float32))

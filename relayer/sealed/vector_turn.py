@@ -25,7 +25,7 @@ Vectors = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class Turn:
+class VectorTurn:
     """Four rounds of permutation, signs and Walsh–Hadamard blocks in `dim` dimensions.
 
     Attributes:
@@ -76,7 +76,7 @@ class Turn:
         return [(start, size) for start in sorted({0, self.dim - size})]
 
 
-def derive_turn(key: NamespaceKey, model_id: str, dim: int) -> Turn:
+def derive_vector_turn(key: NamespaceKey, model_id: str, dim: int) -> VectorTurn:
     """The turn of one namespace, epoch and model.
 
     Raises:
@@ -88,7 +88,7 @@ def derive_turn(key: NamespaceKey, model_id: str, dim: int) -> Turn:
 
 
 @lru_cache(maxsize=TURNS_KEPT)
-def _turn_of(seed: bytes, dim: int) -> Turn:
+def _turn_of(seed: bytes, dim: int) -> VectorTurn:
     """The turn of a seed, kept: a namespace's vectors come many at a time. Keys are not kept."""
     stream = bindings.randombytes_buf_deterministic(ROUNDS * 8 * dim, seed)
     words = np.frombuffer(stream, dtype=">u8").reshape(ROUNDS, dim).astype(np.uint64)
@@ -97,7 +97,7 @@ def _turn_of(seed: bytes, dim: int) -> Turn:
     signs = np.where(words & np.uint64(1), np.float32(-1), np.float32(1)).astype(np.float32)
     for shared in (orders, signs):
         shared.setflags(write=False)
-    return Turn(dim=dim, orders=orders, signs=signs)
+    return VectorTurn(dim=dim, orders=orders, signs=signs)
 
 
 def _walsh_hadamard(x: Vectors) -> None:
