@@ -113,7 +113,7 @@ def build_app(
         "exposition": exposition,
         "registration": Registration(settings=settings),
         "restore": services.restore,
-        "consolidator": services.consolidator,
+        "planner": services.planner,
         "runs": services.runs,
         "forgetting": services.forgetting,
         "expiry": services.expiry,

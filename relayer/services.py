@@ -26,6 +26,7 @@ from relayer.llm import LanguageModel
 from relayer.memories.analysis import Analysis
 from relayer.memories.asking import Asking
 from relayer.memories.consolidation import Consolidator
+from relayer.memories.consolidation_plan import Planner
 from relayer.memories.eraser import Eraser
 from relayer.memories.expiry import Expiry
 from relayer.memories.forgetting import Forgetting
@@ -88,6 +89,7 @@ class Services:
     worker: Worker
     waiting: Waiting
     resealer: Resealer
+    planner: Planner
     consolidator: Consolidator
     runs: Runs
     arriving: Arriving
@@ -244,10 +246,13 @@ def build_services(
         finder=finder,
         clock=clock,
     )
+    planner = Planner(
+        database=storage.database, opener=opener, namespaces=storage.namespaces, clock=clock
+    )
     consolidator = Consolidator(
+        planner=planner,
         database=storage.database,
         outbox=storage.outbox,
-        opener=opener,
         accounts=storage.accounts,
         namespaces=storage.namespaces,
         writer=writer,
@@ -338,6 +343,7 @@ def build_services(
         worker=worker,
         waiting=waiting,
         resealer=resealer,
+        planner=planner,
         consolidator=consolidator,
         runs=runs,
         arriving=arriving,

@@ -1,7 +1,7 @@
 """The order of steps of consolidating a namespace: merge, mark stale, summarise, propose.
 
-Not here: which memories say the same (`merging.py`), what a summary or a procedure says
-(`extraction`), beginning, listing and undoing runs (`runs.py`), when (`jobs.py`), SQL
+Not here: finding what there is to do (`consolidation_plan.py`), what a summary or a procedure
+says (`extraction`), beginning, listing and undoing runs (`runs.py`), when (`jobs.py`), SQL
 (`database.consolidation`). Source: SPEC §19.
 
 - Nothing is erased or overwritten: memories are superseded, flagged, or joined by new ones that are
@@ -12,60 +12,40 @@ Not here: which memories say the same (`merging.py`), what a summary or a proced
 - No database connection is held while a model thinks.
 """
 
-import asyncio
-import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Final, TypeVar
 
 from relayer.clock import Clock, to_ms
 from relayer.database import accounts as account_rows
 from relayer.database import consolidation as rows
-from relayer.database import memories as memory_rows
 from relayer.database import runs as run_rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Connection, Database, Row, UniqueViolation
 from relayer.database.runs import Action, Scope
 from relayer.errors import Overtaxed, QuotaExceeded, Unavailable
-from relayer.extraction.episodes import Episode
-from relayer.extraction.procedure import ProcedureFinder, procedures_by_rules
+from relayer.extraction.procedure import ProcedureFinder
 from relayer.extraction.summary import Summariser
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act
 from relayer.journal.states import STATE, Change, States
-from relayer.memories.merging import Candidate, Merge, merges_of, telling_words
-from relayer.memories.opening import Caller, Opener, has_key
-from relayer.memories.sealing import new_memory, without_secrets
+from relayer.memories.consolidation_plan import EPISODES_MIN, Planner, Read, Work
+from relayer.memories.merging import Merge
+from relayer.memories.sealing import new_memory
 from relayer.memories.writer import Effects, Writer
 from relayer.record import PENDING, SOURCES, Draft, encode, new_id
-from relayer.sealed import envelope, index
+from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
 from relayer.tenants.access import Access
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.custody import Keys
 from relayer.tenants.namespaces import Namespaces
 
-COMPARED_AT_ONCE: Final = 20  # in one statement
-FLAGGED_AT_ONCE: Final = 100
-ALIKE_MAX: Final = 8  # of one memory; more come when these are merged
-LOOKED_AT_MAX: Final = 500  # memories that have a memory's rarest word, the newest of them
-OVERLAP: Final = timedelta(days=1)  # before the last run, for what it could not open
-UNSEEN: Final = timedelta(days=180)  # after which what is trivial may no longer hold
-WORKED_ON: Final = timedelta(days=7)  # after which what was for the work at hand may not
-OVER: Final = timedelta(days=30)  # after which a trivial event is of no consequence
-OLD: Final = timedelta(days=30)  # since the end of a week whose episodes are summarised
-LASTING: Final = timedelta(days=7)  # what they have left at least: a summary ends with the first
-EPISODES_MIN: Final = 5  # of one week and source, to be worth a summary
-EPISODES_MAX: Final = 50  # in one summary
 SUMMARIES_MAX: Final = 20  # of one run, since each may be a paid model call
-GROUPS_AT_ONCE: Final = 20  # of episodes, in one statement
 FAILURES_MAX: Final = 3  # of a model that answers others, before it is asked no more of the same
-NEWEST_MAX: Final = 200  # episodes that are looked through for procedures
 MADE_BYTES_MAX: Final = 20_000  # of a summary or a procedure, sealed, with its tags and sources
-PLANNED_S_MAX: Final = 8.0  # of comparing, for a plan that a request waits for
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 GoOn = Callable[[], bool]
 T = TypeVar("T")
 _Chosen = tuple[Mapping[uuid.UUID, Change], Sequence[Action]]
@@ -79,59 +59,15 @@ class _Ended(Exception):
     """Somebody ended the run by undoing it."""
 
 
-@dataclass(frozen=True)
-class _Work:
-    """One run at work: in whose name, with which keys, on what; `row` is the run's."""
-
-    access: Access
-    keys: Keys = field(repr=False)
-    namespace: Namespace
-    scope: Scope
-    row: Row | None = None
-    last: datetime | None = None
-
-    @property
-    def run_id(self) -> uuid.UUID:
-        assert self.row is not None
-        return uuid.UUID(str(self.row["run_id"]))
-
-    @property
-    def since(self) -> datetime:
-        """From when on what was stored is compared with everything."""
-        return EPOCH if self.last is None else self.last - OVERLAP
-
-
-@dataclass(frozen=True)
-class _Read:
-    """An episode that was opened, and its row."""
-
-    row: Row
-    draft: Draft = field(repr=False)
-    episode: Episode = field(repr=False)
-
-    @property
-    def source(self) -> tuple[uuid.UUID, bytes]:
-        """Its id and the blob that was read."""
-        return self.row["memory_id"], self.row["blob_id"]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a run would do, as far as it was looked at; without a model's proposals."""
-
-    actions: Sequence[Action]
-    more: bool
-
-
 class Consolidator:
     """Consolidates a namespace of one account at a time."""
 
     def __init__(
         self,
         *,
+        planner: Planner,
         database: Database,
         outbox: Outbox,
-        opener: Opener,
         accounts: Accounts,
         namespaces: Namespaces,
         writer: Writer,
@@ -141,9 +77,9 @@ class Consolidator:
         identity: Identity,
         clock: Clock,
     ) -> None:
+        self._planner = planner
         self._database = database
         self._outbox = outbox
-        self._opener = opener
         self._accounts = accounts
         self._namespaces = namespaces
         self._writer = writer
@@ -190,7 +126,7 @@ class Consolidator:
         access = await self._accounts.access(account, actor)
         return access is not None and access.may_write(Namespace(row["namespace"]))
 
-    async def _begun(self, account: AccountId, keys: Keys, row: Row) -> _Work:
+    async def _begun(self, account: AccountId, keys: Keys, row: Row) -> Work:
         namespace = Namespace(row["namespace"])
         keys.of(namespace)
         access = Access(
@@ -202,14 +138,11 @@ class Consolidator:
             settings=await self._accounts.settings(account),
         )
         scope = Scope(account, row["namespace_id"], self._clock())
-        work = _Work(access, keys, namespace, scope, row, await self._last(scope))
+        work = Work(access, keys, namespace, scope, row, await self._planner.last(scope))
         await self._proceed(work, run_rows.RUNNING)
         return work
 
-    async def _last(self, scope: Scope) -> datetime | None:
-        return await run_rows.last_run(self._database, scope)
-
-    async def _proceed(self, work: _Work, state: str, position: int | None = None) -> None:
+    async def _proceed(self, work: Work, state: str, position: int | None = None) -> None:
         await run_rows.proceed(
             self._database,
             account=work.scope.account,
@@ -218,50 +151,13 @@ class Consolidator:
             position=position,
         )
 
-    async def plan(self, caller: Caller, namespace: Namespace) -> Plan:
-        """What a run would do now; nothing is changed, and no model is asked.
-
-        Raises:
-            NotAllowed: not a reader of the namespace, or its key is missing.
-        """
-        caller.access.require(namespace, "reader")
-        caller.keys.of(namespace)
-        entry = await self._namespaces.find(caller.access.account, namespace)
-        if entry is None:
-            return Plan((), more=False)
-        scope = Scope(caller.access.account, entry.namespace_id, self._clock())
-        work = _Work(caller.access, caller.keys, namespace, scope, last=await self._last(scope))
-        merges, more = await self._planned_merges(work)
-        found = await self._stale(work)
-        stale = [Action(new_id(), run_rows.STALE, row["memory_id"]) for row in found]
-        groups = await self._page_of_groups(work, None)
-        summaries = [Action(new_id(), run_rows.SUMMARY, new_id(), _ids(row)) for row in groups]
-        episodes = await self._newest(work)
-        recurring = await asyncio.to_thread(procedures_by_rules, [e.episode for e in episodes])
-        procedures = [[episodes[n].row["memory_id"] for n in found.episodes] for found in recurring]
-        proposed = [Action(new_id(), run_rows.PROCEDURE, new_id(), ids) for ids in procedures]
-        more = more or len(found) == FLAGGED_AT_ONCE or len(groups) == GROUPS_AT_ONCE
-        return Plan([*merges, *stale, *summaries, *proposed], more)
-
-    async def _planned_merges(self, work: _Work) -> tuple[list[Action], bool]:
-        position, planned = 0, dict[uuid.UUID, Action]()
-        until = time.monotonic() + PLANNED_S_MAX
-        while page := await self._page(work, position):
-            for merge in await self._merges(work, [row["memory_id"] for row in page]):
-                action = Action(new_id(), run_rows.MERGE, merge.kept.id, [merge.merged.id])
-                planned.setdefault(merge.merged.id, action)
-            position = page[-1]["seq"]
-            if time.monotonic() > until:
-                return list(planned.values()), True
-        return list(planned.values()), False
-
-    async def _merge(self, work: _Work, go_on: GoOn) -> bool:
+    async def _merge(self, work: Work, go_on: GoOn) -> bool:
         """Merge what says the same, page by page of what is new."""
         assert work.row is not None
         position = work.row["position"]
-        while page := await self._page(work, position):
+        while page := await self._planner.page(work, position):
             ids = [row["memory_id"] for row in page]
-            while merges := await self._merges(work, ids):
+            while merges := await self._planner.merges(work, ids):
                 if not await self._apply(work, merges):
                     break
             position = page[-1]["seq"]
@@ -270,44 +166,7 @@ class Consolidator:
                 return False
         return True
 
-    async def _page(self, work: _Work, position: int) -> list[Row]:
-        return await rows.page(
-            self._database, work.scope, since=work.since, after=position, limit=COMPARED_AT_ONCE
-        )
-
-    async def _merges(self, work: _Work, ids: Sequence[uuid.UUID]) -> list[Merge]:
-        """What of these can be merged with anything in the namespace."""
-        found = await self._opened(work, ids)
-        pairs = await rows.alike(
-            self._database,
-            work.scope,
-            words=_blind_words(work, found),
-            among=LOOKED_AT_MAX,
-            limit=ALIKE_MAX,
-        )
-        named = sorted({memory for pair in pairs for memory in pair})
-        before = await rows.merged_before(
-            self._database, account=work.scope.account, memory_ids=named
-        )
-        found += await self._opened(work, sorted(set(named) - set(ids)))
-        known = {row["memory_id"]: _candidate(row, draft) for row, draft in found}
-        return merges_of(
-            (known[one], known[other])
-            for one, other in pairs
-            if one in known and other in known and frozenset((one, other)) not in before
-        )
-
-    async def _opened(self, work: _Work, ids: Sequence[uuid.UUID]) -> list[tuple[Row, Draft]]:
-        """Memories that open with the keys at hand, in the order of their ids here."""
-        found = await memory_rows.find_memories(
-            self._database, account=work.scope.account, memory_ids=ids, now=work.scope.now
-        )
-        readable = [row for row in found if has_key(work.keys, row)]
-        drafts = await self._opener.drafts(work.scope.account, work.keys, readable)
-        opened = {row["memory_id"]: (row, draft) for row, draft in drafts.opened}
-        return [opened[i] for i in ids if i in opened]
-
-    async def _apply(self, work: _Work, merges: Sequence[Merge]) -> int:
+    async def _apply(self, work: Work, merges: Sequence[Merge]) -> int:
         """Merge those that are still what was read; how many that were."""
         read = {c.id: c.blob_id for m in merges for c in (m.kept, m.merged)}
 
@@ -325,7 +184,7 @@ class Consolidator:
 
     async def _change(
         self,
-        work: _Work,
+        work: Work,
         read: Sequence[tuple[uuid.UUID, bytes]],
         chosen: Callable[[Mapping[uuid.UUID, Row], datetime], _Chosen],
     ) -> int:
@@ -359,27 +218,16 @@ class Consolidator:
         await state_rows.link(connection, account=account, links=links, now=now)
         await rows.count_merged(connection, account=account, pairs=merged)
 
-    async def _flag(self, work: _Work, go_on: GoOn) -> bool:
+    async def _flag(self, work: Work, go_on: GoOn) -> bool:
         """Mark what may no longer hold."""
-        while found := await self._stale(work):
+        while found := await self._planner.stale(work):
             if not await self._flagged(work, found):
                 break
             if not go_on():
                 return False
         return True
 
-    async def _stale(self, work: _Work) -> list[Row]:
-        now = work.scope.now
-        return await rows.stale(
-            self._database,
-            work.scope,
-            unseen=now - UNSEEN,
-            worked_on=now - WORKED_ON,
-            over=now - OVER,
-            limit=FLAGGED_AT_ONCE,
-        )
-
-    async def _flagged(self, work: _Work, found: Sequence[Row]) -> int:
+    async def _flagged(self, work: Work, found: Sequence[Row]) -> int:
         seen = {row["memory_id"]: row["last_seen_at"] for row in found}
 
         def chosen(living: Mapping[uuid.UUID, Row], _: datetime) -> _Chosen:
@@ -393,11 +241,11 @@ class Consolidator:
 
         return await self._change(work, [(r["memory_id"], r["blob_id"]) for r in found], chosen)
 
-    async def _summarise(self, work: _Work, go_on: GoOn) -> bool:
+    async def _summarise(self, work: Work, go_on: GoOn) -> bool:
         """Put a summary beside the episodes of an old week and source."""
         assert work.row is not None
         made = work.row["summaries"]
-        async for place, ids in self._groups(work):
+        async for place, ids in self._planner.groups(work):
             if made >= SUMMARIES_MAX:
                 break
             made += await self._summarised(work, ids)
@@ -408,9 +256,9 @@ class Consolidator:
                 return False
         return True
 
-    async def _summarised(self, work: _Work, ids: Sequence[uuid.UUID]) -> bool:
+    async def _summarised(self, work: Work, ids: Sequence[uuid.UUID]) -> bool:
         """Whether these episodes have a summary now."""
-        read = await self._read(work, ids)
+        read = await self._planner.read(work, ids)
         if len(read) < EPISODES_MIN:
             return False
         if self._summariser.is_paid:
@@ -429,7 +277,7 @@ class Consolidator:
         )
         return await self._store(work, draft, read, run_rows.SUMMARY)
 
-    async def _asked(self, work: _Work, answer: Awaitable[T]) -> T | None:
+    async def _asked(self, work: Work, answer: Awaitable[T]) -> T | None:
         """What a model says; None where it never answers this, though it answers others.
 
         Raises:
@@ -445,39 +293,7 @@ class Consolidator:
                 raise
         return None
 
-    async def _groups(self, work: _Work) -> AsyncIterator[tuple[run_rows.Place, list[uuid.UUID]]]:
-        """Episodes that belong together and their place, the oldest that this run has not passed
-        first."""
-        assert work.row is not None
-        moment, seq = work.row["group_moment"], work.row["group_seq"]
-        place = None if moment is None else (moment, seq)
-        while page := await self._page_of_groups(work, place):
-            for row in page:
-                place = row["moment"], row["seq"]
-                yield place, _ids(row)
-
-    async def _page_of_groups(self, work: _Work, after: run_rows.Place | None) -> list[Row]:
-        return await rows.old_groups(
-            self._database,
-            work.scope,
-            before=work.scope.now - OLD,
-            until=work.scope.now + LASTING,
-            epochs=[key.epoch for key in work.keys.of(work.namespace)],
-            size_min=EPISODES_MIN,
-            after=after,
-            limit=GROUPS_AT_ONCE,
-        )
-
-    async def _read(self, work: _Work, ids: Sequence[uuid.UUID]) -> list[_Read]:
-        """Episodes as a model may see them."""
-        read = []
-        for row, draft in await self._opened(work, ids):
-            text, _ = await without_secrets(work.access, draft.text)
-            moment = row["event_time"] or row["created_at"]
-            read.append(_Read(row, draft, Episode(text, moment, draft.importance)))
-        return read
-
-    async def _propose(self, work: _Work, go_on: GoOn) -> bool:
+    async def _propose(self, work: Work, go_on: GoOn) -> bool:
         """Propose what was done in the same way again and again; somebody has to approve it."""
         assert work.row is not None
         new = await rows.episodes_since(self._database, work.scope, since=work.since)
@@ -485,7 +301,7 @@ class Consolidator:
             return True
         if self._finder.is_paid:
             await self._writer.refuse_full(work.scope.account, MADE_BYTES_MAX)
-        episodes = await self._newest(work)
+        episodes = await self._planner.newest(work)
         found_by = self._finder.find([e.episode for e in episodes])
         for found in await self._asked(work, found_by) or ():
             draft = Draft(
@@ -500,13 +316,7 @@ class Consolidator:
             )
         return True
 
-    async def _newest(self, work: _Work) -> list[_Read]:
-        ids = await rows.newest_episodes(self._database, work.scope, limit=NEWEST_MAX)
-        return await self._read(work, ids)
-
-    async def _store(
-        self, work: _Work, draft: Draft, sources: Sequence[_Read], action: str
-    ) -> bool:
+    async def _store(self, work: Work, draft: Draft, sources: Sequence[Read], action: str) -> bool:
         """Store what was made of these, unless they changed or somebody made it meanwhile; whether
         it was stored."""
         scope, now, actor = work.scope, self._clock(), work.access.key
@@ -549,49 +359,9 @@ class Consolidator:
         return True
 
     async def _record(
-        self, connection: Connection, work: _Work, done: Sequence[Action], now: datetime
+        self, connection: Connection, work: Work, done: Sequence[Action], now: datetime
     ) -> None:
         account = work.scope.account
         if not await run_rows.lock_unfinished(connection, account=account, run_id=work.run_id):
             raise _Ended
         await run_rows.record(connection, account=account, run_id=work.run_id, done=done, now=now)
-
-
-def _blind_words(
-    work: _Work, found: Sequence[tuple[Row, Draft]]
-) -> list[tuple[uuid.UUID, int, int]]:
-    """What others that say the same would be found by, in each epoch: (memory, epoch, token)."""
-    return [
-        (row["memory_id"], key.epoch, index.token(key, "w", word))
-        for row, draft in found
-        for word in telling_words(draft)
-        for key in work.keys.of(work.namespace)
-    ]
-
-
-def _ids(group: Row) -> list[uuid.UUID]:
-    """Those of a group that one summary is made of; what is left is worth another."""
-    ids = list(group["ids"])
-    return ids if len(ids) <= EPISODES_MAX else ids[: min(EPISODES_MAX, len(ids) - EPISODES_MIN)]
-
-
-def _candidate(row: Row, draft: Draft) -> Candidate:
-    return Candidate(
-        id=row["memory_id"],
-        blob_id=row["blob_id"],
-        draft=draft,
-        pinned=row["pinned"],
-        seen_count=row["seen_count"],
-        seq=row["seq"],
-        created_at=row["created_at"],
-        expires_at=_end(row),
-    )
-
-
-def _end(row: Row) -> datetime | None:
-    """When a memory expires, and if it is pinned, when it would without its pin."""
-    end: datetime | None = row["expires_at"]
-    if not row["pinned"] or row["ttl_s"] is None:
-        return end
-    aged: datetime = row["created_at"] + timedelta(seconds=row["ttl_s"])
-    return aged if end is None else min(end, aged)

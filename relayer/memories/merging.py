@@ -1,6 +1,7 @@
 """Which of two memories that say the same is kept, if they may be merged at all; pure.
 
-Not here: finding such pairs (`database.consolidation`), merging them (`consolidation.py`).
+Not here: finding such pairs (`consolidation_plan.py`, `database.consolidation`), merging them
+(`consolidation.py`).
 
 - They must say the same word for word, but for fillers. Near in meaning is not enough: a number,
   a name or a denial may be the point.

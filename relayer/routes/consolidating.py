@@ -1,6 +1,7 @@
 """Our own routes on consolidation: begin a run, look at runs, undo one.
 
-Not here: what a run does (`memories/consolidation.py`, `memories/runs.py`).
+Not here: what a run would do (`memories/consolidation_plan.py`), does
+(`memories/consolidation.py`), and did (`memories/runs.py`).
 """
 
 import uuid
@@ -15,7 +16,7 @@ from relayer.database.pool import Row
 from relayer.errors import BadRequest
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
-from relayer.memories.consolidation import Consolidator, Plan
+from relayer.memories.consolidation_plan import Plan, Planner
 from relayer.memories.opening import Caller
 from relayer.memories.runs import Runs
 from relayer.routes import shapes
@@ -40,14 +41,14 @@ async def consolidate(
     data: JSONBody[ConsolidateBody],
     caller: NamedDependency[Caller],
     runs: NamedDependency[Runs],
-    consolidator: NamedDependency[Consolidator],
+    planner: NamedDependency[Planner],
     identity: NamedDependency[Identity],
 ) -> Response[dict[str, Any]]:
     """Begin a run, or say what one would do."""
     check_relayer(data.relayer, identity)
     namespace = bodies.namespace_of(data.namespace)
     if data.dry_run:
-        plan = await consolidator.plan(caller, namespace)
+        plan = await planner.plan(caller, namespace)
         return Response(_plan(namespace, plan), status_code=200)
     return Response(_run(await runs.start(caller, namespace)), status_code=202)
 

@@ -13,7 +13,8 @@ from relayer.errors import NotAllowed, NotFound
 from relayer.extraction.episodes import Episode
 from relayer.extraction.procedure import Procedure, ProcedureFinder
 from relayer.journal.states import Change
-from relayer.memories.consolidation import UNSEEN, Consolidator
+from relayer.memories.consolidation import Consolidator
+from relayer.memories.consolidation_plan import UNSEEN
 from relayer.memories.opening import Caller
 from relayer.memories.runs import Runs, Undone
 from relayer.preferences import AccountSettings
@@ -205,7 +206,7 @@ class TestRuns:
         texts = [f"Release {n}. {RELEASE}" for n in "ABC"]
         await happened(hybrid, caller, *texts, day=hybrid.clock() - timedelta(days=9))
         before = await hybrid.sql(STATES), await ops(hybrid, caller)
-        plan = await hybrid.services.consolidator.plan(caller, TEAM)
+        plan = await hybrid.services.planner.plan(caller, TEAM)
         assert sorted(a.action for a in plan.actions) == ["merge", "procedure", "summary"]
         assert not plan.more
         assert (await hybrid.sql(STATES), await ops(hybrid, caller)) == before
@@ -216,10 +217,10 @@ class TestRuns:
     async def test_a_plan_says_that_there_is_more(
         self, hybrid: Bench, caller: Caller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("relayer.memories.consolidation.FLAGGED_AT_ONCE", 2)
+        monkeypatch.setattr("relayer.memories.consolidation_plan.FLAGGED_AT_ONCE", 2)
         past = hybrid.clock() - timedelta(days=40)
         members: dict[str, Any] = {"kind": "event", "importance": "trivial", "event_time": past}
-        plan = hybrid.services.consolidator.plan
+        plan = hybrid.services.planner.plan
         await hybrid.remember(caller, "The lift was broken.", **members)
         assert not (await plan(caller, TEAM)).more
         await hybrid.remember(caller, "The door was open.", "The roof leaked.", **members)
@@ -229,11 +230,11 @@ class TestRuns:
     async def test_a_plan_says_that_there_are_more_weeks(
         self, hybrid: Bench, caller: Caller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("relayer.memories.consolidation.GROUPS_AT_ONCE", 1)
+        monkeypatch.setattr("relayer.memories.consolidation_plan.GROUPS_AT_ONCE", 1)
         for ago in (9, 8):
             when = week(hybrid, ago)
             await hybrid.remember(caller, *MEETINGS, kind="episodic", event_time=when)
-        planned = await hybrid.services.consolidator.plan(caller, TEAM)
+        planned = await hybrid.services.planner.plan(caller, TEAM)
         assert ([a.action for a in planned.actions], planned.more) == (["summary"], True)
 
     async def test_two_that_undo_it_at_once_count_each_action_once(
@@ -285,7 +286,7 @@ class TestRuns:
         with pytest.raises(NotAllowed):
             await runs.undo(reader.access, run["run_id"])
         with pytest.raises(NotAllowed):
-            await hybrid.services.consolidator.plan(stranger, TEAM)
+            await hybrid.services.planner.plan(stranger, TEAM)
         assert (await listed(hybrid, owner, run["run_id"]))[0]["state"] == "done"
 
     async def test_a_revoked_key_s_run_does_nothing(self, hybrid: Bench) -> None:
@@ -381,7 +382,7 @@ class TestRuns:
         with pytest.raises(NotAllowed):
             await hybrid.services.runs.start(locked, TEAM)
         with pytest.raises(NotAllowed):
-            await hybrid.services.consolidator.plan(locked, TEAM)
+            await hybrid.services.planner.plan(locked, TEAM)
 
 
 class TestSchedule:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from relayer.journal.states import Change
-from relayer.memories import consolidation
+from relayer.memories import consolidation_plan
 from relayer.memories.consolidation import Consolidator
 from relayer.memories.merging import Candidate, merge_of, merges_of
 from relayer.memories.opening import Caller
@@ -435,7 +435,7 @@ class TestMergingWithCare:
         self, hybrid: Bench, caller: Caller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What one memory costs does not grow with the namespace."""
-        monkeypatch.setattr(consolidation, "LOOKED_AT_MAX", 3)
+        monkeypatch.setattr(consolidation_plan, "LOOKED_AT_MAX", 3)
         common, rare = "Anna met Bob on the bus.", "Anna met Zoe on the bus."
         [one, _] = await hybrid.remember(caller, rare, common)
         await hybrid.remember(caller, "Anna really met Bob on the bus.")

@@ -15,8 +15,9 @@ from relayer.errors import NotFound
 from relayer.extraction.episodes import Episode
 from relayer.extraction.summary import SUMMARY_CHARS_MAX, Summariser, summary_by_rules
 from relayer.journal.states import Change
-from relayer.memories import consolidation
-from relayer.memories.consolidation import OLD, Consolidator
+from relayer.memories import consolidation, consolidation_plan
+from relayer.memories.consolidation import Consolidator
+from relayer.memories.consolidation_plan import OLD
 from relayer.memories.opening import Caller
 from relayer.memories.revising import Edit
 from tests.consolidating import (
@@ -155,7 +156,7 @@ class TestSummariesWithCare:
         self, bench: Bench, caller_here: Caller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(consolidation, "SUMMARIES_MAX", 2)
-        monkeypatch.setattr(consolidation, "GROUPS_AT_ONCE", 1)
+        monkeypatch.setattr(consolidation_plan, "GROUPS_AT_ONCE", 1)
         for ago in (9, 8, 7, 6, 5):
             when = week(bench, ago)
             await bench.remember(caller_here, *MEETINGS, kind="episodic", event_time=when)
@@ -178,7 +179,7 @@ class TestSummariesWithCare:
         await self._orders(bench, caller_here, 7)
         when = week(bench)
         await bench.remember(caller_here, *MEETINGS, kind="episodic", event_time=when)
-        monkeypatch.setattr(consolidation, "GROUPS_AT_ONCE", 3)
+        monkeypatch.setattr(consolidation_plan, "GROUPS_AT_ONCE", 3)
         read, asked = Consolidator._summarised, list[uuid.UUID]()
 
         async def noted(self: Consolidator, work: Any, ids: Sequence[uuid.UUID]) -> bool:
