@@ -219,7 +219,6 @@ def build_services(
         database=storage.database,
         namespaces=storage.namespaces,
         eraser=eraser,
-        identity=storage.identity,
         clock=clock,
     )
     closing = Closing(

@@ -106,6 +106,15 @@ class Eraser:
             await self._outbox.publish_soon()
         return erasure
 
+    async def expire(self, account: AccountId, ids: Sequence[uuid.UUID]) -> None:
+        """Erase those of these whose time is over; it is the relayer that does.
+
+        Raises:
+            NotFound: the account is gone.
+        """
+        if ids:
+            await self.erase(account, self._identity.public_key, ids, op=EXPIRE)
+
     async def erase_within(
         self,
         connection: Connection,

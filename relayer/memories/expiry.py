@@ -14,8 +14,8 @@ from relayer.clock import Clock
 from relayer.database import expiry as rows
 from relayer.database.pool import Database
 from relayer.errors import NotFound, RelayerError
-from relayer.memories.eraser import EXPIRE, Eraser
-from relayer.sealed.keys import AccountId, Identity, Namespace
+from relayer.memories.eraser import Eraser
+from relayer.sealed.keys import AccountId, Namespace
 from relayer.tenants.access import Access
 from relayer.tenants.namespaces import Namespaces
 
@@ -45,13 +45,11 @@ class Expiry:
         database: Database,
         namespaces: Namespaces,
         eraser: Eraser,
-        identity: Identity,
         clock: Clock,
     ) -> None:
         self._database = database
         self._namespaces = namespaces
         self._eraser = eraser
-        self._identity = identity
         self._clock = clock
 
     async def keep(self, access: Access, namespace: Namespace, ttl_s: int | None) -> Kept:
@@ -95,7 +93,7 @@ class Expiry:
         while ids := await rows.expired_turns(
             self._database, account=account, namespace_id=number, now=self._clock(), limit=PAGE
         ):
-            await self._eraser.erase(account, self._identity.public_key, ids, op=EXPIRE)
+            await self._eraser.expire(account, ids)
 
     async def expire(self) -> None:
         """Erase what has expired, of every account, bounded; the rest is for the next round."""
@@ -110,4 +108,4 @@ class Expiry:
             ids = await rows.expired(self._database, account=account, now=self._clock(), limit=PAGE)
             if not ids:
                 return
-            await self._eraser.erase(account, self._identity.public_key, ids, op=EXPIRE)
+            await self._eraser.expire(account, ids)

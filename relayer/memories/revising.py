@@ -26,7 +26,7 @@ from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, Subject, chained
 from relayer.journal.states import STATE, Change, States, changed
 from relayer.memories.apart import apart
-from relayer.memories.eraser import EXPIRE, Eraser
+from relayer.memories.eraser import Eraser
 from relayer.memories.opening import Caller, Opener, Page, fitting, following, readable, size_of
 from relayer.memories.recognition import idempotency_marks, marked_memory
 from relayer.memories.sealing import fingerprint_of, new_memory, without_secrets
@@ -267,16 +267,12 @@ class Reviser:
         others = {f["memory_id"]: f["expires_at"] for f in known.values()}
         others.pop(row["memory_id"], None)
         over = [i for i, end in others.items() if end is not None and end <= self._clock()]
-        await self._expire(caller.access, over)
+        # Before housekeeping does: nobody may be told of it.
+        await self._eraser.expire(caller.access.account, over)
         if standing := others.keys() - set(over):
             raise Conflict(
                 f"Another memory says exactly this: {min(standing)}.", code="memory.duplicate"
             )
-
-    async def _expire(self, access: Access, ids: Sequence[uuid.UUID]) -> None:
-        """Erase what has expired before housekeeping does: nobody may be told of it."""
-        if ids:
-            await self._eraser.erase(access.account, self._identity.public_key, ids, op=EXPIRE)
 
     def _sealed(
         self, caller: Caller, row: Row, draft: Draft, key: NamespaceKey, entry: NamespaceEntry
@@ -434,7 +430,7 @@ class Reviser:
             over = await expiry.expired_equals(
                 self._database, account=access.account, memory_id=memory_id, now=self._clock()
             )
-            await self._expire(access, over)
+            await self._eraser.expire(access.account, over)
         async with self._database.transaction() as connection:
             heads = await account_rows.locked_heads(connection, access.account)
             now = heads.time(self._clock())
