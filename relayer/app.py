@@ -90,6 +90,8 @@ def build_app(
     parts: dict[str, Any] = {
         "memory": services.memory,
         "reviser": services.reviser,
+        "histories": services.histories,
+        "reviewer": services.reviewer,
         "turns": services.turns,
         "recaller": services.recaller,
         "analysis": services.analysis,

@@ -30,6 +30,7 @@ from relayer.memories.consolidation_plan import Planner
 from relayer.memories.eraser import Eraser
 from relayer.memories.expiry import Expiry
 from relayer.memories.forgetting import Forgetting
+from relayer.memories.history import Histories
 from relayer.memories.indexing import Indexer
 from relayer.memories.intake import Intake
 from relayer.memories.manual import Manual
@@ -37,6 +38,7 @@ from relayer.memories.memory import MemoryService
 from relayer.memories.opening import Opener
 from relayer.memories.recall import RecallService
 from relayer.memories.reseal import Resealer
+from relayer.memories.reviewing import Reviewer
 from relayer.memories.revising import Reviser
 from relayer.memories.runs import Runs
 from relayer.memories.turns import Turns
@@ -72,6 +74,8 @@ class Services:
     embedder: Embedder | None
     memory: MemoryService
     reviser: Reviser
+    histories: Histories
+    reviewer: Reviewer
     turns: Turns
     recaller: RecallService
     resident: ResidentIndex
@@ -147,10 +151,19 @@ def build_services(
         opener=opener,
         namespaces=storage.namespaces,
         writer=writer,
-        states=states,
         eraser=eraser,
         identity=storage.identity,
         embeds=embedder is not None,
+        clock=clock,
+    )
+    histories = Histories(database=storage.database, opener=opener, clock=clock)
+    reviewer = Reviewer(
+        database=storage.database,
+        outbox=storage.outbox,
+        opener=opener,
+        namespaces=storage.namespaces,
+        states=states,
+        eraser=eraser,
         clock=clock,
     )
     turns = Turns(
@@ -326,6 +339,8 @@ def build_services(
         memory=memory,
         turns=turns,
         reviser=reviser,
+        histories=histories,
+        reviewer=reviewer,
         recaller=recaller,
         resident=resident,
         indexer=indexer,

@@ -42,7 +42,7 @@ async def change(
     bench: Bench, caller: Caller, memory: uuid.UUID, **changes: Any
 ) -> tuple[State, bytes | None]:
     wanted = Change(**changes)  # type: ignore[typeddict-item]  # any of them
-    return await bench.services.reviser.set_state(caller.access, memory, wanted)
+    return await bench.services.reviewer.set_state(caller.access, memory, wanted)
 
 
 async def state(bench: Bench, caller: Caller, memory: uuid.UUID) -> State:
@@ -50,5 +50,5 @@ async def state(bench: Bench, caller: Caller, memory: uuid.UUID) -> State:
 
 
 async def waiting(bench: Bench, caller: Caller) -> list[Any]:
-    reviser = bench.services.reviser
-    return await reviser.waiting(caller, [TEAM], before_seq=2**62, limit=50)
+    reviewer = bench.services.reviewer
+    return await reviewer.waiting(caller, [TEAM], before_seq=2**62, limit=50)

@@ -1,6 +1,6 @@
 """Our own routes that correct: edits, history, states, what waits for review.
 
-Not here: what these do (`memories/revising.py`).
+Not here: what these do (`memories/revising.py`, `history.py` and `reviewing.py` there).
 """
 
 import uuid
@@ -19,9 +19,11 @@ from relayer.errors import BadRequest, NotFound
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.journal.states import Change as StateChange
+from relayer.memories.history import EVERY_REVISION, Histories, History
 from relayer.memories.memory import MemoryService
 from relayer.memories.opening import Caller
-from relayer.memories.revising import EVERY_REVISION, Doubtful, Edit, Edited, History, Reviser
+from relayer.memories.reviewing import Doubtful, Reviewer
+from relayer.memories.revising import Edit, Edited, Reviser
 from relayer.record import REJECTED, Confidence, Importance, Kind, State
 from relayer.routes import shapes
 from relayer.routes.arguments import Answer, PageLimit, check_relayer, parse_id, parse_sequence
@@ -119,13 +121,13 @@ def _edited(done: Edited) -> dict[str, Any]:
 async def memory_history(
     memory_id: FromPath[str],
     caller: NamedDependency[Caller],
-    reviser: NamedDependency[Reviser],
+    histories: NamedDependency[Histories],
     accounts: NamedDependency[Accounts],
     cursor: FromQuery[str | None] = None,
 ) -> Answer:
     """A memory's revisions, newest first, and what it is linked to."""
     before = min(parse_sequence(cursor), EVERY_REVISION)
-    found = await reviser.history(caller, parse_id(memory_id), before=before)
+    found = await histories.history(caller, parse_id(memory_id), before=before)
     labels = await accounts.labels(caller.access, {m.writer for m in found.revisions})
     return _history(found, labels)
 
@@ -152,13 +154,13 @@ async def set_state(
     memory_id: FromPath[str],
     data: JSONBody[StateBody],
     access: NamedDependency[Access],
-    reviser: NamedDependency[Reviser],
+    reviewer: NamedDependency[Reviewer],
     identity: NamedDependency[Identity],
 ) -> Answer:
     """Pin a memory, approve or reject it, call it stale, supersede it or bring it back."""
     check_relayer(data.relayer, identity)
     wanted = parse_id(memory_id)
-    state, receipt = await reviser.set_state(access, wanted, change_of(data))
+    state, receipt = await reviewer.set_state(access, wanted, change_of(data))
     return _state(wanted, state, receipt)
 
 
@@ -207,7 +209,7 @@ def _state(memory_id: uuid.UUID, now: State, receipt: bytes | None) -> dict[str,
 @get("/review")
 async def list_review(
     caller: NamedDependency[Caller],
-    reviser: NamedDependency[Reviser],
+    reviewer: NamedDependency[Reviewer],
     accounts: NamedDependency[Accounts],
     namespace: FromQuery[str | None] = None,
     namespaces: FromQuery[list[str] | None] = None,
@@ -215,7 +217,7 @@ async def list_review(
     cursor: FromQuery[str | None] = None,
 ) -> Answer:
     """A page of memories that somebody should look at, newest first."""
-    page = await reviser.waiting(
+    page = await reviewer.waiting(
         caller,
         bodies.namespaces_of(namespace, namespaces),
         before_seq=parse_sequence(cursor),

@@ -19,10 +19,10 @@ from relayer.http.checks import WEIGHT
 from relayer.memories.analysis import Analysis
 from relayer.memories.conversations import Conversation
 from relayer.memories.forgetting import State as Standing
+from relayer.memories.history import Histories
 from relayer.memories.memory import MemoryService
 from relayer.memories.opening import Caller
 from relayer.memories.recognition import Stored
-from relayer.memories.revising import Reviser
 from relayer.record import Confidence, Draft, Importance, Kind
 from relayer.routes import shapes
 from relayer.routes.arguments import (
@@ -255,7 +255,7 @@ async def get_memory(
     memory_id: FromPath[str],
     caller: NamedDependency[Caller],
     memory: NamedDependency[MemoryService],
-    reviser: NamedDependency[Reviser],
+    histories: NamedDependency[Histories],
     accounts: NamedDependency[Accounts],
     revision: Annotated[int | None, QueryParameter(ge=1, le=Limits.revisions_max)] = None,
 ) -> Answer:
@@ -264,7 +264,7 @@ async def get_memory(
     if revision is None:
         found = await memory.get(caller, wanted)
     else:
-        found = await reviser.revision(caller, wanted, revision)
+        found = await histories.revision(caller, wanted, revision)
     return shapes.labelled(found, await accounts.labels(caller.access, [found.writer]))
 
 

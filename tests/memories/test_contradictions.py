@@ -12,7 +12,7 @@ import pytest
 
 from relayer.memories.conversations import Analyzed
 from relayer.memories.opening import PAGE_BYTES_MAX, Caller
-from relayer.memories.revising import Doubtful
+from relayer.memories.reviewing import Doubtful
 from relayer.record import State
 from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds
@@ -53,7 +53,7 @@ class TestContradictions:
         assert await state(thinking, caller, old.id) == State(
             superseded_at=thinking.clock(), superseded_by=fact.id
         )
-        history = await thinking.services.reviser.history(caller, old.id)
+        history = await thinking.services.histories.history(caller, old.id)
         assert [(one.memory_id, one.relation, one.other_id) for one in history.links] == [
             (fact.id, "contradicts", old.id)
         ]
@@ -90,7 +90,7 @@ class TestContradictions:
         assert len((await analyze(thinking, caller, "1. user: I left Berlin.")).facts) == count
         before, found = 2**62, list[Doubtful]()
         while True:
-            page = await thinking.services.reviser.waiting(
+            page = await thinking.services.reviewer.waiting(
                 caller, [TEAM], before_seq=before, limit=50
             )
             shown = sum(len(o.text or "") for one in page for o in one.others)

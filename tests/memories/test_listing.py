@@ -105,8 +105,8 @@ async def test_what_has_expired_is_in_no_list(bench: Bench) -> None:
     bench.clock.advance(9)
     for state in ("active", "superseded", "pending_review", "rejected", "all"):
         assert await texts(bench, caller, state=state, tags=["a"]) == []
-    reviser = bench.services.reviser
-    assert await reviser.waiting(caller, [TEAM], before_seq=9, limit=9) == []
+    reviewer = bench.services.reviewer
+    assert await reviewer.waiting(caller, [TEAM], before_seq=9, limit=9) == []
 
 
 async def test_a_namespace_that_may_not_be_read(bench: Bench) -> None:

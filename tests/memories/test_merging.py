@@ -138,7 +138,7 @@ class TestMerging:
         assert await hybrid.texts(caller, "tea", mode="keyword") == [TEA_AGAIN]
         [kept] = await hybrid.sql("SELECT seen_count FROM memories WHERE memory_id = $1", two.id)
         assert kept["seen_count"] == 2
-        history = await hybrid.services.reviser.history(caller, two.id)
+        history = await hybrid.services.histories.history(caller, two.id)
         assert [(k.relation, k.other_id) for k in history.links] == [("merged", one.id)]
         assert (await ops(hybrid, caller)).count("state") == 1
         await holds(hybrid, caller)
@@ -193,7 +193,7 @@ class TestMergingWithCare:
     ) -> None:
         [one] = await said(hybrid, caller, TEA)
         await said(hybrid, caller, TEA_AGAIN)
-        await hybrid.services.reviser.set_state(caller.access, one.id, Change(review="rejected"))
+        await hybrid.services.reviewer.set_state(caller.access, one.id, Change(review="rejected"))
         run, _ = await consolidated(hybrid, caller)
         assert run["merged"] == 0
 
@@ -205,7 +205,7 @@ class TestMergingWithCare:
         apply = Consolidator._apply
 
         async def late(self: Consolidator, work: Any, merges: Any) -> int:
-            await hybrid.services.reviser.set_state(caller.access, one.id, Change(pinned=True))
+            await hybrid.services.reviewer.set_state(caller.access, one.id, Change(pinned=True))
             return await apply(self, work, merges)
 
         monkeypatch.setattr(Consolidator, "_apply", late)
@@ -293,7 +293,7 @@ class TestMergingWithCare:
         change = Change(review="rejected")
         if how == "superseded":
             change = Change(superseded_at=hybrid.clock(), superseded_by=coffee.id)
-        await hybrid.services.reviser.set_state(caller.access, kept.id, change)
+        await hybrid.services.reviewer.set_state(caller.access, kept.id, change)
         undone = await hybrid.services.runs.undo(caller.access, run["run_id"])
         assert (undone.undone, undone.skipped) == (0, 1)
         assert await hybrid.texts(caller, "tea", mode="keyword") == []
@@ -309,11 +309,11 @@ class TestMergingWithCare:
             ids.append(one.id)
             if len(ids) > 1:
                 change = Change(pinned=True)
-                await bench.services.reviser.set_state(caller.access, one.id, change)
+                await bench.services.reviewer.set_state(caller.access, one.id, change)
                 run, [action] = await consolidated(bench, caller)
                 assert (action["memory_id"], action["other_ids"]) == (ids[-1], [ids[-2]])
                 runs.append(run["run_id"])
-                await bench.services.reviser.set_state(caller.access, one.id, Change(pinned=False))
+                await bench.services.reviewer.set_state(caller.access, one.id, Change(pinned=False))
                 bench.clock.advance(1)
         return runs, ids
 
@@ -339,16 +339,16 @@ class TestMergingWithCare:
         self, hybrid: Bench, caller: Caller, how: str
     ) -> None:
         [first, _], [merged, _, last] = await self._merged_twice(hybrid, caller)
-        reviser = hybrid.services.reviser
+        reviser, reviewer = hybrid.services.reviser, hybrid.services.reviewer
         if how == "edited":
             await reviser.edit(caller, last, Edit(changes={"text": "Anna prefers coffee."}))
         else:
-            await reviser.set_state(caller.access, last, Change(review="rejected"))
+            await reviewer.set_state(caller.access, last, Change(review="rejected"))
         undone = await hybrid.services.runs.undo(caller.access, first)
         assert (undone.undone, undone.skipped) == (0, 1)
         assert await hybrid.texts(caller, "tea", mode="keyword") == []
         back = Change(superseded_by=None, superseded_at=None)
-        await reviser.set_state(caller.access, merged, back)
+        await reviewer.set_state(caller.access, merged, back)
         assert await hybrid.texts(caller, "tea", mode="keyword") == [TEA], "by hand it may"
         await holds(hybrid, caller)
 
@@ -359,11 +359,11 @@ class TestMergingWithCare:
         run, [action] = await consolidated(hybrid, caller)
         [merged] = action["other_ids"]
         back = Change(superseded_by=None)
-        await hybrid.services.reviser.set_state(caller.access, merged, back)
+        await hybrid.services.reviewer.set_state(caller.access, merged, back)
         assert await hybrid.value("SELECT max(seen_count) FROM memories") == 1, "nor counted twice"
         lisbon = Edit(changes={"text": "Anna lives in Lisbon with her brother."})
         await hybrid.services.reviser.edit(caller, merged, lisbon)
-        history = await hybrid.services.reviser.history(caller, merged)
+        history = await hybrid.services.histories.history(caller, merged)
         assert list(history.links) == []
         undone = await hybrid.services.runs.undo(caller.access, run["run_id"])
         assert (undone.undone, undone.skipped) == (0, 1)
@@ -404,12 +404,12 @@ class TestMergingWithCare:
         await said(hybrid, caller, "Bob sells cups.")
         await hybrid.services.expiry.keep(caller.access, TEAM, 30 * day)
         [pinned] = await said(hybrid, caller, TEA)
-        await hybrid.services.reviser.set_state(caller.access, pinned.id, Change(pinned=True))
+        await hybrid.services.reviewer.set_state(caller.access, pinned.id, Change(pinned=True))
         hybrid.clock.advance(20 * day)
         await said(hybrid, caller, TEA_AGAIN)
         await consolidated(hybrid, caller)
         hybrid.clock.advance(5 * day)
-        await hybrid.services.reviser.set_state(caller.access, pinned.id, Change(pinned=False))
+        await hybrid.services.reviewer.set_state(caller.access, pinned.id, Change(pinned=False))
         hybrid.clock.advance(6 * day)
         await hybrid.services.expiry.expire()
         assert await hybrid.texts(caller, "tea", mode="keyword") == [TEA_AGAIN]

@@ -67,13 +67,13 @@ class TestProcedures:
         run, [action] = await consolidated(hybrid, caller)
         assert (run["procedures"], action["action"]) == (1, "procedure")
         assert set(action["other_ids"]) == {e.id for e in episodes}
-        [waiting] = await hybrid.services.reviser.waiting(
+        [waiting] = await hybrid.services.reviewer.waiting(
             caller, [TEAM], before_seq=2**62, limit=10
         )
         assert (waiting.memory.id, waiting.memory.kind) == (action["memory_id"], "procedural")
         assert waiting.memory.text not in await hybrid.texts(caller, "tag commit", mode="keyword")
         assert (await consolidated(hybrid, caller))[0]["procedures"] == 0
-        await hybrid.services.reviser.set_state(
+        await hybrid.services.reviewer.set_state(
             caller.access, action["memory_id"], Change(review=None)
         )
         assert waiting.memory.text in await hybrid.texts(caller, "tag commit", mode="keyword")
@@ -94,7 +94,7 @@ class TestProcedures:
             days += timedelta(days=4)
             await happened(hybrid, caller, f"Release {name}. {RELEASE}", day=days)
         _, [action] = await consolidated(hybrid, caller)
-        await hybrid.services.reviser.set_state(
+        await hybrid.services.reviewer.set_state(
             caller.access, action["memory_id"], Change(review="rejected")
         )
         assert (await consolidated(hybrid, caller))[0]["procedures"] == 0

@@ -50,7 +50,7 @@ class TestEdit:
                 caller, "What does Anna prefer to drink?", mode=mode, as_of=between
             )
             assert then == [TEA], mode
-        history = await hybrid.services.reviser.history(caller, stored.id)
+        history = await hybrid.services.histories.history(caller, stored.id)
         assert [(m.id, m.revision, m.text) for m in history.revisions] == [
             (stored.id, 2, COFFEE),
             (stored.id, 1, TEA),
@@ -118,7 +118,7 @@ class TestEdit:
         [stored] = await bench.remember(caller, TEA)
         agent = await bench.caller(await bench.key(founder, TEAM))
         await edit(bench, agent, stored.id, text=COFFEE)
-        history = await bench.services.reviser.history(caller, stored.id)
+        history = await bench.services.histories.history(caller, stored.id)
         assert [m.writer for m in history.revisions] == [agent.access.key, caller.access.key]
 
     async def test_the_same_again_changes_nothing(self, bench: Bench) -> None:
@@ -165,12 +165,12 @@ class TestEdit:
         await edit(bench, caller, stored.id, text=COFFEE, expires_at=later)
         bench.clock.advance(2 * 3600)
         assert await bench.texts(caller, "Anna prefers", as_of=then) == [TEA]
-        assert (await bench.services.reviser.revision(caller, stored.id, 1)).text == TEA
+        assert (await bench.services.histories.revision(caller, stored.id, 1)).text == TEA
         bench.clock.advance(2 * 3600)
         assert await bench.texts(caller, "Anna prefers", as_of=then) == []
         for asked in (
-            bench.services.reviser.revision(caller, stored.id, 1),
-            bench.services.reviser.history(caller, stored.id),
+            bench.services.histories.revision(caller, stored.id, 1),
+            bench.services.histories.history(caller, stored.id),
             edit(bench, caller, stored.id, text=TEA),
         ):
             await refused("not_found", asked)
@@ -195,7 +195,7 @@ class TestEdit:
         await bench.storage.outbox.empty()
         bench.clock.advance(3600)
         await bench.storage.outbox.empty()
-        history = await bench.services.reviser.history(caller, stored.id)
+        history = await bench.services.histories.history(caller, stored.id)
         assert [m.text for m in history.revisions] == [COFFEE, TEA]
         assert await bench.value("SELECT count(*) FROM blob_outbox") == 0
 
@@ -254,10 +254,10 @@ class TestRefusals:
         keyless = await bench.caller(founder)
         await refused("unlock_required", edit(bench, keyless, stored.id, text=COFFEE))
         for who in (other, stranger):
-            await refused("not_found", bench.services.reviser.history(who, stored.id))
-            await refused("not_found", bench.services.reviser.revision(who, stored.id, 1))
-        await refused("unlock_required", bench.services.reviser.history(keyless, stored.id))
-        assert len((await bench.services.reviser.history(reader, stored.id)).revisions) == 1
+            await refused("not_found", bench.services.histories.history(who, stored.id))
+            await refused("not_found", bench.services.histories.revision(who, stored.id, 1))
+        await refused("unlock_required", bench.services.histories.history(keyless, stored.id))
+        assert len((await bench.services.histories.history(reader, stored.id)).revisions) == 1
 
     async def test_expired_erased_and_superseded_ones(self, bench: Bench) -> None:
         caller = await writer(bench)
@@ -265,7 +265,7 @@ class TestRefusals:
             caller, "one apple", "two pears", "three plums", "four figs"
         )
         await bench.services.memory.forget(caller.access, gone.id)
-        await bench.services.reviser.set_state(caller.access, old.id, {"superseded_by": new.id})
+        await bench.services.reviewer.set_state(caller.access, old.id, {"superseded_by": new.id})
         await edit(bench, caller, over.id, expires_at=bench.clock() + timedelta(seconds=5))
         bench.clock.advance(5)
         for memory, code in ((gone, "not_found"), (over, "not_found"), (old, "memory.superseded")):
@@ -279,12 +279,12 @@ class TestRefusals:
         assert row == revision_row_id(stored.id, 1)
         await refused("not_found", edit(bench, caller, row, text="x y"))
         await refused("not_found", bench.services.memory.get(caller, row))
-        await refused("not_found", bench.services.reviser.history(caller, row))
+        await refused("not_found", bench.services.histories.history(caller, row))
         await refused(
-            "not_found", bench.services.reviser.set_state(caller.access, row, {"pinned": True})
+            "not_found", bench.services.reviewer.set_state(caller.access, row, {"pinned": True})
         )
         assert await bench.services.memory.states(caller.access, [row]) == {}
-        await refused("not_found", bench.services.reviser.revision(caller, stored.id, 3))
+        await refused("not_found", bench.services.histories.revision(caller, stored.id, 3))
 
     async def test_foreign_ciphertext(self, bench: Bench) -> None:
         caller = await writer(bench)
@@ -417,7 +417,7 @@ class TestRaces:
             bench,
             caller.access.account,
             *(
-                bench.another().services.reviser.set_state(
+                bench.another().services.reviewer.set_state(
                     caller.access, old.id, Change(superseded_by=other.id)
                 )
                 for other in others
@@ -490,7 +490,7 @@ class TestRaces:
             works = {
                 "edit": lambda: edit(bench, caller, stored.id, text=COFFEE),
                 "get": lambda: bench.services.memory.get(caller, stored.id),
-                "revision": lambda: bench.services.reviser.revision(caller, stored.id, 1),
+                "revision": lambda: bench.services.histories.revision(caller, stored.id, 1),
             }
             begun = asyncio.ensure_future(works[what]())
             await bench.until(WAITING, 1)
@@ -558,9 +558,9 @@ class TestHistory:
         [stored] = await bench.remember(caller, "note 1 " + "x" * 900_000)
         for n in range(2, 9):
             await edit(bench, caller, stored.id, text=f"note {n} " + "x" * 900_000)
-        first = await bench.services.reviser.history(caller, stored.id)
+        first = await bench.services.histories.history(caller, stored.id)
         assert first.cursor is not None
-        rest = await bench.services.reviser.history(caller, stored.id, before=first.cursor)
+        rest = await bench.services.histories.history(caller, stored.id, before=first.cursor)
         assert rest.cursor is None
         revisions = [m.revision for m in (*first.revisions, *rest.revisions)]
         assert revisions == list(range(8, 0, -1))
@@ -572,13 +572,13 @@ class TestHistory:
         await bench.sql(
             "DELETE FROM blobs b USING memories m WHERE m.blob_id = b.blob_id AND m.revision = 1"
         )
-        history = await bench.services.reviser.history(caller, stored.id)
+        history = await bench.services.histories.history(caller, stored.id)
         assert [(m.text, m.status) for m in history.revisions] == [
             (COFFEE, "done"),
             (None, "failed"),
         ]
         with pytest.raises(Corrupted):
-            await bench.services.reviser.revision(caller, stored.id, 1)
+            await bench.services.histories.revision(caller, stored.id, 1)
 
 
 def test_the_row_of_a_revision_has_an_id_that_anybody_can_compute() -> None:

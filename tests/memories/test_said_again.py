@@ -67,7 +67,7 @@ class TestInANamespaceThatForgets:
         await edit(bench, caller, stored.id, text=TEA)
         [again] = await bench.remember(caller, TEA)
         assert again.id == stored.id
-        history = await bench.services.reviser.history(caller, stored.id)
+        history = await bench.services.histories.history(caller, stored.id)
         assert [revision.revision for revision in history.revisions] == [2, 1]
 
     async def test_what_was_rejected_stays_out(self, bench: Bench) -> None:
@@ -121,7 +121,7 @@ class TestForLonger:
         await edit(bench, caller, stored.id, text="Anna prefers cocoa.")
         bench.clock.advance(2 * 86400)
         await bench.services.expiry.expire()
-        history = await bench.services.reviser.history(caller, stored.id)
+        history = await bench.services.histories.history(caller, stored.id)
         assert [(m.revision, m.expires_at) for m in history.revisions] == [
             (3, None), (2, None), (1, None),
         ]  # fmt: skip

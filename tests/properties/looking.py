@@ -147,9 +147,9 @@ async def _look_at_history(walk: "Walk", caller: Caller, memory_id: uuid.UUID) -
     kept = walk.must.memories[memory_id]
     if kept.over:
         with pytest.raises(NotFound):
-            await walk.bench.services.reviser.history(caller, memory_id)
+            await walk.bench.services.histories.history(caller, memory_id)
         return
-    history = await walk.bench.services.reviser.history(caller, memory_id)
+    history = await walk.bench.services.histories.history(caller, memory_id)
     assert [(r.text, tuple(r.tags), r.stored_at) for r in history.revisions] == [
         (said.text, said.tags, said.since) for said in reversed(kept.revisions)
     ]

@@ -52,7 +52,7 @@ class TestStates:
         for name in ("rejected", "pending"):
             reworded = Edit(changes={"text": f"Note {name} anew."})
             await bench.services.reviser.edit(caller, of[name], reworded)
-        say = bench.services.reviser.set_state
+        say = bench.services.reviewer.set_state
         for name, change in (
             ("pinned", Change(pinned=True)),
             ("rejected", Change(review="rejected")),
@@ -76,8 +76,8 @@ class TestStates:
         past = await lost.texts(again, "note", mode="keyword", as_of=then)
         assert {*past} == {f"Note {n}." for n in names} - {"Note rejected.", "Note pending."}
         # Whoever decides goes on where it stood, and a second loss finds that, too.
-        await lost.services.reviser.set_state(again.access, of["pending"], Change(review=None))
-        await lost.services.reviser.set_state(again.access, of["pinned"], Change(pinned=False))
+        await lost.services.reviewer.set_state(again.access, of["pending"], Change(review=None))
+        await lost.services.reviewer.set_state(again.access, of["pinned"], Change(pinned=False))
         await lost.services.collector.collect()
         await lost.storage.outbox.empty()
         assert (await check(lost.storage)).problems == []
@@ -128,7 +128,7 @@ class TestStates:
         bench.clock.advance(HOUR // 2)
         [long] = await bench.remember(caller, "Ben prefers tea.")
         [pinned] = await bench.remember(caller, "Cleo prefers tea.")
-        await bench.services.reviser.set_state(caller.access, pinned.id, Change(pinned=True))
+        await bench.services.reviewer.set_state(caller.access, pinned.id, Change(pinned=True))
         bench.clock.advance(HOUR // 2)
         await bench.services.expiry.expire()
         ends = await bench.sql(EXPIRIES)
@@ -190,11 +190,13 @@ class TestTurns:
         [old] = await thinking.remember(caller, BERLIN)
         server.script(facts(MUNICH, contradicts=1))
         said = await analyze(thinking, caller, "1. user: I moved to Munich.")
-        waiting = await thinking.services.reviser.waiting(caller, [TEAM], before_seq=2**62, limit=9)
+        waiting = await thinking.services.reviewer.waiting(
+            caller, [TEAM], before_seq=2**62, limit=9
+        )
         rows = await thinking.sql(ROWS)
         lost, again = await come_back(thinking, lose, founder)
         assert await lost.sql(ROWS) == rows
-        now = await lost.services.reviser.waiting(again, [TEAM], before_seq=2**62, limit=9)
+        now = await lost.services.reviewer.waiting(again, [TEAM], before_seq=2**62, limit=9)
         assert [one.memory.id for one in now] == [one.memory.id for one in waiting]
         assert {old.id} | {one.id for one in said.facts} == await living(lost)
 
