@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from memrelay.client import SyncMemoryClient
 from memrelay.commands.listing import when
-from memrelay.commands.parsers import Adder, whole
+from memrelay.commands.parsers import Adder, add_page
 from memrelay.commands.shell import Shell
 from memrelay.errors import ConfigError, NotFound
 from memrelay.operations.consolidating import Consolidation, ConsolidationAction
@@ -34,10 +34,7 @@ def _add(parser: ArgumentParser) -> None:
     )
     parser.add_argument("id", nargs="?", help="the run, to show or undo")
     parser.add_argument("--dry-run", action="store_true", help="say what a run would do")
-    parser.add_argument(
-        "--limit", type=whole(1, 200), default=20, metavar="N", help="1 to 200 (20)"
-    )
-    parser.add_argument("--cursor", help="where the last page ended")
+    add_page(parser)
 
 
 def consolidate(shell: Shell) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from memrelay.client import SyncMemoryClient
 from memrelay.commands.listing import shown, when, writer
 from memrelay.commands.memories import storable
-from memrelay.commands.parsers import Adder, moment, pair, pairs, whole
+from memrelay.commands.parsers import Adder, add_page, moment, pair, pairs, whole
 from memrelay.commands.shell import Shell, text_of, warn
 from memrelay.errors import ConfigError, MemrelayError, NotFound, TransportError
 from memrelay.models import KINDS
@@ -68,10 +68,7 @@ def _add_review(parser: ArgumentParser) -> None:
         "resolve: it replaces what it speaks against (list)",
     )
     parser.add_argument("id", nargs="*", help="the memories' ids")
-    parser.add_argument(
-        "--limit", type=whole(1, 200), default=20, metavar="N", help="1 to 200 (20)"
-    )
-    parser.add_argument("--cursor", help="where the last page ended")
+    add_page(parser)
 
 
 def edit(shell: Shell) -> None:

@@ -14,7 +14,7 @@ from shutil import get_terminal_size
 
 from memrelay.client import SyncMemoryClient
 from memrelay.commands.differences import changed_fields, word_diff
-from memrelay.commands.parsers import Adder, moment, public_key, span, whole
+from memrelay.commands.parsers import Adder, add_page, moment, public_key, span, whole
 from memrelay.commands.shell import Shell, warn
 from memrelay.counting import counted
 from memrelay.errors import ConfigError
@@ -37,10 +37,7 @@ def register(add: Adder) -> None:
 
 
 def _add_list(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--limit", type=whole(1, 200), default=20, metavar="N", help="1 to 200 (20)"
-    )
-    parser.add_argument("--cursor", help="where the last page ended")
+    add_page(parser)
     add_filters(parser)
 
 

@@ -150,6 +150,14 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return read
 
 
+def add_page(parser: ArgumentParser) -> None:
+    """Add the options of what is shown page by page."""
+    parser.add_argument(
+        "--limit", type=whole(1, 200), default=20, metavar="N", help="1 to 200 (20)"
+    )
+    parser.add_argument("--cursor", help="where the last page ended")
+
+
 def number(low: float, high: float, *, above: bool = False) -> Callable[[str], float]:
     """Return what reads a number of these bounds, or one that is `above` the lower one."""
 
