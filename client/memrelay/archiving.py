@@ -24,7 +24,7 @@ from memrelay.answers import malformed
 from memrelay.client import SyncMemoryClient
 from memrelay.errors import BadRequest, ConfigError, Invalid, UntrustedRelayer
 from memrelay.evidence import Evidence, Promised
-from memrelay.private import hold
+from memrelay.private import hold, sync_folder
 from memrelay.sealed.archive import (
     CHUNK_BYTES_MAX,
     ChunkKey,
@@ -272,7 +272,7 @@ def export_archive(client: SyncMemoryClient, path: Path, progress: Progress) -> 
                 raise ConfigError(busy)
             done = _export_into(client, file, beginning, progress)
         os.replace(beginning, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     return done
 
 
@@ -415,12 +415,3 @@ def _disk(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

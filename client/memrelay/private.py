@@ -96,6 +96,16 @@ def make_private_folder(folder: Path) -> None:
         place.mkdir(mode=0o700, exist_ok=True)
 
 
+def sync_folder(folder: Path) -> None:
+    """Let a name that was just made or changed there outlive a power loss."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 @contextmanager
 def locked(path: Path, *, otherwise: str = "") -> Iterator[None]:
     """Hold what one process at a time holds; `path` is its file, which is empty and stays.

@@ -35,7 +35,7 @@ from nacl import bindings
 from nacl.exceptions import CryptoError
 
 from memrelay.errors import ConfigError, Invalid
-from memrelay.private import make_private_folder
+from memrelay.private import make_private_folder, sync_folder
 from memrelay.sealed.envelope import padded, unpadded
 from memrelay.sealed.keys import Identity, Secret, kdf, mac
 
@@ -303,9 +303,4 @@ def _write(folder: Path, name: str, data: bytes) -> None:
     except OSError:
         part.unlink(missing_ok=True)
         raise
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    sync_folder(folder)
