@@ -70,7 +70,7 @@ def test_installed_commands_do_the_main_job(
     """Fetch (already complete), serve on a fresh folder, init, remember, recall."""
     relayer, memrelay = str(installed / "relayer"), str(installed / "memrelay")
     fetched = run(relayer, "model", "fetch", "--model-dir", str(model_dir), "--json")
-    assert json.loads(fetched) == {"model_dir": str(model_dir)}
+    assert json.loads(fetched) == {"model": "all-MiniLM-L6-v2", "model_dir": str(model_dir)}
     process = subprocess.Popen(
         [relayer, "serve", "--data-dir", str(tmp_path / "data"), "--port", "0"],
         env={**os.environ, "RELAYER_MODEL_DIR": str(model_dir)},
