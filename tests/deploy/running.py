@@ -54,8 +54,8 @@ def answers(url: str) -> bool:
         return False
 
 
-def recalled(profile: Path) -> list[str]:
-    told = json.loads(memrelay(profile, "recall", "When does the ferry go?"))
+def recalled(profile: Path, question: str = "When does the ferry go?") -> list[str]:
+    told = json.loads(memrelay(profile, "recall", question))
     return [one["text"] for one in told["results"]]
 
 
@@ -111,9 +111,12 @@ def test_a_container_serves_from_a_read_only_root_as_a_user_without_rights(
     assert process.returncode == 0, "STOPSIGNAL ended it well"
     left = {path.name for path in data.iterdir()}
     assert left - {"metrics"} == {"postgres", "relayer.key", "relayer.lock"}
-    with container(image, data, *arguments, **chosen):
+    with container(image, data, *arguments, **chosen, RELAYER_EMBEDDER="multilingual"):
         until(lambda: answers(url), "it serves again")
-        until(lambda: recalled(profile) == [FERRY], "it is found, by meaning")
+        asked = "Wann fährt die Fähre ab?"
+        until(
+            lambda: recalled(profile, asked) == [FERRY], "it is found, by what it means in German"
+        )
 
 
 def test_the_health_check_fails_where_nobody_serves(image: Built, tmp_path: Path) -> None:
