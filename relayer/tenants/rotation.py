@@ -160,17 +160,25 @@ class Rotations:
                 "lost: recall there with its key, and ask again.",
                 code="epoch.in_use",
             )
+        begins = access.custody == "managed" or (not items and await self._lent(access.account))
 
         async def also(connection: Connection) -> None:
             await _check_left_out(connection, access.account, left_out)
             chosen = await rows.choose(connection, account=access.account, below=below)
             if not isinstance(reseal, str) and set(reseal) - chosen:
                 raise NotFound("No such namespace; nothing was changed.")
-            if access.custody == "managed":  # else an owner lends the keys, and that begins it
+            if begins:
                 await queue.enqueue(connection, queue.RESEAL, access.account)
 
         receipts = await self._granting.accept_rotation(after, items, actor=access.key, also=also)
         return Rotated(after.epoch, after.serial, receipts)
+
+    async def _lent(self, account: AccountId) -> bool:
+        """Whether keys are here by which memories are sealed anew.
+
+        Those of a new epoch are lent after it, which begins the work; lent again they begin none.
+        """
+        return await self._custody.reseal_keys(account) is not None
 
     async def progress(self, access: Access) -> Progress:
         """How far the namespaces are that the key may read."""

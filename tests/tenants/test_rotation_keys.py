@@ -10,6 +10,8 @@ from relayer.upkeep import provision
 from tests.rotator import CUSTODIES, Rotator, admitted, keep_turn, opened_by, refused, rotator
 from tests.services import OTHER, TEAM, Bench, new_identity
 
+JOBS = "SELECT count(*)::int FROM pgqueuer WHERE entrypoint = 'reseal'"
+
 
 class TestKeys:
     """Whose keys a sealed account's memories are sealed anew with."""
@@ -96,6 +98,23 @@ class TestKeys:
             await owner.caller(hold_s=300)
             await bench.until("SELECT count(*)::int FROM memories WHERE epoch = 2", 1)
 
+    async def test_what_is_chosen_later_begins_with_keys_that_are_here(self, bench: Bench) -> None:
+        """Nothing would begin it for up to a minute: keys that are lent again are nothing new."""
+        owner = await rotator(bench, "sealed")
+        await bench.remember(await owner.caller(), "Anna prefers tea.")
+        await owner.rotate(reseal="none")
+        await owner.caller(hold_s=300)
+        assert await bench.value(JOBS) == 0
+        await owner.send([], [], "all")
+        assert await bench.value(JOBS) == 1
+
+    async def test_what_is_chosen_later_waits_for_keys_of_an_owner(self, bench: Bench) -> None:
+        owner = await rotator(bench, "sealed")
+        await bench.remember(await owner.caller(), "Anna prefers tea.")
+        await owner.rotate(reseal="none")
+        await owner.send([], [], "all")
+        assert await bench.value(JOBS) == 0
+
     async def test_a_managed_account_needs_nobody(self, bench: Bench) -> None:
         owner = await rotator(bench, "managed")
         await bench.remember(await owner.caller(), "Anna prefers tea.")
@@ -109,7 +128,7 @@ class TestKeys:
         await owner.rotate(reseal="all")
         await bench.sql("DELETE FROM pgqueuer")
         await bench.services.waiting.sweep()
-        assert await bench.value("SELECT count(*) FROM pgqueuer WHERE entrypoint = 'reseal'") == 1
+        assert await bench.value(JOBS) == 1
 
     async def test_ending_custody_with_new_keys_locks_the_relayer_out(self, bench: Bench) -> None:
         """Managed to sealed: what the relayer holds as custodian opens nothing that is new."""
