@@ -17,11 +17,13 @@ if sys.argv[1:2] == ["serve"]:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 try:
-    import click
+    from relayer.process import forbid_core_files, loading, stand_in_for_streams
 
-    from relayer import __version__
-    from relayer.commands import accounts, backup, blobs, installation, top, upkeep
-    from relayer.process import forbid_core_files, stand_in_for_streams
+    with loading():
+        import click
+
+        from relayer import __version__
+        from relayer.commands import accounts, backup, blobs, installation, top, upkeep
 except KeyboardInterrupt:  # this takes as long as it takes to change one's mind
     sys.exit(INTERRUPTED)
 

@@ -24,7 +24,7 @@ from relayer.clock import utc_now
 from relayer.errors import Unavailable
 from relayer.http.accepting import Door
 from relayer.http.connections import Bounds, bounded
-from relayer.process import collect_rarely, forbid_core_files
+from relayer.process import collect_rarely, forbid_core_files, loading
 from relayer.running import alone, announced
 from relayer.settings import Limits, Settings, SettingsError
 from relayer.storage import Storage, make_folder, opened
@@ -210,7 +210,8 @@ async def attend(
     Raises:
         Unavailable: it could not begin.
     """
-    app: Any = build_app(storage, settings, stopping=ending.leaving)
+    with loading():
+        app: Any = build_app(storage, settings, stopping=ending.leaving)
     server = _Server(server_config(app, settings), shared=shared)
     serving = asyncio.create_task(server.serve(sockets=list(sockets)))
     asked = asyncio.create_task(ending.leaving.wait())

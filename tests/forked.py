@@ -26,7 +26,14 @@ from typing import Any, Final, NoReturn
 
 LOADED: Final = {
     "memrelay": ("memrelay.cli",),
-    "relayer": tuple(f"relayer.commands.{n}" for n in ("accounts", "backup", "blobs", "upkeep")),
+    # With what most commands load only once they come to the database.
+    "relayer": (
+        *(
+            f"relayer.commands.{n}"
+            for n in ("accounts", "backup", "blobs", "installation", "upkeep")
+        ),
+        "pgqueuer",
+    ),
 }
 _CALL_BYTES_MAX: Final = 1 << 17
 _ONE_AFTER_ANOTHER: Final = Lock()
@@ -59,7 +66,8 @@ def _parent(program: str) -> socket.socket:
     """A connection to the process that forks; it ends with this one."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.forked", program, str(its.fileno())], pass_fds=[its.fileno()]
+        [sys.executable, "-W", "error", "-m", "tests.forked", program, str(its.fileno())],
+        pass_fds=[its.fileno()],
     )
     its.close()
 

@@ -27,11 +27,11 @@ from relayer.embedding import model
 from relayer.embedding.published import named
 from relayer.identity import IdentityError, load_identity, load_succession
 from relayer.logs import configure
+from relayer.process import loading
 from relayer.sealed.keys import account_text
 from relayer.sealed.succession import keys_of
 from relayer.settings import may_lack_tls, unknown_variables, variable
 from relayer.storage import key_path
-from relayer.upkeep import succession
 
 LEFT: Final = (
     "The key was replaced all the same: do not run this again for them. Their owners keep all keys;"
@@ -48,8 +48,9 @@ LACKS_TLS: Final = (
 @settings_options()
 def serve_command(**values: Any) -> None:
     """Migrate, then serve in the foreground; prints one line with "ready" and the URL."""
-    from relayer.serve import serve  # noqa: PLC0415  # other commands need no model
-    from relayer.workers.supervisor import supervise  # noqa: PLC0415  # as above
+    with loading():
+        from relayer.serve import serve  # noqa: PLC0415  # other commands need no model
+        from relayer.workers.supervisor import supervise  # noqa: PLC0415  # as above
 
     settings = settings_of(values)
     configure(settings.log_level)
@@ -99,6 +100,8 @@ def identity_rotate(as_json: bool, **values: Any) -> None:
     Clients that trust the old key follow by themselves. Interrupted, run it again. Exit code 1: no
     key was replaced, or one was and an account that is named could not be handed over.
     """
+    from relayer.upkeep import succession  # noqa: PLC0415  # other commands need no HTTP
+
     rotated = run(succession.rotate(settings_of(values), utc_now))
     data = {
         "relayer_key": rotated.now.hex(),

@@ -14,12 +14,13 @@ import logging
 import uuid
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final
-
-from pgqueuer import AsyncpgDriver, Queries
+from typing import TYPE_CHECKING, Final
 
 from relayer.database.pool import Connection, Database
 from relayer.sealed.keys import AccountId, parse_account
+
+if TYPE_CHECKING:
+    from pgqueuer import Queries
 
 log = logging.getLogger("relayer.jobs")
 
@@ -105,9 +106,16 @@ BACKLOG_COUNTED_MAX: Final = 1_000
 FORGOTTEN_AT_ONCE: Final = 5_000
 
 
+def _queries(connection: Connection) -> "Queries":
+    # It takes a third of the time that a command takes to start, and many come to nothing here.
+    from pgqueuer import AsyncpgDriver, Queries  # noqa: PLC0415
+
+    return Queries(AsyncpgDriver(connection))
+
+
 async def install(connection: Connection) -> None:
     """Create or upgrade pgqueuer's tables."""
-    queries = Queries(AsyncpgDriver(connection))
+    queries = _queries(connection)
     if await queries.schema_is_installed():
         await queries.upgrade()
     else:
@@ -126,7 +134,7 @@ async def enqueue(
 
     While such a job waits or runs already, nothing happens.
     """
-    queries = Queries(AsyncpgDriver(connection))
+    queries = _queries(connection)
     [job_id] = await queries.enqueue(
         entrypoint,
         encode_payload(account, ids),

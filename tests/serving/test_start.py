@@ -77,6 +77,18 @@ def test_settings_load_what_they_name(
     assert loaded(BUILD, {"model_dir": str(model_dir), **settings}) == expected
 
 
+def test_a_command_loads_nothing_of_what_serves() -> None:
+    """Most of them last for less time than that takes to load."""
+    serving = ("httpx2", "litestar", "onnxruntime", "pgqueuer", "pydantic", "uvicorn", *LIBRARIES)
+    program = (
+        f"import sys, relayer.__main__; print([name for name in {serving} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
 def test_a_current_database_needs_no_migrations(fresh_database: TestDatabase) -> None:
     assert loaded(MIGRATE, fresh_database.connect_args) == []
 
