@@ -162,11 +162,16 @@ def all_texts(memory: SyncMemoryClient) -> list[str]:
 def command(
     *arguments: str, data: Path, database_url: str = "", **environment: str
 ) -> "subprocess.CompletedProcess[str]":
+    """What a command does without an embedder; `serve` is started, all others are forked."""
     others = ("RELAYER_", "OPENAI_", "PYTEST_")
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(others)}
+    env = inherited | QUIET | {"RELAYER_DATABASE_URL": database_url} | environment
+    argv = (*arguments, "--data-dir", str(data))
+    if arguments[0] != "serve":
+        return forked("relayer", *argv, env=env, timeout_s=120)
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "relayer", *arguments, "--data-dir", str(data)],
-        env=inherited | QUIET | {"RELAYER_DATABASE_URL": database_url} | environment,
+        [sys.executable, "-W", "error", "-m", "relayer", *argv],
+        env=env,
         capture_output=True,
         text=True,
         timeout=120,
