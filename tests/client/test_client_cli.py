@@ -89,6 +89,23 @@ def test_every_command_explains_itself(command, capsys):
     assert "--json" in shown or not command or command == ["keys"]
 
 
+@pytest.mark.parametrize("name", sorted({command[0] for command in COMMANDS}))
+def test_a_command_that_is_built_alone_is_the_same(name, capsys):
+    every, alone = build_parser(), build_parser(name)
+    shown = []
+    for parser in (every, alone):
+        with pytest.raises(SystemExit):
+            parser.parse_args([name, "--help"])
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+    assert len(alone.format_help()) < len(every.format_help()), "the others are not built"
+
+
+@pytest.mark.parametrize("asked", ["unknown", "--help", "-h", "", "reca"])
+def test_what_is_no_command_is_told_of_all_of_them(asked):
+    assert build_parser(asked).format_help() == build_parser().format_help()
+
+
 def test_exit_codes_are_documented():
     shown = build_parser().format_help()
     assert "exit codes" in shown

@@ -49,21 +49,32 @@ class Parser(ArgumentParser):
             super()._print_message(message, file)
 
 
+class _Unasked:
+    """In place of the parser of a command that nobody asks for: forgets whatever is added."""
+
+    def __getattr__(self, name: str) -> Callable[..., "_Unasked"]:
+        return lambda *_, **__: self
+
+
+_UNASKED: Any = _Unasked()
+
+
 class Adder:
     """Adds commands to a parser; each gets its help from its docstring, `--json` and `--profile`.
 
     With `namespace`, a command also takes one instead of the profile's; with `agent`, the name of
-    an agent whose own profile it uses.
+    an agent whose own profile it uses. Where one is `asked` for, all others are left out.
     """
 
-    def __init__(self, subparsers: Any) -> None:
+    def __init__(self, subparsers: Any, asked: str | None = None) -> None:
         self._subparsers = subparsers
+        self._asked = asked
 
     def __call__(
         self, name: str, command: Command, *, namespace: bool = True, agent: bool = True
     ) -> ArgumentParser:
         """Add a command and return its parser."""
-        added: ArgumentParser = self._subparsers.add_parser(
+        added: ArgumentParser = self._among(name).add_parser(
             name, help=command.__doc__, description=command.__doc__
         )
         added.set_defaults(command=command)
@@ -77,8 +88,11 @@ class Adder:
 
     def group(self, name: str, description: str) -> "Adder":
         """Add a command that has actions, and return what adds those."""
-        parser = self._subparsers.add_parser(name, help=description, description=description)
+        parser = self._among(name).add_parser(name, help=description, description=description)
         return Adder(parser.add_subparsers(metavar="ACTION", required=True))
+
+    def _among(self, name: str) -> Any:
+        return self._subparsers if self._asked in (None, name) else _UNASKED
 
 
 def later(text: str) -> datetime:
