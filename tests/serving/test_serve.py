@@ -22,6 +22,7 @@ from relayer import serve
 from relayer.serve import Ending, attend, bound
 from relayer.settings import SECRET, Settings, variable
 from relayer.storage import Storage
+from tests.forked import forked
 from tests.life import WAIT_S_MAX
 from tests.processes import (
     RunningRelayer,
@@ -180,13 +181,10 @@ def test_key_revoke_counts_on_the_next_request(relayer: RunningRelayer) -> None:
 
 
 def _command(relayer: RunningRelayer, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "relayer", *arguments, "--data-dir", str(relayer.data_dir)],
+    return forked(
+        *("relayer", *arguments, "--data-dir", str(relayer.data_dir)),
         env=relayer.environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        timeout_s=60,
     )
 
 

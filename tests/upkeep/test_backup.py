@@ -9,7 +9,6 @@ import asyncio
 import json
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +31,7 @@ from relayer.storage import NotInstalled, as_found, opened
 from relayer.upkeep import provision
 from relayer.upkeep.backup import BackupError, Manifest, create, restore
 from tests.conftest import TestDatabase, database_copy
+from tests.forked import forked
 from tests.life import WAIT_S_MAX, until
 from tests.processes import RunningRelayer, client, create_account, lasting_port, running_relayer
 
@@ -62,13 +62,10 @@ class Lost:
 
     def command(self, *arguments: str, data: Path, codes: tuple[int, ...] = (0,)) -> dict[str, Any]:
         """What a command prints, run on a data folder; it must end with such an exit code."""
-        done = subprocess.run(
-            [sys.executable, "-m", "relayer", *arguments, "--data-dir", str(data), "--json"],
+        done = forked(
+            *("relayer", *arguments, "--data-dir", str(data), "--json"),
             env=self.environment | store(self.folder, "copy", outside=self.outside),
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S_MAX,
-            check=False,
+            timeout_s=WAIT_S_MAX,
         )
         assert done.returncode in codes, done.stderr
         told: dict[str, Any] = json.loads(done.stdout) if done.stdout else {"said": done.stderr}
