@@ -3,6 +3,7 @@
 Not here: statements (the sibling modules) and the embedded server (`relayer.postgres.embedded`).
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import (
@@ -11,7 +12,9 @@ from contextlib import (
     contextmanager,
     suppress,
 )
+from contextvars import Context
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Final, TypeAlias
 
 import asyncpg
@@ -30,6 +33,7 @@ Row: TypeAlias = asyncpg.Record
 UniqueViolation = asyncpg.UniqueViolationError
 STATEMENT_TIMEOUT_S: Final = 10
 ACQUIRE_TIMEOUT_S: Final = 5
+WARM_S: Final = 1.0  # at most, that a connection stays out of the pool without work
 APPLICATION: Final = "memrelay"  # by which the server knows whose sessions these are
 
 _AWAY: Final = (
@@ -69,13 +73,16 @@ def translated() -> Iterator[None]:
     """Turn "the database is away" into `Unavailable`; every other error is a bug and stays one."""
     try:
         yield
-    except _AWAY:
-        raise Unavailable("The database is away.", code="database.unavailable") from None
-    except asyncpg.InternalServerError as error:
-        # A distributed commit that lost a node says so in words only.
-        if "could not commit" in str(error):
-            raise Unavailable("The database is away.", code="database.unavailable") from None
+    except Exception as error:
+        _raise_if_away(error)
         raise
+
+
+def _raise_if_away(error: BaseException) -> None:
+    # A distributed commit that lost a node says so in words only.
+    lost = isinstance(error, asyncpg.InternalServerError) and "could not commit" in str(error)
+    if lost or isinstance(error, _AWAY):
+        raise Unavailable("The database is away.", code="database.unavailable") from None
 
 
 @dataclass(frozen=True)
@@ -102,8 +109,50 @@ async def _roll_back(connection: Connection) -> None:
             connection.terminate()
 
 
+def _is_fit(connection: Connection) -> bool:
+    """Whether whoever is next may have a connection as it is: open, and in no transaction."""
+    try:
+        return not connection.is_closed() and not connection.is_in_transaction()
+    except asyncpg.InterfaceError:  # it was lost, and the pool has its place back already
+        return False
+
+
+class _Held:
+    """One connection as long as `async with` lasts."""
+
+    __slots__ = ("_connection", "_database")
+
+    def __init__(self, database: "Database") -> None:
+        self._database = database
+
+    async def __aenter__(self) -> Connection:
+        try:
+            self._connection = await self._database.take()
+        except Exception as error:
+            _raise_if_away(error)
+            raise
+        return self._connection
+
+    async def __aexit__(
+        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    ) -> None:
+        if error is not None:
+            await self._database.drop(self._connection)
+            _raise_if_away(error)
+            return
+        try:
+            await self._database.give(self._connection)
+        except Exception as failure:
+            _raise_if_away(failure)
+            raise
+
+
 class Database:
     """A pool of connections with binary vector codecs, and the only way to reach one.
+
+    What is given back is lent again without the pool, whose way there and back is a task and two
+    timers, a tenth of a signed request's processor time. After a moment the pool has it back: it
+    ends what is idle for long.
 
     Attributes:
         is_cluster: whether several servers may be behind it.
@@ -112,6 +161,10 @@ class Database:
     def __init__(self, pool: asyncpg.Pool, *, is_cluster: bool = False) -> None:
         self._pool = pool
         self._waited_for = 0
+        self._warm: list[Connection] = []  # given back a moment ago
+        self._cooling: asyncio.TimerHandle | None = None
+        self._returning: set[asyncio.Task[None]] = set()  # the loop keeps no strong reference
+        self._is_closing = False
         self.is_cluster = is_cluster
 
     @classmethod
@@ -148,6 +201,10 @@ class Database:
 
     async def close(self) -> None:
         """Close every connection, those in use after their work."""
+        self._is_closing = True
+        if self._cooling is not None:
+            self._cooling.cancel()
+        await self._return()
         await self._pool.close()
 
     def load(self) -> Load:
@@ -155,29 +212,57 @@ class Database:
         there = self._pool.get_size()
         return Load(
             open=there,
-            in_use=there - self._pool.get_idle_size(),
+            in_use=there - self._pool.get_idle_size() - len(self._warm),
             waited_for=self._waited_for,
             max=self._pool.get_max_size(),
         )
 
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
+    def connection(self) -> AbstractAsyncContextManager[Connection]:
         """One connection, held only while talking to the database."""
-        with translated():
-            self._waited_for += 1
-            try:
-                connection = await self._pool.acquire(timeout=ACQUIRE_TIMEOUT_S)
-            finally:
-                self._waited_for -= 1
-            try:
-                yield connection
-            except BaseException:
-                # A failure here must not take the place of what was raised, a stop least of all.
-                # The pool has ended such a connection, and opens another.
-                with suppress(Exception):
-                    await self._pool.release(connection)
-                raise
+        return _Held(self)
+
+    async def take(self) -> Connection:
+        """A connection that was given back a moment ago, or one of the pool."""
+        while self._warm:
+            connection = self._warm.pop()
+            if _is_fit(connection):
+                return connection
+            await self.drop(connection)
+        self._waited_for += 1
+        try:
+            return await self._pool.acquire(timeout=ACQUIRE_TIMEOUT_S)
+        finally:
+            self._waited_for -= 1
+
+    async def give(self, connection: Connection) -> None:
+        """Give a connection back after work that succeeded; whoever waits gets it from the pool."""
+        if self._is_closing or self._waited_for or not _is_fit(connection):
             await self._pool.release(connection)
+            return
+        self._warm.append(connection)
+        if self._cooling is None:
+            loop = asyncio.get_running_loop()
+            self._cooling = loop.call_later(WARM_S, self._cool, context=Context())
+
+    async def drop(self, connection: Connection) -> None:
+        """Give a connection back after work that failed; the pool looks at it, or ends it.
+
+        A failure here must not take the place of what was raised, a stop least of all: the pool has
+        ended such a connection, and opens another.
+        """
+        with suppress(Exception):
+            await self._pool.release(connection)
+
+    def _cool(self) -> None:
+        self._cooling = None
+        task = asyncio.create_task(self._return())
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+
+    async def _return(self) -> None:
+        """Give the pool back what nobody uses at the moment."""
+        while self._warm:
+            await self.drop(self._warm.pop())
 
     def transaction(self) -> AbstractAsyncContextManager[Connection]:
         """One short transaction; nothing but the connection is awaited inside.

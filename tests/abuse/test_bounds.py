@@ -397,6 +397,8 @@ GROWS = {
     "relayer/tenants/custody.py Custody._roots": "ROOTS_MAX",
     "relayer/database/batches.py Batches._tasks": "UNDER_WAY_MAX",
     "relayer/database/batches.py Batches._waiting": "requests under way",
+    "relayer/database/pool.py Database._returning": "one, and one more a second while one lasts",
+    "relayer/database/pool.py Database._warm": "connections of the pool",
     "relayer/embedding/bert.py _Graph._nodes": "one model",
     "relayer/embedding/bert.py _Graph._tensors": "one model",
     "relayer/embedding/cache.py CachedEmbedder._entries": "_entries_max",

@@ -248,3 +248,63 @@ class TestCancelling:
         with pytest.raises(ZeroDivisionError):
             await work()
         await session.close()
+
+
+class TestWarm:
+    """What was given back is lent again without the pool, which gets it back a moment later."""
+
+    @pytest_asyncio.fixture
+    async def session(self, fresh_database: TestDatabase) -> AsyncIterator[Database]:
+        """A pool of one."""
+        database = await Database.connect(fresh_database.connect_args, connections=1)
+        yield database
+        await asyncio.wait_for(database.close(), 60)
+
+    async def test_it_is_not_in_use_and_nobody_opens_another(self, session: Database) -> None:
+        [one], [two] = [await session.fetch("SELECT pg_backend_pid()") for _ in range(2)]
+        assert one[0] == two[0]
+        assert session._pool.get_idle_size() == 0, "it would have gone through the pool"
+        load = session.load()
+        assert (load.open, load.in_use, load.waited_for) == (1, 0, 0)
+
+    async def test_the_pool_gets_back_what_rests(
+        self, session: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("relayer.database.pool.WARM_S", 0.01)
+        for _ in range(2):
+            await session.fetch("SELECT 1")
+            while not session._pool.get_idle_size():
+                await asyncio.sleep(0.01)
+            assert session.load().in_use == 0
+
+    async def test_whoever_waits_gets_it(self, session: Database) -> None:
+        async def work() -> None:
+            for _ in range(5):
+                async with session.connection() as connection:
+                    await connection.fetch("SELECT 1")
+
+        await asyncio.wait_for(asyncio.gather(*(work() for _ in range(4))), 60)
+        assert session.load().waited_for == 0
+
+    async def test_one_that_was_lost_meanwhile_is_replaced(
+        self, session: Database, database: Database
+    ) -> None:
+        [before] = await session.fetch("SELECT pg_backend_pid()")
+        [kept] = session._warm
+        await database.execute("SELECT pg_terminate_backend($1, 10000)", before[0])
+        while kept._con is not None and not kept.is_closed():
+            await asyncio.sleep(0.01)
+        [after] = await session.fetch("SELECT pg_backend_pid()")
+        assert after[0] != before[0]
+
+    async def test_an_open_transaction_is_nobody_elses(self, session: Database) -> None:
+        async with session.connection() as connection:
+            await connection.execute("BEGIN; SET LOCAL work_mem = '1MB'")
+        [after] = await session.fetch("SHOW work_mem")
+        assert after[0] != "1MB"
+
+    async def test_what_failed_is_left_to_the_pool(self, session: Database) -> None:
+        with pytest.raises(asyncpg.PostgresError):
+            await session.execute(RAISE.format(BUGS["division_by_zero"]))
+        assert not session._warm
+        assert session._pool.get_idle_size() == 1
