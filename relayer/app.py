@@ -26,6 +26,7 @@ from relayer.errors import RelayerError
 from relayer.events.streams import Streams
 from relayer.http import surroundings
 from relayer.http.checks import ACCESS, PUBLIC, Guard
+from relayer.http.headers import header
 from relayer.http.openapi import Document
 from relayer.http.public_url import PublicUrl, StripPrefix
 from relayer.http.registration import Registration
@@ -37,11 +38,11 @@ from relayer.routes.router import all_routes
 from relayer.services import Services, build_language_model, build_services
 from relayer.settings import Limits, Settings
 from relayer.storage import Storage
-from relayer.telemetry.requests import request_counts
+from relayer.telemetry.requests import RequestCounts
 from relayer.tenants.access import Access
 from relayer.tenants.proof import Proof
 
-UNLOCK_HEADER: Final = "x-memrelay-unlock"
+UNLOCK_HEADER: Final = b"x-memrelay-unlock"
 
 
 def build_app(
@@ -77,7 +78,7 @@ def build_app(
 
     async def provide_caller(request: Request[Any, Any, Any]) -> Caller:
         access: Access = request.scope["state"][ACCESS]
-        keys, learned = await storage.custody.keys(access, request.headers.get(UNLOCK_HEADER))
+        keys, learned = await storage.custody.keys(access, header(request.scope, UNLOCK_HEADER))
         if learned:
             held = await storage.custody.held(access.account)
             services.waiting.resume_soon(access.account, held)
@@ -140,22 +141,23 @@ def build_app(
             succession=storage.succession,
         ),
     }
+    counts = RequestCounts()
     app = Litestar(
         route_handlers=[*all_routes(), metrics(settings)],
         guards=[
+            counts.begun,
             Guard(
                 database=storage.database,
                 accounts=storage.accounts,
                 settings=settings,
                 clock=clock,
-            )
+            ),
         ],
         dependencies={
             "caller": Provide(provide_caller),
             "access": Provide(provide_access, sync_to_thread=False),
             **{name: _provide(part) for name, part in parts.items()},
         },
-        middleware=[request_counts()],
         exception_handlers={
             RelayerError: surroundings.relayer_error,
             HTTPException: surroundings.http_error,
@@ -174,7 +176,7 @@ def build_app(
         if isinstance(route, HTTPRoute):
             _spare_work(route)
     surrounded = surroundings.Surroundings(
-        app, timeout_s=settings.request_timeout_s, stopping=stopping
+        app, timeout_s=settings.request_timeout_s, stopping=stopping, counts=counts
     )
     return StripPrefix(surrounded, prefix=public_url.prefix) if public_url.prefix else surrounded
 

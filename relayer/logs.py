@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -21,6 +22,8 @@ log = logging.getLogger("relayer")
 
 _WORDS: Final = re.compile(r"[A-Za-z%',. -]+")  # as far as it says nothing but words
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+_AS_IS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 class JsonFormatter(logging.Formatter):
@@ -38,6 +41,9 @@ class JsonFormatter(logging.Formatter):
         line |= {k: v for k, v in vars(record).items() if k not in _STANDARD}
         if record.exc_info and record.exc_info[1] is not None:
             line["exception"] = describe(record.exc_info[1])
+        if _AS_IS.issuperset(map(type, line.values())):
+            with suppress(UnicodeEncodeError):  # half a character is no text for JSON
+                return msgspec.json.encode(line).decode()
         return msgspec.json.encode(_plain(line)).decode()
 
 

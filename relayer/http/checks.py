@@ -48,6 +48,7 @@ from relayer.errors import (
     UpgradeRequired,
 )
 from relayer.http import sui
+from relayer.http.headers import header
 from relayer.http.windows import OF_KEY, STATE, FullKeys, Room, rooms, windows
 from relayer.sealed.keys import AccountId, PublicKey, account_id, parse_account
 from relayer.sealed.primitives import CryptoError, verify_signature
@@ -257,7 +258,7 @@ class Guard:
             await self._check_founding(weight, now)
         chain = None if request.account is None else self._accounts.known(request.account)
         answer = await self._record_nonce(request, now, unregistered=founding)
-        check_session(connection.headers.get("x-seal-session"), request.public_key, now)
+        check_session(header(scope, b"x-seal-session"), request.public_key, now)
         if founding:
             self._check_founded(request)
             scope["state"][FOUNDER] = request.public_key

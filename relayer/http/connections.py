@@ -15,7 +15,7 @@ import json
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -155,12 +155,16 @@ class Connection(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         """A part of the request line."""
-        self._count(len(url))
+        self._head_bytes += len(url)
+        if self._head_bytes > self.bounds.head_bytes_max:
+            self._stop()
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer, which is left out."""
-        self._count(len(name) + len(value))
+        self._head_bytes += len(name) + len(value)  # here: of a dozen a request, a call less each
+        if self._head_bytes > self.bounds.head_bytes_max:
+            self._stop()
         if self._in_head:
             super().on_header(name, value)
 
@@ -209,11 +213,10 @@ class Connection(HttpToolsProtocol):
     def _answered(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
-    def _count(self, more: int) -> None:
-        self._head_bytes += more
-        if self._head_bytes > self.bounds.head_bytes_max:
-            self._oversized = True
-            raise _HeadTooLargeError  # the parser stops, and has it answered
+    def _stop(self) -> NoReturn:
+        """A head is too large: the parser stops, and has it answered."""
+        self._oversized = True
+        raise _HeadTooLargeError
 
     def _make_room(self) -> None:
         longest, longest_since = self, self.loop.time()

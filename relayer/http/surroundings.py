@@ -13,7 +13,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
@@ -21,16 +21,17 @@ from litestar import Request, Response
 from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException
 from litestar.serialization import encode_json
-from litestar.types import ASGIApp, Message, Receive, ReceiveMessage, Scope, Send
+from litestar.types import ASGIApp, Empty, Message, Receive, ReceiveMessage, Scope, Send
 
 from relayer import shares
 from relayer.errors import RelayerError, Unavailable
 from relayer.http import bodies, windows
+from relayer.http.headers import header
 from relayer.settings import Limits
 from relayer.telemetry import context, tracing
 from relayer.telemetry.instruments import rejected
 from relayer.telemetry.rejections import cause_of, cause_of_status
-from relayer.telemetry.requests import known_method
+from relayer.telemetry.requests import RequestCounts, known_method, route_of
 
 log = logging.getLogger("relayer.http")
 
@@ -63,6 +64,32 @@ _HEADERS: Final = (
 class JsonRequest(Request[Any, Any, Any]):
     """A request whose body is decoded once, strictly: the framework alone would convert types."""
 
+    async def body(self) -> bytes:
+        """The whole body, read once; the framework's stream of it costs more than what is read.
+
+        Raises:
+            HTTPException: 413, it is longer than any may be, or says so; 500, it ends too early.
+        """
+        if self._body is Empty:
+            announced = header(self.scope, b"content-length") or ""
+            if announced.isdecimal() and int(announced) > Limits.body_bytes_max:
+                raise HTTPException(status_code=413)
+            self._body = await self._read()
+        return self._body
+
+    async def _read(self) -> bytes:
+        parts: list[bytes] = []
+        left, more = Limits.body_bytes_max, True
+        while more:
+            message = await self.receive()
+            if message["type"] != "http.request":
+                raise HTTPException(status_code=500)  # the client is gone
+            parts.append(message.get("body", b""))
+            left, more = left - len(parts[-1]), message.get("more_body", False)
+            if left < 0:
+                raise HTTPException(status_code=413)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
     async def json(self) -> Any:
         """The body in the form that the route takes.
 
@@ -70,7 +97,7 @@ class JsonRequest(Request[Any, Any, Any]):
             BadRequest: it has another.
             HTTPException: 415, it says that it is no JSON, or packed.
         """
-        if not _says_json(self.headers):
+        if not _says_json(self.scope):
             raise HTTPException(status_code=415)
         field = self.route_handler.parsed_data_field
         return bodies.decode(await self.body(), Any if field is None else field.annotation)
@@ -99,14 +126,16 @@ class JsonResponse(Response[Any]):
         return answer
 
 
-def _says_json(headers: Mapping[str, str]) -> bool:
+def _says_json(scope: Scope) -> bool:
     """Whether a body is said to be plain JSON in UTF-8, or nothing is said."""
-    media_type, _, parameters = headers.get("content-type", "application/json").partition(";")
+    said = header(scope, b"content-type")
+    packed = header(scope, b"content-encoding") not in (None, "identity")
+    if said is None or said == "application/json":
+        return not packed
+    media_type, _, parameters = said.partition(";")
     charset = parameters.lower().replace('"', "").partition("charset=")[2].strip()
     return (
-        media_type.strip().lower() == "application/json"
-        and charset in ("", "utf-8")
-        and headers.get("content-encoding", "identity") == "identity"
+        media_type.strip().lower() == "application/json" and charset in ("", "utf-8") and not packed
     )
 
 
@@ -150,7 +179,8 @@ class Bodies:
 class Surroundings:
     """ASGI middleware: a request id, security headers, one log line and a deadline per request.
 
-    Every answer of a process that is `stopping` closes its connection.
+    Every answer of a process that is `stopping` closes its connection. Requests that `counts` saw
+    begin are counted when they end.
     """
 
     def __init__(
@@ -159,11 +189,13 @@ class Surroundings:
         *,
         timeout_s: float,
         stopping: asyncio.Event,
+        counts: RequestCounts | None = None,
         bodies: Bodies | None = None,
     ) -> None:
         self._app = app
         self._timeout_s = timeout_s
         self._stopping = stopping
+        self._counts = counts or RequestCounts()
         self._bodies = bodies or Bodies(Limits.bodies_bytes_max)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -183,12 +215,16 @@ class Surroundings:
             context.REQUEST.reset(token)
 
     async def _watched(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
-        started = time.monotonic()
+        started, took_s = time.monotonic(), 0.0
         status, place = 0, None
 
         async def watched(message: Message) -> None:
-            nonlocal status, place
-            if message["type"] == "http.response.start":
+            nonlocal status, place, took_s
+            if message["type"] == "http.response.body":
+                took_s = time.monotonic() - started
+                if place and _is_long(message):
+                    message = await self._sent_alone(scope, message, send)
+            elif message["type"] == "http.response.start":
                 status = message["status"]
                 extra = [*_HEADERS, (b"x-request-id", request_id.encode())]
                 place = scope["state"].get(shares.STATE)
@@ -198,13 +234,6 @@ class Surroundings:
                 if self._stopping.is_set():
                     extra.append((b"connection", b"close"))
                 message["headers"] = [*message.get("headers", []), *extra]
-            elif place and _is_long(message):
-                # The server sends nothing further before this is taken, or never will be; until
-                # when, is the connection's own concern.
-                whole: Any = {**message, "more_body": True}
-                await send(whole)
-                scope["state"][DEADLINE].reschedule(None)
-                message = {"type": "http.response.body", "body": b"", "more_body": False}
             await send(message)
 
         try:
@@ -217,19 +246,29 @@ class Surroundings:
                 await _send_overdue(watched, request_id)
         finally:
             _leave(scope)
-            method, route = known_method(scope), str(scope.get("path_template", ""))
-            tracing.name_request(method, route, status)
-            log.info(
-                "request",
-                extra={
-                    "event": "http.request",
-                    "method": method,
-                    "route": route,
-                    "status": status,
-                    "ms": round(1000 * (time.monotonic() - started), 1),
-                    "request_id": request_id,
-                },
-            )
+            whole_s = time.monotonic() - started
+            self._counts.ended(scope, status, took_s or whole_s)
+            _tell(scope, status, whole_s, request_id)
+
+    async def _sent_alone(self, scope: Scope, message: Any, send: Send) -> Message:
+        """Send a long body and wait until it is taken; what ends the answer behind it.
+
+        The server sends nothing further before, or never will; until when, is the connection's own
+        concern.
+        """
+        whole: Any = {**message, "more_body": True}
+        await send(whole)
+        scope["state"][DEADLINE].reschedule(None)
+        return {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+def _tell(scope: Scope, status: int, took_s: float, request_id: str) -> None:
+    """The span's name and the line in the log: the route is known by now."""
+    method, route = known_method(scope), route_of(scope)
+    tracing.name_request(method, route, status)
+    said = {"event": "http.request", "method": method, "route": route, "status": status}
+    ms = round(1000 * took_s, 1)
+    log.info("request", extra={**said, "ms": ms, "request_id": request_id})
 
 
 def _is_long(message: Any) -> bool:

@@ -46,6 +46,8 @@ async def check_query(request: Request[Any, Any, Any]) -> None:
         BadRequest: one is unknown, stands there twice, or is no plain number or truth value; or
             what is written with percent signs is not UTF-8.
     """
+    if not request.scope["query_string"]:
+        return
     try:
         unquote(request.scope["query_string"].decode(), errors="strict")
     except UnicodeDecodeError:

@@ -9,23 +9,26 @@ import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import httpx
 import pytest
-from litestar.types import ASGIApp
+from litestar import get
+from litestar.connection import ASGIConnection
+from litestar.types import ASGIApp, Scope
 
 from relayer.app import build_app
 from relayer.clock import utc_now
 from relayer.database import queue
 from relayer.errors import NotAuthenticated, NotFound, RelayerError, Unavailable
+from relayer.http.surroundings import Surroundings
 from relayer.monitoring.readiness import CHECKS
 from relayer.sealed.keys import Identity, account_text
 from relayer.settings import Settings
 from relayer.storage import Storage
 from relayer.telemetry import instruments
 from relayer.telemetry.rejections import cause_of
-from relayer.telemetry.requests import request_counts
+from relayer.telemetry.requests import RequestCounts
 from relayer.upkeep import provision
 from relayer.upkeep.provision import NewKey
 from tests.signing import client_of, signed_headers, signer_of
@@ -187,18 +190,22 @@ async def test_full_windows_closed_doors_and_foreign_rights_are_counted_too(
 
 async def test_a_request_that_is_cut_off_is_no_success() -> None:
     """Its deadline cancels it before it has answered: it took time, and no 200 was sent."""
+    counts = RequestCounts()
 
-    async def cut_off(*_: object) -> None:
+    async def cut_off(scope: Scope, *_: object) -> None:
+        scope["path_template"] = "/of-a-test"
+        await counts.begun(ASGIConnection(scope), get("/of-a-test")(cut_off))
         raise asyncio.CancelledError
 
     def status(of: str) -> dict[str, str]:
         return {"path": "/of-a-test", "status_code": of}
 
     before = counted()
-    counts = request_counts()(cut_off)
-    scope = {"type": "http", "method": "GET", "path_template": "/of-a-test"}
+    around: Any = Surroundings(cut_off, timeout_s=60, stopping=asyncio.Event(), counts=counts)
+    scope = {"type": "http", "method": "GET", "headers": []}
     with pytest.raises(asyncio.CancelledError):
-        await counts(scope, cut_off, cut_off)
+        await around(scope, cut_off, cut_off)
+    assert grown(before, "memrelay_requests_in_progress", path="/of-a-test") == 0
     assert grown(before, "memrelay_requests_total", **status("503")) == 1
     assert grown(before, "memrelay_requests_total", **status("200")) == 0
     assert grown(before, "memrelay_request_duration_seconds_sum", **status("503")) > 0

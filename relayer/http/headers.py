@@ -1,0 +1,11 @@
+"""A request's header as it was sent, without an object of all of them, which few requests need.
+
+Not here: what a header says, and which may be there once only (`checks.py`).
+"""
+
+from litestar.types import Scope
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """The value of a header, of several the first; `name` in lower case, as the server has it."""
+    return next((value.decode("latin-1") for n, value in scope["headers"] if n == name), None)
