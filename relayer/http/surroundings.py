@@ -23,7 +23,7 @@ from litestar.exceptions import HTTPException
 from litestar.serialization import encode_json
 from litestar.types import ASGIApp, Empty, Message, Receive, ReceiveMessage, Scope, Send
 
-from relayer import shares
+from relayer import logs, shares
 from relayer.errors import RelayerError, Unavailable
 from relayer.http import bodies, windows
 from relayer.http.headers import header
@@ -113,17 +113,19 @@ class JsonResponse(Response[Any]):
         """An application that sends it."""
         if type(self.content) is not dict:
             return super().to_asgi_response(app, request, **options)
-        status, body = self.status_code or 200, encode_json(self.content)
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-        ]
+        return json_answer(self.content, self.status_code or 200)
 
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            await send({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": body, "more_body": False})
 
-        return answer
+def json_answer(content: dict[str, Any], status: int) -> ASGIApp:
+    """An application that answers with a dictionary."""
+    body = encode_json(content)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    return answer
 
 
 def _says_json(scope: Scope) -> bool:
@@ -268,7 +270,7 @@ def _tell(scope: Scope, status: int, took_s: float, request_id: str) -> None:
     tracing.name_request(method, route, status)
     said = {"event": "http.request", "method": method, "route": route, "status": status}
     ms = round(1000 * took_s, 1)
-    log.info("request", extra={**said, "ms": ms, "request_id": request_id})
+    logs.tell(log, "request", {**said, "ms": ms, "request_id": request_id})
 
 
 def _is_long(message: Any) -> bool:

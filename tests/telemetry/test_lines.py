@@ -185,3 +185,28 @@ async def test_what_a_job_says_has_its_number() -> None:
     assert (first["job_id"], run["job_id"]) == (41, 41)
     assert (run["event"], run["outcome"]) == ("jobs.run", "done")
     assert "job_id" not in after
+
+
+TOLD = """
+import logging, sys
+from relayer.logs import configure, tell
+
+configure(sys.argv[1])
+log = logging.getLogger("relayer.test")
+members = {"event": "test", "ms": 0.5, "route": "/caf\\u00e9\\ud800", "sent": b"secret"}
+log.info("said", extra=members)
+tell(log, "said", members)
+sys.stderr.close()
+tell(log, "said", members)
+print("went on")
+"""
+
+
+@pytest.mark.parametrize(("level", "lines"), [("info", 2), ("warning", 0)])
+def test_a_line_without_a_record_is_as_one_with(level: str, lines: int) -> None:
+    command = [sys.executable, "-c", TOLD, level]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "went on\n", "a line that cannot be written fails nobody"
+    found = [json.loads(line) for line in done.stderr.splitlines()]
+    assert len(found) == lines
+    assert len({json.dumps({**line, "time": ""}) for line in found}) == min(lines, 1)
