@@ -25,6 +25,7 @@ from relayer.embedding.building import build_embedder
 from relayer.errors import RelayerError
 from relayer.events.streams import Streams
 from relayer.http import surroundings
+from relayer.http.calling import Made, call_plainly
 from relayer.http.checks import ACCESS, PUBLIC, Guard
 from relayer.http.headers import header
 from relayer.http.openapi import Document
@@ -84,10 +85,11 @@ def build_app(
             services.waiting.resume_soon(access.account, held)
         return Caller(access, keys)
 
-    def provide_access(request: Request[Any, Any, Any]) -> Access:
+    async def provide_access(request: Request[Any, Any, Any]) -> Access:
         access: Access = request.scope["state"][ACCESS]
         return access
 
+    made: dict[str, Made] = {"caller": provide_caller, "access": provide_access}
     parts: dict[str, Any] = {
         "memory": services.memory,
         "reviser": services.reviser,
@@ -154,8 +156,7 @@ def build_app(
             ),
         ],
         dependencies={
-            "caller": Provide(provide_caller),
-            "access": Provide(provide_access, sync_to_thread=False),
+            **{name: Provide(make) for name, make in made.items()},
             **{name: _provide(part) for name, part in parts.items()},
         },
         exception_handlers={
@@ -175,6 +176,7 @@ def build_app(
     for route in app.routes:
         if isinstance(route, HTTPRoute):
             _spare_work(route)
+    call_plainly(app, parts, made)
     surrounded = surroundings.Surroundings(
         app, timeout_s=settings.request_timeout_s, stopping=stopping, counts=counts
     )

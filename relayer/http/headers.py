@@ -8,4 +8,7 @@ from litestar.types import Scope
 
 def header(scope: Scope, name: bytes) -> str | None:
     """The value of a header, of several the first; `name` in lower case, as the server has it."""
-    return next((value.decode("latin-1") for n, value in scope["headers"] if n == name), None)
+    for its, value in scope["headers"]:
+        if its == name:
+            return value.decode("latin-1")
+    return None

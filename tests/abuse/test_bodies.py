@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
@@ -12,7 +13,7 @@ from litestar.types import ASGIApp, Receive, ReceiveMessage
 from relayer.app import build_app
 from relayer.errors import Unavailable
 from relayer.http.surroundings import Bodies, Surroundings
-from relayer.settings import Settings
+from relayer.settings import Limits, Settings
 from relayer.storage import Storage
 
 ROOM = 1000
@@ -132,3 +133,23 @@ async def test_unsigned_bodies_that_do_not_end_fill_the_room_and_no_more(
         assert (await client.post("/v1/recall", content=b" " * ROOM)).status_code == UNSIGNED
         over = await client.post("/v1/recall", content=b" " * (ROOM + 1))
         assert over.status_code == 503
+
+
+async def test_a_body_in_pieces_is_refused_as_soon_as_it_is_too_long(
+    storage: Storage, settings: Settings
+) -> None:
+    """No length was announced: what came in is counted."""
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        for _ in range(10):
+            sent += 1
+            yield b" " * 2**20
+
+    app: Any = build_app(storage, replace(settings, embedder="none"))
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://relayer") as client:
+        answer = await client.post("/v1/recall", content=endless())
+    assert (answer.status_code, answer.json()["code"]) == (413, "request.too_large")
+    assert sent == 1 + Limits.body_bytes_max // 2**20

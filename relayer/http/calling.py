@@ -1,0 +1,86 @@
+"""How a handler is called that takes a body and parts of the application, and no other parameters.
+
+Not here: the parts (`app.py`), the checks (`checks.py`), how a body is read (`surroundings.py`).
+
+- The framework looks each part up, checks it against its annotation and keeps room for cleaning up
+  after it, for every request anew. Ours are there from the beginning, but for who asks; a body has
+  been decoded as its form already.
+- Guards come first, as everywhere: what is called here has passed them.
+- Handlers with parameters in their path or query are called by the framework, which reads these.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from litestar import Litestar, Request
+from litestar.exceptions import ValidationException
+from litestar.handlers import HTTPRouteHandler
+from litestar.routes import HTTPRoute
+from litestar.types import Receive, Scope, Send
+
+from relayer.http.surroundings import JsonRequest, json_answer
+
+Made = Callable[[Request[Any, Any, Any]], Awaitable[Any]]
+_GIVEN: Final = frozenset({"request", "data"})
+
+
+def call_plainly(app: Litestar, parts: Mapping[str, Any], made: Mapping[str, Made]) -> None:
+    """Call handlers so where that is enough; `parts` by name, and those `made` for each request."""
+    enough = _GIVEN | parts.keys() | made.keys()
+    paths = app.asgi_router.root_route_map_node.children
+    for route in app.routes:
+        if not isinstance(route, HTTPRoute) or route.path_parameters:
+            continue
+        called = paths[route.path].asgi_handlers
+        for method, (handler, _) in route.route_handler_map.items():
+            names = handler.parsed_fn_signature.parameters
+            if names.keys() <= enough and not handler.has_sync_callable:
+                plain = _Plain(
+                    handler,
+                    parts={name: parts[name] for name in names if name in parts},
+                    made={name: made[name] for name in names if name in made},
+                )
+                called[method] = called[method]._replace(asgi_app=plain)
+
+
+class _Plain:
+    """One handler, and what it is given."""
+
+    def __init__(
+        self, handler: HTTPRouteHandler, *, parts: Mapping[str, Any], made: Mapping[str, Made]
+    ) -> None:
+        self._handler = handler
+        self._guards: Any = handler.resolve_guards()  # each was made awaitable
+        self._before: Any = handler.resolve_before_request()
+        self._work: Any = handler.fn
+        self._parts = parts
+        self._made = tuple(made.items())
+        self._given = _GIVEN & handler.parsed_fn_signature.parameters.keys()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check the request, call the handler, and answer what it returns."""
+        request: Any = JsonRequest(scope, receive, send)
+        for guard in self._guards:
+            await guard(request, self._handler)
+        if self._before is not None:
+            await self._before(request)
+        arguments = await self._arguments(request)
+        answer = await self._answer(request, await self._work(**arguments))
+        await answer(scope, receive, send)
+
+    async def _arguments(self, request: JsonRequest) -> dict[str, Any]:
+        arguments = dict(self._parts)
+        if "data" in self._given:
+            if not await request.body():
+                raise ValidationException(extra=[{"key": "data"}])  # as the framework says it
+            arguments["data"] = await request.json()
+        if "request" in self._given:
+            arguments["request"] = request
+        for name, make in self._made:
+            arguments[name] = await make(request)
+        return arguments
+
+    async def _answer(self, request: JsonRequest, found: Any) -> Any:
+        if type(found) is dict:
+            return json_answer(found, self._handler.status_code)
+        return await self._handler.to_response(app=request.app, data=found, request=request)
