@@ -64,6 +64,9 @@ _ALONG: Final[Mapping[tuple[str, str], Json]] = {
 }
 
 
+# Of the loop: between two statements of one task no connection is in use, and what was sent is told
+# in the next turn.
+_QUIET_TURNS: Final = 20
 # What asyncpg asks a connection about types that it has not met there.
 _THE_DRIVERS: Final = re.compile(r"pg_catalog\.|_(?:setting|config)\('jit'")
 
@@ -86,8 +89,11 @@ class Watched(Database):
 
     async def settled(self) -> list[str]:
         """What was sent, when nothing more is under way; checks send theirs at the same time."""
-        while self.load().in_use:
-            await asyncio.sleep(0.001)
+        quiet = 0
+        while quiet < _QUIET_TURNS:
+            busy = self.load().in_use
+            await asyncio.sleep(0.001 if busy else 0)
+            quiet = 0 if busy else quiet + 1
         sent = (" ".join(statement.split()) for statement in self.statements)
         return sorted(statement for statement in sent if not _THE_DRIVERS.search(statement))
 
@@ -198,6 +204,7 @@ class Scene:
         """Send a request that names `value` in `place`, and else only what the route needs."""
         asker.asked += 1
         path, query, body = self._request(asker, route, place, value)
+        await self.database.settled()  # what was asked before is no part of this
         self.database.statements = []
         answer = await asker.client.request(
             route.method, path, params=query, json=body if route.takes_body else None
