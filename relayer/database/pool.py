@@ -212,7 +212,7 @@ class Database:
         there = self._pool.get_size()
         return Load(
             open=there,
-            in_use=there - self._pool.get_idle_size() - len(self._warm),
+            in_use=there - self._pool.get_idle_size() - sum(map(_is_fit, self._warm)),
             waited_for=self._waited_for,
             max=self._pool.get_max_size(),
         )

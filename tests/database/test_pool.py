@@ -294,6 +294,7 @@ class TestWarm:
         await database.execute("SELECT pg_terminate_backend($1, 10000)", before[0])
         while kept._con is not None and not kept.is_closed():
             await asyncio.sleep(0.01)
+        assert session.load().in_use == 0
         [after] = await session.fetch("SELECT pg_backend_pid()")
         assert after[0] != before[0]
 
