@@ -282,6 +282,7 @@ async def store(database: Database, *, account: AccountId, indexed: Indexed) -> 
     """
     ids = {w.memory_id for w in indexed.words} | set(indexed.given_up)
     ids |= {row["memory_id"] for row, _, _ in indexed.vectors} | indexed.missing
+    not_told: Sequence[Row] = ()
     async with database.transaction() as connection:
         # First, because words also change counts that writes and erasures change under this lock.
         await note_change(connection, account)
@@ -304,7 +305,7 @@ async def store(database: Database, *, account: AccountId, indexed: Indexed) -> 
         if embedded or given_up:
             await connection.execute(_DELETE_VECTORS, account, [*embedded, *given_up])
             await _insert(connection, account, indexed, embedded, vectors)
-            await webhook_rows.note_indexed(connection, account, embedded)
+            not_told = await webhook_rows.note_indexed(connection, account, embedded)
             marks = list(given_up.values())
             await connection.execute(
                 _GIVE_UP, account, list(given_up), marks, at.embedding, at.index
@@ -312,6 +313,7 @@ async def store(database: Database, *, account: AccountId, indexed: Indexed) -> 
         if missing := [r["memory_id"] for r in locked if r["memory_id"] in indexed.missing]:
             await connection.execute(_MARK_MISSING, account, at.index, at.embedding, missing)
         await note_step(connection, account, [(r["namespace_id"], r["seq"]) for r in locked])
+    webhook_rows.say_dropped(not_told)
     return any(r["memory_id"] not in indexed.missing for r in locked)
 
 

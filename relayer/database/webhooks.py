@@ -227,9 +227,19 @@ async def release(database: Database, lease: Lease) -> None:
 
 async def note_indexed(
     connection: Connection, account: AccountId, memory_ids: Sequence[uuid.UUID]
-) -> None:
-    """Let those webhooks that want it be told that memories have vectors now."""
-    full = await connection.fetch(_NOTE_INDEXED, account, uuid.uuid4(), memory_ids, NOTED_MAX)
+) -> Sequence[Row]:
+    """Let those webhooks that want it be told that memories have vectors now.
+
+    Returns those that are not, for `say_dropped` once this is committed.
+    """
+    full: Sequence[Row] = await connection.fetch(
+        _NOTE_INDEXED, account, uuid.uuid4(), memory_ids, NOTED_MAX
+    )
+    return full
+
+
+def say_dropped(full: Sequence[Row]) -> None:
+    """Count and name what these webhooks are not told."""
     for row in full:
         said = {"webhook_id": str(row["webhook_id"]), "count": row["dropped"]}
         log.info("a webhook is not told", extra={"event": "webhooks.dropped"} | said)

@@ -7,6 +7,7 @@ import uuid
 from datetime import timedelta
 from typing import Any
 
+import asyncpg
 import pytest
 
 from relayer.database import webhooks as rows
@@ -22,6 +23,7 @@ from tests.services import Bench
 from tests.telemetry.reading import counted, grown
 
 HOOK = uuid.UUID(int=7)
+STEPS_FULL = "ALTER TABLE index_steps ADD CONSTRAINT full_up CHECK (false) NOT VALID"
 
 
 @pytest.fixture
@@ -190,6 +192,25 @@ class TestBehind:
             await bench.embed(caller, await bench.remember(caller, "The last."))
             await bench.services.delivery.deliver()
         assert len(bodies(hook)) == 3
+
+    async def test_what_is_rolled_back_is_not_counted_as_dropped(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is done again, and would count twice."""
+        monkeypatch.setattr(rows, "NOTED_MAX", 0)
+        owner = await bench.account()
+        caller = await bench.caller(owner)
+        async with listening() as hook:
+            await put(bench, owner, hook, "memory.indexed")
+            stored = await bench.remember(caller, "Anna drinks tea.")
+            before = counted()
+            await bench.sql(STEPS_FULL)
+            with pytest.raises(asyncpg.CheckViolationError):
+                await bench.embed(caller, stored)
+            assert grown(before, "memrelay_webhook_posts_total", outcome="dropped") == 0
+            await bench.sql("ALTER TABLE index_steps DROP CONSTRAINT full_up")
+            await bench.embed(caller, stored)
+            assert grown(before, "memrelay_webhook_posts_total", outcome="dropped") == 1
 
 
 async def test_what_has_the_number_of_a_lost_receipt_is_another_event(bench: Bench) -> None:
