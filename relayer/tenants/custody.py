@@ -51,7 +51,9 @@ class RootKeys:
 
     account: AccountId
     roots: tuple[Root, ...] = field(repr=False)
-    _derived: dict[Namespace, tuple[NamespaceKey, ...]] = field(default_factory=dict, repr=False)
+    _derived: dict[Namespace, tuple[NamespaceKey, ...]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def of(self, namespace: Namespace) -> Sequence[NamespaceKey]:
         """The namespace's keys, newest epoch first."""

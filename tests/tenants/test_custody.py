@@ -43,6 +43,17 @@ class TestManaged:
         assert keys is not None
         assert keys.of(OTHER)[0].key == bench.namespace_key(founder.account, OTHER).key
 
+    async def test_are_the_same_whatever_was_derived_of_them(self, bench: Bench) -> None:
+        """What goes by equal keys goes together; they are opened anew where there are many."""
+        account = (await bench.account()).account
+        keys = await bench.storage.custody.job_keys(account)
+        again = await bench.another().storage.custody.job_keys(account)
+        assert keys is not None
+        assert again is not keys
+        assert again == keys
+        keys.of(OTHER)
+        assert again == keys
+
     async def test_ends_with_the_custodians_revocation(self, bench: Bench) -> None:
         founder = await bench.account()
         await bench.remember(await bench.caller(founder), "Anna prefers tea.")
