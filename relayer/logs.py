@@ -98,7 +98,8 @@ def describe(error: BaseException) -> dict[str, Any]:
 
 
 def warn(log: logging.Logger, message: str, event: str, error: Exception) -> None:
-    """Say that something waits for what failed, and what kind of error that was."""
+    """Say that something failed, and of what kind the error was, never what it said: that may quote
+    anything."""
     log.warning(message, extra={"event": event, "cause": type(error).__name__})
 
 

@@ -31,7 +31,7 @@ from relayer.extraction.summary import Summariser
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act
 from relayer.journal.states import STATE, Change, States
-from relayer.memories.consolidation_plan import EPISODES_MIN, Planner, Read, Work
+from relayer.memories.consolidation_plan import EPISODES_MIN, OpenedEpisode, Planner, Work
 from relayer.memories.merging import Merge
 from relayer.memories.sealing import new_memory
 from relayer.memories.writer import Effects, Writer
@@ -138,7 +138,7 @@ class Consolidator:
             settings=await self._accounts.settings(account),
         )
         scope = Scope(account, row["namespace_id"], self._clock())
-        work = Work(access, keys, namespace, scope, row, await self._planner.last(scope))
+        work = Work(access, keys, namespace, scope, row, await self._planner.last_run(scope))
         await self._proceed(work, run_rows.RUNNING)
         return work
 
@@ -258,7 +258,7 @@ class Consolidator:
 
     async def _summarised(self, work: Work, ids: Sequence[uuid.UUID]) -> bool:
         """Whether these episodes have a summary now."""
-        read = await self._planner.read(work, ids)
+        read = await self._planner.episodes(work, ids)
         if len(read) < EPISODES_MIN:
             return False
         if self._summariser.is_paid:
@@ -301,7 +301,7 @@ class Consolidator:
             return True
         if self._finder.is_paid:
             await self._writer.refuse_full(work.scope.account, MADE_BYTES_MAX)
-        episodes = await self._planner.newest(work)
+        episodes = await self._planner.newest_episodes(work)
         found_by = self._finder.find([e.episode for e in episodes])
         for found in await self._asked(work, found_by) or ():
             draft = Draft(
@@ -316,7 +316,9 @@ class Consolidator:
             )
         return True
 
-    async def _store(self, work: Work, draft: Draft, sources: Sequence[Read], action: str) -> bool:
+    async def _store(
+        self, work: Work, draft: Draft, sources: Sequence[OpenedEpisode], action: str
+    ) -> bool:
         """Store what was made of these, unless they changed or somebody made it meanwhile; whether
         it was stored."""
         scope, now, actor = work.scope, self._clock(), work.access.key

@@ -72,7 +72,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Read:
+class OpenedEpisode:
     """An episode that was opened, and its row."""
 
     row: Row
@@ -117,13 +117,13 @@ class Planner:
         if entry is None:
             return Plan((), more=False)
         scope = Scope(caller.access.account, entry.namespace_id, self._clock())
-        work = Work(caller.access, caller.keys, namespace, scope, last=await self.last(scope))
+        work = Work(caller.access, caller.keys, namespace, scope, last=await self.last_run(scope))
         merges, more = await self._planned_merges(work)
         found = await self.stale(work)
         stale = [Action(new_id(), run_rows.STALE, row["memory_id"]) for row in found]
         groups = await self._page_of_groups(work, None)
         summaries = [Action(new_id(), run_rows.SUMMARY, new_id(), _ids(row)) for row in groups]
-        episodes = await self.newest(work)
+        episodes = await self.newest_episodes(work)
         recurring = await asyncio.to_thread(procedures_by_rules, [e.episode for e in episodes])
         procedures = [[episodes[n].row["memory_id"] for n in found.episodes] for found in recurring]
         proposed = [Action(new_id(), run_rows.PROCEDURE, new_id(), ids) for ids in procedures]
@@ -142,7 +142,7 @@ class Planner:
                 return list(planned.values()), True
         return list(planned.values()), False
 
-    async def last(self, scope: Scope) -> datetime | None:
+    async def last_run(self, scope: Scope) -> datetime | None:
         """When the namespace's last run that looked at all of it had begun."""
         return await run_rows.last_run(self._database, scope)
 
@@ -219,19 +219,19 @@ class Planner:
             limit=GROUPS_AT_ONCE,
         )
 
-    async def read(self, work: Work, ids: Sequence[uuid.UUID]) -> list[Read]:
+    async def episodes(self, work: Work, ids: Sequence[uuid.UUID]) -> list[OpenedEpisode]:
         """Episodes as a model may see them."""
         read = []
         for row, draft in await self._opened(work, ids):
             text, _ = await without_secrets(work.access, draft.text)
             moment = row["event_time"] or row["created_at"]
-            read.append(Read(row, draft, Episode(text, moment, draft.importance)))
+            read.append(OpenedEpisode(row, draft, Episode(text, moment, draft.importance)))
         return read
 
-    async def newest(self, work: Work) -> list[Read]:
+    async def newest_episodes(self, work: Work) -> list[OpenedEpisode]:
         """The newest episodes, in which procedures are looked for."""
         ids = await rows.newest_episodes(self._database, work.scope, limit=NEWEST_MAX)
-        return await self.read(work, ids)
+        return await self.episodes(work, ids)
 
 
 def _blind_words(

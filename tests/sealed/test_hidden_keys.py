@@ -37,7 +37,6 @@ PUBLIC: Final = {
     ("Access", "key"): "a public key",
     ("_Line", "key"): "a SpoolKey, which is looked at by itself",
     ("UnlockKey", "key"): "the public half, as a relayer states it",
-    ("_Work", "key"): "the name of a job",
 }
 
 
