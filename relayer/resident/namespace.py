@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from relayer.database.memories import SEALED
 from relayer.database.pool import Row
-from relayer.database.resident import Differing, Extent, Page, Vectors, Versions
+from relayer.database.resident import Differing, Extent, Page, Versions
 from relayer.record import IMPORTANCES, Kind
-from relayer.resident.passages import NO_PASSAGES, Passages, taken_by
+from relayer.resident.passages import NO_PASSAGES, Part, Passages, taken_by
 from relayer.resident.postings import NO_POSTINGS, POSTING, Postings
 
 Ints = npt.NDArray[np.int64]
@@ -216,15 +216,18 @@ def _new_postings(pages: Sequence[Page], seqs: Ints) -> Postings:
 def _merged_passages(
     before: Resident, pages: Sequence[Page], seqs: Ints, kept: Bools, moved: Ints | None
 ) -> dict[tuple[int, str], Passages]:
-    merged = {scope: its.remaining(kept, moved) for scope, its in before.passages.items()}
-    for scope in dict.fromkeys(scope for page in pages for scope in page.vectors):
-        parts: list[tuple[Ints, Vectors]] = []
+    merged: dict[tuple[int, str], Passages] = {}
+    for scope in dict.fromkeys(
+        [*before.passages, *(one for page in pages for one in page.vectors)]
+    ):
+        parts: list[Part] = []
         for page in pages:
             if scope in page.vectors:
                 numbers, vectors = page.vectors[scope]
                 at, here = _positions(numbers, seqs)
                 parts.append((at, vectors if here.all() else vectors[here]))
-        merged[scope] = merged.get(scope, NO_PASSAGES).joined_by(parts)
+        # In one go: what is copied to leave some out would be copied again for what comes.
+        merged[scope] = before.passages.get(scope, NO_PASSAGES).remaining(kept, moved, parts)
     return {scope: its for scope, its in merged.items() if len(its.at)}
 
 

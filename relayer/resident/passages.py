@@ -17,6 +17,7 @@ from relayer.database.resident import Vectors
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float32]
+Part = tuple[Ints, Vectors]  # positions of memories, and their vectors, of any length
 
 LANES: Final = 64  # vectors that a product adds up in one way; what is left over, in another
 SPARE_SHARE: Final = 16  # room for vectors to come is one part of so many
@@ -121,8 +122,8 @@ class Passages:
         cosines: Floats = (unit @ lanes)[: self.end]
         return cosines if self.places is None else cosines[self.places]
 
-    def remaining(self, kept: Bools, moved: Ints | None) -> "Passages":
-        """Those of memories that are kept, where these are now.
+    def remaining(self, kept: Bools, moved: Ints | None, parts: Sequence[Part] = ()) -> "Passages":
+        """Those of memories that are kept, where these are now, and behind them those of all parts.
 
         The columns of the others stay until they are too many: to leave out a few copies all.
         """
@@ -131,27 +132,35 @@ class Passages:
         if moved is not None:
             at = moved[at]
         if stays.all():
-            return replace(self, at=at)
+            return replace(self, at=at).joined_by(parts)
         places = np.flatnonzero(stays) if self.places is None else self.places[stays]
+        its = replace(self, at=at, places=places)
         if (self.end - len(places)) * GONE_SHARE <= self.end:
-            return replace(self, at=at, places=places)
-        return Passages(at, _Columns(self._all, places, []), len(at))
+            return its.joined_by(parts)
+        return its._apart(parts)
 
-    def joined_by(self, parts: Sequence[tuple[Ints, Vectors]]) -> "Passages":
-        """These, and behind them those of all parts: (positions, vectors of any length)."""
-        at = np.concatenate([self.at, *(at for at, _ in parts)])
-        if len(at) == len(self.at):
+    def joined_by(self, parts: Sequence[Part]) -> "Passages":
+        """These, and behind them those of all parts."""
+        count = sum(len(at) for at, _ in parts)
+        if not count:
             return self
+        if not self.columns.take(self.end, [its for _, its in parts]):
+            return self._apart(parts)
+        end = self.end + count
+        places = self.places
+        if places is not None:
+            places = np.concatenate([places, np.arange(self.end, end)])
+        return Passages(self._at_with(parts), self.columns, end, places)
+
+    def _apart(self, parts: Sequence[Part]) -> "Passages":
+        """The same in columns of their own, where nothing is kept of what is gone."""
         vectors = [its for _, its in parts]
-        if self.columns.take(self.end, vectors):
-            end = self.end + len(at) - len(self.at)
-            places = self.places
-            if places is not None:
-                places = np.concatenate([places, np.arange(self.end, end)])
-            return Passages(at, self.columns, end, places)
-        none = np.zeros((vectors[0].shape[1], 0), np.float32)
-        columns = _Columns(self._all if len(self.at) else none, self.places, vectors)
-        return Passages(at, columns, len(at))
+        first = self._all if len(self._all) else np.zeros((vectors[0].shape[1], 0), np.float32)
+        at = self._at_with(parts)
+        return Passages(at, _Columns(first, self.places, vectors), len(at))
+
+    def _at_with(self, parts: Sequence[Part]) -> Ints:
+        return np.concatenate([self.at, *(at for at, _ in parts)])
 
 
 NO_PASSAGES: Final = Passages(

@@ -113,3 +113,12 @@ class TestWhatMovesIsThereTwiceAndNotThreeTimes:
         parts = [(np.arange(LARGE, LARGE + coming), vectors(coming))]
         before = held(LARGE)[0].remaining(np.arange(LARGE) > 0, None)
         self.check(before, lambda: before.joined_by(parts))
+
+    def test_as_many_are_gone_and_others_come(self) -> None:
+        before, its = held(LARGE)
+        kept = np.arange(LARGE) % 3 > 0
+        parts = [(np.array([at]), vectors(1)) for at in np.flatnonzero(~kept)]
+        self.check(before, lambda: before.remaining(kept, None, parts))
+        after = before.remaining(kept, None, parts)
+        at = [*np.flatnonzero(kept), *np.flatnonzero(~kept)]
+        check(after, at, np.concatenate([its[kept], *(own for _, own in parts)]))
