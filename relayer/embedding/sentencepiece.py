@@ -6,6 +6,7 @@ only; a serving process reads the result.
 Source: the protocol of SentencePiece's model files, of which three fields are needed.
 """
 
+import math
 import struct
 from collections.abc import Iterator
 from typing import Final
@@ -17,6 +18,7 @@ _PIECE, _SCORE = 1, 2  # of a piece
 _CHARACTERS_MAP: Final = 2  # of the normalizer
 _VARINT, _EIGHT_BYTES, _DELIMITED, _FOUR_BYTES = 0, 1, 2, 5  # wire types
 _UNKNOWN, _FIRST, _LAST = range(3)  # ids of the pieces that stand for no text
+_GROUPS_MAX: Final = 10  # of seven bits, as many as 64 bits take
 _SPACE: Final = "▁"
 
 
@@ -27,23 +29,26 @@ def tokenizer(data: bytes) -> str:
         ValueError: these are not the bytes of a SentencePiece unigram model.
     """
     try:
-        pieces, characters = _read(data)
-        made = Tokenizer(models.Unigram(pieces, unk_id=_UNKNOWN, byte_fallback=False))
-        made.normalizer = normalizers.Sequence(
-            [
-                normalizers.Precompiled(characters),
-                normalizers.Strip(),
-                normalizers.Replace(Regex(" {2,}"), " "),
-            ]
-        )
-    except (IndexError, KeyError, struct.error, UnicodeDecodeError) as error:
+        return _made(*_read(data)).to_str()
+    except Exception as error:  # the library raises the bare class
         raise ValueError("not a SentencePiece model") from error
+
+
+def _made(pieces: list[tuple[str, float]], characters: bytes) -> Tokenizer:
+    made = Tokenizer(models.Unigram(pieces, unk_id=_UNKNOWN, byte_fallback=False))
+    made.normalizer = normalizers.Sequence(
+        [
+            normalizers.Precompiled(characters),
+            normalizers.Strip(),
+            normalizers.Replace(Regex(" {2,}"), " "),
+        ]
+    )
     made.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="always")
     (first, _), (last, _) = pieces[_FIRST], pieces[_LAST]
     made.post_processor = processors.TemplateProcessing(
         single=f"{first} $A {last}", special_tokens=[(first, _FIRST), (last, _LAST)]
     )
-    return made.to_str()
+    return made
 
 
 def _read(data: bytes) -> tuple[list[tuple[str, float]], bytes]:
@@ -53,6 +58,8 @@ def _read(data: bytes) -> tuple[list[tuple[str, float]], bytes]:
         if number == _PIECES:
             piece = dict(_fields(value))
             (score,) = struct.unpack("<f", piece.get(_SCORE, bytes(4)))
+            if not math.isfinite(score):  # the tokenizer file has no word for it
+                raise ValueError(score)
             pieces.append((piece[_PIECE].decode(), score))
         elif number == _NORMALIZER:
             characters = dict(_fields(value))[_CHARACTERS_MAP]
@@ -81,10 +88,10 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _whole_number(data: bytes, at: int) -> tuple[int, int]:
     """The number in groups of seven bits that begins at `at`, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+    value = 0
+    for group in range(_GROUPS_MAX):
+        byte = data[at + group]
+        value |= (byte & 0x7F) << 7 * group
         if byte < 0x80:  # the last group
-            return value, at
+            return value, at + group + 1
+    raise IndexError(at)

@@ -26,6 +26,7 @@ from tests.embeddings_server import DIM, KEY, MODEL, EmbeddingsServer
 from tests.model_fixture import model_folder, upstream_folder
 
 Weights = dict[str, np.ndarray]
+_PIECE = b"\x0a\x03\x0a\x01a"  # in a SentencePiece model: "a", with a score of 0
 
 SENTENCES = (
     "Was darf ich nicht essen?",
@@ -97,6 +98,24 @@ class TestTokens:
     def test_other_bytes_are_refused(self, data: bytes) -> None:
         with pytest.raises(ValueError, match="not a SentencePiece model"):
             sentencepiece.tokenizer(data)
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"",
+            _PIECE * 2,  # none stands for the end of a text
+            b"\x08\x07" * 3,  # numbers, where pieces belong
+            _PIECE * 3 + b"\x0a\x08\x0a\x01a\x15\0\0\xc0\x7f",  # a score that is no number
+            _PIECE * 3 + b"\x1a\x03\x12\x01a",  # a map of characters that is none
+            _PIECE * 3 + b"\x40" + b"\xff" * 10 + b"\0",  # a number of more than 64 bits
+        ],
+    )
+    def test_what_is_no_model_in_such_fields_is_refused(self, data: bytes) -> None:
+        published = (upstream_folder(MULTILINGUAL) / "sp.model").read_bytes()
+        normalizer = published[published.rindex(b"\x1a\xfa\xbf\x0e\x0a\x08nmt") :]
+        assert Tokenizer.from_str(sentencepiece.tokenizer(normalizer + _PIECE * 3))
+        with pytest.raises(ValueError, match="not a SentencePiece model"):
+            sentencepiece.tokenizer(normalizer + data)
 
 
 # The encoder once more, in plain numpy, one text and one token at a time.
