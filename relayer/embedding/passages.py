@@ -196,25 +196,43 @@ def _known_by_unigrams(tokenizer: Tokenizer, text: str) -> Known:
     """What a vocabulary of several languages knows of `text`: whole words of it, where it has them.
 
     Where words are not told apart by spaces, a piece of one character is a word like any other.
+    Signs that it lacks, an emoji for one, say nothing of the words beside them.
     """
     encoding = tokenizer.encode(text, add_special_tokens=False)
     tokens = zip(encoding.word_ids, encoding.tokens, encoding.ids, encoding.offsets, strict=True)
-    unknown, all_pieces, spelt = 0, 0, list[str]()
+    known = unknown = signs = 0
+    spelt = list[str]()
     for _, word in groupby(tokens, key=itemgetter(0)):
         pieces = [piece for piece in word if piece[1] != _UNIGRAM_SPACE]
-        if not pieces:
-            continue
-        missing = [piece for piece in pieces if tokenizer.token_to_id(piece[1]) != piece[2]]
-        written = text[pieces[0][3][0] : pieces[-1][3][1]]
-        by_letters = missing or _is_by_letters(written, [span for *_, span in pieces])
-        if by_letters and not any(map(_is_wide, written)):
-            missing = pieces
-            spelt.append(written.strip())
+        parts = [text[begin:end].strip() for *_, (begin, end) in pieces]
+        lacking = [
+            part
+            for part, (_, name, number, _) in zip(parts, pieces, strict=True)
+            if tokenizer.token_to_id(name) != number
+        ]
+        missing = [part for part in lacking if any(map(_is_letter, part))]
+        signs += len(lacking) - len(missing)
+        written = text[pieces[0][3][0] : pieces[-1][3][1]].strip() if pieces else ""
+        if (missing or _is_foreign_by_letters(parts)) and not any(map(_is_wide, written)):
+            unknown += len(pieces)
+            spelt.append(written)
         else:
-            spelt += [text[begin:end] for *_, (begin, end) in missing]
-        all_pieces += len(pieces)
-        unknown += len(missing)
-    return Known(1.0 - unknown / max(all_pieces, 1), tuple(dict.fromkeys(spelt)))
+            known += len(pieces) - len(lacking)
+            unknown += len(missing)
+            spelt += missing
+    share = known / (known + unknown) if known or unknown else float(not signs)
+    return Known(share, tuple(dict.fromkeys(spelt)))
+
+
+def _is_foreign_by_letters(parts: Sequence[str]) -> bool:
+    """Whether a word is spelt in letters of which the model knows no words: it knows Latin ones."""
+    letters = [part for part in parts if any(map(_is_letter, part))]
+    latin = any(unicodedata.name(part[0], "").startswith("LATIN") for part in letters)
+    return len(letters) > 1 and not latin and all(len(part) == 1 for part in letters)
+
+
+def _is_letter(char: str) -> bool:
+    return unicodedata.category(char)[0] in "LM"
 
 
 def _is_wide(char: str) -> bool:

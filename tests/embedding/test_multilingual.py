@@ -1,6 +1,7 @@
 """The multilingual model: its tokens, its graph against a plain forward pass, what it knows.
 
-Not here: getting its files (`test_model.py`), what it does for recall (`test_recall_languages.py`).
+Not here: getting its files (`test_model.py`), what it does for recall
+(`test_recall_multilingual.py`).
 """
 
 import math
@@ -245,8 +246,20 @@ class TestKnown:
         self, embedder: BuiltinEmbedder
     ) -> None:
         known = embedder.known("Où est la clé d'Ελένη ?")
-        assert known.spelt == ("Où", "d'Ελένη")
+        assert known.spelt == ("d'Ελένη",)
         assert 0 < known.share < 1
+
+    @pytest.mark.parametrize(
+        "text",
+        ["Où es-tu?", "¿Y tú?", "à?", "(Я)", "Wie heißt „A“?", "5€", "Where is my cat? 😀 🎉"],
+    )
+    def test_a_short_word_beside_signs_is_one_that_it_knows(
+        self, embedder: BuiltinEmbedder, text: str
+    ) -> None:
+        assert embedder.known(text) == ALL_KNOWN
+
+    def test_of_signs_alone_that_it_lacks_nothing_is_known(self, embedder: BuiltinEmbedder) -> None:
+        assert embedder.known("😀 🎉").share == 0.0
 
     def test_one_character_it_lacks_leaves_the_others_known(
         self, embedder: BuiltinEmbedder
