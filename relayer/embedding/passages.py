@@ -3,7 +3,8 @@
 It does not own embedding, nor how many passages a memory may have.
 
 - Passages are exact substrings, in order; together they hold every character of the text.
-- No passage has more tokens than the limit, counted again on the passage itself.
+- No passage has more tokens than the limit, counted again on the passage itself, unless a single
+  sign has (one stands for 18 letters).
 - Without a tokenizer the UTF-8 bytes are counted instead: no tokenizer in use makes more tokens
   than bytes, so the limit holds, at the price of passages about four times shorter than needed.
 """
@@ -135,7 +136,7 @@ class Splitter:
         while end < len(spans):
             end = self._end(text, spans, first)
             passages.append(_substring(text, spans, first, end))
-            first = self._next_first(text, spans, end)
+            first = self._next_first(text, spans, first, end)
         return passages
 
     def _spans(self, text: str) -> list[_Span]:
@@ -153,13 +154,13 @@ class Splitter:
                 end = max(places, key=lambda at: (_rank(text, spans, at), at))
             # A cut inside a word can change how its parts are tokenised, so the passage counts.
             excess = len(self._spans(_substring(text, spans, first, end))) - self._tokens_max
-            if excess <= 0:
+            if excess <= 0 or end == first + 1:
                 return end
             end_max = max(first + 1, end - excess)
 
-    def _next_first(self, text: str, spans: Sequence[_Span], end: int) -> int:
+    def _next_first(self, text: str, spans: Sequence[_Span], first: int, end: int) -> int:
         """Return the token to go on from: the earliest of the best places within the overlap."""
-        places = range(end - self._overlap_tokens, end)
+        places = range(max(first + 1, end - self._overlap_tokens), end)
         first = max(places, key=lambda at: (_rank(text, spans, at), -at), default=end)
         return first if _rank(text, spans, first) >= _AT_SPACE else end
 

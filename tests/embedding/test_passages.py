@@ -89,6 +89,9 @@ def test_more_tokens_than_bytes_are_counted_as_tokens() -> None:
     assert len(tokenizer.encode(text).ids) > 40 > len(text.encode())
     splitter = Splitter(tokenizer=tokenizer, tokens_max=40, overlap_tokens=0)
     assert len(splitter.split(text)) > 1
+    # A sign that alone has more than the limit is a passage of its own, and no reason to go on.
+    smaller = Splitter(tokenizer=tokenizer, tokens_max=8, overlap_tokens=3)
+    assert set(smaller.split(text)) == {"\ufdfa"}
 
 
 def test_a_limit_smaller_than_a_character_is_refused() -> None:
