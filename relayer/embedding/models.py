@@ -95,24 +95,25 @@ class Embedders:
         except TextRefused:
             return None
         except TimeoutError:
-            self._rest(model_id, account)
-        except Unavailable:
+            self._rest(model_id, account, "embedder.slow")
+        except Unavailable as error:
             if model_id != current.model_id:
-                self._rest(model_id, None)
+                self._rest(model_id, None, error.code)
         except Exception as error:
             if model_id == current.model_id:
                 raise
             # Whatever keeps an older model from loading, recall goes on without it.
             _log.error("older model failed", extra={"cause": type(error).__name__})
-            self._rest(model_id, None)
+            self._rest(model_id, None, "embedder.failed")
         return None
 
     def _is_away(self, model_id: str, account: bytes) -> bool:
         now = asyncio.get_running_loop().time()
         return any(self._away_until.get((model_id, who), now) > now for who in (None, account))
 
-    def _rest(self, model_id: str, account: bytes | None) -> None:
-        _log.warning("a model of older vectors is away", extra={"event": "embedder.older_away"})
+    def _rest(self, model_id: str, account: bytes | None, cause: str) -> None:
+        extra = {"event": "embedder.older_away", "cause": cause}
+        _log.warning("a model of older vectors is away", extra=extra)
         self._put_off(model_id, account)
 
     def _put_off(self, model_id: str, account: bytes | None) -> None:

@@ -14,14 +14,14 @@ from onnxruntime import InferenceSession
 from tokenizers import Tokenizer, models
 
 from relayer.embedding import sentencepiece, use
-from relayer.embedding.building import build_embedder
+from relayer.embedding.building import build_embedder, build_older_embedder
 from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.embedding.embedders import ALL_KNOWN, RELATED
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.models import Embedders
 from relayer.embedding.openai import OpenAIEmbedder
 from relayer.embedding.passages import Splitter, load_tokenizer
-from relayer.embedding.published import MULTILINGUAL
+from relayer.embedding.published import ENGLISH, MULTILINGUAL
 from relayer.settings import Settings, SettingsError
 from tests.embeddings_server import DIM, KEY, MODEL, EmbeddingsServer
 from tests.model_fixture import model_folder, upstream_folder
@@ -284,6 +284,20 @@ async def test_of_several_models_the_strictest_says_what_is_related(
     assert embedders.related([embedder.model_id, strict.model_id]) == 0.8
     assert embedders.related([]) == RELATED
     await strict.close()
+
+
+async def test_an_older_model_that_is_not_on_the_disk_is_told_once_and_done_without(
+    embedder: BuiltinEmbedder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Settings(embedder="multilingual", model_dir=str(tmp_path))
+    embedders = Embedders(
+        current=embedder, load=lambda model_id: build_older_embedder(settings, model_id)
+    )
+    both = [ENGLISH.model_id, MULTILINGUAL.model_id]
+    for _ in range(3):
+        assert list(await embedders.embed_queries(["tea"], both, account=b"")) == both[1:]
+    [record] = caplog.records
+    assert record.__dict__["cause"] == "embedder.model_missing"
 
 
 async def test_what_an_endpoint_s_model_means_by_related_is_the_operator_s_to_say() -> None:
