@@ -100,6 +100,7 @@ class Splitter:
         """Return what the model knows of `text`.
 
         It is all without a tokenizer, and with one that can spell every text in smaller pieces.
+        Signs that it lacks, an emoji for one, say nothing of the words beside them.
         """
         if self._tokenizer is None:
             return ALL_KNOWN
@@ -110,16 +111,19 @@ class Splitter:
         unknown_token = self._tokenizer.model.unk_token  # each look at the model makes an object
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         tokens = zip(encoding.word_ids, encoding.tokens, encoding.offsets, strict=True)
-        unknown, spelt = 0, list[str]()
+        unknown = signs = 0
+        spelt = list[str]()
         for _, pieces in groupby(tokens, key=itemgetter(0)):
             _, names, spans = zip(*pieces, strict=True)
             word = text[spans[0][0] : spans[-1][1]]
-            if names == (unknown_token,) or _is_by_letters(word, spans):
+            if names == (unknown_token,) and not any(map(_is_letter, word)):
+                signs += 1
+            elif names == (unknown_token,) or _is_by_letters(word, spans):
                 unknown += len(names)
                 spelt.append(word)
             elif len(names) > 1:
                 spelt.append(word)
-        return Known(1.0 - unknown / max(len(encoding.tokens), 1), tuple(dict.fromkeys(spelt)))
+        return _known(len(encoding.tokens) - unknown - signs, unknown, signs, spelt)
 
     def split(self, text: str) -> list[str]:
         """Return the passages of `text`: none if it is empty, else at least one.
@@ -197,7 +201,6 @@ def _known_by_unigrams(tokenizer: Tokenizer, text: str) -> Known:
     """What a vocabulary of several languages knows of `text`: whole words of it, where it has them.
 
     Where words are not told apart by spaces, a piece of one character is a word like any other.
-    Signs that it lacks, an emoji for one, say nothing of the words beside them.
     """
     encoding = tokenizer.encode(text, add_special_tokens=False)
     tokens = zip(encoding.word_ids, encoding.tokens, encoding.ids, encoding.offsets, strict=True)
@@ -221,6 +224,11 @@ def _known_by_unigrams(tokenizer: Tokenizer, text: str) -> Known:
             known += len(pieces) - len(lacking)
             unknown += len(missing)
             spelt += missing
+    return _known(known, unknown, signs, spelt)
+
+
+def _known(known: int, unknown: int, signs: int, spelt: Sequence[str]) -> Known:
+    """What is known of a text of so many tokens; signs that are not count where nothing else is."""
     share = known / (known + unknown) if known or unknown else float(not signs)
     return Known(share, tuple(dict.fromkeys(spelt)))
 

@@ -265,6 +265,13 @@ class TestFilters:
         await hybrid.embed(caller, await hybrid.remember(caller, *texts))
         assert await hybrid.texts(caller, query, min_relevance=0.3) == texts[:1]
 
+    async def test_an_emoji_keeps_no_question_from_being_understood(self, hybrid: Bench) -> None:
+        caller = await hybrid.caller(await hybrid.account())
+        texts = "I work as a nurse in the children's ward.", "The car is a white Clio."
+        await hybrid.embed(caller, await hybrid.remember(caller, *texts))
+        for query in ("What is my job?", "What is my job? 😀"):
+            assert await hybrid.texts(caller, query, min_relevance=0.3) == [texts[0]]
+
     @pytest.mark.parametrize("kept_s", [0.0, KEPT_S])
     async def test_it_understands_no_more_where_it_takes_long(
         self, hybrid: Bench, monkeypatch: pytest.MonkeyPatch, kept_s: float
