@@ -165,6 +165,15 @@ def test_what_a_model_means_by_related_is_where_clients_have_their_floor(
     assert found.score == pytest.approx(fused(evidence(1.0 - cosines)).score)
 
 
+@pytest.mark.parametrize("related", [0.01, 0.26, 0.99])
+def test_whatever_a_model_means_by_related_what_is_nearer_stays_nearer(related: float) -> None:
+    cosines = np.array([-1.0, *np.linspace(0.0, 1.0, 401)])
+    nearness = fused(evidence(1.0 - cosines), related=related).nearness
+    assert nearness[[0, 1, -1]] == pytest.approx([0.0, 0.0, 1.0])
+    assert np.all(np.diff(nearness[1:]) > 0)
+    assert fused(evidence([np.nan]), related=related).nearness == pytest.approx([0.0])
+
+
 def test_the_callers_weights_are_all_that_counts() -> None:
     given = evidence([0.4, np.nan], **worded((0, 0, 5.0), (1, 0, 10.0)), mean_words=500.0)
     result = fused(given, Weights(meaning=0.7, words=0.3))
