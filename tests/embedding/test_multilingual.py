@@ -5,6 +5,8 @@ Not here: getting its files (`test_model.py`), what it does for recall
 """
 
 import math
+import os
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -194,6 +196,20 @@ class TestEmbedder:
         np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
         alone = np.concatenate([await embedder.embed([text]) for text in SENTENCES])
         np.testing.assert_allclose(together, alone, atol=1e-5)
+
+    async def test_its_folder_may_be_replaced_while_it_serves(
+        self, embedder: BuiltinEmbedder, tmp_path: Path
+    ) -> None:
+        """The words' vectors are read when they are needed, from the file that was there first."""
+        folder = tmp_path / "model"
+        shutil.copytree(model_folder(MULTILINGUAL), folder)
+        served = BuiltinEmbedder(folder=folder, published=MULTILINGUAL)
+        for name in MULTILINGUAL.files:
+            (tmp_path / name).write_bytes(b"")
+            os.replace(tmp_path / name, folder / name)
+        given = await served.embed(SENTENCES)
+        np.testing.assert_allclose(given, await embedder.embed(SENTENCES), atol=1e-5)
+        await served.close()
 
     async def test_a_question_in_one_language_is_near_what_another_says(
         self, embedder: BuiltinEmbedder
