@@ -46,7 +46,7 @@ def _made(pieces: list[tuple[str, float]], characters: bytes) -> Tokenizer:
     made.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="always")
     (first, _), (last, _) = pieces[_FIRST], pieces[_LAST]
     made.post_processor = processors.TemplateProcessing(
-        single=f"{first} $A {last}", special_tokens=[(first, _FIRST), (last, _LAST)]
+        single=[first, "$A", last], special_tokens=[(first, _FIRST), (last, _LAST)]
     )
     return made
 
@@ -60,7 +60,9 @@ def _read(data: bytes) -> tuple[list[tuple[str, float]], bytes]:
             (score,) = struct.unpack("<f", piece.get(_SCORE, bytes(4)))
             if not math.isfinite(score):  # the tokenizer file has no word for it
                 raise ValueError(score)
-            pieces.append((piece[_PIECE].decode(), score))
+            name = piece[_PIECE].decode()
+            # What stands for no text is named as no text can be, where a blank is another sign.
+            pieces.append((f" {name}" if len(pieces) <= _LAST else name, score))
         elif number == _NORMALIZER:
             characters = dict(_fields(value))[_CHARACTERS_MAP]
     if characters is None:
