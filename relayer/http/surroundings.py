@@ -68,18 +68,20 @@ class JsonRequest(Request[Any, Any, Any]):
         """The whole body, read once; the framework's stream of it costs more than what is read.
 
         Raises:
-            HTTPException: 413, it is longer than any may be, or says so; 500, it ends too early.
+            HTTPException: 413, it is longer than its route takes, or says so; 500, it ends too
+                early.
         """
         if self._body is Empty:
+            bytes_max = self.route_handler.resolve_request_max_body_size() or 0  # all have one
             announced = header(self.scope, b"content-length") or ""
-            if announced.isdecimal() and int(announced) > Limits.body_bytes_max:
+            if announced.isdecimal() and int(announced) > bytes_max:
                 raise HTTPException(status_code=413)
-            self._body = await self._read()
+            self._body = await self._read(bytes_max)
         return self._body
 
-    async def _read(self) -> bytes:
+    async def _read(self, left: int) -> bytes:
         parts: list[bytes] = []
-        left, more = Limits.body_bytes_max, True
+        more = True
         while more:
             message = await self.receive()
             if message["type"] != "http.request":

@@ -135,21 +135,29 @@ async def test_unsigned_bodies_that_do_not_end_fill_the_room_and_no_more(
         assert over.status_code == 503
 
 
+@pytest.mark.parametrize(
+    ("path", "bytes_max"),
+    [
+        ("/v1/recall", Limits.body_bytes_max),
+        ("/v1/import", Limits.import_bytes_max),
+        ("/sui", Limits.stand_in_bytes_max),
+    ],
+)
 async def test_a_body_in_pieces_is_refused_as_soon_as_it_is_too_long(
-    storage: Storage, settings: Settings
+    storage: Storage, settings: Settings, path: str, bytes_max: int
 ) -> None:
-    """No length was announced: what came in is counted."""
+    """No length was announced: what came in is counted, against the bound of its route."""
     sent = 0
 
     async def endless() -> AsyncIterator[bytes]:
         nonlocal sent
         for _ in range(10):
             sent += 1
-            yield b" " * 2**20
+            yield b" " * (bytes_max // 2)
 
     app: Any = build_app(storage, replace(settings, embedder="none"))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://relayer") as client:
-        answer = await client.post("/v1/recall", content=endless())
+        answer = await client.post(path, content=endless())
     assert (answer.status_code, answer.json()["code"]) == (413, "request.too_large")
-    assert sent == 1 + Limits.body_bytes_max // 2**20
+    assert sent == 3
