@@ -6,10 +6,11 @@ Not here: the parts (`app.py`), the checks (`checks.py`), how a body is read (`s
   after it, for every request anew. Ours are there from the beginning, but for who asks; a body has
   been decoded as its form already.
 - Guards come first, as everywhere: what is called here has passed them.
-- Handlers with parameters in their path or query are called by the framework, which reads these.
+- Handlers with parameters in their path or query are called by the framework, which reads these. So
+  are those with anything of their own that is not known of here: it would be left out.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from typing import Any, Final
 
 from litestar import Litestar, Request
@@ -18,7 +19,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.routes import HTTPRoute
 from litestar.types import Receive, Scope, Send
 
-from relayer.http.surroundings import JsonRequest, json_answer
+from relayer.http.surroundings import JsonRequest, JsonResponse, json_answer
 
 Made = Callable[[Request[Any, Any, Any]], Awaitable[Any]]
 _GIVEN: Final = frozenset({"request", "data"})
@@ -33,14 +34,30 @@ def call_plainly(app: Litestar, parts: Mapping[str, Any], made: Mapping[str, Mad
             continue
         called = paths[route.path].asgi_handlers
         for method, (handler, _) in route.route_handler_map.items():
-            names = handler.parsed_fn_signature.parameters
-            if names.keys() <= enough and not handler.has_sync_callable:
+            # Middleware would stand around it.
+            if called[method].asgi_app == route.handle and _is_plain(handler, enough):
+                names = handler.parsed_fn_signature.parameters
                 plain = _Plain(
                     handler,
                     parts={name: parts[name] for name in names if name in parts},
                     made={name: made[name] for name in names if name in made},
                 )
                 called[method] = called[method]._replace(asgi_app=plain)
+
+
+def _is_plain(handler: HTTPRouteHandler, enough: Set[str]) -> bool:
+    """Whether there is nothing to a handler but what `_Plain` does."""
+    parameters = handler.parsed_fn_signature.parameters
+    return (
+        parameters.keys() <= enough
+        and not any(parameter.has_default for parameter in parameters.values())
+        and not any(layer.dependencies for layer in handler.ownership_layers[1:])
+        and not handler.has_sync_callable
+        and handler.resolve_request_class() is JsonRequest
+        and handler.resolve_response_class() is JsonResponse
+        and handler.resolve_after_response() is None
+        and not any(layer.after_request for layer in handler.ownership_layers)
+    )
 
 
 class _Plain:
@@ -62,10 +79,10 @@ class _Plain:
         request: Any = JsonRequest(scope, receive, send)
         for guard in self._guards:
             await guard(request, self._handler)
-        if self._before is not None:
-            await self._before(request)
-        arguments = await self._arguments(request)
-        answer = await self._answer(request, await self._work(**arguments))
+        found = self._before and await self._before(request)
+        if not found:  # else that is the answer
+            found = await self._work(**await self._arguments(request))
+        answer = await self._answer(request, found)
         await answer(scope, receive, send)
 
     async def _arguments(self, request: JsonRequest) -> dict[str, Any]:
