@@ -277,7 +277,11 @@ class TestWarm:
                 await asyncio.sleep(0.01)
             assert session.load().in_use == 0
 
-    async def test_whoever_waits_gets_it(self, session: Database) -> None:
+    async def test_whoever_waits_gets_it(
+        self, session: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("relayer.database.pool.WARM_S", 3_600)  # longer than anybody waits
+
         async def work() -> None:
             for _ in range(5):
                 async with session.connection() as connection:
