@@ -44,12 +44,21 @@ class JsonFormatter(logging.Formatter):
 def tell(logger: logging.Logger, message: str, members: dict[str, Any]) -> None:
     """As `logger.info`, for the line that every request writes: a sixteenth of its processor time
     was spent on the record and on the handler's way to `_line`."""
-    if _handler is None or logger.handlers or not logger.isEnabledFor(logging.INFO):
+    if _handler is None or _is_heard(logger) or not logger.isEnabledFor(logging.INFO):
         logger.info(message, extra=members)
         return
     with suppress(Exception), _handler.lock or nullcontext():  # a disk that is full fails nobody
         _handler.stream.write(_line(time.time(), "info", logger.name, message, members) + "\n")
         _handler.stream.flush()
+
+
+def _is_heard(logger: logging.Logger) -> bool:
+    """Whether anybody but the handler of `configure` hears a logger: they are to have a record."""
+    while logger.parent is not None:
+        if logger.handlers:
+            return True
+        logger = logger.parent
+    return logger.handlers != [_handler]
 
 
 def _line(

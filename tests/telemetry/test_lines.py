@@ -210,3 +210,21 @@ def test_a_line_without_a_record_is_as_one_with(level: str, lines: int) -> None:
     found = [json.loads(line) for line in done.stderr.splitlines()]
     assert len(found) == lines
     assert len({json.dumps({**line, "time": ""}) for line in found}) == min(lines, 1)
+
+
+HEARD = """
+import logging, sys
+from relayer.logs import configure, tell
+
+configure("info")
+logging.getLogger(sys.argv[1]).addHandler(logging.StreamHandler(sys.stdout))
+tell(logging.getLogger("relayer.test"), "said", {})
+"""
+
+
+@pytest.mark.parametrize("logger", ["", "relayer", "relayer.test"])
+def test_whoever_else_listens_hears_a_line_without_a_record_too(logger: str) -> None:
+    command = [sys.executable, "-c", HEARD, logger]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "said\n"
+    assert json.loads(done.stderr)["message"] == "said"
