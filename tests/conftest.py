@@ -3,7 +3,6 @@
 A template database is migrated once; each test gets a copy of it.
 """
 
-import gc
 import os
 import re
 import signal
@@ -70,15 +69,6 @@ def _use_memory() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest: at the end all workers but one would wait for it."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
-
-
-def pytest_collection_finish() -> None:
-    """Look for no garbage in what ten thousand tests are and what they import: it stays to the end.
-
-    To go through it each time was a tenth of the time that tests take.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _has_attributes(folder: Path) -> bool:
