@@ -48,8 +48,8 @@ def test_a_relayer_that_hangs_does_not_keep_the_process() -> None:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         mirror = Mirror(Roster.single(replace(AWAY, url=url)), Context())
         mirror.write("add", SECRET, old_text="")
-        silent.accept()[0].close()
-        [thread] = set(threading.enumerate()) - before
+        with silent.accept()[0]:  # it waits for an answer
+            [thread] = set(threading.enumerate()) - before
         assert thread.daemon  # the interpreter's end waits for no such thread
         mirror.close(30)
         assert not thread.is_alive()
