@@ -105,7 +105,11 @@ class Scene:
             LEFT_ALONE,
         )
         tables = [*FIRST, *sorted({row[0] for row in found} - {*FIRST})]
-        saved = {t: [r[0] for r in await self.sql(f"SELECT t::text FROM {t} t")] for t in tables}
+        async with self.database.snapshot() as connection:  # the relayer may still be embedding
+            saved = {
+                table: [r[0] for r in await connection.fetch(f"SELECT t::text FROM {table} t")]
+                for table in tables
+            }
         try:
             yield
         finally:
