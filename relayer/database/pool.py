@@ -200,11 +200,15 @@ class Database:
         return cls(pool, is_cluster=is_cluster)
 
     async def close(self) -> None:
-        """Close every connection, those in use after their work."""
+        """Close every connection, those in use after their work; all at once if it is stopped."""
         self._is_closing = True
         if self._cooling is not None:
             self._cooling.cancel()
-        await self._return()
+        try:
+            await self._return()
+        except BaseException:
+            self._pool.terminate()  # as its own closing does
+            raise
         await self._pool.close()
 
     def load(self) -> Load:

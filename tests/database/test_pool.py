@@ -313,3 +313,19 @@ class TestWarm:
             await session.execute(RAISE.format(BUGS["division_by_zero"]))
         assert not session._warm
         assert session._pool.get_idle_size() == 1
+
+    async def test_no_connection_outlives_a_closing_that_was_stopped(
+        self, fresh_database: TestDatabase, database: Database
+    ) -> None:
+        session = await Database.connect(fresh_database.connect_args, connections=3)
+        all_at_once = (session.fetch("SELECT pg_backend_pid(), pg_sleep(0.1)") for _ in range(3))
+        pids = [row[0] for [row] in await asyncio.gather(*all_at_once)]
+        closing = asyncio.create_task(session.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait({closing})
+        assert closing.cancelled()
+        left = "SELECT pid FROM pg_stat_activity WHERE pid = ANY ($1)"
+        async with asyncio.timeout(60):
+            while await database.fetch(left, pids):
+                await asyncio.sleep(0.01)
