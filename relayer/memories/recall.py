@@ -24,6 +24,7 @@ from relayer.query import fusion, rank
 from relayer.query.hits import Hit, better_of, hits_of
 from relayer.query.periods import periods
 from relayer.query.terms import GOAL_WEIGHT, QueryTerms, query_terms
+from relayer.query.understanding import Understanding
 from relayer.query.vectors import QueryEmbedder, QueryVectors
 from relayer.record import HELD_BACK, Memory
 from relayer.redact import redact
@@ -155,6 +156,7 @@ class RecallService:
         self._resident = resident
         self._count_tokens = count_tokens
         self._clock = clock
+        self._understanding = Understanding()
 
     @staged("recall.whole")
     async def recall(self, caller: Caller, query: Query) -> Recalled:
@@ -226,6 +228,8 @@ class RecallService:
             held = None if query.as_of else await self._resident.find(caller.access, numbers)
             vectors = await embedding
             known = known or self._known(query, vectors.used)
+            if query.mode == "hybrid" and vectors.by_model:
+                self._understanding.note(known)
         finally:
             embedding.cancel()
         dims = len(keys) * sum(found.shape[1] for found in vectors.by_model.values())

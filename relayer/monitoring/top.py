@@ -93,6 +93,7 @@ class Figures:
                 | {"failures": int(self._grown(f"memrelay_{model}_failures_total"))}
                 for model in ("embedding", "llm")
             ],
+            "queries": self._queries(),
             "jobs": [self._jobs(kind) for kind in self._values("memrelay_jobs", "kind")],
             "connections": {
                 state: int(self._level(f"memrelay_database_connections_{state}"))
@@ -127,6 +128,13 @@ class Figures:
         oldest_s = self._level("memrelay_oldest_job_age_seconds", kind=kind)
         found = {s: int(self._level("memrelay_jobs", kind=kind, state=s)) for s in states}
         return {"kind": kind, **found, "oldest_s": round(oldest_s, 1)}
+
+    def _queries(self) -> dict[str, Any]:
+        """How many the embedding model was asked to understand, and of how many it does."""
+        count = self._grown("memrelay_recall_queries_total")
+        understood = self._grown("memrelay_recall_queries_total", understood="yes")
+        share = round(understood / count, 3) if count else None
+        return {"count": int(count), "understood_share": share}
 
     def _cache(self, cache: str) -> dict[str, Any]:
         lookups = self._grown("memrelay_cache_lookups_total", cache=cache)
@@ -207,6 +215,7 @@ def as_lines(told: Mapping[str, Any], *, title: str) -> list[str]:
         "caches       "
         + _pairs((c["cache"], f"{c['hit_share']:.0%}") for c in told["caches"] if c["lookups"]),
         "refused      " + _pairs(told["rejected"].items()),
+        "queries      " + _understood(told["queries"]),
         "",
         _row("requests", "count", "/s", "p50 ms", "p95 ms", "5xx"),
         *(_timed_row(r["group"], r, r["errors"]) for r in told["requests"]),
@@ -232,6 +241,12 @@ def _timed_row(name: str, timed: Mapping[str, Any], *more: object) -> str:
 
 def _job_row(job: Mapping[str, Any]) -> str:
     return _row(job["kind"], *(job.get(k) for k in ("queued", "picked", "failed", "oldest_s")))
+
+
+def _understood(queries: Mapping[str, Any]) -> str:
+    if not queries["count"]:
+        return "-"
+    return f"{queries['understood_share']:.0%} of {queries['count']} known to the embedding model"
 
 
 def _pairs(pairs: Iterable[tuple[str, object]]) -> str:

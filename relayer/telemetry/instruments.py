@@ -83,6 +83,12 @@ _EMBEDDING_FAILURES: Final = Counter(
     "Calls of the embedding model that gave no vectors, by cause",
     ["cause"],
 )
+_QUERIES: Final = Counter(
+    "memrelay_recall_queries",
+    "Queries that the embedding model understands, and those of which it knows half or less",
+    ["understood"],
+)
+_UNDERSTOOD: Final = {True: _QUERIES.labels("yes"), False: _QUERIES.labels("no")}
 LLM_SECONDS: Final = Histogram(
     "memrelay_llm_duration_seconds",
     "Time of one call of the language model, with all its attempts",
@@ -165,6 +171,11 @@ def looked_up(cache: Cache, found: int, of: int = 1) -> None:
         increase(_HITS[cache].inc, found)
     if of > found:
         increase(_MISSES[cache].inc, of - found)
+
+
+def understood(is_known: bool) -> None:
+    """Count a query whose meaning the embedding model can tell, or cannot."""
+    increase(_UNDERSTOOD[is_known].inc)
 
 
 def rejected(cause: Rejection) -> None:

@@ -37,6 +37,7 @@ WORDS: dict[str, set[str]] = {
     "outcome": {*get_args(instruments.Outcome), "taken"},
     "check": set(CHECKS),
     "what": {"deletions", "webhook_events"},
+    "understood": {"yes", "no"},
     "status_code": {"200", "404", "500", "501", "503"},
 }
 ADDED = {"instance", "job", "le"}  # by Prometheus, or by a histogram

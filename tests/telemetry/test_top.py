@@ -30,6 +30,8 @@ memrelay_requests_rejected_total{{cause="clock"}} {bad}
 memrelay_requests_rejected_total{{cause="grant"}} 3
 memrelay_cache_lookups_total{{cache="chains",result="hit"}} {ok}
 memrelay_cache_lookups_total{{cache="chains",result="miss"}} {bad}
+memrelay_recall_queries_total{{understood="yes"}} {fast}
+memrelay_recall_queries_total{{understood="no"}} {bad}
 memrelay_jobs{{kind="embed",state="queued"}} 4
 memrelay_oldest_job_age_seconds{{kind="embed"}} 1.25
 memrelay_check_ok{{check="store"}} 0
@@ -70,6 +72,7 @@ def test_what_happened_between_two_readings() -> None:
     assert (recall["p50_ms"], recall["p95_ms"], recall["errors"]) == (100.0, 910.0, 1)
     assert told["rejected"] == {"clock": 1}, "what did not grow is left out"
     assert told["caches"] == [{"cache": "chains", "lookups": 21, "hit_share": 0.952}]
+    assert told["queries"] == {"count": 11, "understood_share": 0.909}
     assert told["jobs"] == [{"kind": "embed", "queued": 4, "oldest_s": 1.2}]
     assert (told["seconds"], told["checks"]) == (2.0, {"store": False})
 
@@ -124,8 +127,16 @@ def test_lines_say_what_is_not_ready() -> None:
 
 def test_what_must_be_seen_is_above_what_a_low_terminal_cuts_off() -> None:
     told = Figures(parse(requests(30, 20, 2), 0.0), None).as_json()
-    first = [line.split()[0] for line in as_lines(told, title="x")[1:4]]
-    assert first == ["connections", "caches", "refused"]
+    lines = as_lines(told, title="x")
+    first = [line.split()[0] for line in lines[1:5]]
+    assert first == ["connections", "caches", "refused", "queries"]
+    assert lines[4].endswith(" 91% of 22 known to the embedding model")
+
+
+def test_nothing_is_said_of_queries_that_nobody_asked() -> None:
+    told = Figures(parse(READY, 0.0), None).as_json()
+    assert told["queries"] == {"count": 0, "understood_share": None}
+    assert as_lines(told, title="x")[4].split() == ["queries", "-"]
 
 
 # The command
