@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from onnxruntime import InferenceSession, SessionOptions
 
-from relayer.embedding import model
+from relayer.embedding import knowing, model
 from relayer.embedding.embedders import Known, Vectors
 from relayer.embedding.passages import Splitter, load_tokenizer
 from relayer.embedding.published import ENGLISH, GRAPH_FILE, TOKENIZER_FILE, Published
@@ -94,7 +94,7 @@ class BuiltinEmbedder:
 
     def known(self, text: str) -> Known:
         """Return what the model knows of `text`."""
-        return self._splitter.known(text)
+        return knowing.known(self._tokenizer, text)
 
     async def _fill(
         self, vectors: Vectors, rows: Sequence[list[int]], runs: Iterator[list[int]]

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 import openai
 
+from relayer.embedding import knowing
 from relayer.embedding.embedders import RELATED, Known, TextRefused, Vectors
 from relayer.embedding.endpoints import (
     QUERY_WAIT_S_MAX,
@@ -120,7 +121,7 @@ class OpenAIEmbedder:
 
     def known(self, text: str) -> Known:
         """Return what the model knows of `text`: all of it, without a tokenizer."""
-        return self._splitter.known(text)
+        return knowing.known(self._splitter.tokenizer, text)
 
     async def _requested(self, texts: list[str], wait_s_max: float) -> Vectors:
         outcome = await self._asked(texts, wait_s_max)

@@ -15,14 +15,14 @@ import pytest
 from onnxruntime import InferenceSession
 from tokenizers import Tokenizer, models
 
-from relayer.embedding import sentencepiece, use
+from relayer.embedding import knowing, sentencepiece, use
 from relayer.embedding.building import build_embedder, build_older_embedder
 from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.embedding.embedders import ALL_KNOWN, RELATED
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.models import Embedders
 from relayer.embedding.openai import OpenAIEmbedder
-from relayer.embedding.passages import Splitter, load_tokenizer
+from relayer.embedding.passages import load_tokenizer
 from relayer.embedding.published import ENGLISH, MULTILINGUAL
 from relayer.settings import Settings, SettingsError
 from tests.embeddings_server import DIM, KEY, MODEL, EmbeddingsServer
@@ -338,7 +338,4 @@ def test_a_vocabulary_that_spells_in_bytes_knows_everything(tmp_path: Path) -> N
     Tokenizer(models.Unigram(pieces, unk_id=0, byte_fallback=True)).save(
         str(tmp_path / "tokenizer.json")
     )
-    splitter = Splitter(
-        tokenizer=load_tokenizer(tmp_path / "tokenizer.json"), tokens_max=8, overlap_tokens=0
-    )
-    assert splitter.known("मुझे") == ALL_KNOWN
+    assert knowing.known(load_tokenizer(tmp_path / "tokenizer.json"), "मुझे") == ALL_KNOWN

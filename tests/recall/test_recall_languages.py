@@ -1,9 +1,7 @@
 """Recall on our own sets: by words alone, and what the client's floor lets through."""
 
-import json
 import uuid
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,15 +12,10 @@ from relayer.memories.recall import Query
 from relayer.record import Draft
 from relayer.sealed.keys import Namespace
 from tests.services import Bench
+from tests.sets import lines
 
-DATA = Path(__file__).parents[2] / "bench/data"
 LIMIT = 5
 FLOOR_LIMIT = 10
-
-
-def lines(name: str, file: str) -> list[dict[str, Any]]:
-    text = (DATA / name / f"{file}.jsonl").read_text("utf-8")
-    return [json.loads(line) for line in text.splitlines()]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,6 @@
 """Recall with the multilingual model: what the client's floor lets through, and the way to it."""
 
-import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +16,7 @@ from relayer.sealed.keys import Namespace
 from tests.conftest import BenchMaker
 from tests.model_fixture import model_folder
 from tests.services import Bench
-
-DATA = Path(__file__).parents[2] / "bench/data"
+from tests.sets import lines
 
 
 @pytest_asyncio.fixture(scope="session")
@@ -27,11 +24,6 @@ async def multilingual() -> AsyncIterator[Embedder]:
     built = BuiltinEmbedder(folder=model_folder(MULTILINGUAL), published=MULTILINGUAL)
     yield built
     await built.close()
-
-
-def lines(name: str, file: str) -> list[dict[str, Any]]:
-    text = (DATA / name / f"{file}.jsonl").read_text("utf-8")
-    return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.mark.parametrize(
