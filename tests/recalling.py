@@ -3,7 +3,8 @@
 from typing import Any
 
 from relayer.memories.opening import Caller
-from relayer.memories.recall import Found, Query, Recalled
+from relayer.memories.recall import Found, Recalled
+from relayer.query.query import Query
 from tests.services import TEAM, Bench
 
 

@@ -9,8 +9,9 @@ from relayer.database import vectors as vector_rows
 from relayer.embedding.endpoints import Endpoint
 from relayer.embedding.openai import OpenAIEmbedder
 from relayer.memories.opening import Caller
-from relayer.memories.recall import Query, Recalled
+from relayer.memories.recall import Recalled
 from relayer.memories.recognition import Stored
+from relayer.query.query import Query
 from relayer.upkeep import check
 from tests.conftest import BenchMaker
 from tests.embeddings_server import KEY, EmbeddingsServer, unit

@@ -17,8 +17,8 @@ from relayer.embedding.embedders import Embedder
 from relayer.llm import LanguageModel
 from relayer.memories.intake import Remembered
 from relayer.memories.opening import Caller
-from relayer.memories.recall import Query
 from relayer.memories.recognition import Stored
+from relayer.query.query import Query
 from relayer.record import Draft
 from relayer.sealed.grants import (
     Role,

@@ -10,7 +10,8 @@ import pytest_asyncio
 
 from relayer.database import resident as rows
 from relayer.memories.opening import Caller
-from relayer.memories.recall import Query, Recalled
+from relayer.memories.recall import Recalled
+from relayer.query.query import Query
 from relayer.resident import index as resident_index
 from relayer.resident import namespace
 from relayer.resident.index import ResidentIndex

@@ -42,10 +42,11 @@ from relayer.memories.conversations import (
 from relayer.memories.intake import Answered, Intake, Remembered
 from relayer.memories.memory import LAST_SEQ
 from relayer.memories.opening import Caller, Opener, has_key
-from relayer.memories.recall import Query, RecallService
+from relayer.memories.recall import RecallService
 from relayer.memories.recognition import Stored, idempotency_marks, marked_memory
 from relayer.memories.sealing import fingerprint_of, without_secrets
 from relayer.memories.writer import RACES_MAX, Origin, Overtaken, Writer
+from relayer.query.query import Query
 from relayer.record import ACTIVE, PENDING_REVIEW, REJECTED, Draft, Memory, encode, new_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace, PublicKey

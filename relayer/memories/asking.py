@@ -10,9 +10,10 @@ from typing import Final
 from relayer.errors import NotOffered
 from relayer.llm import LanguageModel
 from relayer.memories.opening import Caller
-from relayer.memories.recall import Found, Query, RecallService, redacted_query
+from relayer.memories.recall import Found, RecallService, redacted_query
 from relayer.memories.sealing import beginning_without_secrets
 from relayer.prompts import ask_prompt
+from relayer.query.query import Query
 
 ASK_TEXT_CHARACTERS_MAX: Final = 4_000  # of one memory, in a prompt
 ASK_CHARACTERS_MAX: Final = 32_000  # of all together: about 8,000 tokens

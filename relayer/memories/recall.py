@@ -1,39 +1,35 @@
 """The order of steps of a recall: embed, gather evidence, fuse, weigh, open; nothing else.
 
-Not here: the statement (`database.recall`), what a query is looked up by (`query.terms`), one score
-of several legs (`query.fusion`), of that, age and importance hits (`query.hits`), copies
-(`query.rank`), opening (`opening`).
+Not here: what is asked (`query.query`) and looked up by (`query.lookup`), the statement
+(`database.recall`), one score of several legs (`query.fusion`), of that, age and importance hits
+(`query.hits`), copies (`query.rank`), opening (`opening`).
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
-
-import numpy as np
-import numpy.typing as npt
 
 from relayer.clock import Clock
 from relayer.database import recall as search
 from relayer.database.pool import Database
-from relayer.embedding.embedders import ALL_KNOWN, Known, Vectors
+from relayer.embedding.embedders import ALL_KNOWN, Known
 from relayer.memories.apart import HASHING, TURNING, UNDERSTANDING, apart
 from relayer.memories.opening import Caller, Opener, fitting
 from relayer.query import fusion, rank
 from relayer.query.hits import Hit, better_of, hits_of
-from relayer.query.periods import periods
-from relayer.query.terms import GOAL_WEIGHT, QueryTerms, query_terms
+from relayer.query.lookup import scopes_of, understood, with_vectors
+from relayer.query.query import Query
+from relayer.query.terms import GOAL_WEIGHT, QueryTerms
 from relayer.query.understanding import Understanding
 from relayer.query.vectors import QueryEmbedder, QueryVectors
-from relayer.record import HELD_BACK, Memory
+from relayer.record import Memory
 from relayer.redact import redact
 from relayer.resident import evidence as resident
 from relayer.resident.index import ResidentIndex
 from relayer.resident.namespace import Resident
-from relayer.sealed import index
-from relayer.sealed.keys import Namespace, NamespaceKey, PublicKey
-from relayer.sealed.vector_turn import derive_vector_turn
+from relayer.sealed.keys import Namespace, NamespaceKey
 from relayer.telemetry.stages import staged
 from relayer.tenants.access import Access
 from relayer.tenants.namespaces import Namespaces
@@ -43,62 +39,8 @@ PAGE_MAX: Final = 25  # memories that are read at once, each of up to a MiB
 PAGE_MIN: Final = 10  # further ones when copies leave room
 HEAD_START_S: Final = 0.001
 SEARCHES_MAX: Final = 3  # of one question, while memories are changed
-LOOKED_UP_MAX: Final = 32_768  # entries of the index, of all namespaces and epochs together
 END_CHARACTERS: Final = 256  # of a long query, that tell what the model knows of either end
 SPARE_HITS: Final = 20  # beyond twice the limit, so that copies can be replaced
-
-
-@dataclass(frozen=True, kw_only=True)
-class Query:
-    """What to recall.
-
-    Attributes:
-        mode: `hybrid`, `keyword`, `vector`; or `keyword_first`, where meaning only helps out when
-            words find fewer than `min_primary_results`.
-        goal: what the asker is about to do: a second, weaker query.
-        aliases: other words for words of the query.
-        as_of: recall what could have been recalled then.
-        leg_weights: the caller's own weights of meaning and words, in place of our fusion.
-        max_tokens: of all texts together; a text that does not fit is left out, never cut.
-    """
-
-    text: str = field(repr=False)
-    namespaces: Sequence[Namespace]
-    limit: int = 10
-    mode: str = "hybrid"
-    min_primary_results: int = 2
-    goal: str | None = field(default=None, repr=False)
-    aliases: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
-    kinds: Sequence[str] | None = None
-    tags: Sequence[str] = field(default=(), repr=False)
-    source: str | None = field(default=None, repr=False)
-    metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
-    writers: Sequence[PublicKey] | None = None
-    after: datetime | None = None
-    before: datetime | None = None
-    as_of: datetime | None = None
-    min_relevance: float = 0.0
-    leg_weights: fusion.Weights | None = None
-    weights: rank.Weights = rank.Weights()
-    max_tokens: int | None = None
-
-    def admits(self, memory: Memory) -> bool:
-        """Whether a memory is what is asked for: since it was found it may have been changed.
-
-        One that was superseded meanwhile is: what replaces it came after the request.
-        """
-        moment = memory.event_time or memory.created_at
-        return (
-            memory.state.review not in HELD_BACK
-            and (self.as_of is None or memory.stored_at <= self.as_of)
-            and (self.kinds is None or memory.kind in self.kinds)
-            and set(self.tags) <= set(memory.tags)
-            and self.source in (None, memory.source)
-            and self.metadata.items() <= memory.metadata.items()
-            and (self.writers is None or memory.writer in self.writers)
-            and (self.after is None or moment >= self.after)
-            and (self.before is None or moment < self.before)
-        )
 
 
 @dataclass(frozen=True)
@@ -124,6 +66,27 @@ class Recalled:
     degraded: bool
     tokens: int | None = None
     left_out: int = 0
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A query as it is looked for: where, by which words and vectors, and what is known of it.
+
+    Attributes:
+        keys: (namespace number, key) of every epoch.
+        spans: the times that it names.
+        scopes: it, as each namespace and epoch knows it, but for its vectors.
+        held: its namespaces, where all of them are in memory.
+    """
+
+    now: datetime
+    keys: Sequence[tuple[int, NamespaceKey]]
+    terms: QueryTerms
+    spans: Sequence[tuple[datetime, datetime]]
+    scopes: Sequence[search.Scope]
+    held: Sequence[Resident] | None
+    vectors: QueryVectors
+    known: Known
 
 
 @dataclass(frozen=True)
@@ -212,54 +175,69 @@ class RecallService:
 
     async def _search(self, caller: Caller, query: Query) -> _Ranking:
         """Everything found and relevant enough."""
+        asked = await self._asked(caller, query)
+        most = 2 * query.limit + SPARE_HITS
+        rankings = [
+            await self._ranked(caller.access, query, asked, end, most)
+            for end in range(asked.vectors.ends)
+        ]
+        degraded = query.mode != "keyword" and not asked.vectors.complete
+        return _Ranking(better_of(rankings)[:most], degraded, asked.held or ())
+
+    async def _asked(self, caller: Caller, query: Query) -> _Asked:
+        """What is looked up, while the model makes vectors of it beside this thread."""
         keys = await self._keys(caller, query.namespaces)
         now = query.as_of or self._clock()
         numbers = sorted({number for number, _ in keys})
         embedding = asyncio.ensure_future(self._embed(caller, query, numbers))
         embedding.add_done_callback(_looked_at)
         try:
-            # The model runs beside this thread, once it was given the time to begin.
+            # It is given the time to begin.
             await asyncio.wait({embedding}, timeout=HEAD_START_S)
-            terms, spans = await apart(_size(query), _understood, query, now)
+            terms, spans = await apart(_size(query), understood, query, now)
             used = self._embedder.used(caller.access.account, numbers)
             known = None if used is None else self._known(query, used)
             hashes = len(keys) * (len(terms.terms) + len(query.tags) + len(query.metadata))
-            scopes = await apart(HASHING * hashes, _scopes, keys, query, terms)
+            scopes = await apart(HASHING * hashes, scopes_of, keys, query, terms)
             held = None if query.as_of else await self._resident.find(caller.access, numbers)
             vectors = await embedding
-            known = known or self._known(query, vectors.used)
-            if query.mode == "hybrid" and vectors.by_model:
-                self._understanding.note(known)
         finally:
             embedding.cancel()
-        dims = len(keys) * sum(found.shape[1] for found in vectors.by_model.values())
-        rankings, most = [], 2 * query.limit + SPARE_HITS
-        for end in range(vectors.ends):
-            if vectors.ends > 1:
-                part = slice(-END_CHARACTERS, None) if end else slice(END_CHARACTERS)
-                ending = replace(query, text=query.text[part])
-                known = self._known(ending, vectors.used)
-            looked = await apart(TURNING * dims, _with_vectors, scopes, keys, vectors.at(end))
-            evidence = await self._gather(caller.access, held, looked, query, terms.query_words)
-            hits = hits_of(
-                evidence,
-                fusion.fused(
-                    evidence,
-                    query.leg_weights,
-                    known=known.share,
-                    related=vectors.related,
-                    spelt=terms.ordinals_of(known.spelt),
-                ),
-                terms.words,
-                weights=query.weights,
-                spans=spans,
-                now=now,
-                min_relevance=query.min_relevance,
-                most=most,
-            )
-            rankings.append(hits)
-        degraded = query.mode != "keyword" and not vectors.complete
-        return _Ranking(better_of(rankings)[:most], degraded, held or ())
+        known = known or self._known(query, vectors.used)
+        if query.mode == "hybrid" and vectors.by_model:
+            self._understanding.note(known)
+        return _Asked(now, keys, terms, spans, scopes, held, vectors, known)
+
+    async def _ranked(
+        self, access: Access, query: Query, asked: _Asked, end: int, most: int
+    ) -> list[Hit]:
+        """What is found for one end of a long query, or for a whole one, best first."""
+        known, vectors = asked.known, asked.vectors
+        if vectors.ends > 1:
+            part = slice(-END_CHARACTERS, None) if end else slice(END_CHARACTERS)
+            known = self._known(replace(query, text=query.text[part]), vectors.used)
+        dims = len(asked.keys) * sum(found.shape[1] for found in vectors.by_model.values())
+        looked = await apart(
+            TURNING * dims, with_vectors, asked.scopes, asked.keys, vectors.at(end)
+        )
+        evidence = await self._gather(access, asked.held, looked, query, asked.terms.query_words)
+        scores = fusion.fused(
+            evidence,
+            query.leg_weights,
+            known=known.share,
+            related=vectors.related,
+            spelt=asked.terms.ordinals_of(known.spelt),
+        )
+        return hits_of(
+            evidence,
+            scores,
+            asked.terms.words,
+            weights=query.weights,
+            spans=asked.spans,
+            now=asked.now,
+            min_relevance=query.min_relevance,
+            most=most,
+        )
 
     @staged("recall.search")
     async def _gather(
@@ -383,56 +361,3 @@ def _size(query: Query) -> int:
     """How much there is to understand, in characters of a text that is only looked through."""
     others = (len(other) for each in query.aliases.values() for other in each)
     return UNDERSTANDING * (len(query.text) + len(query.goal or "") + sum(others))
-
-
-def _understood(
-    query: Query, now: datetime
-) -> tuple[QueryTerms, Sequence[tuple[datetime, datetime]]]:
-    """What to look up, and the times that the query names."""
-    terms = QueryTerms((), (), 0)
-    if query.mode != "vector":
-        terms = query_terms(query.text, goal=query.goal, aliases=query.aliases)
-    # The caller's own formula has no place for a preference.
-    return terms, periods(query.text, now) if query.leg_weights is None else ()
-
-
-def _scopes(
-    keys: Sequence[tuple[int, NamespaceKey]], query: Query, terms: QueryTerms
-) -> list[search.Scope]:
-    """The query as each namespace and epoch knows it, but for its vectors."""
-    looked_up = terms.terms[: LOOKED_UP_MAX // max(len(keys), 1)]
-    return [
-        search.Scope(
-            namespace_id=number,
-            epoch=key.epoch,
-            words=[
-                (index.token(key, term.index, term.text), term.ordinal, term.weight)
-                for term in looked_up
-            ],
-            filters=index.filters(
-                key, tags=query.tags, source=query.source, metadata=query.metadata
-            ),
-        )
-        for number, key in keys
-    ]
-
-
-def _with_vectors(
-    scopes: Sequence[search.Scope],
-    keys: Sequence[tuple[int, NamespaceKey]],
-    vectors: Mapping[str, Vectors],
-) -> list[search.Scope]:
-    return [
-        replace(scope, embeddings=_turned(key, vectors))
-        for scope, (_, key) in zip(scopes, keys, strict=True)
-    ]
-
-
-def _turned(
-    key: NamespaceKey, vectors: Mapping[str, Vectors]
-) -> dict[str, npt.NDArray[np.float16]]:
-    """Model → the query's vector as one namespace and epoch knows it, (dim,)."""
-    return {
-        model: derive_vector_turn(key, model, found.shape[1]).apply(found)[0].astype(np.float16)
-        for model, found in vectors.items()
-    }

@@ -26,7 +26,8 @@ from relayer.memories.asking import Asking
 from relayer.memories.conversations import Conversation
 from relayer.memories.memory import MemoryService
 from relayer.memories.opening import Caller
-from relayer.memories.recall import Found, Query, RecallService
+from relayer.memories.recall import Found, RecallService
+from relayer.query.query import Query
 from relayer.record import Draft
 from relayer.recovery.restore import Restore
 from relayer.routes import shapes

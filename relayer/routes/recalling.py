@@ -18,8 +18,9 @@ from relayer.http.checks import WEIGHT
 from relayer.memories.asking import Asking
 from relayer.memories.memory import MemoryService
 from relayer.memories.opening import Caller
-from relayer.memories.recall import Found, Query, Recalled, RecallService
+from relayer.memories.recall import Found, Recalled, RecallService
 from relayer.query import fusion
+from relayer.query.query import Query
 from relayer.record import Kind
 from relayer.routes import shapes
 from relayer.routes.arguments import Answer

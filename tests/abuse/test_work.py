@@ -18,7 +18,8 @@ import numpy as np
 from relayer.database.recall import Filters, Scope, Search
 from relayer.memories.memory import LAST_SEQ
 from relayer.memories.opening import PAGE_BYTES_MAX, Caller
-from relayer.memories.recall import ANSWER_BYTES_MAX, Query
+from relayer.memories.recall import ANSWER_BYTES_MAX
+from relayer.query.query import Query
 from relayer.query.rank import Copies
 from relayer.query.terms import query_terms
 from relayer.resident.evidence import gather_aside

@@ -12,9 +12,9 @@ from relayer.embedding.openai import OpenAIEmbedder
 from relayer.llm import LanguageModel
 from relayer.memories.conversations import Conversation
 from relayer.memories.opening import Caller
-from relayer.memories.recall import Query
 from relayer.memories.sealing import SECRET_CHARACTERS_MAX, beginning_without_secrets
 from relayer.preferences import AccountSettings
+from relayer.query.query import Query
 from relayer.record import Draft
 from relayer.sealed.keys import AccountId, PublicKey
 from relayer.settings import Settings

@@ -7,7 +7,7 @@ import pytest
 
 from relayer.errors import NotAllowed, NotOffered, Unavailable
 from relayer.memories.asking import ASK_CHARACTERS_MAX, ASK_TEXT_CHARACTERS_MAX
-from relayer.memories.recall import Query
+from relayer.query.query import Query
 from relayer.routes.recalling import AskBody, question_of
 from relayer.sealed.keys import Namespace
 from tests.openai_server import OpenAIServer

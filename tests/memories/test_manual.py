@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from relayer.errors import BadRequest, NotAllowed
-from relayer.memories.recall import Query
+from relayer.query.query import Query
 from relayer.sealed import envelope
 from relayer.sealed.grants import issue_revocation
 from tests.granting import entrust

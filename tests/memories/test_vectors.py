@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from relayer.errors import NotAllowed, Unavailable
-from relayer.memories.recall import Query
+from relayer.query.query import Query
 from tests.conftest import BenchMaker
 from tests.embeddings_server import EmbeddingsServer, embedder_of
 from tests.services import TEAM, Bench

@@ -16,7 +16,7 @@ from relayer.database import listing
 from relayer.database.states import ALL, CONTRADICTS, MERGED, SOURCE
 from relayer.errors import NotFound
 from relayer.memories.opening import Caller
-from relayer.memories.recall import Query
+from relayer.query.query import Query
 from relayer.sealed.keys import Namespace
 from tests.properties.dictionary import TAGS, WHAT, WHO, canonical
 from tests.services import OTHER, TEAM

@@ -21,8 +21,8 @@ from relayer.errors import Conflict, Misdirected, NotFound, RelayerError
 from relayer.journal.states import Change
 from relayer.memories.forgetting import Filter
 from relayer.memories.opening import Caller
-from relayer.memories.recall import Query
 from relayer.memories.revising import Edit
+from relayer.query.query import Query
 from relayer.upkeep.check import check
 from tests.chains import assert_chain_holds
 from tests.conftest import BenchMaker

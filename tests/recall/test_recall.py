@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from relayer.errors import Corrupted, NotAllowed
-from relayer.memories.recall import Query
+from relayer.query.query import Query
 from relayer.query.vectors import KEPT_S
 from relayer.sealed.keys import Namespace
 from tests.conftest import BenchMaker

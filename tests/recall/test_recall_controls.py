@@ -16,8 +16,8 @@ from relayer.embedding.passages import load_tokenizer
 from relayer.embedding.published import TOKENIZER_FILE
 from relayer.errors import NotAllowed
 from relayer.memories.opening import Caller
-from relayer.memories.recall import Query
 from relayer.query import fusion, rank
+from relayer.query.query import Query
 from relayer.record import Draft
 from relayer.sealed.keys import Namespace
 from relayer.settings import Limits

@@ -8,7 +8,7 @@ import pytest
 
 from memrelay.operations.reading import MIN_RELEVANCE
 from relayer.memories.opening import Caller
-from relayer.memories.recall import Query
+from relayer.query.query import Query
 from relayer.record import Draft
 from relayer.sealed.keys import Namespace
 from tests.services import Bench

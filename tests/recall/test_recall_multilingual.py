@@ -10,7 +10,7 @@ from memrelay.operations.reading import MIN_RELEVANCE
 from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.embedding.embedders import Embedder
 from relayer.embedding.published import ENGLISH, MULTILINGUAL
-from relayer.memories.recall import Query
+from relayer.query.query import Query
 from relayer.record import Draft
 from relayer.sealed.keys import Namespace
 from tests.conftest import BenchMaker

@@ -17,10 +17,10 @@ from relayer.database.accounts import lock_account
 from relayer.database.recall import Evidence
 from relayer.journal.states import Change
 from relayer.memories.opening import Caller
-from relayer.memories.recall import Query
 from relayer.memories.recognition import Stored
 from relayer.memories.revising import Edit
 from relayer.query import fusion
+from relayer.query.query import Query
 from relayer.resident import index as resident_index
 from relayer.resident import rows as resident_rows
 from relayer.resident.rows import RecentRows

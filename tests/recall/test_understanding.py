@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from relayer.memories.opening import Caller
-from relayer.memories.recall import Query
 from relayer.query import understanding
+from relayer.query.query import Query
 from tests.services import TEAM, Bench
 from tests.telemetry.reading import counted, grown
 

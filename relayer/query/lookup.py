@@ -1,0 +1,78 @@
+"""What a query is looked up by: words and times, and blind tokens and vectors of each namespace.
+
+Not here: which words count (`terms.py`), embedding (`vectors.py`), the look-up itself
+(`database.recall`, `resident.evidence`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from relayer.database import recall as search
+from relayer.embedding.embedders import Vectors
+from relayer.query.periods import periods
+from relayer.query.query import Query
+from relayer.query.terms import QueryTerms, query_terms
+from relayer.sealed import index
+from relayer.sealed.keys import NamespaceKey
+from relayer.sealed.vector_turn import derive_vector_turn
+
+LOOKED_UP_MAX: Final = 32_768  # entries of the index, of all namespaces and epochs together
+
+
+def understood(
+    query: Query, now: datetime
+) -> tuple[QueryTerms, Sequence[tuple[datetime, datetime]]]:
+    """What to look up, and the times that the query names."""
+    terms = QueryTerms((), (), 0)
+    if query.mode != "vector":
+        terms = query_terms(query.text, goal=query.goal, aliases=query.aliases)
+    # The caller's own formula has no place for a preference.
+    return terms, periods(query.text, now) if query.leg_weights is None else ()
+
+
+def scopes_of(
+    keys: Sequence[tuple[int, NamespaceKey]], query: Query, terms: QueryTerms
+) -> list[search.Scope]:
+    """The query as each namespace and epoch knows it, but for its vectors."""
+    looked_up = terms.terms[: LOOKED_UP_MAX // max(len(keys), 1)]
+    return [
+        search.Scope(
+            namespace_id=number,
+            epoch=key.epoch,
+            words=[
+                (index.token(key, term.index, term.text), term.ordinal, term.weight)
+                for term in looked_up
+            ],
+            filters=index.filters(
+                key, tags=query.tags, source=query.source, metadata=query.metadata
+            ),
+        )
+        for number, key in keys
+    ]
+
+
+def with_vectors(
+    scopes: Sequence[search.Scope],
+    keys: Sequence[tuple[int, NamespaceKey]],
+    vectors: Mapping[str, Vectors],
+) -> list[search.Scope]:
+    """The same with its vectors, by model, turned for each namespace and epoch."""
+    return [
+        replace(scope, embeddings=_turned(key, vectors))
+        for scope, (_, key) in zip(scopes, keys, strict=True)
+    ]
+
+
+def _turned(
+    key: NamespaceKey, vectors: Mapping[str, Vectors]
+) -> dict[str, npt.NDArray[np.float16]]:
+    """Model → the query's vector as one namespace and epoch knows it, (dim,)."""
+    return {
+        model: derive_vector_turn(key, model, found.shape[1]).apply(found)[0].astype(np.float16)
+        for model, found in vectors.items()
+    }
