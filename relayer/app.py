@@ -4,7 +4,7 @@ Not here: the parts. Nothing else in the package knows all of them, but `service
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
@@ -22,6 +22,7 @@ from relayer import __version__
 from relayer.archives.leaving import Leaving
 from relayer.clock import Clock, utc_now
 from relayer.embedding.building import build_embedder
+from relayer.embedding.embedders import Embedder
 from relayer.errors import RelayerError
 from relayer.events.streams import Streams
 from relayer.http import surroundings
@@ -31,6 +32,7 @@ from relayer.http.headers import header
 from relayer.http.openapi import Document
 from relayer.http.public_url import PublicUrl, StripPrefix
 from relayer.http.registration import Registration
+from relayer.llm import LanguageModel
 from relayer.memories.opening import Caller
 from relayer.monitoring.exposition import Exposition
 from relayer.monitoring.readiness import Readiness
@@ -52,18 +54,16 @@ def build_app(
     clock: Clock = utc_now,
     stopping: asyncio.Event | None = None,
 ) -> ASGIApp:
-    """The application; its worker runs as long as it does.
+    """The application; its worker runs as long as it does, and its models are closed with it.
 
     `stopping` ends its streams, and every connection behind its answer.
     """
     stopping = stopping or asyncio.Event()
+    embedder, language_model = build_embedder(settings), build_language_model(settings)
     services = build_services(
-        storage,
-        settings,
-        embedder=build_embedder(settings),
-        language_model=build_language_model(settings),
-        clock=clock,
+        storage, settings, embedder=embedder, language_model=language_model, clock=clock
     )
+    models = [model for model in (embedder, language_model) if model is not None]
     public_url = PublicUrl(settings=settings)
     readiness = Readiness(
         database=storage.database,
@@ -168,7 +168,7 @@ def build_app(
         response_class=surroundings.JsonResponse,
         request_max_body_size=Limits.body_bytes_max,
         openapi_config=_openapi(),
-        lifespan=[_lifespan(storage, services, exposition)],
+        lifespan=[_lifespan(storage, services, exposition, models)],
         debug=False,
         logging_config=None,
         pdb_on_exception=False,
@@ -220,7 +220,12 @@ def _openapi() -> OpenAPIConfig:
     )
 
 
-def _lifespan(storage: Storage, services: Services, exposition: Exposition) -> Any:
+def _lifespan(
+    storage: Storage,
+    services: Services,
+    exposition: Exposition,
+    models: Sequence[Embedder | LanguageModel],
+) -> Any:
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
         await storage.announcements.announce()
@@ -238,5 +243,7 @@ def _lifespan(storage: Storage, services: Services, exposition: Exposition) -> A
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await services.resident.close()
+            for model in models:
+                await model.close()
 
     return lifespan

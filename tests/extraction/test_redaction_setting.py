@@ -22,6 +22,7 @@ from relayer.storage import Storage
 from relayer.tenants.access import Access
 from relayer.upkeep.provision import NewKey
 from tests.conftest import BenchMaker
+from tests.lifespan import living
 from tests.openai_server import (
     API_KEY,
     CHAT_MODEL,
@@ -167,7 +168,10 @@ async def test_a_text_whose_vector_is_asked_for_is_redacted_likewise(
         openai_base_url=server.base_url,
         openai_api_key=API_KEY,
     )
-    async with client_of(build_app(storage, settings), signer_of(managed)) as client:
+    async with (
+        living(build_app(storage, settings)) as app,
+        client_of(app, signer_of(managed)) as client,
+    ):
         chosen = {"redact": redacts, "relayer": storage.identity.public_key.hex()}
         assert (await client.patch("/v1/settings", json=chosen)).status_code == 200
         answer = await client.post("/api/embed", json={"text": f"It is {TOKEN}."})

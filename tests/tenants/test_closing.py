@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ class TestClosing:
         await bench.remember(caller, "Anna prefers tea.")
 
         async def write() -> None:
-            for n in range(20):
+            for n in count():
                 await bench.remember(caller, f"Late note {n}.")
 
         writing = asyncio.create_task(write())
