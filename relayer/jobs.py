@@ -178,7 +178,8 @@ class Worker:
             register = self._manager.entrypoint(
                 entrypoint, on_failure="hold", concurrency_limit=limit
             )
-            register(observed(entrypoint, handler, put_back=RetryRequested))
+            one_by_one = partial(self._in_turn, handler)
+            register(observed(entrypoint, one_by_one, put_back=RetryRequested))
         await self._manager.run(
             dequeue_timeout=timedelta(seconds=POLL_S),
             batch_size=JOBS_MAX // 2,
@@ -187,6 +188,17 @@ class Worker:
             shutdown_on_listener_failure=True,
             log_aggregation_interval=timedelta(0),  # into a table that only grows
         )
+
+    async def _in_turn(self, handler: Callable[[Job], Awaitable[None]], job: Job) -> None:
+        """Run a job; one behind another like it when that is over, or not if that waits itself."""
+        try:
+            ahead = await queue.ahead(self._database, job.headers)
+        except Unavailable as error:
+            raise RetryRequested(_backoff(job, 1.0), error.code) from None
+        if ahead == "picked":
+            raise RetryRequested(timedelta(seconds=POLL_S), "another one runs")
+        if ahead is None:
+            await handler(job)
 
     async def _embed(self, job: Job) -> None:
         async def work(account: AccountId, keys: Keys, ids: Sequence[Any], doubted: bool) -> None:

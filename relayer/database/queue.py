@@ -6,13 +6,15 @@ Not here: what a job does (`relayer.jobs`). The statements that put in and take 
 - Jobs run in the order of their priority, then of their age. Whoever has much waiting comes behind
   others, so that a backlog of one account keeps nobody else's memories from being indexed; and so
   does a long job, one step for each slice that it had.
+- A job that runs may have looked already for what another one like it is put in for: that one waits
+  behind it. Of those that wait there is one.
 - Failed jobs, and the lines of the queue's log, are forgotten in time; pgqueuer keeps both.
 """
 
 import json
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +36,13 @@ DELETE_BLOBS = "delete_blobs"
 KINDS: Final = (EMBED, EXTRACT, REINDEX, RESEAL, CONSOLIDATE, RESTORE, DELETE_BLOBS)
 STATES: Final = ("queued", "picked", "failed")
 
+# Whether such a job waits; then it waits until this transaction is over, and sees what that wrote.
+_STILL_WAITS: Final = """
+SELECT true AS waits FROM pgqueuer WHERE dedupe_key = $1 AND status = 'queued' FOR UPDATE
+"""
+_STATE_OF: Final = """
+SELECT status FROM pgqueuer WHERE dedupe_key = $1 AND status IN ('queued', 'picked')
+"""
 _WAITING: Final = """
 SELECT dedupe_key, attempts FROM pgqueuer
 WHERE dedupe_key = ANY ($1) AND status IN ('queued', 'picked')
@@ -101,6 +110,10 @@ _TURNS_BEHIND: Final = """
 SELECT count(*) FROM (
     SELECT FROM episodes WHERE account_id = $1 AND state = 'pending' LIMIT $2) e
 """
+_BEHIND: Final = "behind"  # in the headers of a job: which one it waits for
+BEHIND_AFTER: Final = timedelta(
+    seconds=0.2
+)  # until the queue knows of most jobs that they are done
 BACKLOG_STEP: Final = 20  # one request of the greatest size
 BACKLOG_COUNTED_MAX: Final = 1_000
 FORGOTTEN_AT_ONCE: Final = 5_000
@@ -132,18 +145,33 @@ async def enqueue(
 ) -> None:
     """One job about these ids, or the account, committed or rolled back with everything else.
 
-    While such a job waits or runs already, nothing happens.
+    While such a job waits already, nothing happens; one that runs is waited for.
     """
-    queries = _queries(connection)
+    queries, payload = _queries(connection), encode_payload(account, ids)
+    key = _dedupe_key(entrypoint, account, ids)
     [job_id] = await queries.enqueue(
-        entrypoint,
-        encode_payload(account, ids),
-        priority=priority,
-        dedupe_key=_dedupe_key(entrypoint, account, ids),
-        on_conflict="skip",
+        entrypoint, payload, priority=priority, dedupe_key=key, on_conflict="skip"
     )
+    if job_id is None and not await connection.fetchval(_STILL_WAITS, key):
+        [job_id] = await queries.enqueue(
+            entrypoint,
+            payload,
+            priority=priority,
+            execute_after=BEHIND_AFTER,
+            dedupe_key=f"{key} {_BEHIND}",
+            headers={_BEHIND: key},
+            on_conflict="skip",
+        )
     if job_id is not None:
         log.debug("queued", extra={"event": "jobs.queued", "kind": entrypoint, "job_id": job_id})
+
+
+async def ahead(database: Database, headers: Mapping[str, object] | None) -> str | None:
+    """The state of the job that one with these headers waits for; None if it waits for none."""
+    if (key := (headers or {}).get(_BEHIND)) is None:
+        return None
+    row = await database.fetchrow(_STATE_OF, key)
+    return None if row is None else str(row["status"])
 
 
 async def behind_memories(connection: Connection, account: AccountId, *, index_version: int) -> int:
