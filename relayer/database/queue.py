@@ -111,9 +111,7 @@ SELECT count(*) FROM (
     SELECT FROM episodes WHERE account_id = $1 AND state = 'pending' LIMIT $2) e
 """
 _BEHIND: Final = "behind"  # in the headers of a job: which one it waits for
-BEHIND_AFTER: Final = timedelta(
-    seconds=0.2
-)  # until the queue knows of most jobs that they are done
+BEHIND_AFTER: Final = timedelta(seconds=0.2)  # most jobs that are done are noted as that by then
 BACKLOG_STEP: Final = 20  # one request of the greatest size
 BACKLOG_COUNTED_MAX: Final = 1_000
 FORGOTTEN_AT_ONCE: Final = 5_000
