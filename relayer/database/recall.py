@@ -106,12 +106,12 @@ WITH collection AS MATERIALIZED (
            / (1::float8 + {BM25_K1}::float8 * {1 - BM25_B}::float8) AS attainable
     FROM (SELECT ln(1::float8 + (greatest(c.documents, 1::float8) - 0.5::float8) / 1.5::float8)
                      AS rarest,
-                 coalesce(max(w.idf),
+                 coalesce(w.idf,
                           ln(1::float8 + (c.documents + 0.5::float8) / 0.5::float8)) AS idf
           FROM generate_series(0, $20::int - 1) AS o (ordinal)
           CROSS JOIN collection c
-          LEFT JOIN weighed w ON w.ordinal = o.ordinal
-          GROUP BY o.ordinal, c.documents) word
+          LEFT JOIN (SELECT ordinal, max(idf) AS idf FROM weighed GROUP BY ordinal) w
+              ON w.ordinal = o.ordinal) word
 ), candidate AS MATERIALIZED (
     (SELECT seq FROM near ORDER BY nearest, seq DESC LIMIT $21)
     UNION (SELECT seq FROM worded ORDER BY bm25 DESC, seq DESC LIMIT $21)
@@ -133,23 +133,27 @@ WITH collection AS MATERIALIZED (
     SELECT seq, other, step FROM beside WHERE step <= {NEIGHBOUR_STEPS}
 ), shown AS MATERIALIZED (
     SELECT seq FROM candidate UNION SELECT other FROM pair
+), told AS (
+    -- Grouped, not joined: where little is expected, each would be compared with each.
+    SELECT seq, min(nearest) AS nearest, min(spread) AS spread
+    FROM (SELECT seq, NULL::float8 AS nearest, NULL::float8 AS spread, true AS is_shown FROM shown
+          UNION ALL SELECT seq, nearest, spread, false FROM near) x
+    GROUP BY seq HAVING bool_or(is_shown)
 )
 SELECT * FROM (
     SELECT array_agg(m.seq) AS seqs,
-           array_agg(n.nearest) AS nearest, array_agg(n.spread) AS spread,
+           array_agg(t.nearest) AS nearest, array_agg(t.spread) AS spread,
            array_agg(extract(epoch FROM coalesce(m.event_time, m.created_at))::float8) AS moments,
            array_agg(m.importance) AS importances
-    FROM shown x
-    JOIN memories m ON m.account_id = $1 AND m.seq = x.seq
-    LEFT JOIN near n ON n.seq = x.seq
+    FROM told t JOIN memories m ON m.account_id = $1 AND m.seq = t.seq
 ) AS memory, (
     SELECT array_agg(seq) AS left_seqs, array_agg(other) AS right_seqs, array_agg(step) AS steps
     FROM pair
 ) AS neighbour, (
     SELECT array_agg(w.seq) AS word_seqs, array_agg(p.ordinal) AS ordinals,
            array_agg(p.part) AS parts
-    FROM worded w JOIN shown USING (seq)
-    CROSS JOIN unnest(w.ordinals, w.parts) AS p (ordinal, part)
+    FROM worded w CROSS JOIN unnest(w.ordinals, w.parts) AS p (ordinal, part)
+    WHERE (w.seq IN (SELECT seq FROM shown)) IS TRUE  -- so it stays a set, and no join
 ) AS word, (
     SELECT avg(nearest) AS mean_nearest, avg(spread) AS mean_spread FROM near
 ) AS meaning, (
