@@ -81,6 +81,7 @@ def write_private_text(path: Path, text: str) -> None:
         except BaseException:
             os.unlink(name)
             raise
+        sync_folder(path.parent)  # a profile holds the only copy of a key
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
 

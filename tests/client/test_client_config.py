@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -375,3 +376,19 @@ def test_what_the_environment_says_of_connections_is_named_where_it_is_of_no_use
         assert told in text
         assert "user:secret" not in text
     assert "grep" in examined
+
+
+def test_a_profile_and_then_its_name_are_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else has its key. The system's own call, looked at as it is made."""
+    path, seen, fsync = tmp_path / "profile", [], os.fsync
+
+    def looked_at(descriptor: int) -> None:
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        seen.append(("folder" if is_folder else "bytes", path.exists()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", looked_at)
+    write_private(path, {"private_key": "00" * 32})
+    assert seen == [("bytes", False), ("folder", True)]
