@@ -192,7 +192,7 @@ class Worker:
     async def _in_turn(self, handler: Callable[[Job], Awaitable[None]], job: Job) -> None:
         """Run a job; one behind another like it when that is over, or not if that waits itself."""
         try:
-            ahead = await queue.ahead(self._database, job.headers)
+            ahead = await queue.take_place(self._database, job.id, job.headers)
         except Unavailable as error:
             raise RetryRequested(_backoff(job, 1.0), error.code) from None
         if ahead == "picked":

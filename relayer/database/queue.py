@@ -7,7 +7,7 @@ Not here: what a job does (`relayer.jobs`). The statements that put in and take 
   others, so that a backlog of one account keeps nobody else's memories from being indexed; and so
   does a long job, one step for each slice that it had.
 - A job that runs may have looked already for what another one like it is put in for: that one waits
-  behind it. Of those that wait there is one.
+  behind it, and takes its place to begin. So one of them runs at a time, and one waits.
 - Failed jobs, and the lines of the queue's log, are forgotten in time; pgqueuer keeps both.
 """
 
@@ -16,9 +16,10 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from relayer.database.pool import Connection, Database
+from relayer.database.pool import Connection, Database, UniqueViolation
 from relayer.sealed.keys import AccountId, parse_account
 
 if TYPE_CHECKING:
@@ -36,12 +37,20 @@ DELETE_BLOBS = "delete_blobs"
 KINDS: Final = (EMBED, EXTRACT, REINDEX, RESEAL, CONSOLIDATE, RESTORE, DELETE_BLOBS)
 STATES: Final = ("queued", "picked", "failed")
 
-# Whether such a job waits; then it waits until this transaction is over, and sees what that wrote.
-_STILL_WAITS: Final = """
-SELECT true AS waits FROM pgqueuer WHERE dedupe_key = $1 AND status = 'queued' FOR UPDATE
+# Whether such a job has not begun; then it does not until this transaction is over, and sees what
+# that wrote. One that is behind another has not when it was taken, only when it is in its place.
+_NOT_BEGUN: Final = """
+SELECT true AS waits FROM pgqueuer
+WHERE dedupe_key = $1 AND status IN ('queued', 'picked')
+  AND (status = 'queued' OR headers ? 'behind')
+FOR UPDATE
 """
 _STATE_OF: Final = """
 SELECT status FROM pgqueuer WHERE dedupe_key = $1 AND status IN ('queued', 'picked')
+"""
+# One that was behind another is like any other from now on: what is put in meanwhile waits for it.
+_TAKE_PLACE: Final = """
+UPDATE pgqueuer SET dedupe_key = $2, headers = NULL, attempts = 0 WHERE id = $1
 """
 _WAITING: Final = """
 SELECT dedupe_key, attempts FROM pgqueuer
@@ -147,29 +156,42 @@ async def enqueue(
     """
     queries, payload = _queries(connection), encode_payload(account, ids)
     key = _dedupe_key(entrypoint, account, ids)
-    [job_id] = await queries.enqueue(
-        entrypoint, payload, priority=priority, dedupe_key=key, on_conflict="skip"
-    )
-    if job_id is None and not await connection.fetchval(_STILL_WAITS, key):
-        [job_id] = await queries.enqueue(
-            entrypoint,
-            payload,
-            priority=priority,
+    put_in = partial(queries.enqueue, entrypoint, payload, priority, on_conflict="skip")
+    ways: Final = {
+        key: partial(put_in, dedupe_key=key),
+        _behind(key): partial(
+            put_in,
             execute_after=BEHIND_AFTER,
-            dedupe_key=f"{key} {_BEHIND}",
+            dedupe_key=_behind(key),
             headers={_BEHIND: key},
-            on_conflict="skip",
-        )
-    if job_id is not None:
-        log.debug("queued", extra={"event": "jobs.queued", "kind": entrypoint, "job_id": job_id})
+        ),
+    }
+    # Again only where what was there began, or ended, between two statements.
+    while True:
+        for name, way in ways.items():
+            [job_id] = await way()
+            if job_id is not None:
+                said = {"event": "jobs.queued", "kind": entrypoint, "job_id": job_id}
+                log.debug("queued", extra=said)
+                return
+            if await connection.fetchval(_NOT_BEGUN, name):
+                return
 
 
-async def ahead(database: Database, headers: Mapping[str, object] | None) -> str | None:
-    """The state of the job that one with these headers waits for; None if it waits for none."""
+async def take_place(
+    database: Database, job_id: int, headers: Mapping[str, object] | None
+) -> str | None:
+    """The state of the job that one with these headers waits for; None if it may begin itself."""
     if (key := (headers or {}).get(_BEHIND)) is None:
         return None
     row = await database.fetchrow(_STATE_OF, key)
-    return None if row is None else str(row["status"])
+    if row is not None:
+        return str(row["status"])
+    try:
+        await database.execute(_TAKE_PLACE, job_id, key)
+    except UniqueViolation:
+        return "picked"  # put in at this moment: it is looked at again
+    return None
 
 
 async def behind_memories(connection: Connection, account: AccountId, *, index_version: int) -> int:
@@ -198,9 +220,13 @@ async def step_behind(database: Database, job_id: int) -> None:
 async def waiting(
     connection: Connection, entrypoint: str, accounts: Sequence[AccountId]
 ) -> dict[str, int]:
-    """Such jobs of these accounts that wait or run → how often each was put back."""
-    rows = await connection.fetch(_WAITING, [_dedupe_key(entrypoint, a, ()) for a in accounts])
-    return {r["dedupe_key"]: r["attempts"] for r in rows}
+    """Such jobs of these accounts that wait or run → how often each was put back.
+
+    One that is behind another was not begun, however often it was looked at.
+    """
+    keys = {_dedupe_key(entrypoint, a, ()) for a in accounts}
+    rows = await connection.fetch(_WAITING, [*keys, *map(_behind, keys)])
+    return {r["dedupe_key"]: r["attempts"] if r["dedupe_key"] in keys else 0 for r in rows}
 
 
 async def not_there(
@@ -248,6 +274,10 @@ async def put_off(
 def _dedupe_key(entrypoint: str, account: AccountId, ids: Sequence[uuid.UUID]) -> str:
     several = f"+{len(ids) - 1}" if len(ids) > 1 else ""
     return f"{entrypoint}:{ids[0] if ids else account.hex()}{several}"
+
+
+def _behind(key: str) -> str:
+    return f"{key} {_BEHIND}"
 
 
 def encode_payload(account: AccountId, ids: Sequence[uuid.UUID]) -> bytes:
