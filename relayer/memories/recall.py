@@ -91,11 +91,13 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Ranking:
-    """What was found, best first; whether the search was degraded; where it was held in memory."""
+    """What was found, best first; whether the search was degraded; where it was held in memory;
+    what the model knows of the query, where words and its vectors were both asked."""
 
     hits: Sequence[Hit]
     degraded: bool
     held: Sequence[Resident]
+    known: Known | None = None
 
 
 class RecallService:
@@ -132,6 +134,8 @@ class RecallService:
             caller.access.require(namespace, "reader")
         query = redacted_query(caller, query)
         ranking, found, dropped = await self._found(caller, query)
+        if ranking.known is not None:
+            self._understanding.note(ranking.known)
         if query.max_tokens is None:
             return Recalled(found, dropped, ranking.degraded)
         # Counting takes a second for each megabyte, and others are waiting for this loop.
@@ -182,7 +186,9 @@ class RecallService:
             for end in range(asked.vectors.ends)
         ]
         degraded = query.mode != "keyword" and not asked.vectors.complete
-        return _Ranking(better_of(rankings)[:most], degraded, asked.held or ())
+        both = query.mode == "hybrid" and asked.vectors.by_model
+        known = asked.known if both else None
+        return _Ranking(better_of(rankings)[:most], degraded, asked.held or (), known)
 
     async def _asked(self, caller: Caller, query: Query) -> _Asked:
         """What is looked up, while the model makes vectors of it beside this thread."""
@@ -204,8 +210,6 @@ class RecallService:
         finally:
             embedding.cancel()
         known = known or self._known(query, vectors.used)
-        if query.mode == "hybrid" and vectors.by_model:
-            self._understanding.note(known)
         return _Asked(now, keys, terms, spans, scopes, held, vectors, known)
 
     async def _ranked(

@@ -4,10 +4,12 @@ Not here: what such questions find (`test_recall_languages.py`).
 """
 
 import logging
+from typing import Any
 
 import pytest
 
 from relayer.memories.opening import Caller
+from relayer.memories.revising import Edit
 from relayer.query import understanding
 from relayer.query.query import Query
 from tests.services import TEAM, Bench
@@ -75,3 +77,38 @@ async def test_without_a_model_there_is_none_that_could_know(
     await ask(bench, await bench.caller(await bench.account()), CHINESE, 10)
     assert not said(caplog)
     assert not grown(before, QUERIES)
+
+
+async def test_one_of_which_words_come_first_is_not_counted_either(
+    hybrid: Bench,
+) -> None:
+    caller = await hybrid.caller(await hybrid.account())
+    texts = ("Anna's favourite drink is Earl Grey.", "A woman called.", "We enjoy it.", "It rains.")
+    await hybrid.embed(caller, await hybrid.remember(caller, *texts))
+    before = counted()
+    text = "Which beverage does the woman enjoy?"
+    query = Query(text=text, namespaces=[TEAM], mode="keyword_first", min_relevance=0.3)
+    await hybrid.services.recaller.recall(caller, query)
+    assert not grown(before, QUERIES)
+
+
+async def test_a_question_that_is_searched_again_is_one(
+    hybrid: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A memory loses what is asked for between the search and the opening."""
+    caller = await hybrid.caller(await hybrid.account())
+    [stored] = await hybrid.remember(caller, "Anna likes green tea.", tags=["tea"])
+    recaller, before, changed = hybrid.services.recaller, counted(), []
+    opened = recaller._opened
+
+    async def late(*arguments: Any) -> Any:
+        if not changed:
+            changed.append(Edit(changes={"tags": []}))
+            await hybrid.services.reviser.edit(caller, stored.id, *changed)
+        return await opened(*arguments)
+
+    monkeypatch.setattr(recaller, "_opened", late)
+    recalled = await recaller.recall(caller, Query(text=ENGLISH, namespaces=[TEAM], tags=["tea"]))
+    assert changed
+    assert not recalled.found
+    assert grown(before, QUERIES) == 1
