@@ -22,7 +22,7 @@ from relayer import __version__
 from relayer.archives.leaving import Leaving
 from relayer.clock import Clock, utc_now
 from relayer.embedding.building import build_embedder
-from relayer.embedding.embedders import Embedder
+from relayer.embedding.models import Embedders
 from relayer.errors import RelayerError
 from relayer.events.streams import Streams
 from relayer.http import surroundings
@@ -63,7 +63,7 @@ def build_app(
     services = build_services(
         storage, settings, embedder=embedder, language_model=language_model, clock=clock
     )
-    models = [model for model in (embedder, language_model) if model is not None]
+    models = [model for model in (services.embedders, language_model) if model is not None]
     public_url = PublicUrl(settings=settings)
     readiness = Readiness(
         database=storage.database,
@@ -224,7 +224,7 @@ def _lifespan(
     storage: Storage,
     services: Services,
     exposition: Exposition,
-    models: Sequence[Embedder | LanguageModel],
+    models: Sequence[Embedders | LanguageModel],
 ) -> Any:
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:

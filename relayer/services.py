@@ -72,6 +72,7 @@ class Services:
     """What turns a checked request into an answer, and the worker that follows up."""
 
     embedder: Embedder | None
+    embedders: Embedders
     memory: MemoryService
     reviser: Reviser
     histories: Histories
@@ -173,16 +174,14 @@ def build_services(
         clock=clock,
     )
     resident = ResidentIndex(database=storage.database, bytes_max=settings.index_memory_bytes)
+    embedders = Embedders(
+        current=embedder, load=lambda model_id: build_older_embedder(settings, model_id)
+    )
     recaller = RecallService(
         database=storage.database,
         opener=opener,
         namespaces=storage.namespaces,
-        embedder=QueryEmbedder(
-            database=storage.database,
-            embedders=Embedders(
-                current=embedder, load=lambda model_id: build_older_embedder(settings, model_id)
-            ),
-        ),
+        embedder=QueryEmbedder(database=storage.database, embedders=embedders),
         resident=resident,
         count_tokens=count_bytes if embedder is None else embedder.count_tokens,
         clock=clock,
@@ -336,6 +335,7 @@ def build_services(
     )
     return Services(
         embedder=embedder,
+        embedders=embedders,
         memory=memory,
         turns=turns,
         reviser=reviser,

@@ -74,6 +74,7 @@ class OpenAIServer:
         self.response_formats = response_formats
         self.received: list[Received] = []
         self.port = 0
+        self.connections = 0  # that are open
         self._steps: deque[Step] = deque()
 
     @property
@@ -95,6 +96,7 @@ class OpenAIServer:
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until the client closes it."""
+        self.connections += 1
         try:
             while request := await _read_request(reader):
                 self.received.append(request)
@@ -103,6 +105,7 @@ class OpenAIServer:
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
+            self.connections -= 1
             writer.close()
 
     async def _respond(self, request: Received, writer: asyncio.StreamWriter) -> bool:

@@ -41,6 +41,12 @@ class Embedders:
         # (model, None or the account it was too slow for) → a time on the event loop's clock
         self._away_until: dict[tuple[str, bytes | None], float] = {}
 
+    async def close(self) -> None:
+        """Close them all; nothing may be asked of them any more."""
+        await self._others.close()
+        if self.current is not None:
+            await self.current.close()
+
     async def embed_queries(
         self, texts: Sequence[str], models: Collection[str], *, account: bytes
     ) -> dict[str, Vectors]:

@@ -55,6 +55,14 @@ class OlderEmbedders:
         found = (_loaded(held.loading) for held in self._held.values())
         return [embedder for embedder in found if embedder is not None]
 
+    async def close(self) -> None:
+        """Close them all, those that are lent when they come back."""
+        while self._held:
+            _, oldest = self._held.popitem(last=False)
+            oldest.dropped = True
+            self._close_unused(oldest)
+        await asyncio.gather(*self._closing)
+
     def _of(self, model_id: str) -> _Held:
         if model_id not in self._held:
             loading = asyncio.ensure_future(asyncio.to_thread(self._load, model_id))

@@ -236,6 +236,24 @@ class TestQueries:
         await embedders.embed_queries(["x"], [first], account=b"")
         assert older.loaded[-1] == first
 
+    async def test_all_are_closed_with_the_current_one(
+        self, server: EmbeddingsServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One that a query still has, when that is done."""
+        monkeypatch.setattr(models, "OTHER_WAIT_S", 300.0)
+        older = Older(server)
+        current, idle, asked = (f"{OLD}/{n}" for n in range(3))
+        embedders = Embedders(current=older.load(current), load=older.load)
+        await embedders.embed_queries(["x"], [idle], account=b"")
+        older.slow.add(asked)
+        waiting = asyncio.create_task(embedders.embed_queries(["x"], [asked], account=b""))
+        await older.begun.wait()
+        await embedders.close()
+        assert older.closed == [idle, current]
+        older.end.set()
+        assert list(await waiting) == [asked]
+        await older.until_closed(asked)
+
     async def test_a_query_is_embedded_by_so_many_models_at_most(
         self, server: EmbeddingsServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
