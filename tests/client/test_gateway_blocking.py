@@ -151,6 +151,59 @@ def test_a_forked_process_begins_once_it_can(tmp_path: Path) -> None:
     assert sorted(turn.text.rpartition(" ")[2] for turn in kept) == ["0", "1", "2", "child"]
 
 
+IMPORTS = """
+import dataclasses, sys
+from pathlib import Path
+from tests.client.gateway_scene import ANNA, NOWHERE, PATIENT, TEA
+from memrelay.gateway import BlockingGateway, Message, Roster
+
+roster = Roster.single(dataclasses.replace(NOWHERE, url=sys.argv[1]))
+gateway = BlockingGateway.start(roster, PATIENT, spool_path=Path(sys.argv[2]))
+loaded = set(sys.modules)
+gateway.capture([Message("user", TEA)], ANNA)
+assert gateway.call_tool("memory_search", {"query": "tea"}, ANNA).text.startswith("The memory ca")
+assert not gateway.flush(1.0)
+assert set(sys.modules) == loaded, sorted(set(sys.modules) - loaded)
+"""
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://localhost:9", "https://localhost:9"])
+def test_nothing_is_imported_once_it_has_begun(tmp_path: Path, url: str) -> None:
+    """A module that another thread imports at a fork is locked in the child for ever."""
+    command = [sys.executable, "-c", IMPORTS, url, str(tmp_path / "spool")]
+    subprocess.run(command, check=True, timeout=60)
+
+
+LOCKED = """
+import os, threading
+from memrelay.gateway import blocking
+
+def imports():
+    import sniffio
+
+elsewhere = Path(sys.argv[1]).parent
+endless = "import __main__, time; __main__.begun.set(); time.sleep(3_600)"
+(elsewhere / "sniffio.py").write_text(endless)
+sys.path.insert(0, str(elsewhere))
+sys.modules.pop("sniffio", None)
+blocking._BEGIN_S, begun = 0.5, threading.Event()
+threading.Thread(target=imports, daemon=True).start()
+begun.wait()
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+else:
+    gateway.capture([Message("user", f"{TEA} lost")], ANNA)
+os._exit(0)
+"""
+
+
+def test_a_forked_process_waits_for_no_loop_that_cannot_begin(tmp_path: Path) -> None:
+    """Another of its parent's threads was importing what a request needs: half of it may be there,
+    or it is locked. Neither is an error of the agent's, or holds it up."""
+    handed_over(tmp_path / "spool", LOCKED)
+
+
 def test_a_forked_process_ends_without_its_parents_gateway(tmp_path: Path) -> None:
     said = handed_over(tmp_path / "spool", "import os\nos.fork()\n")
     assert b"gave no answer" not in said

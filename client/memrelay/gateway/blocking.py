@@ -4,20 +4,25 @@ It does not own what they do (`hooks.py`). One event loop in a daemon thread car
 
 - A hook waits a little longer than its own deadline and then goes on without an answer.
 - What was handed over is on disk before the interpreter ends, also where nobody calls `close`.
-- A process that was forked begins anew with its first call.
+- A process that was forked begins anew with its first call. What a request imports is imported
+  before: a module that another thread imports at the moment of a fork is locked there for ever.
 """
 
 import asyncio
 import atexit
 import logging
 import os
+import ssl
 import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakSet
+
+import httpx
 
 from memrelay.errors import ConfigError
 from memrelay.gateway.erasures import Erasures
@@ -34,6 +39,7 @@ log = logging.getLogger("memrelay.gateway")
 T = TypeVar("T")
 
 _GRACE_S = 2.0  # the loop may be busy with others
+_BEGIN_S = 10.0  # until a loop has begun; a hook waits no longer for one that does not
 
 
 class BlockingGateway:
@@ -55,7 +61,7 @@ class BlockingGateway:
             raise
         # Only now: where nothing was left for it, the next call begins it.
         self._gateway, self._pid, self._loop, self._thread = gateway, os.getpid(), loop, thread
-        self._wait(gateway.__aenter__(), None)
+        self._wait(_begun(gateway), _BEGIN_S)
 
     def _running(self) -> Gateway:
         """Return the gateway of this process: after a fork, the thread stayed with the parent.
@@ -127,6 +133,8 @@ class BlockingGateway:
             self._loop.call_soon_threadsafe(begin, gateway)
         except (RuntimeError, OSError, ConfigError) as error:
             log.warning("a turn was not captured: the gateway does not run (%s)", error)
+        except Exception as error:
+            log.warning("a turn was not captured (%s)", type(error).__name__)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -178,7 +186,7 @@ class BlockingGateway:
             log.warning("a hook gave no answer (%s)", type(error).__name__)
             return otherwise
 
-    def _wait(self, work: Coroutine[Any, Any, T], timeout_s: float | None) -> T:
+    def _wait(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         if self._loop.is_closed():  # just now, by another thread
             work.close()
             raise RuntimeError("The gateway is closed.")
@@ -188,6 +196,15 @@ class BlockingGateway:
         except TimeoutError:
             future.cancel()
             raise
+
+
+async def _begun(gateway: Gateway) -> None:
+    """Begin a gateway, with everything imported that its requests will need."""
+    with suppress(Exception):  # that nobody is there; what else it may be, requests tell
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without authorities, which take long
+        async with httpx.AsyncClient(trust_env=False, verify=context) as http:
+            await http.get("http://127.0.0.1:0")  # where nobody can be
+    await gateway.__aenter__()
 
 
 _open: "WeakSet[BlockingGateway]" = WeakSet()
