@@ -78,6 +78,16 @@ class OpenAIServer:
         self._steps: deque[Step] = deque()
 
     @property
+    def as_embedder(self) -> dict[str, Any]:
+        """The settings of a relayer whose embedding model is here."""
+        return {
+            "embedding_model": EMBEDDING_MODEL,
+            "embedding_dim": self.embedding_dim,
+            "openai_base_url": self.base_url,
+            "openai_api_key": API_KEY,
+        }
+
+    @property
     def base_url(self) -> str:
         return f"http://127.0.0.1:{self.port}/v1"
 

@@ -37,12 +37,14 @@ DELETE_BLOBS = "delete_blobs"
 KINDS: Final = (EMBED, EXTRACT, REINDEX, RESEAL, CONSOLIDATE, RESTORE, DELETE_BLOBS)
 STATES: Final = ("queued", "picked", "failed")
 
+_BEHIND: Final = "behind"  # in the headers of a job: which one it waits for
+
 # Whether such a job has not begun; then it does not until this transaction is over, and sees what
 # that wrote. One that is behind another has not when it was taken, only when it is in its place.
-_NOT_BEGUN: Final = """
+_NOT_BEGUN: Final = f"""
 SELECT true AS waits FROM pgqueuer
 WHERE dedupe_key = $1 AND status IN ('queued', 'picked')
-  AND (status = 'queued' OR headers ? 'behind')
+  AND (status = 'queued' OR headers ? '{_BEHIND}')
 FOR UPDATE
 """
 _STATE_OF: Final = """
@@ -119,7 +121,6 @@ _TURNS_BEHIND: Final = """
 SELECT count(*) FROM (
     SELECT FROM episodes WHERE account_id = $1 AND state = 'pending' LIMIT $2) e
 """
-_BEHIND: Final = "behind"  # in the headers of a job: which one it waits for
 BEHIND_AFTER: Final = timedelta(seconds=0.2)  # most jobs that are done are noted as that by then
 BACKLOG_STEP: Final = 20  # one request of the greatest size
 BACKLOG_COUNTED_MAX: Final = 1_000

@@ -11,7 +11,7 @@ from typing import Final
 
 from relayer.embedding.embedders import Known
 from relayer.query.fusion import KNOWN_NONE
-from relayer.telemetry.instruments import understood
+from relayer.telemetry.instruments import query_asked
 
 log = logging.getLogger("relayer.recall")
 
@@ -28,7 +28,7 @@ class Understanding:
     def note(self, known: Known) -> None:
         """Count a query, of which the model knows this."""
         foreign = known.share <= KNOWN_NONE
-        understood(not foreign)
+        query_asked(understood=not foreign)
         self._asked += 1
         self._foreign += foreign
         if self._asked == LOOKED_AT:

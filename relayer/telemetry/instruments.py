@@ -173,9 +173,9 @@ def looked_up(cache: Cache, found: int, of: int = 1) -> None:
         increase(_MISSES[cache].inc, of - found)
 
 
-def understood(is_known: bool) -> None:
+def query_asked(*, understood: bool) -> None:
     """Count a query whose meaning the embedding model can tell, or cannot."""
-    increase(_UNDERSTOOD[is_known].inc)
+    increase(_UNDERSTOOD[understood].inc)
 
 
 def rejected(cause: Rejection) -> None:

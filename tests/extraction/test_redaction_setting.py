@@ -161,15 +161,8 @@ async def test_a_text_whose_vector_is_asked_for_is_redacted_likewise(
     storage: Storage, settings: Settings, managed: NewKey, server: OpenAIServer, redacts: bool
 ) -> None:
     """Who seals by themselves has texts and queries embedded by MemWal's own route."""
-    settings = replace(
-        settings,
-        embedding_model=EMBEDDING_MODEL,
-        embedding_dim=server.embedding_dim,
-        openai_base_url=server.base_url,
-        openai_api_key=API_KEY,
-    )
     async with (
-        living(build_app(storage, settings)) as app,
+        living(build_app(storage, replace(settings, **server.as_embedder))) as app,
         client_of(app, signer_of(managed)) as client,
     ):
         chosen = {"redact": redacts, "relayer": storage.identity.public_key.hex()}

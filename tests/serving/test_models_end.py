@@ -12,7 +12,7 @@ from relayer.storage import Storage
 from relayer.upkeep.provision import NewKey
 from tests.life import WAIT_S_MAX
 from tests.lifespan import living
-from tests.openai_server import API_KEY, EMBEDDING_MODEL, openai_server
+from tests.openai_server import openai_server
 from tests.signing import client_of, signer_of
 
 
@@ -20,15 +20,8 @@ async def test_no_connection_to_an_endpoint_outlives_it(
     storage: Storage, settings: Settings, managed: NewKey
 ) -> None:
     with openai_server() as server:
-        chosen = replace(
-            settings,
-            embedding_model=EMBEDDING_MODEL,
-            embedding_dim=server.embedding_dim,
-            openai_base_url=server.base_url,
-            openai_api_key=API_KEY,
-        )
         async with (
-            living(build_app(storage, chosen)) as app,
+            living(build_app(storage, replace(settings, **server.as_embedder))) as app,
             client_of(app, signer_of(managed)) as client,
         ):
             answer = await client.post("/api/embed", json={"text": "Anna prefers tea."})
