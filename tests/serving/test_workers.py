@@ -181,8 +181,16 @@ class TestOneRelayer:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             assert max(len(word) for word in words[1:]) < 32
             assert words[-2].isdigit()
-            for name in ("environ", "cmdline"):
-                assert b"unlock" not in Path(f"/proc/{pid}/{name}").read_bytes()
+            assert not any(b"unlock" in word for word in words)
+            assert b"unlock" not in _environment(pid)
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except PermissionError:
+        assert os.getuid() != 0
+        return b""  # no process of this user may read it, which is better still
 
 
 def _kids(statement: str) -> frozenset[str]:

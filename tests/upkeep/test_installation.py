@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import httpx
@@ -505,7 +506,7 @@ class TestStreams:
 
         def run(line: str) -> "subprocess.CompletedProcess[str]":
             return subprocess.run(
-                ["sh", "-c", line.replace("relayer", f"{sys.executable} -m relayer", 1)],
+                ["sh", "-c", line.replace("relayer", f"{quote(sys.executable)} -m relayer", 1)],
                 env={
                     **os.environ,
                     "RELAYER_DATA_DIR": str(tmp_path),
