@@ -71,7 +71,6 @@ def build_language_model(settings: Settings) -> LanguageModel | None:
 class Services:
     """What turns a checked request into an answer, and the worker that follows up."""
 
-    embedder: Embedder | None
     embedders: Embedders
     memory: MemoryService
     reviser: Reviser
@@ -334,7 +333,6 @@ def build_services(
         clock=clock,
     )
     return Services(
-        embedder=embedder,
         embedders=embedders,
         memory=memory,
         turns=turns,

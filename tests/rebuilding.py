@@ -48,7 +48,7 @@ async def _successors(
                 bench.settings,
                 copy.connect_args,
                 database,
-                embedder=bench.services.embedder,
+                embedder=bench.services.embedders.current,
                 clock=bench.clock,
                 **how,
             )

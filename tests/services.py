@@ -200,7 +200,7 @@ class Bench:
         services = build_services(
             storage,
             self.settings,
-            embedder=changes.get("embedder", self.services.embedder),
+            embedder=changes.get("embedder", self.services.embedders.current),
             language_model=changes.get("language_model"),
             clock=self.clock,
         )

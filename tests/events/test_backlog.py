@@ -29,7 +29,7 @@ STEPS_FULL = "ALTER TABLE index_steps ADD CONSTRAINT full_up CHECK (false) NOT V
 @pytest.fixture
 def bench(make_bench: BenchMaker, hybrid: Bench) -> Bench:
     """A relayer with an embedder that may call the machine it runs on."""
-    return make_bench(embedder=hybrid.services.embedder, webhook_reach="private")
+    return make_bench(embedder=hybrid.services.embedders.current, webhook_reach="private")
 
 
 async def put(bench: Bench, owner: NewKey, hook: Hook, *events: str, active: bool = True) -> None:

@@ -41,7 +41,7 @@ def streams_of(bench: Bench, stopping: asyncio.Event | None = None) -> Streams:
         database=bench.storage.database,
         accounts=bench.storage.accounts,
         relayers=bench.storage.relayers,
-        embeds=bench.services.embedder is not None,
+        embeds=bench.services.embedders.current is not None,
         stopping=stopping or asyncio.Event(),
         clock=bench.clock,
     )

@@ -120,7 +120,7 @@ class TestTold:
     async def test_vectors_are_told_once_they_are_there(
         self, make_bench: BenchMaker, hybrid: Bench
     ) -> None:
-        bench = make_bench(embedder=hybrid.services.embedder, webhook_reach="private")
+        bench = make_bench(embedder=hybrid.services.embedders.current, webhook_reach="private")
         owner = await bench.account()
         caller = await bench.caller(owner)
         async with listening() as hook:
@@ -137,7 +137,7 @@ class TestTold:
     async def test_a_webhook_that_moves_meanwhile_is_told_at_its_new_address(
         self, make_bench: BenchMaker, hybrid: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        bench = make_bench(embedder=hybrid.services.embedder, webhook_reach="private")
+        bench = make_bench(embedder=hybrid.services.embedders.current, webhook_reach="private")
         owner, delivery = await bench.account(), bench.services.delivery
         caller, post = await bench.caller(owner), delivery._post
         async with listening() as old, listening() as new:
