@@ -16,7 +16,7 @@ from relayer.database import memories as rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Database, UniqueViolation
 from relayer.errors import QuotaExceeded, Unavailable
-from relayer.memories.apart import apart
+from relayer.memories.offload import offload
 from relayer.memories.recognition import (
     Known,
     Prepared,
@@ -135,7 +135,7 @@ class Intake:
         text, redacted = await without_secrets(access, draft.text)
         draft = replace(draft, text=text)
         epochs = keys.of(draft.namespace)
-        fingerprints, otherwise = await apart(len(text), fingerprints_of, epochs, draft)
+        fingerprints, otherwise = await offload(len(text), fingerprints_of, epochs, draft)
         marks = idempotency_marks(
             access, epochs, draft.idempotency_key, marked_text or text, route=route, item=item
         )
@@ -176,7 +176,7 @@ class Intake:
         return bool(await rows.find_marks(self._database, account=account, marks=names))
 
     async def _seal(self, access: Access, p: Prepared) -> rows.NewMemory:
-        return await apart(len(p.draft.text), self._sealed, access, p)
+        return await offload(len(p.draft.text), self._sealed, access, p)
 
     def _sealed(self, access: Access, p: Prepared) -> rows.NewMemory:
         now = self._clock()

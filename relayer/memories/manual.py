@@ -25,7 +25,7 @@ from relayer.database import recall as search
 from relayer.database.pool import Database
 from relayer.database.vectors import SENT, TURNED, UploadVector, upload_model
 from relayer.errors import BadRequest
-from relayer.memories.apart import TURNING, apart
+from relayer.memories.offload import TURNING, offload
 from relayer.memories.opening import Caller
 from relayer.memories.writer import Writer
 from relayer.record import new_id
@@ -141,7 +141,7 @@ async def _asked(
         for form in (TURNED, SENT)
     }
     wanted = {place: how for place, how in places.items() if there is None or place in there}
-    return await apart(TURNING * len(wanted) * len(unit), _all_shown, wanted, unit)
+    return await offload(TURNING * len(wanted) * len(unit), _all_shown, wanted, unit)
 
 
 def _all_shown(

@@ -15,7 +15,7 @@ from relayer.database import memories as rows
 from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database, Row
 from relayer.errors import Corrupted, NotAllowed, NotFound
-from relayer.memories.apart import OPENED_BYTES, apart
+from relayer.memories.offload import OPENED_BYTES, offload
 from relayer.record import Draft, Memory, UnknownVersion, decode, state_of
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace, NamespaceKey
@@ -92,7 +92,7 @@ class Opener:
         """
         blobs = await self._blobs_of(caller.access.account, found)
         size = sum(row["size_bytes"] for row in found) // OPENED_BYTES
-        opened = await apart(size, _all_opened, caller, found, blobs)
+        opened = await offload(size, _all_opened, caller, found, blobs)
         if self._embeds:
             return opened
         # Without an embedder there is nothing further to wait for.
@@ -104,7 +104,7 @@ class Opener:
         """Blob id → bytes of these rows; a row may bring them along as `blob`."""
         brought = {row["blob_id"]: row["blob"] for row in found if row.get("blob") is not None}
         size = sum(map(len, brought.values())) // OPENED_BYTES
-        blobs = await apart(size, _verified, brought)
+        blobs = await offload(size, _verified, brought)
         others = {row["blob_id"] for row in found} - brought.keys()
         if not others:
             return blobs

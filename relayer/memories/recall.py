@@ -1,8 +1,11 @@
-"""The order of steps of a recall: embed, gather evidence, fuse, weigh, open; nothing else.
+"""The order of steps of a recall, and nothing else.
 
-Not here: what is asked (`query.query`) and looked up by (`query.lookup`), the statement
-(`database.recall`), one score of several legs (`query.fusion`), of that, age and importance hits
-(`query.hits`), copies (`query.rank`), opening (`opening`).
+    1. `_prepare`: find the query's words and times, hash and embed it, for each namespace's keys.
+    2. `_gather`: the evidence, by the statement of `database.recall` or from `resident`.
+    3. `_rank`: one score of it (`query.fusion`); with age and importance, hits (`query.hits`).
+    4. `_open_best`: read and open the best of them (`opening`), copies last (`query.rank`).
+
+Not here: what is asked (`query.query`), what it is looked up by (`query.lookup`).
 """
 
 import asyncio
@@ -15,11 +18,11 @@ from relayer.clock import Clock
 from relayer.database import recall as search
 from relayer.database.pool import Database
 from relayer.embedding.embedders import ALL_KNOWN, Known
-from relayer.memories.apart import HASHING, TURNING, UNDERSTANDING, apart
+from relayer.memories.offload import HASHING, PARSING, TURNING, offload
 from relayer.memories.opening import Caller, Opener, fitting
 from relayer.query import fusion, rank
 from relayer.query.hits import Hit, better_of, hits_of
-from relayer.query.lookup import scopes_of, understood, with_vectors
+from relayer.query.lookup import scopes_of, terms_and_spans, with_vectors
 from relayer.query.query import Query
 from relayer.query.terms import GOAL_WEIGHT, QueryTerms
 from relayer.query.understanding import Understanding
@@ -69,7 +72,7 @@ class Recalled:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Prepared:
     """A query as it is looked for: where, by which words and vectors, and what is known of it.
 
     Attributes:
@@ -91,8 +94,14 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Ranking:
-    """What was found, best first; whether the search was degraded; where it was held in memory;
-    what the model knows of the query, where words and its vectors were both asked."""
+    """What was found.
+
+    Attributes:
+        hits: best first.
+        degraded: whether some memories could not be searched by meaning.
+        held: the namespaces that were searched in memory.
+        known: what the model knows of the query, where both words and vectors were searched.
+    """
 
     hits: Sequence[Hit]
     degraded: bool
@@ -133,17 +142,17 @@ class RecallService:
         for namespace in query.namespaces:
             caller.access.require(namespace, "reader")
         query = redacted_query(caller, query)
-        ranking, found, dropped = await self._found(caller, query)
+        ranking, found, dropped = await self._find(caller, query)
         if ranking.known is not None:
             self._understanding.note(ranking.known)
         if query.max_tokens is None:
             return Recalled(found, dropped, ranking.degraded)
         # Counting takes a second for each megabyte, and others are waiting for this loop.
-        fitting, tokens = await asyncio.to_thread(self._fitting, found, query.max_tokens)
-        left_out = len(found) - len(fitting)
-        return Recalled(fitting, dropped, ranking.degraded, tokens, left_out)
+        kept, tokens = await asyncio.to_thread(self._within_budget, found, query.max_tokens)
+        left_out = len(found) - len(kept)
+        return Recalled(kept, dropped, ranking.degraded, tokens, left_out)
 
-    async def _found(self, caller: Caller, query: Query) -> tuple[_Ranking, list[Found], int]:
+    async def _find(self, caller: Caller, query: Query) -> tuple[_Ranking, list[Found], int]:
         """The ranking, what of it opens, and how much does not.
 
         Where a memory was changed between search and opening, it is searched again: what it said by
@@ -152,7 +161,7 @@ class RecallService:
         search_of = self._keyword_first if query.mode == "keyword_first" else self._search
         for _ in range(SEARCHES_MAX):
             ranking = await search_of(caller, query)
-            found, dropped = await self._opened(caller, ranking, query.limit)
+            found, dropped = await self._open_best(caller, ranking, query.limit)
             admitted = [f for f in found if query.admits(f.memory)]
             if len(admitted) == len(found):
                 break
@@ -179,66 +188,68 @@ class RecallService:
 
     async def _search(self, caller: Caller, query: Query) -> _Ranking:
         """Everything found and relevant enough."""
-        asked = await self._asked(caller, query)
+        prepared = await self._prepare(caller, query)
         most = 2 * query.limit + SPARE_HITS
         rankings = [
-            await self._ranked(caller.access, query, asked, end, most)
-            for end in range(asked.vectors.ends)
+            await self._rank(caller.access, query, prepared, end, most)
+            for end in range(prepared.vectors.ends)
         ]
-        degraded = query.mode != "keyword" and not asked.vectors.complete
-        both = query.mode == "hybrid" and asked.vectors.by_model
-        known = asked.known if both else None
-        return _Ranking(better_of(rankings)[:most], degraded, asked.held or (), known)
+        degraded = query.mode != "keyword" and not prepared.vectors.complete
+        both = query.mode == "hybrid" and prepared.vectors.by_model
+        known = prepared.known if both else None
+        return _Ranking(better_of(rankings)[:most], degraded, prepared.held or (), known)
 
-    async def _asked(self, caller: Caller, query: Query) -> _Asked:
+    async def _prepare(self, caller: Caller, query: Query) -> _Prepared:
         """What is looked up, while the model makes vectors of it beside this thread."""
         keys = await self._keys(caller, query.namespaces)
         now = query.as_of or self._clock()
         numbers = sorted({number for number, _ in keys})
         embedding = asyncio.ensure_future(self._embed(caller, query, numbers))
-        embedding.add_done_callback(_looked_at)
+        embedding.add_done_callback(_retrieve)
         try:
             # It is given the time to begin.
             await asyncio.wait({embedding}, timeout=HEAD_START_S)
-            terms, spans = await apart(_size(query), understood, query, now)
+            terms, spans = await offload(_parsing_size(query), terms_and_spans, query, now)
             used = self._embedder.used(caller.access.account, numbers)
             known = None if used is None else self._known(query, used)
             hashes = len(keys) * (len(terms.terms) + len(query.tags) + len(query.metadata))
-            scopes = await apart(HASHING * hashes, scopes_of, keys, query, terms)
+            scopes = await offload(HASHING * hashes, scopes_of, keys, query, terms)
             held = None if query.as_of else await self._resident.find(caller.access, numbers)
             vectors = await embedding
         finally:
             embedding.cancel()
         known = known or self._known(query, vectors.used)
-        return _Asked(now, keys, terms, spans, scopes, held, vectors, known)
+        return _Prepared(now, keys, terms, spans, scopes, held, vectors, known)
 
-    async def _ranked(
-        self, access: Access, query: Query, asked: _Asked, end: int, most: int
+    async def _rank(
+        self, access: Access, query: Query, prepared: _Prepared, end: int, most: int
     ) -> list[Hit]:
         """What is found for one end of a long query, or for a whole one, best first."""
-        known, vectors = asked.known, asked.vectors
+        known, vectors = prepared.known, prepared.vectors
         if vectors.ends > 1:
             part = slice(-END_CHARACTERS, None) if end else slice(END_CHARACTERS)
             known = self._known(replace(query, text=query.text[part]), vectors.used)
-        dims = len(asked.keys) * sum(found.shape[1] for found in vectors.by_model.values())
-        looked = await apart(
-            TURNING * dims, with_vectors, asked.scopes, asked.keys, vectors.at(end)
+        dims = len(prepared.keys) * sum(found.shape[1] for found in vectors.by_model.values())
+        scopes = await offload(
+            TURNING * dims, with_vectors, prepared.scopes, prepared.keys, vectors.at(end)
         )
-        evidence = await self._gather(access, asked.held, looked, query, asked.terms.query_words)
+        evidence = await self._gather(
+            access, prepared.held, scopes, query, prepared.terms.query_words
+        )
         scores = fusion.fused(
             evidence,
             query.leg_weights,
             known=known.share,
             related=vectors.related,
-            spelt=asked.terms.ordinals_of(known.spelt),
+            spelt=prepared.terms.ordinals_of(known.spelt),
         )
         return hits_of(
             evidence,
             scores,
-            asked.terms.words,
+            prepared.terms.words,
             weights=query.weights,
-            spans=asked.spans,
-            now=asked.now,
+            spans=prepared.spans,
+            now=prepared.now,
             min_relevance=query.min_relevance,
             most=most,
         )
@@ -300,7 +311,7 @@ class RecallService:
         return self._embedder.known(query.text, used) if query.mode == "hybrid" else ALL_KNOWN
 
     @staged("recall.open")
-    async def _opened(
+    async def _open_best(
         self, caller: Caller, ranking: _Ranking, limit: int
     ) -> tuple[list[Found], int]:
         """The first `limit`, copies of better ones behind all others; and how many did not open."""
@@ -309,22 +320,22 @@ class RecallService:
         while at < len(hits) and left > 0 and (room := limit - len(found.kept)) > 0:
             page = hits[at : at + min(max(room, PAGE_MIN) if at else room, PAGE_MAX)]
             at += len(page)
-            opened, lost, size = await self._open(caller, page, ranking.held, left)
+            opened, lost, size = await self._open_page(caller, page, ranking.held, left)
             found.add(opened)
             dropped, left = dropped + lost, left - size
         return [*found.kept, *found.copies][:limit], dropped
 
-    def _fitting(self, found: Sequence[Found], tokens_max: int) -> tuple[list[Found], int]:
+    def _within_budget(self, found: Sequence[Found], tokens_max: int) -> tuple[list[Found], int]:
         """In order, each that still fits, a shorter one also after one that does not; their sum."""
-        fitting, used = [], 0
+        kept, used = [], 0
         for item in found:
             tokens = self._count_tokens(_text(item))
             if used + tokens <= tokens_max:
-                fitting.append(replace(item, tokens=tokens))
+                kept.append(replace(item, tokens=tokens))
                 used += tokens
-        return fitting, used
+        return kept, used
 
-    async def _open(
+    async def _open_page(
         self, caller: Caller, hits: Sequence[Hit], held: Sequence[Resident], bytes_max: int
     ) -> tuple[list[Found], int, int]:
         """The first of these hits that still live, fit and open; how many do not open; and how many
@@ -343,8 +354,8 @@ class RecallService:
         return found, len(fit) - len(found), sum(row["size_bytes"] for row in living)
 
 
-def _looked_at(embedding: "asyncio.Future[QueryVectors]") -> None:
-    """If something else failed first, nobody is told of this failure, and nobody need be."""
+def _retrieve(embedding: "asyncio.Future[QueryVectors]") -> None:
+    """Where something else failed first, nobody awaits this failure: asyncio must not log it."""
     if not embedding.cancelled():
         embedding.exception()
 
@@ -361,7 +372,7 @@ def redacted_query(caller: Caller, query: Query) -> Query:
     return replace(query, text=redact(query.text)[0], goal=goal)
 
 
-def _size(query: Query) -> int:
-    """How much there is to understand, in characters of a text that is only looked through."""
+def _parsing_size(query: Query) -> int:
+    """How much work it is to find its words and times, as `offload` measures it."""
     others = (len(other) for each in query.aliases.values() for other in each)
-    return UNDERSTANDING * (len(query.text) + len(query.goal or "") + sum(others))
+    return PARSING * (len(query.text) + len(query.goal or "") + sum(others))

@@ -23,8 +23,8 @@ from relayer.database.pool import Database, Row, UniqueViolation
 from relayer.errors import Conflict, Corrupted, NotFound, Unavailable
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, Subject, chained
-from relayer.memories.apart import apart
 from relayer.memories.eraser import Eraser
+from relayer.memories.offload import offload
 from relayer.memories.opening import Caller, Opener, readable
 from relayer.memories.recognition import idempotency_marks, marked_memory
 from relayer.memories.sealing import fingerprint_of, new_memory, without_secrets
@@ -204,7 +204,7 @@ class Reviser:
         epochs = caller.keys.of(draft.namespace)
         entry = await self._namespaces.ensure(caller.access.account, epochs[0])
         await self._check_alone(caller, row, draft, epochs, entry)
-        memory = await apart(len(draft.text), self._sealed, caller, row, draft, epochs[0], entry)
+        memory = await offload(len(draft.text), self._sealed, caller, row, draft, epochs[0], entry)
         receipt = await self._store(
             caller.access,
             row,

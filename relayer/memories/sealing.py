@@ -9,7 +9,7 @@ from typing import Final
 
 from relayer.clock import to_ms
 from relayer.database import memories as rows
-from relayer.memories.apart import apart
+from relayer.memories.offload import offload
 from relayer.record import KINDS, Draft
 from relayer.redact import redact
 from relayer.sealed import envelope, index
@@ -24,7 +24,7 @@ SECRET_CHARACTERS_MAX: Final = 4_096
 
 async def without_secrets(access: Access, text: str) -> tuple[str, dict[str, int]]:
     """A text as it may be stored or shown to a model, and how many secrets went, by kind."""
-    return await apart(len(text), redact, text) if access.settings.redact else (text, {})
+    return await offload(len(text), redact, text) if access.settings.redact else (text, {})
 
 
 async def beginning_without_secrets(access: Access, text: str, characters: int) -> str:

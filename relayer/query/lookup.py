@@ -24,7 +24,7 @@ from relayer.sealed.vector_turn import derive_vector_turn
 LOOKED_UP_MAX: Final = 32_768  # entries of the index, of all namespaces and epochs together
 
 
-def understood(
+def terms_and_spans(
     query: Query, now: datetime
 ) -> tuple[QueryTerms, Sequence[tuple[datetime, datetime]]]:
     """What to look up, and the times that the query names."""

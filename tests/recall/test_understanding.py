@@ -99,7 +99,7 @@ async def test_a_question_that_is_searched_again_is_one(
     caller = await hybrid.caller(await hybrid.account())
     [stored] = await hybrid.remember(caller, "Anna likes green tea.", tags=["tea"])
     recaller, before, changed = hybrid.services.recaller, counted(), []
-    opened = recaller._opened
+    opened = recaller._open_best
 
     async def late(*arguments: Any) -> Any:
         if not changed:
@@ -107,7 +107,7 @@ async def test_a_question_that_is_searched_again_is_one(
             await hybrid.services.reviser.edit(caller, stored.id, *changed)
         return await opened(*arguments)
 
-    monkeypatch.setattr(recaller, "_opened", late)
+    monkeypatch.setattr(recaller, "_open_best", late)
     recalled = await recaller.recall(caller, Query(text=ENGLISH, namespaces=[TEAM], tags=["tea"]))
     assert changed
     assert not recalled.found
