@@ -22,8 +22,8 @@ from relayer.database import vectors as vector_rows
 from relayer.database.pool import Database, Row
 from relayer.embedding.embedders import Embedder, TextRefused
 from relayer.errors import NotAllowed
-from relayer.memories.opening import Opener, has_key, key_of
-from relayer.memories.sealing import counted
+from relayer.memories.opening import Opener, fitting, has_key, key_of
+from relayer.memories.sealing import index_entries
 from relayer.record import Draft
 from relayer.sealed.keys import AccountId, NamespaceKey
 from relayer.sealed.vector_turn import derive_vector_turn
@@ -72,7 +72,7 @@ class Indexer:
         )
         waiting = sorted(found, key=lambda row: row["size_bytes"])  # none waits for a longer one
         while waiting:
-            page = bounded(waiting)
+            page = fitting(waiting, PAGE_BYTES)
             await self._index(account, keys, page)
             waiting = waiting[len(page) :]
         if not all(has_key(keys, row) for row in found):
@@ -115,7 +115,7 @@ class Indexer:
         )
         if not found:
             return None
-        page = bounded(found)
+        page = fitting(found, PAGE_BYTES)
         wanted = [row for row in page if row["memory_id"] not in passing_over]
         changed = await self._index(account, keys, wanted)
         last = page[-1]
@@ -161,21 +161,11 @@ class Indexer:
         """The words of those that were counted by an earlier release."""
         return [
             vector_rows.Worded(
-                row["memory_id"], row["namespace_id"], *counted(key_of(keys, row), draft)
+                row["memory_id"], row["namespace_id"], *index_entries(key_of(keys, row), draft)
             )
             for row, draft in drafts
             if row["index_version"] < self.versions.index
         ]
-
-
-def bounded(found: Sequence[Row]) -> Sequence[Row]:
-    """The first of these rows, one at least, that together are not too large to hold open."""
-    size = 0
-    for n, row in enumerate(found):
-        size += row["size_bytes"]
-        if n and size > PAGE_BYTES:
-            return found[:n]
-    return found
 
 
 def _parts(embedder: Embedder, drafts: Sequence[tuple[Row, Draft]]) -> list[Part]:

@@ -29,10 +29,10 @@ from relayer.memories.recognition import (
     said_elsewhere,
     without_same,
 )
-from relayer.memories.sealing import fingerprints_of, new_memory, without_secrets
+from relayer.memories.sealing import fingerprints_of, new_memory, source_token, without_secrets
 from relayer.memories.writer import RACES_MAX, Committed, Effects, Gone, Origin, Writer
 from relayer.record import PENDING, Draft, encode, new_id
-from relayer.sealed import envelope, index
+from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId
 from relayer.telemetry.stages import staged
 from relayer.tenants.access import Access
@@ -135,7 +135,7 @@ class Intake:
         text, redacted = await without_secrets(access, draft.text)
         draft = replace(draft, text=text)
         epochs = keys.of(draft.namespace)
-        fingerprints, otherwise = await offload(len(text), fingerprints_of, epochs, draft)
+        fingerprints, other_kinds = await offload(len(text), fingerprints_of, epochs, draft)
         marks = idempotency_marks(
             access, epochs, draft.idempotency_key, marked_text or text, route=route, item=item
         )
@@ -144,10 +144,10 @@ class Intake:
             key=epochs[0],
             entry=await self._namespaces.ensure(access.account, epochs[0]),
             fingerprints=fingerprints,
-            otherwise=otherwise,
+            other_kinds=other_kinds,
             marks=marks,
             redacted=redacted,
-            source=None if draft.source is None else index.token(epochs[0], "s", draft.source),
+            source=source_token(epochs[0], draft),
         )
 
     async def _recognise(
@@ -162,7 +162,7 @@ class Intake:
             self._database,
             account=account,
             namespace_ids={p.entry.namespace_id for p in prepared},
-            fingerprints=[f for p in prepared for f in (*p.fingerprints, *p.otherwise)],
+            fingerprints=[f for p in prepared for f in (*p.fingerprints, *p.other_kinds)],
         )
         marks = [mark for p in prepared for mark, _ in p.marks]
         marked = (
@@ -236,7 +236,7 @@ def _effects(
     waiting = {r["memory_id"] for r in known.facts.values() if r["review"] == PENDING}
     return Effects(
         same=known.revisions(prepared),
-        replaced=known.over if memories else (),
+        replaced=known.expired if memories else (),
         longer=known.longer,
         seen=said_elsewhere(prepared, known),
         approved=sorted(waiting) if op == "remember" else (),

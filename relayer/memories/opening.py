@@ -216,8 +216,8 @@ def fitting(
     *,
     size_in: Callable[[Row], int] = size_of,
 ) -> Sequence[Row]:
-    """The first of these rows, one at least, that together fit into an answer, where each takes
-    `size_in`."""
+    """The first of these rows, one at least, that together have no more bytes than that; each has
+    `size_in` of them."""
     size = 0
     for n, row in enumerate(found):
         size += size_in(row)

@@ -1,6 +1,6 @@
 """Which drafts of a write are new, which were said before, and what is answered for each; pure.
 
-Not here: looking things up and storing them (`writer.py`).
+Not here: looking things up (`intake.py`), storing them (`writer.py`).
 
 - A draft is recognised by its idempotency key first, then by what it says, under each live epoch.
 - What is known and said again for longer stays the same memory, and lives longer.
@@ -71,7 +71,8 @@ class Prepared:
     Attributes:
         source: the token of its source.
         fingerprints: newest epoch first; the first is the one to store.
-        otherwise: those of the same text as another kind: what was rejected is so as any.
+        other_kinds: fingerprints of the text as any other kind: what was rejected stays rejected
+            whatever kind it is said as.
         marks: (mark, text mark) of its idempotency key, newest epoch first.
     """
 
@@ -82,7 +83,7 @@ class Prepared:
     marks: Sequence[tuple[bytes, bytes]]
     redacted: dict[str, int]
     source: int | None = None
-    otherwise: Sequence[bytes] = ()
+    other_kinds: Sequence[bytes] = ()
 
 
 @dataclass(frozen=True)
@@ -91,14 +92,14 @@ class Known:
 
     Attributes:
         marked: numbers of drafts that an earlier request with their idempotency key brought.
-        over: memories that say the same, but have expired.
+        expired: memories that say the same, but have expired.
         longer: memories that say the same → until when they are to be kept now.
         facts: number of a draft that was said before, in another request → the memory's row.
     """
 
     found: dict[int, Same]
     marked: frozenset[int]
-    over: Sequence[uuid.UUID]
+    expired: Sequence[uuid.UUID]
     longer: Mapping[uuid.UUID, datetime | None] = field(default_factory=dict)
     facts: Mapping[int, Row] = field(default_factory=dict)
 
@@ -171,7 +172,7 @@ def recognised(
     """
     own = {fingerprint for p in prepared for fingerprint in p.fingerprints}
     living = {f: r for f, r in facts.items() if outlives(r["expires_at"], now)}
-    over = {r["memory_id"] for f, r in facts.items() if f in own and f not in living}
+    expired = {r["memory_id"] for f, r in facts.items() if f in own and f not in living}
     found: dict[int, Same] = {}
     by_mark, by_fact, alike = set(), {}, {}
     for n, p in enumerate(prepared):
@@ -181,20 +182,20 @@ def recognised(
         elif (row := _said_before(p, living)) is not None:
             by_fact[n] = row
             found[n] = Same.of_row(row)
-        if n not in found and (same := p.draft.same_as) is not None and same.id not in over:
+        if n not in found and (same := p.draft.same_as) is not None and same.id not in expired:
             found[n] = Same.of(same)
             if same.expires_at is not None:
                 # By what it was given or by its namespace: where nothing changes, nothing happens.
                 alike[same.id] = p.draft.expires_at
     longer = alike | _longer(prepared, by_fact)
-    return Known(found, frozenset(by_mark), sorted(over), longer, by_fact)
+    return Known(found, frozenset(by_mark), sorted(expired), longer, by_fact)
 
 
 def _said_before(p: Prepared, living: Mapping[bytes, Row]) -> Row | None:
     """The memory that says a draft, or that was rejected as another kind of the same words."""
     same = [living[f] for f in p.fingerprints if f in living]
-    otherwise = [living[f] for f in p.otherwise if f in living]
-    return next(iter([*same, *(r for r in otherwise if r["review"] == REJECTED)]), None)
+    others = [living[f] for f in p.other_kinds if f in living]
+    return next(iter([*same, *(r for r in others if r["review"] == REJECTED)]), None)
 
 
 def _longer(

@@ -35,9 +35,9 @@ from relayer.database.vectors import SENT, is_manual
 from relayer.errors import Corrupted, NotFound
 from relayer.journal.outbox import Outbox
 from relayer.journal.receipts import Act, Subject, chained
-from relayer.memories.indexing import PAGE, bounded
-from relayer.memories.opening import has_key, key_of
-from relayer.memories.sealing import counted, fingerprint_of
+from relayer.memories.indexing import PAGE, PAGE_BYTES
+from relayer.memories.opening import fitting, has_key, key_of
+from relayer.memories.sealing import fingerprint_of, index_entries
 from relayer.record import UnknownVersion, decode
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey
@@ -103,7 +103,7 @@ class Resealer:
             index_version=INDEX_VERSION,
             limit=PAGE,
         ):
-            page = list(bounded(page))
+            page = list(fitting(page, PAGE_BYTES))
             moved |= await self._reseal(account, keys, page, turns=False)
             position = (page[-1]["epoch"], page[-1]["seq"])
             if moved and not go_on():
@@ -274,7 +274,7 @@ def _resealed(
         if row["type"] == envelope.EPISODE:
             resealed.append(rows.Resealed(row, key.epoch, blob_id, blob, fingerprint=kept))
             continue
-        word_count, source, postings = counted(key, draft)
+        word_count, source, postings = index_entries(key, draft)
         resealed.append(
             rows.Resealed(
                 row=row,

@@ -50,7 +50,7 @@ def new_memory(
     stored_at: datetime | None = None,
 ) -> rows.NewMemory:
     """The rows of a sealed draft; `stored_at` where that is not when the memory was created."""
-    word_count, source, postings = counted(key, draft)
+    word_count, source, postings = index_entries(key, draft)
     return rows.NewMemory(
         memory_id=address.memory,
         namespace_id=entry.namespace_id,
@@ -86,22 +86,26 @@ def fingerprints_of(
     epochs: Sequence[NamespaceKey], draft: Draft
 ) -> tuple[list[bytes], list[bytes]]:
     """A draft's fingerprint under each of these keys; and those of its text as any other kind."""
-    own, otherwise = list[bytes](), list[bytes]()
+    own, other_kinds = list[bytes](), list[bytes]()
     kinds = [draft.kind, *(kind for kind in KINDS if kind != draft.kind)]
     for key in epochs:
         first, *others = index.fingerprints(
             key, kinds=kinds, event_time_ms=to_ms(draft.event_time), text=draft.text
         )
         own.append(first)
-        otherwise += others
-    return own, otherwise
+        other_kinds += others
+    return own, other_kinds
 
 
-def counted(key: NamespaceKey, draft: Draft) -> tuple[int, int | None, dict[int, int]]:
+def index_entries(key: NamespaceKey, draft: Draft) -> tuple[int, int | None, dict[int, int]]:
     """A draft's rounded number of words, its source's token, and token → clipped frequency."""
     terms = words(draft.text)
     postings = index.postings(
         key, words=terms, tags=draft.tags, source=draft.source, metadata=draft.metadata
     )
-    source = None if draft.source is None else index.token(key, "s", draft.source)
-    return min(index.rounded_length(len(terms)), 2**15 - 1), source, postings
+    return min(index.rounded_length(len(terms)), 2**15 - 1), source_token(key, draft), postings
+
+
+def source_token(key: NamespaceKey, draft: Draft) -> int | None:
+    """The token of a draft's source, by which memories of one source are told apart."""
+    return None if draft.source is None else index.token(key, "s", draft.source)
