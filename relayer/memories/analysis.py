@@ -22,7 +22,7 @@ from relayer.database import episodes as episode_rows
 from relayer.database import listing
 from relayer.database import memories as rows
 from relayer.database.pool import Database, Row, UniqueViolation
-from relayer.errors import Corrupted, NotFound, Unavailable
+from relayer.errors import Corrupted, Unavailable
 from relayer.extraction.facts import Extractor, Fact, Turn
 from relayer.llm import LanguageModel
 from relayer.memories.conversations import (
@@ -45,7 +45,8 @@ from relayer.memories.opening import Caller, Opener, has_key
 from relayer.memories.recall import RecallService
 from relayer.memories.recognition import Stored, idempotency_marks, marked_memory
 from relayer.memories.sealing import fingerprint_of, without_secrets
-from relayer.memories.writer import RACES_MAX, Origin, Overtaken, Writer
+from relayer.memories.turns import readable_turn
+from relayer.memories.writer import RACES_MAX, Origin, Overtaken, Writer, contended
 from relayer.query.query import Query
 from relayer.record import ACTIVE, PENDING_REVIEW, REJECTED, Draft, Memory, encode, new_id
 from relayer.sealed import envelope
@@ -134,7 +135,7 @@ class Analysis:
                     return before
             else:
                 return outcome(drafts, stored, kept, redacted)
-        raise _contended()
+        raise contended()
 
     async def again(self, caller: Caller, episode_id: uuid.UUID) -> Analyzed:
         """Take the facts out of a kept turn once more; it stays.
@@ -145,16 +146,11 @@ class Analysis:
             Unavailable: the model is away.
             Corrupted: its blob is missing or altered.
         """
-        account = caller.access.account
-        row = await episode_rows.find_episode(
-            self._database, account=account, episode_id=episode_id, now=self._clock()
+        row = await readable_turn(
+            self._database, caller.access, episode_id, self._clock(), states={rows.KEPT}
         )
-        if row is None or row["state"] != rows.KEPT:
-            raise NotFound("No such turn.")
-        if not caller.access.strength(Namespace(row["namespace"])):
-            raise NotFound("No such turn.")
         caller.access.require(Namespace(row["namespace"]), "writer")
-        draft = await self._open_episode(account, caller.keys, row)
+        draft = await self._open_episode(caller.access.account, caller.keys, row)
         conversation = from_draft(draft, row["created_at"])
         related = await self._related(caller, conversation)
         facts = await self._extractor.extract(await self._heard(caller, conversation, related))
@@ -180,7 +176,7 @@ class Analysis:
             except Overtaken:
                 continue
             return stored, origin.id if origin is not None and origin.kept else None
-        raise _contended()
+        raise contended()
 
     async def _waits(self, caller: Caller, before: Analyzed) -> bool:
         """Whether the other request only let the conversation wait, whose facts are here."""
@@ -379,7 +375,7 @@ class Analysis:
             except (Overtaken, UniqueViolation):
                 continue
             return Analyzed((), turn, done.receipts, redacted)
-        raise _contended()
+        raise contended()
 
     async def _sealed(
         self, caller: Caller, conversation: Conversation, state: str
@@ -468,7 +464,7 @@ class Analysis:
         row = await episode_rows.find_episode(
             self._database, account=account, episode_id=episode_id, now=self._clock()
         )
-        return row if row is not None and row["state"] == "pending" else None
+        return row if row is not None and row["state"] == rows.PENDING else None
 
     async def _open_episode(self, account: AccountId, keys: Keys, row: Row) -> Draft:
         name = to_base64url(row["blob_id"])
@@ -479,7 +475,3 @@ class Analysis:
             return opened(account, keys, row, blob)
         except CryptoError:
             raise Corrupted("A pending episode was altered.", code=ALTERED) from None
-
-
-def _contended() -> Unavailable:
-    return Unavailable("Too many writers say the same thing at once.", code="write.contended")

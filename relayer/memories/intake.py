@@ -15,7 +15,7 @@ from relayer.clock import Clock, to_ms
 from relayer.database import memories as rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Database, UniqueViolation
-from relayer.errors import QuotaExceeded, Unavailable
+from relayer.errors import QuotaExceeded
 from relayer.memories.offload import offload
 from relayer.memories.recognition import (
     Known,
@@ -30,7 +30,7 @@ from relayer.memories.recognition import (
     without_same,
 )
 from relayer.memories.sealing import fingerprints_of, new_memory, source_token, without_secrets
-from relayer.memories.writer import RACES_MAX, Committed, Effects, Gone, Origin, Writer
+from relayer.memories.writer import RACES_MAX, Committed, Effects, Gone, Origin, Writer, contended
 from relayer.record import PENDING, Draft, encode, new_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId
@@ -120,7 +120,7 @@ class Intake:
                 continue
             items = outcomes(prepared, memories, known, done.changes)
             return Remembered(items, done.receipts, done.others)
-        raise Unavailable("Too many writers say the same thing at once.", code="write.contended")
+        raise contended()
 
     @staged("remember.prepare")
     async def _prepare(

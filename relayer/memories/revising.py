@@ -22,13 +22,13 @@ from relayer.database import revisions as rows
 from relayer.database.pool import Database, Row, UniqueViolation
 from relayer.errors import Conflict, Corrupted, NotFound, Unavailable
 from relayer.journal.outbox import Outbox
-from relayer.journal.receipts import Act, Subject, chained
+from relayer.journal.receipts import Act, chained
 from relayer.memories.eraser import Eraser
 from relayer.memories.offload import offload
 from relayer.memories.opening import Caller, Opener, readable
 from relayer.memories.recognition import idempotency_marks, marked_memory
 from relayer.memories.sealing import fingerprint_of, new_memory, without_secrets
-from relayer.memories.writer import RACES_MAX, Writer
+from relayer.memories.writer import RACES_MAX, Writer, memory_subject
 from relayer.record import Draft, encode, revision_row_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import Identity, Namespace, NamespaceKey
@@ -288,19 +288,12 @@ class Reviser:
             if current["given_expires_at"] != row["given_expires_at"]:
                 raise _Changed
             self._writer.check_room(heads, len(memory.blob))
-            subject = Subject(
-                memory.memory_id,
-                memory.revision,
-                memory.blob_id,
-                memory.namespace_id,
-                memory.epoch,
-            )
             names = {memory.namespace_id: Namespace(row["namespace"])}
             act = Act(account, access.key, EDIT, now)
             made, heads = await self._eraser.erase_made_of(
                 connection, act, heads, [memory.memory_id]
             )
-            [receipt], after = chained(self._identity, act, heads, [subject], names)
+            [receipt], after = chained(self._identity, act, heads, [memory_subject(memory)], names)
             await rows.revise(
                 connection,
                 account,

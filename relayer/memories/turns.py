@@ -6,7 +6,7 @@ Not here: keeping and analyzing them (`analysis.py`), erasing them (`eraser.py`)
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -21,6 +21,7 @@ from relayer.errors import Corrupted, NotFound
 from relayer.memories.opening import Caller, Opener
 from relayer.record import Draft
 from relayer.sealed.keys import Namespace
+from relayer.tenants.access import Access
 from relayer.tenants.namespaces import Namespaces
 
 Place = tuple[datetime, uuid.UUID]
@@ -42,6 +43,24 @@ class Turn:
     source: str | None = field(repr=False)
     fact_ids: Sequence[uuid.UUID]
     text: str | None = field(repr=False)
+
+
+async def readable_turn(
+    database: Database, access: Access, turn_id: uuid.UUID, now: datetime, *, states: Set[str]
+) -> Row:
+    """The row of a turn in one of these states that a key may know of.
+
+    Raises:
+        NotFound: absent, somebody else's, or in a namespace the key may not read.
+    """
+    row = await rows.find_episode(database, account=access.account, episode_id=turn_id, now=now)
+    if (
+        row is None
+        or row["state"] not in states
+        or not access.strength(Namespace(row["namespace"]))
+    ):
+        raise NotFound("No such turn.")
+    return row
 
 
 class Turns:
@@ -88,15 +107,9 @@ class Turns:
             NotFound: absent, somebody else's, or in a namespace the key may not read.
             Corrupted: its blob is lost or altered.
         """
-        row = await rows.find_episode(
-            self._database, account=caller.access.account, episode_id=turn_id, now=self._clock()
+        row = await readable_turn(
+            self._database, caller.access, turn_id, self._clock(), states={PENDING, KEPT}
         )
-        if (
-            row is None
-            or row["state"] not in (PENDING, KEPT)
-            or not caller.access.strength(Namespace(row["namespace"]))
-        ):
-            raise NotFound("No such turn.")
         [turn] = await self._opened(caller, [row])
         if turn.text is None:
             raise Corrupted("A kept turn is missing or altered.")

@@ -37,7 +37,7 @@ from relayer.settings import Limits
 from relayer.tenants.access import Access, check_newest
 from relayer.words import INDEX_VERSION
 
-RACES_MAX: Final = 5
+RACES_MAX: Final = 5  # attempts at a write that others overtake
 KEEPS_EPOCH: Final = frozenset(["restore", "import"])  # what was sealed before a rotation
 
 
@@ -259,7 +259,7 @@ class Writer:
                 raise NotFound("No older revision of that memory.")
             self.check_room(heads, len(memory.blob))
             act = Act(account, access.key, "restore", now)
-            [receipt], after = chained(self._identity, act, heads, [_memory_subject(memory)], names)
+            [receipt], after = chained(self._identity, act, heads, [memory_subject(memory)], names)
             archive_id = revision_row_id(memory.memory_id, current["revision"])
             await revision_rows.revise(
                 connection,
@@ -300,7 +300,7 @@ class Writer:
         """What of a batch is not there yet, what its receipts have to name, and how many bytes the
         turn frees that its facts come from."""
         account, names, origin, freed = act.account, batch.names, batch.origin, 0
-        subjects = [*map(_memory_subject, batch.memories)]
+        subjects = [*map(memory_subject, batch.memories)]
         if origin is not None and origin.waiting:
             row = await self._waiting(connection, account, origin.id)
             names = {**names, row["namespace_id"]: Namespace(row["namespace"])}
@@ -479,11 +479,17 @@ class Writer:
             raise _full()
 
 
+def contended() -> Unavailable:
+    """The refusal of a write that others have overtaken `RACES_MAX` times."""
+    return Unavailable("Too many writers say the same thing at once.", code="write.contended")
+
+
 def _full() -> QuotaExceeded:
     return QuotaExceeded("The account's storage is used up.")
 
 
-def _memory_subject(memory: rows.NewMemory) -> Subject:
+def memory_subject(memory: rows.NewMemory) -> Subject:
+    """What a receipt names of a memory that is stored."""
     memory_id = memory.revision_of or memory.memory_id
     return Subject(memory_id, memory.revision, memory.blob_id, memory.namespace_id, memory.epoch)
 
