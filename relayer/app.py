@@ -95,6 +95,7 @@ def build_app(
         "reviser": services.reviser,
         "histories": services.histories,
         "reviewer": services.reviewer,
+        "state_changer": services.state_changer,
         "turns": services.turns,
         "recaller": services.recaller,
         "analysis": services.analysis,

@@ -41,6 +41,7 @@ from relayer.memories.reseal import Resealer
 from relayer.memories.reviewing import Reviewer
 from relayer.memories.revising import Reviser
 from relayer.memories.runs import Runs
+from relayer.memories.states import StateChanger
 from relayer.memories.turns import Turns
 from relayer.memories.writer import Writer
 from relayer.query.vectors import QueryEmbedder
@@ -76,6 +77,7 @@ class Services:
     reviser: Reviser
     histories: Histories
     reviewer: Reviewer
+    state_changer: StateChanger
     turns: Turns
     recaller: RecallService
     resident: ResidentIndex
@@ -158,13 +160,10 @@ def build_services(
     )
     histories = Histories(database=storage.database, opener=opener, clock=clock)
     reviewer = Reviewer(
-        database=storage.database,
-        outbox=storage.outbox,
-        opener=opener,
-        namespaces=storage.namespaces,
-        states=states,
-        eraser=eraser,
-        clock=clock,
+        database=storage.database, opener=opener, namespaces=storage.namespaces, clock=clock
+    )
+    state_changer = StateChanger(
+        database=storage.database, outbox=storage.outbox, states=states, eraser=eraser, clock=clock
     )
     turns = Turns(
         database=storage.database,
@@ -339,6 +338,7 @@ def build_services(
         reviser=reviser,
         histories=histories,
         reviewer=reviewer,
+        state_changer=state_changer,
         recaller=recaller,
         resident=resident,
         indexer=indexer,

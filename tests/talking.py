@@ -42,7 +42,7 @@ async def change(
     bench: Bench, caller: Caller, memory: uuid.UUID, **changes: Any
 ) -> tuple[State, bytes | None]:
     wanted = Change(**changes)  # type: ignore[typeddict-item]  # any of them
-    return await bench.services.reviewer.set_state(caller.access, memory, wanted)
+    return await bench.services.state_changer.set_state(caller.access, memory, wanted)
 
 
 async def state(bench: Bench, caller: Caller, memory: uuid.UUID) -> State:

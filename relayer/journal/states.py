@@ -1,6 +1,6 @@
 """Changing what holds of memories beside what they say, with a receipt and a signed object each.
 
-Not here: who may change what (`memories/reviewing.py`), what a write changes of older memories
+Not here: who may change what (`memories/states.py`), what a write changes of older memories
 (`memories/writer.py`), the object's format (`sealed.states`), SQL (`database.states`).
 
 - The object lies in the journal beside the blobs, so that a pin or a rejection outlives a database.

@@ -1,6 +1,6 @@
 """The order of steps of giving a memory a new revision.
 
-Not here: looking at earlier ones (`history.py`), changing a state (`reviewing.py`), storing what is
+Not here: looking at earlier ones (`history.py`), changing a state (`states.py`), storing what is
 new (`writer.py`), SQL (`database.revisions`). Source: SPEC §13.
 
 - The revision before stays: out of recall, in the memory's history and in recalls of its time.

@@ -1,6 +1,6 @@
 """Our own routes that correct: edits, history, states, what waits for review.
 
-Not here: what these do (`memories/revising.py`, `history.py` and `reviewing.py` there).
+Not here: what these do (`memories/revising.py`, `history.py`, `states.py` and `reviewing.py`).
 """
 
 import uuid
@@ -24,6 +24,7 @@ from relayer.memories.memory import MemoryService
 from relayer.memories.opening import Caller
 from relayer.memories.reviewing import Doubtful, Reviewer
 from relayer.memories.revising import Edit, Edited, Reviser
+from relayer.memories.states import StateChanger
 from relayer.record import REJECTED, Confidence, Importance, Kind, State
 from relayer.routes import shapes
 from relayer.routes.arguments import Answer, PageLimit, check_relayer, parse_id, parse_sequence
@@ -154,13 +155,13 @@ async def set_state(
     memory_id: FromPath[str],
     data: JSONBody[StateBody],
     access: NamedDependency[Access],
-    reviewer: NamedDependency[Reviewer],
+    state_changer: NamedDependency[StateChanger],
     identity: NamedDependency[Identity],
 ) -> Answer:
     """Pin a memory, approve or reject it, call it stale, supersede it or bring it back."""
     check_relayer(data.relayer, identity)
     wanted = parse_id(memory_id)
-    state, receipt = await reviewer.set_state(access, wanted, change_of(data))
+    state, receipt = await state_changer.set_state(access, wanted, change_of(data))
     return _state(wanted, state, receipt)
 
 

@@ -88,8 +88,8 @@ async def test_revisions_and_states_arrive(here: Bench, there: Bench) -> None:
     [edited, old, new] = await here.remember(caller, "One apple.", "Two pears.", "Three plums.")
     here.clock.advance(60)
     await here.services.reviser.edit(caller, edited.id, Edit(changes={"text": "Four figs."}))
-    await here.services.reviewer.set_state(caller.access, edited.id, Change(pinned=True))
-    await here.services.reviewer.set_state(caller.access, old.id, Change(superseded_by=new.id))
+    await here.services.state_changer.set_state(caller.access, edited.id, Change(pinned=True))
+    await here.services.state_changer.set_state(caller.access, old.id, Change(superseded_by=new.id))
     await moved(here, there, founder)
     assert await there.sql(ROWS) == await here.sql(ROWS)
     states = await there.sql("SELECT memory_id FROM memories WHERE state_blob IS NOT NULL")
@@ -161,12 +161,12 @@ async def test_what_expired_there_leaves_what_is_somebody_s_own(
     [source] = await happened(here, caller, dog, day=week(here), expires_at=end)
     if made == "here":
         _, [action] = await consolidated(here, caller)
-        await here.services.reviewer.set_state(caller.access, action["memory_id"], PINNED)
+        await here.services.state_changer.set_state(caller.access, action["memory_id"], PINNED)
     await moved(here, there, founder)
     reader = await there.unlocked(founder, TEAM)
     if made == "there":
         _, [action] = await consolidated(there, reader)
-        await there.services.reviewer.set_state(reader.access, action["memory_id"], PINNED)
+        await there.services.state_changer.set_state(reader.access, action["memory_id"], PINNED)
     assert source.id in action["other_ids"]
     if how == "expired":
         here.clock.advance(21 * 86_400)
@@ -317,7 +317,9 @@ class TestLater:
         early = there.clock()
         for n in range(times):
             await self.edited(here, caller, stored[0].id, f"Three plums, {n}.")
-        await here.services.reviewer.set_state(caller.access, stored[0].id, Change(pinned=True))
+        await here.services.state_changer.set_state(
+            caller.access, stored[0].id, Change(pinned=True)
+        )
         later = await packed(here, caller)
         access = (await there.caller(founder)).access
         done = await there.services.arriving.take_in(access, later)
@@ -348,7 +350,9 @@ class TestLater:
         reader, early = await there.unlocked(founder, TEAM), there.clock()
         there.clock.advance(60)
         at = here if rejected_here else there
-        await at.services.reviewer.set_state(reader.access, stored.id, Change(review="rejected"))
+        await at.services.state_changer.set_state(
+            reader.access, stored.id, Change(review="rejected")
+        )
         end = here.clock() + timedelta(days=1)
         changes = Edit(changes={"text": "Two pears.", "expires_at": end})
         await here.services.reviser.edit(caller, stored.id, changes)
@@ -373,7 +377,7 @@ class TestLater:
             *await here.remember(caller, "Three plums.", expires_at=soon),
             *await here.remember(caller, "Four figs."),
         )
-        await here.services.reviewer.set_state(caller.access, pinned.id, Change(pinned=True))
+        await here.services.state_changer.set_state(caller.access, pinned.id, Change(pinned=True))
         await there.services.arriving.take_in(access, await packed(here, caller))
         rows = await there.sql("SELECT memory_id, expires_at FROM memories")
         ends = {row["memory_id"]: row["expires_at"] for row in rows}

@@ -76,7 +76,7 @@ class TestStale:
         )
         await said(hybrid, caller, "Bob is allergic to nuts.")
         [pinned] = await said(hybrid, caller, "Bob likes red socks.", importance="trivial")
-        await hybrid.services.reviewer.set_state(caller.access, pinned.id, Change(pinned=True))
+        await hybrid.services.state_changer.set_state(caller.access, pinned.id, Change(pinned=True))
         assert (await consolidated(hybrid, caller))[0]["stale"] == 0
         hybrid.clock.advance(UNSEEN.total_seconds() + 1)
         run, [action] = await consolidated(hybrid, caller)
@@ -117,7 +117,7 @@ class TestStale:
         [one] = await said(hybrid, caller, "The printer was out of paper.", importance="trivial")
         hybrid.clock.advance(UNSEEN.total_seconds() + 1)
         run, _ = await consolidated(hybrid, caller)
-        await hybrid.services.reviewer.set_state(caller.access, one.id, Change(stale=False))
+        await hybrid.services.state_changer.set_state(caller.access, one.id, Change(stale=False))
         undone = await hybrid.services.runs.undo(caller.access, run["run_id"])
         assert (undone.undone, undone.skipped) == (0, 1)
 
@@ -132,7 +132,7 @@ class TestStale:
 
         async def late(self: Consolidator, work: Any, found: Any) -> int:
             if how == "flagged":
-                await hybrid.services.reviewer.set_state(
+                await hybrid.services.state_changer.set_state(
                     caller.access, trivial.id, Change(stale=True)
                 )
             else:

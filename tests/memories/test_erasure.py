@@ -94,7 +94,7 @@ class TestOne:
         await link(bench, caller, kept.id, "merged", merged.id)
         await link(bench, caller, kept.id, "contradicts", older.id)
         superseded = Change(superseded_by=kept.id)
-        await bench.services.reviewer.set_state(caller.access, merged.id, superseded)
+        await bench.services.state_changer.set_state(caller.access, merged.id, superseded)
         await bench.services.forgetting.forget(caller.access, kept.id)
         assert await living(bench) == {older.id}
         await holds(bench, caller)
@@ -467,12 +467,12 @@ class TestRevisions:
         [stored] = await bench.remember(caller, "Anna prefers tea.")
         await bench.services.expiry.keep(caller.access, TEAM, 3600)
         await edit(bench, caller, stored.id, "Anna prefers milk.")
-        await bench.services.reviewer.set_state(caller.access, stored.id, {"pinned": True})
+        await bench.services.state_changer.set_state(caller.access, stored.id, {"pinned": True})
         bench.clock.advance(7200)
         await bench.services.expiry.expire()
         assert await bench.texts(caller, "milk") == ["Anna prefers milk."]
         assert await bench.value("SELECT count(*) FROM memories") == 2
-        await bench.services.reviewer.set_state(caller.access, stored.id, {"pinned": False})
+        await bench.services.state_changer.set_state(caller.access, stored.id, {"pinned": False})
         assert await bench.texts(caller, "milk") == []
         await bench.services.expiry.expire()
         assert await bench.value(LEFT) == 0

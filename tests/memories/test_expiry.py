@@ -40,7 +40,7 @@ async def edited(bench: Bench, caller: Caller, stored: Stored, text: str) -> Non
 
 
 async def pinned(bench: Bench, caller: Caller, stored: Stored, is_so: bool) -> None:
-    await bench.services.reviewer.set_state(caller.access, stored.id, Change(pinned=is_so))
+    await bench.services.state_changer.set_state(caller.access, stored.id, Change(pinned=is_so))
 
 
 async def kept_for_an_hour(bench: Bench) -> tuple[Caller, Stored]:

@@ -193,7 +193,9 @@ class TestMergingWithCare:
     ) -> None:
         [one] = await said(hybrid, caller, TEA)
         await said(hybrid, caller, TEA_AGAIN)
-        await hybrid.services.reviewer.set_state(caller.access, one.id, Change(review="rejected"))
+        await hybrid.services.state_changer.set_state(
+            caller.access, one.id, Change(review="rejected")
+        )
         run, _ = await consolidated(hybrid, caller)
         assert run["merged"] == 0
 
@@ -205,7 +207,9 @@ class TestMergingWithCare:
         apply = Consolidator._apply
 
         async def late(self: Consolidator, work: Any, merges: Any) -> int:
-            await hybrid.services.reviewer.set_state(caller.access, one.id, Change(pinned=True))
+            await hybrid.services.state_changer.set_state(
+                caller.access, one.id, Change(pinned=True)
+            )
             return await apply(self, work, merges)
 
         monkeypatch.setattr(Consolidator, "_apply", late)
@@ -293,7 +297,7 @@ class TestMergingWithCare:
         change = Change(review="rejected")
         if how == "superseded":
             change = Change(superseded_at=hybrid.clock(), superseded_by=coffee.id)
-        await hybrid.services.reviewer.set_state(caller.access, kept.id, change)
+        await hybrid.services.state_changer.set_state(caller.access, kept.id, change)
         undone = await hybrid.services.runs.undo(caller.access, run["run_id"])
         assert (undone.undone, undone.skipped) == (0, 1)
         assert await hybrid.texts(caller, "tea", mode="keyword") == []
@@ -309,11 +313,13 @@ class TestMergingWithCare:
             ids.append(one.id)
             if len(ids) > 1:
                 change = Change(pinned=True)
-                await bench.services.reviewer.set_state(caller.access, one.id, change)
+                await bench.services.state_changer.set_state(caller.access, one.id, change)
                 run, [action] = await consolidated(bench, caller)
                 assert (action["memory_id"], action["other_ids"]) == (ids[-1], [ids[-2]])
                 runs.append(run["run_id"])
-                await bench.services.reviewer.set_state(caller.access, one.id, Change(pinned=False))
+                await bench.services.state_changer.set_state(
+                    caller.access, one.id, Change(pinned=False)
+                )
                 bench.clock.advance(1)
         return runs, ids
 
@@ -339,16 +345,16 @@ class TestMergingWithCare:
         self, hybrid: Bench, caller: Caller, how: str
     ) -> None:
         [first, _], [merged, _, last] = await self._merged_twice(hybrid, caller)
-        reviser, reviewer = hybrid.services.reviser, hybrid.services.reviewer
+        reviser, state_changer = hybrid.services.reviser, hybrid.services.state_changer
         if how == "edited":
             await reviser.edit(caller, last, Edit(changes={"text": "Anna prefers coffee."}))
         else:
-            await reviewer.set_state(caller.access, last, Change(review="rejected"))
+            await state_changer.set_state(caller.access, last, Change(review="rejected"))
         undone = await hybrid.services.runs.undo(caller.access, first)
         assert (undone.undone, undone.skipped) == (0, 1)
         assert await hybrid.texts(caller, "tea", mode="keyword") == []
         back = Change(superseded_by=None, superseded_at=None)
-        await reviewer.set_state(caller.access, merged, back)
+        await state_changer.set_state(caller.access, merged, back)
         assert await hybrid.texts(caller, "tea", mode="keyword") == [TEA], "by hand it may"
         await holds(hybrid, caller)
 
@@ -359,7 +365,7 @@ class TestMergingWithCare:
         run, [action] = await consolidated(hybrid, caller)
         [merged] = action["other_ids"]
         back = Change(superseded_by=None)
-        await hybrid.services.reviewer.set_state(caller.access, merged, back)
+        await hybrid.services.state_changer.set_state(caller.access, merged, back)
         assert await hybrid.value("SELECT max(seen_count) FROM memories") == 1, "nor counted twice"
         lisbon = Edit(changes={"text": "Anna lives in Lisbon with her brother."})
         await hybrid.services.reviser.edit(caller, merged, lisbon)
@@ -404,12 +410,14 @@ class TestMergingWithCare:
         await said(hybrid, caller, "Bob sells cups.")
         await hybrid.services.expiry.keep(caller.access, TEAM, 30 * day)
         [pinned] = await said(hybrid, caller, TEA)
-        await hybrid.services.reviewer.set_state(caller.access, pinned.id, Change(pinned=True))
+        await hybrid.services.state_changer.set_state(caller.access, pinned.id, Change(pinned=True))
         hybrid.clock.advance(20 * day)
         await said(hybrid, caller, TEA_AGAIN)
         await consolidated(hybrid, caller)
         hybrid.clock.advance(5 * day)
-        await hybrid.services.reviewer.set_state(caller.access, pinned.id, Change(pinned=False))
+        await hybrid.services.state_changer.set_state(
+            caller.access, pinned.id, Change(pinned=False)
+        )
         hybrid.clock.advance(6 * day)
         await hybrid.services.expiry.expire()
         assert await hybrid.texts(caller, "tea", mode="keyword") == [TEA_AGAIN]

@@ -54,7 +54,7 @@ async def reword(bench: Bench, caller: Caller, memory: uuid.UUID) -> Awaitable[A
 
 
 async def pin(bench: Bench, caller: Caller, memory: uuid.UUID) -> Awaitable[Any]:
-    return bench.services.reviewer.set_state(caller.access, memory, Change(pinned=True))
+    return bench.services.state_changer.set_state(caller.access, memory, Change(pinned=True))
 
 
 async def forget(bench: Bench, caller: Caller, memory: uuid.UUID) -> Awaitable[Any]:

@@ -73,7 +73,7 @@ class TestProcedures:
         assert (waiting.memory.id, waiting.memory.kind) == (action["memory_id"], "procedural")
         assert waiting.memory.text not in await hybrid.texts(caller, "tag commit", mode="keyword")
         assert (await consolidated(hybrid, caller))[0]["procedures"] == 0
-        await hybrid.services.reviewer.set_state(
+        await hybrid.services.state_changer.set_state(
             caller.access, action["memory_id"], Change(review=None)
         )
         assert waiting.memory.text in await hybrid.texts(caller, "tag commit", mode="keyword")
@@ -94,7 +94,7 @@ class TestProcedures:
             days += timedelta(days=4)
             await happened(hybrid, caller, f"Release {name}. {RELEASE}", day=days)
         _, [action] = await consolidated(hybrid, caller)
-        await hybrid.services.reviewer.set_state(
+        await hybrid.services.state_changer.set_state(
             caller.access, action["memory_id"], Change(review="rejected")
         )
         assert (await consolidated(hybrid, caller))[0]["procedures"] == 0

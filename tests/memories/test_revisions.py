@@ -265,7 +265,9 @@ class TestRefusals:
             caller, "one apple", "two pears", "three plums", "four figs"
         )
         await bench.services.memory.forget(caller.access, gone.id)
-        await bench.services.reviewer.set_state(caller.access, old.id, {"superseded_by": new.id})
+        await bench.services.state_changer.set_state(
+            caller.access, old.id, {"superseded_by": new.id}
+        )
         await edit(bench, caller, over.id, expires_at=bench.clock() + timedelta(seconds=5))
         bench.clock.advance(5)
         for memory, code in ((gone, "not_found"), (over, "not_found"), (old, "memory.superseded")):
@@ -281,7 +283,8 @@ class TestRefusals:
         await refused("not_found", bench.services.memory.get(caller, row))
         await refused("not_found", bench.services.histories.history(caller, row))
         await refused(
-            "not_found", bench.services.reviewer.set_state(caller.access, row, {"pinned": True})
+            "not_found",
+            bench.services.state_changer.set_state(caller.access, row, {"pinned": True}),
         )
         assert await bench.services.memory.states(caller.access, [row]) == {}
         await refused("not_found", bench.services.histories.revision(caller, stored.id, 3))
@@ -417,7 +420,7 @@ class TestRaces:
             bench,
             caller.access.account,
             *(
-                bench.another().services.reviewer.set_state(
+                bench.another().services.state_changer.set_state(
                     caller.access, old.id, Change(superseded_by=other.id)
                 )
                 for other in others

@@ -227,7 +227,7 @@ class TestSummariesWithCare:
         hybrid.clock.advance(1)
         edit = Edit(changes={"text": "Anna met the landlord five times."})
         await hybrid.services.reviser.edit(caller, one["memory_id"], edit)
-        await hybrid.services.reviewer.set_state(
+        await hybrid.services.state_changer.set_state(
             caller.access, two["memory_id"], Change(pinned=True)
         )
         undone = await hybrid.services.runs.undo(caller.access, run["run_id"])
@@ -329,7 +329,9 @@ class TestWhenASourceExpires:
             text = "Anna met the landlord, and his dog."
             await reviser.edit(caller, summary, Edit(changes={"text": text}))
         if "pinned" in how:
-            await hybrid.services.reviewer.set_state(caller.access, summary, Change(pinned=True))
+            await hybrid.services.state_changer.set_state(
+                caller.access, summary, Change(pinned=True)
+            )
         if how == "said again":
             [again] = await said(hybrid, caller, text, kind="summary", event_time=made.event_time)
             assert again.id == summary
@@ -348,7 +350,7 @@ class TestWhenASourceExpires:
     ) -> None:
         """Before housekeeping has erased the one whose time is over."""
         summary = await self._summary(hybrid, caller, hybrid.clock() + timedelta(days=20))
-        await hybrid.services.reviewer.set_state(caller.access, summary, Change(pinned=True))
+        await hybrid.services.state_changer.set_state(caller.access, summary, Change(pinned=True))
         [source] = await hybrid.sql("SELECT event_time FROM memories WHERE expires_at IS NOT NULL")
         hybrid.clock.advance(21 * 86400)
         dog = "Anna met the landlord's dog."
@@ -369,7 +371,7 @@ class TestWhenASourceExpires:
         hybrid.clock.advance(30 * 86400)
         _, [action] = await consolidated(hybrid, caller)
         if is_approved:
-            await hybrid.services.reviewer.set_state(
+            await hybrid.services.state_changer.set_state(
                 caller.access, action["memory_id"], Change(review=None)
             )
         hybrid.clock.advance(31 * 86400)

@@ -304,7 +304,7 @@ class TestOver:
         silent = await analyze(thinking, caller, "1. user: Hello!")
         await self.keep_an_hour(thinking, caller)
         fact = told.facts[0].id
-        await thinking.services.reviewer.set_state(caller.access, fact, Change(pinned=True))
+        await thinking.services.state_changer.set_state(caller.access, fact, Change(pinned=True))
         thinking.clock.advance(HOUR - 1)
         assert {told.kept, silent.kept} == {turn.id for turn in await self.shown(thinking, caller)}
         thinking.clock.advance(1)

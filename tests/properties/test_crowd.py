@@ -95,7 +95,7 @@ async def set_state(crowd: Crowd, bench: Bench, caller: Caller) -> None:
             Change(review=None), Change(superseded_by=crowd.one()), Change(superseded_by=None),
         ]
     )  # fmt: skip
-    await bench.services.reviewer.set_state(caller.access, crowd.one(), change)
+    await bench.services.state_changer.set_state(caller.access, crowd.one(), change)
 
 
 async def forget(crowd: Crowd, bench: Bench, caller: Caller) -> None:

@@ -278,7 +278,7 @@ class Walk:
         kept = self.must.memories[memory_id]
         if kept.superseded_at is not None:  # it might come back
             self.must.make_room(kept.fact)
-        await self.bench.services.reviewer.set_state(caller.access, memory_id, change)
+        await self.bench.services.state_changer.set_state(caller.access, memory_id, change)
 
     async def forget(self, caller: Caller) -> str:
         there, turns = self.must.everything(), sorted(self.must.turns)[: self.chance.randrange(2)]

@@ -40,7 +40,7 @@ class TestSteps:
         await twins.plain.remember(caller, "Carla drinks tea with Anna.")  # said again
         await twins.check_alike()
         change: Change = {"review": "rejected"}
-        await twins.plain.services.reviewer.set_state(caller.access, items[0].id, change)
+        await twins.plain.services.state_changer.set_state(caller.access, items[0].id, change)
         await twins.check_alike()
         await twins.plain.remember(caller, "Dora drinks coffee.")
         await twins.check_alike()
@@ -55,14 +55,14 @@ class TestSteps:
         """A pin sets that of its earlier revisions, too."""
         caller = await twins.caller(twins.plain)
         [item] = await twins.plain.remember(caller, "Carla drinks tea with Anna.")
-        reviser, reviewer = twins.plain.services.reviser, twins.plain.services.reviewer
+        reviser, state_changer = twins.plain.services.reviser, twins.plain.services.state_changer
         await reviser.edit(caller, item.id, Edit(changes={"text": "Carla drinks coffee."}))
         await twins.plain.services.expiry.keep(caller.access, TEAM, 3600)
         await twins.hold(TEAM)
         looked, read = calls_of(monkeypatch, "versions"), calls_of(monkeypatch, "page")
         changes: list[Change] = [{"pinned": True}, {"pinned": False}]
         for change in changes:
-            await reviewer.set_state(caller.access, item.id, change)
+            await state_changer.set_state(caller.access, item.id, change)
             await twins.check_alike()
         team = await number_of(twins, TEAM)
         assert [len(seqs) for _, _, number, seqs in read if number == team] == [2, 2]

@@ -38,7 +38,7 @@ def edited(**changes: Any) -> Change:
 
 
 def stated(**state: Any) -> Change:
-    return lambda bench, caller, memory_id: bench.services.reviewer.set_state(
+    return lambda bench, caller, memory_id: bench.services.state_changer.set_state(
         caller.access, memory_id, state
     )
 

@@ -70,7 +70,7 @@ async def _forgets(twins: Twins, caller: Caller) -> None:
 async def _holds_back(twins: Twins, caller: Caller) -> None:
     [first, *_] = (await twins.recall(twins.plain, text="Hamburg")).found
     change: Change = {"review": "rejected"}
-    await twins.plain.services.reviewer.set_state(caller.access, first.memory.id, change)
+    await twins.plain.services.state_changer.set_state(caller.access, first.memory.id, change)
 
 
 async def _limits_life(twins: Twins, caller: Caller) -> None:
@@ -159,7 +159,7 @@ class TestFinding:
         async def supersede() -> None:
             [new] = await twins.plain.remember(caller, "Zelda keeps zebras in Zambia.")
             change: Change = {"superseded_by": new.id}
-            await twins.plain.services.reviewer.set_state(caller.access, old.id, change)
+            await twins.plain.services.state_changer.set_state(caller.access, old.id, change)
 
         async def late(*arguments: Any) -> Any:
             if not done:
@@ -261,7 +261,7 @@ class TestFinding:
         held_back, _ = await manual.remember(caller, TEAM, b"held back" * 9, _vector(1))
         await manual.remember(caller, TEAM, b"there" * 9, _vector(1))
         change: Change = {"review": "rejected"}
-        await twins.plain.services.reviewer.set_state(caller.access, held_back, change)
+        await twins.plain.services.state_changer.set_state(caller.access, held_back, change)
         await twins.hold(TEAM)
         now = await twins.caller(twins.held)
         [(name, _)] = await manual.recall(now, TEAM, _vector(1), 5)
@@ -423,7 +423,7 @@ class TestRows:
         assert missed == []
         caller = await twins.caller(twins.plain)
         [first, *_] = (await twins.recall(twins.plain, text="Anna tea sugar")).found
-        await twins.plain.services.reviewer.set_state(
+        await twins.plain.services.state_changer.set_state(
             caller.access, first.memory.id, {"pinned": True}
         )
         await twins.check_alike()
@@ -441,7 +441,7 @@ class TestRows:
             if not changed:
                 changed.append(first.memory.id)
                 caller = await twins.caller(twins.plain)
-                await twins.plain.services.reviewer.set_state(
+                await twins.plain.services.state_changer.set_state(
                     caller.access, first.memory.id, {"pinned": True}
                 )
             return await rows_of(database, account=account, seqs=seqs)

@@ -154,7 +154,7 @@ async def test_states_of_other_memories_are_not_read(bench: Bench, reads: Reads)
     caller = await bench.caller(await bench.account())
     stored = await bench.remember(caller, *(f"note {n}" for n in range(5)))
     for one in stored[1:]:
-        await bench.services.reviewer.set_state(caller.access, one.id, {"pinned": True})
+        await bench.services.state_changer.set_state(caller.access, one.id, {"pinned": True})
     name = await blob_of(bench, stored[0])
     await bench.storage.outbox.publish()
     await collect(bench)
@@ -167,7 +167,7 @@ async def test_states_of_other_memories_are_not_read(bench: Bench, reads: Reads)
 async def test_what_holds_of_a_memory_is_read_for_its_earlier_revision(bench: Bench) -> None:
     caller = await bench.caller(await bench.account())
     [one] = await bench.remember(caller, "Anna prefers tea.")
-    await bench.services.reviewer.set_state(caller.access, one.id, {"pinned": True})
+    await bench.services.state_changer.set_state(caller.access, one.id, {"pinned": True})
     await edit(bench, caller, one.id, text="Anna prefers coffee.")
     rows = "SELECT memory_id, revision_of, pinned, review, superseded_at FROM memories ORDER BY 1"
     before = await bench.sql(rows)

@@ -41,9 +41,11 @@ async def eventful(bench: Bench, caller: Caller) -> dict[str, Any]:
     edited, pinned, old, doomed = stored
     bench.clock.advance(60)
     await bench.services.reviser.edit(caller, edited.id, Edit(changes={"text": "Five dates."}))
-    await bench.services.reviewer.set_state(caller.access, pinned.id, Change(pinned=True))
+    await bench.services.state_changer.set_state(caller.access, pinned.id, Change(pinned=True))
     [new] = await bench.remember(caller, "Six limes.")
-    await bench.services.reviewer.set_state(caller.access, old.id, Change(superseded_by=new.id))
+    await bench.services.state_changer.set_state(
+        caller.access, old.id, Change(superseded_by=new.id)
+    )
     await bench.remember(caller, "Elsewhere.", namespace=OTHER)
     bench.clock.advance(60)
     await bench.services.forgetting.forget(caller.access, doomed.id)

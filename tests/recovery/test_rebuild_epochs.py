@@ -253,7 +253,7 @@ async def test_equal_memories_of_two_epochs_both_come_back(bench: Bench, lose: L
     edit = Edit(changes={"text": "Anna prefers tea."})
     await bench.services.reviser.edit(newest, newer.id, edit)
     for memory in (older, newer):
-        await bench.services.reviewer.set_state(caller.access, memory.id, Change(pinned=True))
+        await bench.services.state_changer.set_state(caller.access, memory.id, Change(pinned=True))
     await owner.send([], [], "all")
     await owner.reseal()
     await owner.drop_old_bytes()
@@ -314,7 +314,7 @@ async def test_what_the_relayers_earlier_key_signed_counts(
             stored = await bench.remember(caller, "Anna prefers tea.", "Ben prefers coffee.")
             doomed[custody], pinned[custody] = stored[0].id, stored[1].id
             await bench.services.forgetting.forget(caller.access, stored[0].id)
-            await bench.services.reviewer.set_state(
+            await bench.services.state_changer.set_state(
                 caller.access, stored[1].id, Change(pinned=True, review="contradiction")
             )
     await rotate(settings, clock)

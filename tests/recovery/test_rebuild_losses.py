@@ -94,7 +94,7 @@ async def memories(bench: Bench, caller: Caller) -> None:
     await bench.remember(caller, "Five limes.", idempotency_key="once", tags=("fruit",))
     bench.clock.advance(60)
     await bench.remember(caller, "One apple.")  # is counted
-    set_state = bench.services.reviewer.set_state
+    set_state = bench.services.state_changer.set_state
     await set_state(caller.access, two.id, Change(pinned=True, review="contradiction"))
     await set_state(caller.access, three.id, Change(superseded_by=one.id))
     await bench.services.reviser.edit(caller, one.id, Edit(changes={"text": "Six dates."}))

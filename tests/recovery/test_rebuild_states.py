@@ -52,7 +52,7 @@ class TestStates:
         for name in ("rejected", "pending"):
             reworded = Edit(changes={"text": f"Note {name} anew."})
             await bench.services.reviser.edit(caller, of[name], reworded)
-        say = bench.services.reviewer.set_state
+        say = bench.services.state_changer.set_state
         for name, change in (
             ("pinned", Change(pinned=True)),
             ("rejected", Change(review="rejected")),
@@ -76,8 +76,12 @@ class TestStates:
         past = await lost.texts(again, "note", mode="keyword", as_of=then)
         assert {*past} == {f"Note {n}." for n in names} - {"Note rejected.", "Note pending."}
         # Whoever decides goes on where it stood, and a second loss finds that, too.
-        await lost.services.reviewer.set_state(again.access, of["pending"], Change(review=None))
-        await lost.services.reviewer.set_state(again.access, of["pinned"], Change(pinned=False))
+        await lost.services.state_changer.set_state(
+            again.access, of["pending"], Change(review=None)
+        )
+        await lost.services.state_changer.set_state(
+            again.access, of["pinned"], Change(pinned=False)
+        )
         await lost.services.collector.collect()
         await lost.storage.outbox.empty()
         assert (await check(lost.storage)).problems == []
@@ -128,7 +132,7 @@ class TestStates:
         bench.clock.advance(HOUR // 2)
         [long] = await bench.remember(caller, "Ben prefers tea.")
         [pinned] = await bench.remember(caller, "Cleo prefers tea.")
-        await bench.services.reviewer.set_state(caller.access, pinned.id, Change(pinned=True))
+        await bench.services.state_changer.set_state(caller.access, pinned.id, Change(pinned=True))
         bench.clock.advance(HOUR // 2)
         await bench.services.expiry.expire()
         ends = await bench.sql(EXPIRIES)

@@ -98,7 +98,7 @@ async def test_a_procedure_that_became_something_else_still_goes_with_its_episod
     _, [made] = await consolidated(bench, caller)
     assert made["action"] == "procedure"
     bench.clock.advance(60)
-    await bench.services.reviewer.set_state(
+    await bench.services.state_changer.set_state(
         caller.access, made["memory_id"], Change(review="approved")
     )
     edit = Edit(changes={"kind": "fact", "metadata": {}})
@@ -126,7 +126,7 @@ async def test_a_forgotten_memory_takes_along_what_was_merged_into_it(
     founder, caller = await begun(bench, custody)
     kept, other = await merged(bench, caller)
     # Whatever is said of it later, and whichever of two comes back first.
-    await bench.services.reviewer.set_state(caller.access, other, Change(pinned=True))
+    await bench.services.state_changer.set_state(caller.access, other, Change(pinned=True))
     await bench.storage.outbox.empty()
     before = await bench.sql(LINKS)
     lost, again = await after_the_loss(bench, lose, founder)
@@ -144,7 +144,7 @@ async def test_what_was_brought_back_since_and_superseded_by_another_goes_with_n
     kept, other = await merged(bench, caller)
     [third] = await bench.remember(caller, "Anna prefers coffee.")
     for by in (None, third.id):
-        await bench.services.reviewer.set_state(caller.access, other, Change(superseded_by=by))
+        await bench.services.state_changer.set_state(caller.access, other, Change(superseded_by=by))
     lost, again = await after_the_loss(bench, lose, founder)
     assert await lost.sql(LINKS) == []
     await lost.services.forgetting.forget(again.access, kept)

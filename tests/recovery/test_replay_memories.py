@@ -119,9 +119,9 @@ async def test_a_rejection_holds_until_somebody_decides_otherwise(
     caller = await bench.caller(founder)
     rejected, *doomed = await bench.remember(caller, "Anna prefers tea.", "Ben.", "Carl.")
     saved = await backup(database)
-    reviewer = bench.services.reviewer
-    await reviewer.set_state(caller.access, rejected.id, Change(pinned=True))
-    await reviewer.set_state(caller.access, rejected.id, Change(review="rejected"))
+    state_changer = bench.services.state_changer
+    await state_changer.set_state(caller.access, rejected.id, Change(pinned=True))
+    await state_changer.set_state(caller.access, rejected.id, Change(review="rejected"))
     for memory in doomed:
         await bench.services.forgetting.forget(caller.access, memory.id)
     await put_back(database, saved)
@@ -130,7 +130,7 @@ async def test_a_rejection_holds_until_somebody_decides_otherwise(
     again = await started.caller(founder)
     assert await started.texts(again, "Anna", mode="keyword") == []
     assert await bench.value("SELECT pinned FROM memories")
-    await started.services.reviewer.set_state(again.access, rejected.id, Change(review=None))
+    await started.services.state_changer.set_state(again.access, rejected.id, Change(review=None))
     started = await restarted(bench, founder)
     assert await started.texts(again, "Anna", mode="keyword") == ["Anna prefers tea."]
     await assert_chain_holds(started, founder.account)
@@ -142,17 +142,17 @@ async def test_what_came_back_beside_one_that_was_edited(bench: Bench, database:
     """In the backup, the other one still says the same words."""
     founder = await bench.account()
     caller = await bench.caller(founder)
-    reviewer = bench.services.reviewer
+    state_changer = bench.services.state_changer
     first, kept = await bench.remember(caller, "Anna prefers tea.", "Anna drinks coffee.")
-    await reviewer.set_state(caller.access, first.id, Change(superseded_by=kept.id))
+    await state_changer.set_state(caller.access, first.id, Change(superseded_by=kept.id))
     [second] = await bench.remember(caller, "Anna prefers tea.")
     saved = await backup(database)
     bench.clock.advance(60)
     await bench.services.reviser.edit(
         caller, second.id, Edit(changes={"text": "Anna prefers cocoa."})
     )
-    await reviewer.set_state(caller.access, first.id, Change(superseded_by=None))
-    await reviewer.set_state(caller.access, second.id, Change(pinned=True))
+    await state_changer.set_state(caller.access, first.id, Change(superseded_by=None))
+    await state_changer.set_state(caller.access, second.id, Change(pinned=True))
     await put_back(database, saved)
     started = await restarted(bench, founder)
     again = await started.caller(founder)
@@ -172,15 +172,15 @@ async def test_what_came_back_after_another_went(bench: Bench, database: Databas
     """Whichever of them was changed once more since."""
     founder = await bench.account()
     caller = await bench.caller(founder)
-    reviewer = bench.services.reviewer
+    state_changer = bench.services.state_changer
     first, kept = await bench.remember(caller, "Anna prefers tea.", "Anna drinks coffee.")
-    await reviewer.set_state(caller.access, first.id, Change(superseded_by=kept.id))
+    await state_changer.set_state(caller.access, first.id, Change(superseded_by=kept.id))
     [second] = await bench.remember(caller, "Anna prefers tea.")
     saved = await backup(database)
-    await reviewer.set_state(caller.access, first.id, Change(pinned=True))
-    await reviewer.set_state(caller.access, second.id, Change(superseded_by=kept.id))
-    await reviewer.set_state(caller.access, first.id, Change(superseded_by=None))
-    await reviewer.set_state(caller.access, second.id, Change(pinned=True))
+    await state_changer.set_state(caller.access, first.id, Change(pinned=True))
+    await state_changer.set_state(caller.access, second.id, Change(superseded_by=kept.id))
+    await state_changer.set_state(caller.access, first.id, Change(superseded_by=None))
+    await state_changer.set_state(caller.access, second.id, Change(pinned=True))
     await put_back(database, saved)
     started = await restarted(bench, founder)
     living = await bench.sql("SELECT memory_id FROM memories WHERE superseded_at IS NULL")
@@ -198,7 +198,7 @@ async def test_an_account_that_fails_answers_nobody_and_keeps_no_other_one_from_
     stored = [await bench.remember(caller, "Anna prefers tea.") for caller in callers]
     saved = await backup(database)
     for caller, [memory] in zip(callers, stored, strict=True):
-        await bench.services.reviewer.set_state(caller.access, memory.id, Change(pinned=True))
+        await bench.services.state_changer.set_state(caller.access, memory.id, Change(pinned=True))
     named = NamedKey(failing.account, TEAM, 2**32 - 1, random_key())
     signed = sign_namespace(bench.storage.identity, named)
     await bench.storage.blobs.put_many(failing.account, {blob_id(signed): signed})

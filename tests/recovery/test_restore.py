@@ -69,7 +69,7 @@ async def test_nothing_lost_no_state_of_a_row_is_read(
     caller = await bench.caller(await bench.account())
     stored = await bench.remember(caller, *(f"note {n}" for n in range(20)))
     for one in stored:
-        await bench.services.reviewer.set_state(caller.access, one.id, {"pinned": True})
+        await bench.services.state_changer.set_state(caller.access, one.id, {"pinned": True})
     read: list[str] = []
     get_many = bench.storage.blobs.get_many
 
@@ -114,7 +114,7 @@ async def test_of_a_memory_that_was_brought_back_the_state_of_its_row_counts(ben
         other,
     )
     back = Change(superseded_by=None)
-    await bench.services.reviewer.set_state(caller.access, other, back)
+    await bench.services.state_changer.set_state(caller.access, other, back)
     await put(bench, caller, older["bytes"])
     await bench.sql("DELETE FROM memories WHERE memory_id = $1", kept)
     await bench.sql("DELETE FROM postings WHERE memory_id = $1", kept)

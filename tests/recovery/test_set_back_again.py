@@ -167,7 +167,7 @@ async def test_an_interrupted_catching_up_forgets_no_decision(
     caller = await bench.caller(founder)
     [memory] = await bench.remember(caller, "Anna prefers tea.")
     saved = await backup(database)
-    await bench.services.reviewer.set_state(caller.access, memory.id, Change(pinned=True))
+    await bench.services.state_changer.set_state(caller.access, memory.id, Change(pinned=True))
     for namespace in (TEAM, OTHER):
         await bench.key(founder, namespace)
     await put_back(database, saved)
@@ -217,7 +217,7 @@ async def test_a_decision_of_another_history_is_newer_by_its_time(
     once = await set_back(bench, database, older)
     bench.clock.advance(60)
     access = (await once.caller(founder)).access
-    await once.services.reviewer.set_state(access, memory.id, Change(pinned=True))
+    await once.services.state_changer.set_state(access, memory.id, Change(pinned=True))
     await put_back(database, newer)
     await catch_up(once.another())
     assert await bench.value("SELECT pinned FROM memories WHERE memory_id = $1", memory.id)
@@ -233,11 +233,11 @@ async def test_the_last_decision_counts_whatever_its_number(
     saved = await backup(database)
     for n in range(6):
         await bench.remember(caller, f"Cup number {n} is blue.")
-    await bench.services.reviewer.set_state(caller.access, memory.id, Change(pinned=True))
+    await bench.services.state_changer.set_state(caller.access, memory.id, Change(pinned=True))
     once = await set_back(bench, database, saved)
     bench.clock.advance(60)
     access = (await once.caller(founder)).access
-    await once.services.reviewer.set_state(access, memory.id, Change(pinned=False))
+    await once.services.state_changer.set_state(access, memory.id, Change(pinned=False))
     await put_back(database, saved)
     await catch_up(once.another())
     assert not await bench.value("SELECT pinned FROM memories WHERE memory_id = $1", memory.id)

@@ -1,0 +1,147 @@
+"""The order of steps of deciding what holds of a memory: pins, reviews, staleness, successions.
+
+Not here: what waits for a decision (`reviewing.py`), erasing (`eraser.py`), receipts of state
+changes (`journal/states.py`), edits (`revising.py`). Source: SPEC §13.
+"""
+
+import uuid
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from relayer.clock import Clock
+from relayer.database import accounts as account_rows
+from relayer.database import expiry
+from relayer.database import states as state_rows
+from relayer.database.pool import Connection, Database, Row
+from relayer.errors import Conflict, NotFound
+from relayer.journal.outbox import Outbox
+from relayer.journal.receipts import Act
+from relayer.journal.states import STATE, Change, States, changed
+from relayer.memories.eraser import Eraser
+from relayer.memories.opening import readable
+from relayer.record import ACTIVE, REJECTED, State, state_of
+from relayer.sealed.keys import Namespace
+from relayer.settings import Limits
+from relayer.tenants.access import Access
+
+SAYING_MAX: Final = timedelta(minutes=1)  # from a request's moment until it is stored
+
+
+class StateChanger:
+    """Changes the states of memories of one account at a time, as somebody decides."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        outbox: Outbox,
+        states: States,
+        eraser: Eraser,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._outbox = outbox
+        self._states = states
+        self._eraser = eraser
+        self._clock = clock
+
+    async def set_state(
+        self, access: Access, memory_id: uuid.UUID, change: Change
+    ) -> tuple[State, bytes | None]:
+        """The whole state of a memory from now on, and the receipt if that is new.
+
+        `superseded_at` follows from `superseded_by`; a pin takes an end away that nobody asked for.
+
+        Raises:
+            NotFound: the memory, or the one that is to supersede it, is absent or not to be read.
+            NotAllowed: the key only reads.
+            Conflict: `memory.duplicate`: what is brought back is said by another memory now;
+                `memory.superseded`: what is to supersede it is not in force, or another memory
+                supersedes it already; or it is to be rejected, and another one says the same.
+        """
+        row = await readable(self._database, access, memory_id, self._clock())
+        access.require(Namespace(row["namespace"]), "writer")
+        if row["superseded_at"] is not None:
+            over = await expiry.expired_equals(
+                self._database, account=access.account, memory_id=memory_id, now=self._clock()
+            )
+            await self._eraser.expire(access.account, over)
+        async with self._database.transaction() as connection:
+            heads = await account_rows.locked_heads(connection, access.account)
+            now = heads.time(self._clock())
+            by = change.get("superseded_by")
+            living = await self._locked(connection, access, memory_id, by)
+            if memory_id not in living:
+                raise NotFound("No such memory.")
+            current = state_of(living[memory_id])
+            _check_said_alone(living[memory_id], change)
+            if by is not None:
+                _check_successor(living[memory_id], by, living, now)
+            if "superseded_by" in change:
+                at = None if by is None else current.superseded_at or now
+                change = change | Change(superseded_at=at)
+            if change.get("pinned") and _has_default_life(living[memory_id]):
+                change = change | Change(expires_at=None)
+            act = Act(access.account, access.key, STATE, now)
+            if by is not None or change.get("review") == REJECTED:
+                _, heads = await self._eraser.erase_made_of(connection, act, heads, [memory_id])
+            receipts, _ = await self._states.change_within(
+                connection, act, heads, {memory_id: change}
+            )
+        if receipts:
+            await self._outbox.publish_soon()
+        return changed(living[memory_id], change), receipts[0] if receipts else None
+
+    async def _locked(
+        self, connection: Connection, access: Access, *named: uuid.UUID | None
+    ) -> dict[uuid.UUID, Row]:
+        """The states of these memories and of those that supersede them, by id, under the account's
+        lock: before it, another request might have given one a successor."""
+        ids = {i for i in named if i is not None}
+        found = await state_rows.lock_states(
+            connection, account=access.account, memory_ids=sorted(ids)
+        )
+        further = {row["superseded_by"] for row in found.values()} - {None} - ids
+        return found | await state_rows.lock_states(
+            connection, account=access.account, memory_ids=sorted(further)
+        )
+
+
+def _has_default_life(row: Row) -> bool:
+    """Whether a memory ends as what is for the work at hand does, counted from the moment of the
+    request that said it last: nobody asked for that."""
+    if row["kind"] != "working" or row["given_expires_at"] is None:
+        return False
+    said_at = row["last_seen_at"] or row["created_at"]
+    left = row["given_expires_at"] - said_at
+    life = timedelta(seconds=Limits.working_life_s)
+    return bool(life - SAYING_MAX <= left <= life)
+
+
+def _check_said_alone(row: Row, change: Change) -> None:
+    """Return unless a memory is to be rejected whose words hold in what it was merged into."""
+    stays = row["merged"] and "superseded_by" not in change
+    if stays and change.get("review") == REJECTED:
+        raise Conflict(
+            f"It was merged into {row['superseded_by']}, which says the same.",
+            code="memory.superseded",
+        )
+
+
+def _check_successor(
+    row: Row, by: uuid.UUID, living: Mapping[uuid.UUID, Row], now: datetime
+) -> None:
+    """Return when a memory may be superseded by that one."""
+    there = {i for i, one in living.items() if _is_there(one, now)}
+    if by not in there or living[by]["namespace_id"] != row["namespace_id"]:
+        raise NotFound("No such memory to supersede it.")
+    if by == row["memory_id"] or state_of(living[by]).name != ACTIVE:
+        raise Conflict("What supersedes a memory must be in force.", code="memory.superseded")
+    if row["superseded_by"] != by and row["superseded_by"] in there:
+        raise Conflict("Another memory supersedes it already.", code="memory.superseded")
+
+
+def _is_there(row: Row, now: datetime) -> bool:
+    """Whether a memory has not expired."""
+    return row["expires_at"] is None or bool(row["expires_at"] > now)
