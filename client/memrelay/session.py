@@ -247,12 +247,12 @@ class Session:
             try:
                 return (yield from self._exchange.run(replace(send, headers=headers), repeatable))
             except (Misdirected, NotAllowed) as error:
-                if not (retry and self._stale(error, bool(headers))):
+                if not (retry and self._may_recover(error, bool(headers))):
                     raise _explained(error, bool(headers)) from error
-            yield from self._kept()
+            yield from self._save_when_due()
         raise AssertionError("the second attempt returns or raises")
 
-    def _stale(self, error: ServerError, unlocked: bool) -> bool:
+    def _may_recover(self, error: ServerError, unlocked: bool) -> bool:
         """Forget what the relayer no longer accepts; return whether another attempt may help."""
         if error.code in {"unlock_key_unknown", "unlock_rejected", "epoch.outdated"}:
             self.forget_grants()
@@ -336,7 +336,7 @@ class Session:
             # Anybody can name the pinned key as their heir: what stands before it is not kept.
             if heirs := succession[len(keys) - len(self._heirs(keys)) :]:
                 self._note(succession=tuple(map(to_base64, heirs)))
-            yield from self._kept()
+            yield from self._save_when_due()
             return found
         return self._statement
 
@@ -370,7 +370,7 @@ class Session:
             if 0 < keyring.epoch < known.epoch:
                 raise UntrustedRelayer("rollback", "The relayer withholds the newest epoch.")
             self._note(grant_serial=ledger.serial, epoch=keyring.epoch)
-            yield from self._kept()
+            yield from self._save_when_due()
             # Last: what forgets them meanwhile must not leave the caller without.
             self._ledger, self._keyring, self._loaded_ms = ledger, keyring, self.now_ms()
             self._headers.clear()
@@ -392,7 +392,7 @@ class Session:
             account = Account.from_json((yield from self._exchange.run(Send("GET", path), True)))
             if account.custody != "managed":
                 self._remember_sealed()
-                yield from self._kept()
+                yield from self._save_when_due()
                 return True
             yield from self._check_managed()
             self._managed = True
@@ -494,7 +494,7 @@ class Session:
             receipt_head=receipt.digest.hex(),
             receipt_serial=receipt.serial,
         )
-        yield from self._kept()
+        yield from self._save_when_due()
         return receipt
 
     def note_checked(self, seq: int, head: bytes) -> None:
@@ -511,8 +511,8 @@ class Session:
         # Receipts come with every write: those are saved now and then, and at the end.
         self._due |= changed or self.monotonic() - self._saved_s >= _SAVE_EVERY_S
 
-    def _kept(self) -> Operation[None]:
-        """Save what was noted, if it is time."""
+    def _save_when_due(self) -> Operation[None]:
+        """Save what was noted, where that is due."""
         if self._due:
             yield Keep(self.save)
 

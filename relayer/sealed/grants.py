@@ -156,7 +156,7 @@ def parse_grant(signed: bytes) -> Grant:
 
 
 def _grant(signed: bytes, claims: dict[str, Any]) -> Grant:
-    issuer, m = open_claimed(signed, claims, "grant", "issuer", _GRANT)
+    issuer, m = open_claimed(signed, claims, "grant", _GRANT)
     role = text_member(m["role"])
     if role not in get_args(Role):
         raise CryptoError("unknown role")
@@ -287,7 +287,7 @@ def parse_revocation(signed: bytes) -> Revocation:
 
 
 def _revocation(signed: bytes, claims: dict[str, Any]) -> Revocation:
-    issuer, m = open_claimed(signed, claims, "revoke", "issuer", _REVOKE)
+    issuer, m = open_claimed(signed, claims, "revoke", _REVOKE)
     return Revocation(
         account=parse_account(text_member(m["account"])),
         serial=integer_member(m["serial"], low=1),

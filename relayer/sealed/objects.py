@@ -53,18 +53,18 @@ def open_object(
 
 
 def open_claimed(
-    signed: bytes, claims: dict[str, Any], kind: str, member: str, members: frozenset[str]
+    signed: bytes, claims: dict[str, Any], kind: str, members: frozenset[str]
 ) -> tuple[PublicKey, dict[str, Any]]:
-    """The signer that an object names in `member`, and its members, as `open_object` has them.
+    """The issuer that an object names, who signed it, and its members, as `open_object` has them.
 
     `claims` is what `claims_of` read of the same object, so that it is parsed once only.
 
     Raises:
         CryptoError: bad signature, other members than `members`.
     """
-    signer = parse_public_key(_claimed(claims, member))
-    _verify(signed, kind, signer)
-    return signer, _exactly(claims, members)
+    issuer = parse_public_key(_claimed(claims, "issuer"))
+    _verify(signed, kind, issuer)
+    return issuer, _exactly(claims, members)
 
 
 def _verify(signed: bytes, kind: str, signer: PublicKey) -> None:

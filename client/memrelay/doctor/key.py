@@ -12,7 +12,7 @@ from memrelay.answers import rfc3339
 from memrelay.counting import counted
 from memrelay.doctor.case import Case
 from memrelay.doctor.findings import Verdict, ok, problem, skipped, warning
-from memrelay.doctor.refusals import SIGNED_PATH, refusal
+from memrelay.doctor.refusals import refusal
 from memrelay.errors import Invalid, server_error
 from memrelay.sealed.grants import Grant, NamespaceScope
 from memrelay.sealed.keys import normalise_namespace
@@ -24,7 +24,7 @@ EXPIRY_WARN_S = 7 * 86_400
 
 def check_key(case: Case) -> Verdict:
     """Tell whether the relayer accepts a request of this key for this account, or why not."""
-    response = case.inquiry.get_signed(SIGNED_PATH, case.settings.account_id)
+    response = case.inquiry.get_signed(case.settings.account_id)
     if response.is_success:
         return ok(f"{case.settings.masked_key} is accepted")
     if response.status_code != httpx.codes.UNAUTHORIZED:

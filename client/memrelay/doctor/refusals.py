@@ -57,7 +57,7 @@ class Inquiry:
         """
         return self._get(path, None)
 
-    def get_signed(self, path: str, account_id: str) -> Received:
+    def get_signed(self, account_id: str) -> Received:
         """Return the answer to a request signed for an account; empty: whichever the key is in.
 
         Raises:
@@ -66,7 +66,7 @@ class Inquiry:
         signer = RequestSigner(
             self._identity, account_id=account_id, path_prefix=self._prefix, clock=self._clock
         )
-        return self._get(path, signer)
+        return self._get(SIGNED_PATH, signer)
 
     def close(self) -> None:
         """Close the connections."""
@@ -151,7 +151,7 @@ def refusal(
     """
     if response.headers.get("x-auth-error") == "ERR_TIMESTAMP_OUT_OF_BOUNDS":
         return Refusal("clock", "The relayer's clock and this machine's are too far apart.")
-    elsewhere = inquiry.get_signed(SIGNED_PATH, account_id="")
+    elsewhere = inquiry.get_signed(account_id="")
     if elsewhere.is_success:
         return Refusal(
             "account",

@@ -53,9 +53,9 @@ class Forgetting(Correcting):
         path = f"/v1/memories/{segment(memory_id)}"
         call = Call(method="DELETE", path=path, names_relayer=True, repeatable=True)
         result = Forgotten.from_json((yield from self.session.call(call)))
-        recorded = yield from self._recorded(result.receipts)
+        recorded = yield from self.recorded_ids(result.receipts, op="forget")
         if result.receipt is not None and result.receipt not in result.receipts:
-            recorded |= yield from self._recorded([result.receipt])
+            recorded |= yield from self.recorded_ids([result.receipt], op="forget")
         check_same_id(memory_id, result.id)
         if result.erased and not result.already and result.id not in recorded:
             raise UntrustedRelayer("receipt", "A receipt leaves out what was erased.")
@@ -143,20 +143,13 @@ class Forgetting(Correcting):
         return result
 
     def _check_erased(self, result: ForgottenMany, dry_run: bool) -> Operation[None]:
-        recorded = yield from self._recorded(result.receipts)
+        recorded = yield from self.recorded_ids(result.receipts, op="forget")
         told = {one.id for one in result.results or () if one.status == "erased"}
         erased = set() if dry_run else told or set(result.ids)
         if result.more and not result.erased and not dry_run:
             raise malformed("a part that erased nothing")
         if not recorded.issuperset(erased) or (len(recorded) < result.erased and not dry_run):
             raise UntrustedRelayer("receipt", "A receipt leaves out what was erased.")
-
-    def _recorded(self, receipts: Iterable[str]) -> Operation[set[str]]:
-        recorded: set[str] = set()
-        for text in receipts:
-            receipt = yield from self.session.note_receipt(text, op="forget")
-            recorded |= {item[0] for item in receipt.items}
-        return recorded
 
     def forget_namespace(
         self, name: str, *, progress: Erased | None = None

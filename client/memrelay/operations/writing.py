@@ -166,13 +166,18 @@ class Writing(Listing):
     def _check_receipts(
         self, receipts: Iterable[str], results: Iterable[Remembered]
     ) -> Operation[None]:
-        recorded: set[str] = set()
-        for text in receipts:
-            receipt = yield from self.session.note_receipt(text, op="remember")
-            recorded |= {item[0] for item in receipt.items}
+        recorded = yield from self.recorded_ids(receipts, op="remember")
         fresh = [r.id for r in results if not r.duplicate and r.status != REJECTED]
         if not recorded.issuperset(fresh):
             raise UntrustedRelayer("receipt", "A new memory came without its receipt.")
+
+    def recorded_ids(self, receipts: Iterable[str], *, op: str) -> Operation[set[str]]:
+        """Return the ids that these receipts vouch for, each verified."""
+        recorded: set[str] = set()
+        for text in receipts:
+            receipt = yield from self.session.note_receipt(text, op=op)
+            recorded |= {item[0] for item in receipt.items}
+        return recorded
 
     def wait(
         self, ids: Iterable[str], *, timeout_s: float = 60.0, until_uploaded: bool = False
@@ -232,10 +237,8 @@ class Writing(Listing):
         Raises:
             UntrustedRelayer: one does not, or a receipt is false.
         """
-        result, recorded = Analysis.from_json(answer), set[str]()
-        for text in result.receipts:
-            receipt = yield from self.session.note_receipt(text, op="analyze")
-            recorded |= {item[0] for item in receipt.items}
+        result = Analysis.from_json(answer)
+        recorded = yield from self.recorded_ids(result.receipts, op="analyze")
         if not recorded.issuperset(fact.id for fact in result.facts if not fact.duplicate):
             raise UntrustedRelayer("receipt", "A new fact stands in no receipt.")
         yield from self.note_others(answer)
