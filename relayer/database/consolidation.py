@@ -12,15 +12,16 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from relayer.database.conditions import MOMENT, unexpired
 from relayer.database.index_steps import note_change
 from relayer.database.pool import Connection, Database, Row
 from relayer.database.runs import OUTDATED, PROCEDURE, SUMMARY, Place, Scope
 from relayer.sealed.keys import AccountId
 
-_IN_FORCE: Final = """
+_IN_FORCE: Final = f"""
     m.account_id = $1 AND m.namespace_id = $2 AND m.revision_of IS NULL AND m.format = 'sealed'
     AND m.superseded_at IS NULL AND m.review IS NULL AND m.embedding_model IS DISTINCT FROM 'lost'
-    AND (m.expires_at IS NULL OR m.expires_at > $3)
+    AND {unexpired("$3")}
 """
 
 # A page of memories that were stored since then, in order.
@@ -103,7 +104,7 @@ _EPISODES: Final = f"""
                                           AND l.other_id = x.memory_id)))
     ), episode AS (
         SELECT m.memory_id, m.source, m.seq, m.epoch, m.expires_at,
-               coalesce(m.event_time, m.created_at) AS moment
+               {MOMENT} AS moment
         FROM memories m
         WHERE {_IN_FORCE} AND m.kind IN ('episodic', 'event') AND m.type = 1
           AND NOT EXISTS (SELECT FROM blocked b WHERE b.memory_id = m.memory_id)

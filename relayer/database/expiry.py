@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from relayer.database.accounts import lock_account
+from relayer.database.conditions import unexpired
 from relayer.database.episodes import is_too_old
 from relayer.database.index_steps import note_change
 from relayer.database.pool import Database
@@ -27,7 +28,7 @@ RETURNING n.namespace_id
 
 # Give some of a namespace's memories the expiry that its time to live means for them; earlier
 # revisions share that of their memory. What has expired stays so.
-_APPLY_TTL: Final = """
+_APPLY_TTL: Final = f"""
 WITH wrong AS (
     SELECT m.memory_id, n.expires_at
     FROM memories m
@@ -38,7 +39,7 @@ WITH wrong AS (
                END AS expires_at
     ) n
     WHERE m.account_id = $1 AND m.namespace_id = $2
-      AND (m.expires_at IS NULL OR m.expires_at > $4)
+      AND {unexpired("$4")}
       AND m.expires_at IS DISTINCT FROM n.expires_at
     LIMIT $5
 ), changed AS (

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from relayer.database.accounts import lock_account
+from relayer.database.conditions import within
 from relayer.database.pool import Database
 from relayer.database.postings import few_with
 from relayer.database.states import ALL, IN_STATE
@@ -26,11 +27,10 @@ JOIN namespaces ns ON ns.account_id = e.account_id AND ns.namespace_id = e.names
 WHERE e.account_id = $1 AND e.episode_id = ANY ($2) AND e.state <> 'done'
 """
 
-_FILTER: Final = """
+_FILTER: Final = f"""
     m.account_id = $1 AND m.namespace_id = $2 AND m.revision_of IS NULL
   AND ($3::text IS NULL OR m.kind = $3) AND ($4::bytea IS NULL OR m.writer = $4)
-  AND ($5::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) >= $5)
-  AND ($6::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) < $6)
+  AND {within("$5", "$6")}
   AND ($7::boolean IS NULL OR m.pinned = $7)
 """
 # Those of them with all of these tokens of an epoch; and where they are among a few that are known.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from relayer.database.conditions import unexpired, within
 from relayer.database.episodes import is_over
 from relayer.database.memories import MEMORY_COLUMNS
 from relayer.database.pool import Database, Row
@@ -25,11 +26,10 @@ FROM memories m
 JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
 WHERE m.account_id = $1 AND m.namespace_id = ANY ($2) AND m.seq < $3
   AND m.revision_of IS NULL
-  AND (m.expires_at IS NULL OR m.expires_at > $5)
+  AND {unexpired("$5")}
   AND ($6::text IS NULL OR m.kind = $6)
   AND ($7::bytea[] IS NULL OR m.writer = ANY ($7))
-  AND ($8::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) >= $8)
-  AND ($9::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) < $9)
+  AND {within("$8", "$9")}
   AND ($10::bool IS NULL OR m.pinned = $10)
 """
 # Which memories have all of these tokens.
@@ -67,7 +67,7 @@ JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.names
 WHERE m.account_id = $1 AND m.namespace_id = ANY ($2) AND m.seq < $3
   AND m.review IS NOT NULL AND m.review <> 'rejected'
   AND m.revision_of IS NULL AND m.superseded_at IS NULL
-  AND (m.expires_at IS NULL OR m.expires_at > $5)
+  AND {unexpired("$5")}
 ORDER BY m.seq DESC LIMIT $4
 """
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from relayer.database.conditions import unexpired
 from relayer.database.index_steps import note_change, note_step, step
 from relayer.database.pool import Connection, Database, Row
 from relayer.record import IN_FORCE, State
@@ -141,7 +142,7 @@ _MEMORIES: Final = f"""
 SELECT {MEMORY_COLUMNS}, ns.ttl_s
 FROM memories m
 JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
-WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND (m.expires_at IS NULL OR m.expires_at > $3)
+WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND {unexpired("$3")}
   AND m.revision_of IS NULL
 """
 
@@ -156,14 +157,14 @@ RETURNING m.namespace_id, m.seq
 """
 
 # States for pollers: stored at once, found by vector later.
-_STATES: Final = """
+_STATES: Final = f"""
 SELECT m.memory_id AS id, ns.name AS namespace, m.blob_id,
        CASE WHEN m.embedding_model = 'lost' THEN 'failed'
             WHEN $3 AND m.embedding_model IS NULL THEN 'uploaded' ELSE 'done' END AS state
 FROM memories m
 JOIN namespaces ns ON ns.account_id = m.account_id AND ns.namespace_id = m.namespace_id
 WHERE m.account_id = $1 AND m.memory_id = ANY ($2) AND m.revision_of IS NULL
-  AND (m.expires_at IS NULL OR m.expires_at > $4)
+  AND {unexpired("$4")}
 UNION ALL
 SELECT e.episode_id, ns.name, e.blob_id, e.state
 FROM episodes e

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from relayer.database.conditions import MOMENT, unexpired, within
 from relayer.database.memories import MEMORY_COLUMNS
 from relayer.database.pool import Database, Row, halfvec
 from relayer.database.states import IN_STATE
@@ -31,16 +32,15 @@ NEIGHBOUR_SEQ: Final = 4  # how far they may lie apart when several write at the
 NEIGHBOUR_TIME: Final = timedelta(minutes=10)
 
 # What may be found at all: living, sealed, and within the query's filters.
-_FOUND_AT_ALL: Final = """
+_FOUND_AT_ALL: Final = f"""
     m.namespace_id = ANY ($6::int[]) AND m.format = 'sealed'
-    AND (m.expires_at IS NULL OR m.expires_at > $11)
+    AND {unexpired("$11")}
     AND (m.review IS NULL OR m.review = 'contradiction')
     AND (m.superseded_at IS NULL OR m.superseded_at > $12)
     AND ($12::timestamptz IS NULL OR m.stored_at <= $12)
     AND ($13::text[] IS NULL OR m.kind = ANY ($13))
     AND ($14::bytea[] IS NULL OR m.writer = ANY ($14))
-    AND ($15::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) >= $15)
-    AND ($16::timestamptz IS NULL OR coalesce(m.event_time, m.created_at) < $16)
+    AND {within("$15", "$16")}
     AND (cardinality($19::bigint[]) = 0 OR NOT EXISTS (
         SELECT FROM unnest($17::int[], $18::int[], $19::bigint[]) AS f (ns, ordinal, token)
         WHERE f.ns = m.namespace_id
@@ -125,7 +125,7 @@ WITH collection AS MATERIALIZED (
                    AND m.seq <> a.seq AND m.namespace_id = a.namespace_id
                    AND m.epoch = a.epoch
                    AND m.writer = a.writer AND m.source IS NOT DISTINCT FROM a.source
-                   AND coalesce(m.event_time, m.created_at)
+                   AND {MOMENT}
                        BETWEEN coalesce(a.event_time, a.created_at) - $22::interval
                            AND coalesce(a.event_time, a.created_at) + $22::interval
     WHERE $23 AND {_FOUND_AT_ALL}
@@ -143,7 +143,7 @@ WITH collection AS MATERIALIZED (
 SELECT * FROM (
     SELECT array_agg(m.seq) AS seqs,
            array_agg(t.nearest) AS nearest, array_agg(t.spread) AS spread,
-           array_agg(extract(epoch FROM coalesce(m.event_time, m.created_at))::float8) AS moments,
+           array_agg(extract(epoch FROM {MOMENT})::float8) AS moments,
            array_agg(m.importance) AS importances
     FROM told t JOIN memories m ON m.account_id = $1 AND m.seq = t.seq
 ) AS memory, (
@@ -183,7 +183,7 @@ FROM unnest($3::int[], $4::text[], $5::halfvec[]) AS q (epoch, model, embedding)
 JOIN vectors v ON v.account_id = $1 AND v.namespace_id = $2 AND v.epoch = q.epoch
               AND v.model = q.model
 JOIN memories m ON m.account_id = $1 AND m.memory_id = v.memory_id
-WHERE m.format = 'opaque' AND (m.expires_at IS NULL OR m.expires_at > $6)
+WHERE m.format = 'opaque' AND {unexpired("$6")}
   AND {IN_STATE[ACTIVE]}
 ORDER BY distance, m.seq DESC LIMIT $7
 """

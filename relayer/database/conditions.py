@@ -1,0 +1,21 @@
+"""Conditions on a memory `m`, in SQL, that several statements have.
+
+Not here: which state it is in (`states.IN_STATE`), whether a turn is over (`episodes.is_over`).
+"""
+
+from typing import Final
+
+MOMENT: Final = "coalesce(m.event_time, m.created_at)"  # when it happened, else was first stored
+
+
+def unexpired(now: str) -> str:
+    """That it has not expired by then."""
+    return f"(m.expires_at IS NULL OR m.expires_at > {now})"
+
+
+def within(after: str, before: str) -> str:
+    """That its moment is not before the one parameter, and before the other; NULL is no bound."""
+    return (
+        f"({after}::timestamptz IS NULL OR {MOMENT} >= {after})"
+        f" AND ({before}::timestamptz IS NULL OR {MOMENT} < {before})"
+    )
