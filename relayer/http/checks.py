@@ -7,13 +7,13 @@ Not here: what a key may do in a namespace (`tenants.access`), the unlock header
     2. The timestamp is within ±300 s.
     3. The signature over the raw request verifies.
     4. The nonce is new for this key, and the key is registered here.
-    5. The account named is the key's account.
-    6. The key holds a live grant, verified back to the founder.
-    7. A MemWal session header, where one is sent, is live and signed by the same key.
+    5. A MemWal session header, where one is sent, is live and signed by the same key.
+    6. The account named is the key's account.
+    7. The key holds a live grant, verified back to the founder.
     8. The account's and the key's request windows have room.
     9. Few enough of the account's requests are under way; until then it waits.
 
-- Rules 1–3, 7 and 8 are pure: headers, bytes and a `now`, or counts, in, a verdict out.
+- Checks 1–3, 5 and 8 are pure: headers, bytes and a `now`, or counts, in, a verdict out.
 - Every failure of 1–7 answers 401 with one body and one minimal duration, so that neither tells
   which check failed; only a missing nonce (426) and a wrong clock are told apart, for clients'
   sake.
@@ -171,7 +171,7 @@ def check_signature(request: SignedRequest) -> None:
 
 
 def check_session(header: str | None, public_key: PublicKey, now: datetime) -> None:
-    """Check 7.
+    """Check 5.
 
     Raises:
         NotAuthenticated: a session header was sent and is not live, or not this key's.
@@ -333,7 +333,7 @@ class Guard:
     async def _access(
         self, request: SignedRequest, owner: AccountId | None, read: LookUp | None
     ) -> Access:
-        """Checks 5 and 6."""
+        """Checks 6 and 7."""
         if owner is None or request.account not in (None, owner):
             raise NotAuthenticated("account")
         try:

@@ -116,10 +116,9 @@ def parse_id(text: str) -> uuid.UUID:
     Raises:
         NotFound: it cannot be one.
     """
-    try:
-        return uuid.UUID(text)
-    except ValueError:
-        raise NotFound("No such memory.") from None
+    if (found := maybe_id(text)) is None:
+        raise NotFound("No such memory.")
+    return found
 
 
 def maybe_id(text: str) -> uuid.UUID | None:

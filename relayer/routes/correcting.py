@@ -15,7 +15,7 @@ from litestar.params import FromPath, FromQuery, JSONBody
 from msgspec import Meta
 
 from relayer.clock import rfc3339
-from relayer.errors import BadRequest, NotFound
+from relayer.errors import BadRequest
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.journal.states import Change as StateChange
@@ -180,17 +180,11 @@ def change_of(body: StateBody) -> StateChange:
     if body.stale is not msgspec.UNSET:
         change["stale"] = body.stale
     if body.superseded_by is not msgspec.UNSET:
-        change["superseded_by"] = _memory_id(body.superseded_by)
+        by = body.superseded_by
+        change["superseded_by"] = None if by is None else parse_id(by)
     if not change:
         raise BadRequest("The request names nothing to change.")
     return change
-
-
-def _memory_id(text: str | None) -> uuid.UUID | None:
-    try:
-        return None if text is None else uuid.UUID(text)
-    except ValueError:
-        raise NotFound("No such memory.") from None
 
 
 def _state(memory_id: uuid.UUID, now: State, receipt: bytes | None) -> dict[str, Any]:
