@@ -46,7 +46,8 @@ from relayer.memories.recall import RecallService
 from relayer.memories.recognition import Stored, idempotency_marks, marked_memory
 from relayer.memories.sealing import fingerprint_of, without_secrets
 from relayer.memories.turns import readable_turn
-from relayer.memories.writer import RACES_MAX, Origin, Overtaken, Writer, contended
+from relayer.memories.writer import Writer
+from relayer.memories.writes import RACES_MAX, Origin, Overtaken, contended
 from relayer.query.query import Query
 from relayer.record import ACTIVE, PENDING_REVIEW, REJECTED, Draft, Memory, encode, new_id
 from relayer.sealed import envelope

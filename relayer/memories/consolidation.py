@@ -34,7 +34,8 @@ from relayer.journal.states import STATE, Change, States
 from relayer.memories.consolidation_plan import EPISODES_MIN, OpenedEpisode, Planner, Work
 from relayer.memories.merging import Merge
 from relayer.memories.sealing import new_memory
-from relayer.memories.writer import Effects, Writer
+from relayer.memories.writer import Writer
+from relayer.memories.writes import Effects
 from relayer.record import PENDING, SOURCES, Draft, encode, new_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey

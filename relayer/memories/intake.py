@@ -1,10 +1,12 @@
-"""The order of steps of a write: redact, recognise, seal, store.
+"""The order of steps of a write.
 
-Not here: who may write (`memory.py`), what a fact is (`analysis.py`), which drafts are new
-(`recognition.py`), the transaction (`writer.py`).
+    1. `_prepare`: redact each draft; make its fingerprints and the marks of its idempotency key.
+    2. `_recognise`: tell by those which drafts came before (`recognition.py`).
+    3. `_seal`: an envelope, and index entries, for each that is new (`sealing.py`).
+    4. `_store`: everything in one transaction (`writer.py`). Where another write came in between,
+       it begins again with 2.
 
-- Nothing slow happens under the account's lock: sealing and hashing come before it, embedding after
-  it.
+Not here: who may write (`memory.py`), what a fact is (`analysis.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +32,8 @@ from relayer.memories.recognition import (
     without_same,
 )
 from relayer.memories.sealing import fingerprints_of, new_memory, source_token, without_secrets
-from relayer.memories.writer import RACES_MAX, Committed, Effects, Gone, Origin, Writer, contended
+from relayer.memories.writer import Writer
+from relayer.memories.writes import RACES_MAX, Committed, Effects, Gone, Origin, contended
 from relayer.record import PENDING, Draft, encode, new_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId

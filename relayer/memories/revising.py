@@ -28,7 +28,8 @@ from relayer.memories.offload import offload
 from relayer.memories.opening import Caller, Opener, readable
 from relayer.memories.recognition import idempotency_marks, marked_memory
 from relayer.memories.sealing import fingerprint_of, new_memory, without_secrets
-from relayer.memories.writer import RACES_MAX, Writer, memory_subject
+from relayer.memories.writer import Writer, memory_subject
+from relayer.memories.writes import RACES_MAX
 from relayer.record import Draft, encode, revision_row_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import Identity, Namespace, NamespaceKey

@@ -9,11 +9,10 @@ erasing (`eraser.py`), SQL (`database.memories`).
 """
 
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final
 
 from relayer.clock import Clock
 from relayer.database import accounts as account_rows
@@ -31,111 +30,12 @@ from relayer.journal.receipts import Act, Subject, chained
 from relayer.journal.states import STATE, Change, States
 from relayer.memories.contradictions import settled
 from relayer.memories.eraser import FORGET, Eraser
-from relayer.record import Draft, name_when_gone, revision_row_id
+from relayer.memories.writes import NO_EFFECTS, Batch, Committed, Effects, Gone, Origin, Overtaken
+from relayer.record import name_when_gone, revision_row_id
 from relayer.sealed.keys import AccountId, Identity, Namespace
 from relayer.settings import Limits
 from relayer.tenants.access import Access, check_newest
 from relayer.words import INDEX_VERSION
-
-RACES_MAX: Final = 5  # attempts at a write that others overtake
-KEEPS_EPOCH: Final = frozenset(["restore", "import"])  # what was sealed before a rotation
-
-
-class Overtaken(NotFound):
-    """The turn that was to be stored, or that facts come from, was stored, extracted or erased
-    meanwhile by somebody else."""
-
-
-class Gone(Exception):
-    """Memories that a write found to say the same do so no more, or are gone by that moment, which
-    may be ahead of this machine's clock: look again."""
-
-    def __init__(self, memories: Collection[uuid.UUID], at: datetime) -> None:
-        super().__init__()
-        self.memories = memories
-        self.at = at
-
-
-@dataclass(frozen=True, kw_only=True)
-class Effects:
-    """What a write does beside storing what is new.
-
-    Attributes:
-        same: memories that say the same already → the revision that does, which has to be there
-            and in force still.
-        replaced: memories that are erased if they are still expired, for they are said anew.
-        longer: memories that were said again → until when they are kept now.
-        seen: memories that were said once more.
-        approved: memories that wait no longer, because somebody said them outright.
-        reviews: new memories that are held back → for what.
-        contradicting: new memories that speak against older ones.
-        links: what has to do with what from now on.
-    """
-
-    same: Mapping[uuid.UUID, int] = field(default_factory=dict)
-    replaced: Sequence[uuid.UUID] = ()
-    longer: Mapping[uuid.UUID, datetime | None] = field(default_factory=dict)
-    seen: Sequence[uuid.UUID] = ()
-    approved: Sequence[uuid.UUID] = ()
-    reviews: Mapping[uuid.UUID, str] = field(default_factory=dict)
-    contradicting: Mapping[uuid.UUID, Draft] = field(default_factory=dict)
-    links: Sequence[state_rows.Link] = ()
-
-    @property
-    def are_none(self) -> bool:
-        """Whether nothing is to be done."""
-        return replace(self, same={}) == Effects()
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The conversation that facts come from.
-
-    Attributes:
-        waiting: it had to wait for its extraction, and is done with now.
-        kept: it stays, linked to its facts.
-        new: it is to be kept from now on.
-        names: its namespace by number.
-    """
-
-    id: uuid.UUID
-    waiting: bool = False
-    kept: bool = False
-    new: rows.NewEpisode | None = None
-    names: Mapping[int, Namespace] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Committed:
-    """The receipts of a write, those of what else came of it, which states it changed, and how many
-    memories the account had been given before."""
-
-    receipts: list[bytes]
-    others: list[bytes] = field(default_factory=list)
-    changes: Mapping[uuid.UUID, Change] = field(default_factory=dict)
-    memories_before: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Batch:
-    """What one write brings, sealed."""
-
-    op: str
-    memories: Sequence[rows.NewMemory]
-    episodes: Sequence[rows.NewEpisode]
-    names: Mapping[int, Namespace]
-    marks: Sequence[rows.Mark]
-    origin: Origin | None
-    manual_vector: vector_rows.UploadVector | None
-
-    @property
-    def blobs(self) -> list[tuple[bytes, bytes]]:
-        memories = [(m.blob_id, m.blob) for m in self.memories]
-        return memories + [(e.blob_id, e.blob) for e in self.episodes]
-
-    @property
-    def epochs(self) -> list[int]:
-        return [m.epoch for m in self.memories] + [e.epoch for e in self.episodes]
 
 
 class Writer:
@@ -173,7 +73,7 @@ class Writer:
         episodes: Sequence[rows.NewEpisode] = (),
         origin: Origin | None = None,
         manual_vector: vector_rows.UploadVector | None = None,
-        effects: Effects = Effects(),
+        effects: Effects = NO_EFFECTS,
         beside: Callable[[Connection], Awaitable[None]] | None = None,
     ) -> Committed:
         """Commit sealed memories and episodes with their receipts, jobs and effects.
@@ -189,7 +89,7 @@ class Writer:
             Overtaken: the turn that these come from is gone, or the same one came in between.
             NotFound: the account is gone, or what is restored was erased.
         """
-        batch = _Batch(
+        batch = Batch(
             op=op,
             memories=memories,
             episodes=episodes,
@@ -213,7 +113,7 @@ class Writer:
         return committed
 
     async def _commit(
-        self, connection: Connection, access: Access, batch: _Batch, effects: Effects
+        self, connection: Connection, access: Access, batch: Batch, effects: Effects
     ) -> Committed:
         """Erase what is replaced, store what is new, then change what a write changes of others."""
         heads = await self._admitted(connection, access.account, batch)
@@ -284,19 +184,19 @@ class Writer:
                 )
 
     async def _admitted(
-        self, connection: Connection, account: AccountId, batch: _Batch
+        self, connection: Connection, account: AccountId, batch: Batch
     ) -> account_rows.Heads:
         """The locked heads of an account that may have these sealed things."""
         heads = await account_rows.locked_heads(connection, account)
-        if batch.op not in KEEPS_EPOCH:
-            check_newest(heads, batch.epochs)
-        if batch.op == "restore":
+        if batch.op == "restore":  # it may have been sealed before a rotation
             await self._check_living(connection, account, batch)
+        else:
+            check_newest(heads, batch.epochs)
         return heads
 
     async def _vouched(
-        self, connection: Connection, act: Act, batch: _Batch
-    ) -> tuple[_Batch, list[Subject], int]:
+        self, connection: Connection, act: Act, batch: Batch
+    ) -> tuple[Batch, list[Subject], int]:
         """What of a batch is not there yet, what its receipts have to name, and how many bytes the
         turn frees that its facts come from."""
         account, names, origin, freed = act.account, batch.names, batch.origin, 0
@@ -317,7 +217,7 @@ class Writer:
         self,
         connection: Connection,
         act: Act,
-        batch: _Batch,
+        batch: Batch,
         before: account_rows.Heads,
         after: account_rows.Heads,
         receipts: Sequence[tuple[int, bytes]],
@@ -355,7 +255,7 @@ class Writer:
             raise Overtaken("That turn was erased meanwhile.")
 
     async def _unsaid(
-        self, connection: Connection, act: Act, batch: _Batch
+        self, connection: Connection, act: Act, batch: Batch
     ) -> Sequence[rows.NewEpisode]:
         """The turns to store. One that is restored may have been said again since: it comes back,
         but the other one is known by what they say."""
@@ -388,9 +288,7 @@ class Writer:
         if gone := {memory for memory, revision in same.items() if current.get(memory) != revision}:
             raise Gone(gone, act.time)
 
-    async def _check_living(
-        self, connection: Connection, account: AccountId, batch: _Batch
-    ) -> None:
+    async def _check_living(self, connection: Connection, account: AccountId, batch: Batch) -> None:
         """Under the account's lock, so that nothing erased meanwhile comes back."""
         ids = [m.revision_of or m.memory_id for m in batch.memories]
         ids += [e.episode_id for e in batch.episodes]
@@ -433,7 +331,7 @@ class Writer:
         return [*made, *receipts], changes
 
     async def _follow_up(
-        self, connection: Connection, account: AccountId, batch: _Batch, now: datetime
+        self, connection: Connection, account: AccountId, batch: Batch, now: datetime
     ) -> None:
         """What has to happen after this write, promised in the same transaction."""
         if batch.manual_vector is not None:
@@ -477,11 +375,6 @@ class Writer:
         bytes_max = self._storage_bytes_max
         if row is not None and bytes_max and row["storage_bytes"] + room_bytes > bytes_max:
             raise _full()
-
-
-def contended() -> Unavailable:
-    """The refusal of a write that others have overtaken `RACES_MAX` times."""
-    return Unavailable("Too many writers say the same thing at once.", code="write.contended")
 
 
 def _full() -> QuotaExceeded:

@@ -34,7 +34,8 @@ from relayer.database.states import Link
 from relayer.errors import NotFound
 from relayer.journal.outbox import Outbox
 from relayer.memories.opening import Caller
-from relayer.memories.writer import Effects, Writer
+from relayer.memories.writer import Writer
+from relayer.memories.writes import Effects
 from relayer.record import UnknownVersion, decode
 from relayer.recovery.found import Found, links_of, memory_of, merged_with, turn_of
 from relayer.recovery.lost import PAGE, Blob, Finder, Lost

@@ -1,0 +1,129 @@
+"""What one write brings, what it does beside storing that, and why it may have to look again.
+
+Not here: storing it (`writer.py`).
+"""
+
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final
+
+from relayer.database import memories as rows
+from relayer.database import states as state_rows
+from relayer.database import vectors as vector_rows
+from relayer.errors import NotFound, Unavailable
+from relayer.journal.states import Change
+from relayer.record import Draft
+from relayer.sealed.keys import Namespace
+
+RACES_MAX: Final = 5  # attempts at a write that others overtake
+
+
+def contended() -> Unavailable:
+    """The refusal of a write that others have overtaken `RACES_MAX` times."""
+    return Unavailable("Too many writers say the same thing at once.", code="write.contended")
+
+
+class Overtaken(NotFound):
+    """The turn that was to be stored, or that facts come from, was stored, extracted or erased
+    meanwhile by somebody else."""
+
+
+class Gone(Exception):
+    """Memories that a write found to say the same have changed or gone in between: look again.
+
+    `at` is the account's time then, which may be ahead of this machine's clock.
+    """
+
+    def __init__(self, memories: Collection[uuid.UUID], at: datetime) -> None:
+        super().__init__()
+        self.memories = memories
+        self.at = at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effects:
+    """What a write does beside storing what is new.
+
+    Attributes:
+        same: memories that say the same already → the revision that does, which has to be there
+            and in force still.
+        replaced: memories that are erased if they are still expired, for they are said anew.
+        longer: memories that were said again → until when they are kept now.
+        seen: memories that were said once more.
+        approved: memories that wait no longer, because somebody said them outright.
+        reviews: new memories that are held back → for what.
+        contradicting: new memories that speak against older ones.
+        links: what has to do with what from now on.
+    """
+
+    same: Mapping[uuid.UUID, int] = field(default_factory=dict)
+    replaced: Sequence[uuid.UUID] = ()
+    longer: Mapping[uuid.UUID, datetime | None] = field(default_factory=dict)
+    seen: Sequence[uuid.UUID] = ()
+    approved: Sequence[uuid.UUID] = ()
+    reviews: Mapping[uuid.UUID, str] = field(default_factory=dict)
+    contradicting: Mapping[uuid.UUID, Draft] = field(default_factory=dict)
+    links: Sequence[state_rows.Link] = ()
+
+    @property
+    def are_none(self) -> bool:
+        """Whether nothing is to be done."""
+        return replace(self, same={}) == Effects()
+
+
+NO_EFFECTS: Final = Effects()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The conversation that facts come from.
+
+    Attributes:
+        waiting: it had to wait for its extraction, and is done with now.
+        kept: it stays, linked to its facts.
+        new: it is to be kept from now on.
+        names: its namespace by number.
+    """
+
+    id: uuid.UUID
+    waiting: bool = False
+    kept: bool = False
+    new: rows.NewEpisode | None = None
+    names: Mapping[int, Namespace] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The receipts of a write, those of what else came of it, which states it changed, and how many
+    memories the account had been given before."""
+
+    receipts: list[bytes]
+    others: list[bytes] = field(default_factory=list)
+    changes: Mapping[uuid.UUID, Change] = field(default_factory=dict)
+    memories_before: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What one write brings, sealed."""
+
+    op: str
+    memories: Sequence[rows.NewMemory]
+    episodes: Sequence[rows.NewEpisode]
+    names: Mapping[int, Namespace]
+    marks: Sequence[rows.Mark]
+    origin: Origin | None
+    manual_vector: vector_rows.UploadVector | None
+
+    @property
+    def blobs(self) -> list[tuple[bytes, bytes]]:
+        """(id, bytes) of each envelope."""
+        memories = [(m.blob_id, m.blob) for m in self.memories]
+        return memories + [(e.blob_id, e.blob) for e in self.episodes]
+
+    @property
+    def epochs(self) -> list[int]:
+        """Those that its envelopes are sealed under."""
+        return [m.epoch for m in self.memories] + [e.epoch for e in self.episodes]
