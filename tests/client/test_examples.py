@@ -10,31 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from memrelay import Settings, SyncMemoryClient
-from memrelay.private import write_private
+from memrelay import SyncMemoryClient
+from tests.client.openai_scene import FACT, QUESTION, profile
 from tests.openai_chat import completion
 from tests.openai_server import API_KEY, CHAT_MODEL, OpenAIServer, Step, ToolCall
-from tests.processes import RunningRelayer
 from tests.thinking import server
 
-__all__ = ["server"]  # a fixture
+__all__ = ["profile", "server"]  # fixtures
 
 EXAMPLES = Path(__file__).parents[2] / "client" / "examples"
-FACT = "I prefer green tea over coffee in the morning."
-QUESTION = "What do I prefer to drink in the morning?"
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture
-def profile(shared_relayer: RunningRelayer, tmp_path: Path) -> Path:
-    account = SyncMemoryClient.create_account(shared_relayer.url)
-    settings = Settings(
-        url=shared_relayer.url, account_id=account.account_id, private_key=account.private_key
-    )
-    path = tmp_path / "profile.json"
-    write_private(path, settings.profile())
-    return path
 
 
 @pytest.fixture
