@@ -1,6 +1,6 @@
 """The one statement that gathers a recall's evidence: nearest vectors, matched words, neighbours.
 
-Not here: turning and hashing a query (`relayer.memories.recall`), making one score of it
+Not here: turning and hashing a query (`relayer.query.lookup`), making one score of it
 (`relayer.query.fusion`).
 
 - Every number of BM25 is float8: bare literals would make PostgreSQL compute logarithms in numeric,

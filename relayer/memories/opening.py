@@ -56,7 +56,7 @@ class Caller:
 
 
 class Page(list[T]):
-    """What fits into one answer, and the cursor of what is behind it; None for nothing."""
+    """What fits into one answer, and the cursor of the next page, None where there is none."""
 
     def __init__(self, items: Iterable[T], cursor: int | None) -> None:
         super().__init__(items)
@@ -227,7 +227,7 @@ def fitting(
 
 
 def following(found: Sequence[Row], page: Sequence[Row], limit: int) -> int | None:
-    """The cursor of what is behind a page of what was found; None if that is surely nothing."""
+    """The cursor of the page behind this one of what was found; None if there surely is none."""
     return page[-1]["seq"] if len(page) < len(found) or len(found) == limit else None
 
 

@@ -42,7 +42,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Same:
-    """A memory that is known for a draft; without a kind, it was erased since."""
+    """A memory that says the same as a draft; it has no kind where it was erased since."""
 
     id: uuid.UUID
     embedded: bool

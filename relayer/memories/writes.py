@@ -55,7 +55,7 @@ class Effects:
         approved: memories that wait no longer, because somebody said them outright.
         reviews: new memories that are held back → for what.
         contradicting: new memories that speak against older ones.
-        links: what has to do with what from now on.
+        links: of memories to others and to their turns, that are made.
     """
 
     same: Mapping[uuid.UUID, int] = field(default_factory=dict)
@@ -96,8 +96,14 @@ class Origin:
 
 @dataclass(frozen=True)
 class Committed:
-    """The receipts of a write, those of what else came of it, which states it changed, and how many
-    memories the account had been given before."""
+    """What became of a write.
+
+    Attributes:
+        receipts: of what was stored.
+        others: receipts of what it changed or erased beside.
+        changes: the states that it changed.
+        memories_before: how many memories the account had been given before.
+    """
 
     receipts: list[bytes]
     others: list[bytes] = field(default_factory=list)

@@ -69,8 +69,8 @@ class Fused:
         meaning: what of the score came from meaning.
         words: what of the score came from the memory's own words.
         neighbours: what of the score came from beside it.
-        nearness: like a cosine similarity of which clients take less than `RELATED` for unrelated,
-            also for what words or neighbours found.
+        nearness: like a cosine similarity, also of what words or neighbours found; clients take
+            what has less than `RELATED` for unrelated.
     """
 
     score: Floats
@@ -156,7 +156,7 @@ def _nearness(
 
 
 def _attainable(evidence: Evidence) -> float:
-    """How much more than of the ideal a memory has of what one that is there could have."""
+    """By what a share of the ideal BM25 is to be multiplied, to be one of the attainable BM25."""
     return evidence.ideal / evidence.attainable if evidence.attainable > 0.0 else 1.0
 
 

@@ -1,7 +1,6 @@
-"""Queries as vectors: of each model that the memories of the namespaces asked have vectors of.
+"""A query as vectors: one of each model by which the memories of its namespaces were embedded.
 
-Not here: embedding (`embedding.models`), searching (`database.recall`), turning
-(`memories/recall.py`).
+Not here: embedding (`embedding.models`), turning (`lookup.py`), searching (`database.recall`).
 
 - A query has one vector of a model, or two, where it is longer than the model takes at once.
 - A query's vector of one model only ever meets vectors of that model.

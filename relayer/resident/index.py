@@ -247,7 +247,7 @@ class ResidentIndex:
         return _Held(resident, now.mark, deque([now.mark], maxlen=MARKS_MAX))
 
     def _room(self, place: Place, asked_by: int) -> int:
-        """How much is there for a namespace if all goes that was asked before that recall."""
+        """Bytes for a namespace if all goes that was asked last before that recall."""
         since = takewhile(lambda item: item[1].asked_by >= asked_by, reversed(self._held.items()))
         return self._bytes_max - sum(
             held.resident.size_bytes for other, held in since if other != place

@@ -11,10 +11,7 @@ from relayer.database import accounts as statements
 from relayer.database.index_steps import IndexMark
 from relayer.errors import Misdirected, NotAllowed
 from relayer.preferences import DEFAULTS, AccountSettings
-from relayer.sealed.grants import (
-    Grant,
-    Role,
-)
+from relayer.sealed.grants import Grant, Role
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
 
 OUTDATED: Final = "The account has newer keys: fetch /v1/grants and retry."
