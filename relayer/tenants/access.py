@@ -40,6 +40,16 @@ class Access:
         """Whether the key may write in a namespace, or (None) in the whole account."""
         return self.strength(namespace) >= STRENGTH["writer"]
 
+    def ends_ms(self, namespace: Namespace, latest_ms: int) -> int:
+        """When the key's strongest right in the namespace ends, or `latest_ms` if that is later."""
+        strongest = self.strength(namespace)
+        ends = [
+            latest_ms if grant.expires_ms is None else min(grant.expires_ms, latest_ms)
+            for grant in self.grants
+            if _covers(grant, namespace) and STRENGTH.get(grant.role) == strongest
+        ]
+        return max(ends, default=0)
+
     def require(self, namespace: Namespace, role: Role) -> None:
         """Return when the key may act as `role` in the namespace.
 

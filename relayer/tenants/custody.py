@@ -6,7 +6,8 @@ Not here: who may act where (`accounts.py`), formats (`sealed.unlock`, `sealed.g
   background work alone.
 - Background work seals under the newest key that it finds, and thereby names it for good. So a key
   that nobody has named yet is kept only if its lender might have named it by a write.
-- The ring lives in this process's memory, is bounded, and forgets on time.
+- The ring lives in this process's memory, is bounded, and forgets on time: a key no later than its
+  lender's right to it ends.
 """
 
 import hashlib
@@ -147,9 +148,11 @@ class Custody:
         now_ms = to_ms(self._clock())
         until_ms = min(unlock.issued_ms, now_ms) + unlock.hold_s * 1000
         kept = [
-            k for k in unlock.keys if k.namespace not in unnamed or access.may_write(k.namespace)
+            (k, access.ends_ms(k.namespace, until_ms))
+            for k in unlock.keys
+            if k.namespace not in unnamed or access.may_write(k.namespace)
         ]
-        learned = self._ring.hold(chain, kept, until_ms, now_ms, owned=access.is_owner)
+        learned = self._ring.hold(chain, kept, now_ms, owned=access.is_owner)
         return keys, learned
 
     async def job_keys(self, account: AccountId) -> Keys | None:

@@ -54,18 +54,18 @@ class KeyRing:
     def hold(
         self,
         chain: Chain,
-        keys: Sequence[NamespaceKey],
-        until_ms: int,
+        keys: Sequence[tuple[NamespaceKey, int]],
         now_ms: int,
         *,
         owned: bool = False,
     ) -> bool:
-        """Keep keys until then; whether any is new. `owned`: an owner lends them."""
-        if until_ms <= now_ms:
+        """Keep each key until its time; whether any is new. `owned`: an owner lends them."""
+        keys = [(key, until_ms) for key, until_ms in keys if until_ms > now_ms]
+        if not keys:
             return False
         lent = self._live(chain, now_ms) or _Lent(_last_revocation(chain))
         known = lent.owned(now_ms) if owned else set(lent.keys)
-        for key in keys:
+        for key, until_ms in keys:
             lent.hold(key, until_ms, now_ms, owned=owned)
         while len(lent.keys) > KEYS_MAX:
             lent.keys.popitem(last=False)
@@ -73,7 +73,7 @@ class KeyRing:
         self._accounts.move_to_end(chain.account)
         if len(self._accounts) > ACCOUNTS_MAX:
             self._accounts.popitem(last=False)
-        return not known.issuperset((k.namespace, k.epoch) for k in keys)
+        return not known.issuperset((key.namespace, key.epoch) for key, _ in keys)
 
     def held(self, chain: Chain, now_ms: int, *, owned: bool = False) -> list[NamespaceKey]:
         """The keys of an account that are still lent, by anybody or by an owner."""

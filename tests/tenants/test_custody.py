@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from relayer.clock import to_ms
 from relayer.errors import Corrupted, Misdirected, NotAllowed
 from relayer.record import Draft
 from relayer.sealed.keys import Identity, Namespace, NamespaceKey, account_text
@@ -311,6 +314,30 @@ class TestRing:
         await bench.caller(founder, header)
         bench.clock.advance(10)
         assert await bench.storage.custody.job_keys(founder.account) is None
+
+    async def test_a_key_is_kept_no_longer_than_its_lenders_right(self, bench: Bench) -> None:
+        founder = await bench.account("sealed")
+        custody, ends = bench.storage.custody, bench.clock() + timedelta(seconds=60)
+        brief = await bench.key(founder, TEAM, OTHER, expires_at=ends)
+        await bench.unlocked(brief, TEAM, OTHER, hold_s=300)
+        await bench.unlocked(await bench.key(founder, OTHER, role="reader"), OTHER, hold_s=300)
+        bench.clock.advance(59)
+        assert await custody.held(founder.account) == [OTHER, TEAM]
+        bench.clock.advance(1)
+        assert await access_of(bench, brief) is None
+        assert await custody.held(founder.account) == [OTHER], "whoever else lends it may go on"
+
+    async def test_the_stronger_right_of_two_says_how_long(self, bench: Bench) -> None:
+        """What an owner lends seals anew, and an owner's time may be over before a reader's."""
+        founder = await bench.account("sealed")
+        held = await access(bench, founder)
+        [own] = held.grants
+        now_ms = to_ms(bench.clock())
+        ended = replace(own, expires_ms=now_ms + 5_000)
+        reader = replace(own, role="reader", expires_ms=None)
+        both = replace(held, grants=(reader, ended))
+        assert both.ends_ms(TEAM, now_ms + 60_000) == now_ms + 5_000
+        assert both.ends_ms(TEAM, now_ms + 1_000) == now_ms + 1_000
 
     async def test_does_not_serve_requests(self, bench: Bench) -> None:
         founder = await bench.account("sealed")
