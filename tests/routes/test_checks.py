@@ -6,6 +6,8 @@ Not here: each rule of a signature alone (`test_signatures.py`).
 import asyncio
 import dataclasses
 import gc
+import time
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,7 +18,7 @@ from litestar.types import ASGIApp
 
 from relayer.app import build_app
 from relayer.clock import utc_now
-from relayer.http.checks import SignedRequest
+from relayer.http.checks import REFUSAL_S_MIN, SignedRequest
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.sealed.keys import Identity, account_id, account_text
 from relayer.settings import Settings
@@ -112,6 +114,26 @@ def told(answer: httpx.Response) -> tuple[str, str]:
     request_id = answer.headers.pop("x-request-id")
     assert answer.json()["request_id"] == request_id
     return answer.text.replace(request_id, ""), str(sorted(answer.headers.items()))
+
+
+async def test_a_refusal_takes_its_time_behind_a_slow_body(app: ASGIApp, sealed: NewKey) -> None:
+    """Else whoever sends slowly sees how long the checks took: an account that is there, longer."""
+    stranger, body = Identity(bytes(31) + b"\1"), b"{}"
+    account = account_text(sealed.account)
+    sent_s = 0.0
+
+    async def slowly() -> AsyncIterator[bytes]:
+        nonlocal sent_s
+        yield body[:1]
+        await asyncio.sleep(2 * REFUSAL_S_MIN)
+        sent_s = time.monotonic()
+        yield body[1:]
+
+    async with client_of(app) as client:
+        signed = signed_headers(stranger, "POST", "/v1/recall", body, account=account)
+        answer = await client.post("/v1/recall", headers=signed, content=slowly())
+    assert answer.status_code == 401
+    assert time.monotonic() - sent_s >= REFUSAL_S_MIN
 
 
 async def test_a_wrong_clock_differs_by_one_header_only(app: ASGIApp, managed: NewKey) -> None:
