@@ -21,7 +21,7 @@ from relayer.memories.opening import Caller
 from relayer.memories.recall import Found, Recalled, RecallService
 from relayer.query import fusion
 from relayer.query.query import Query
-from relayer.record import Kind
+from relayer.record import KINDS, Kind
 from relayer.routes import shapes
 from relayer.routes.arguments import Answer
 from relayer.sealed.keys import Namespace, PublicKey
@@ -38,7 +38,7 @@ class Narrowed(bodies.Strict):
     namespaces: (
         Annotated[list[str], Meta(min_length=1, max_length=Limits.recall_namespaces_max)] | None
     ) = None
-    kinds: Annotated[list[Kind], Meta(min_length=1)] | None = None
+    kinds: Annotated[list[Kind], Meta(min_length=1, max_length=len(KINDS))] | None = None
     tags: Annotated[list[bodies.Tag], Meta(max_length=Limits.tags_max)] = field(
         default_factory=list
     )

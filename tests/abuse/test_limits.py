@@ -8,13 +8,16 @@ import base64
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
+from litestar import Router
+from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from relayer.app import build_app
@@ -22,6 +25,7 @@ from relayer.clock import utc_now
 from relayer.database.pool import Database
 from relayer.extraction.facts import FACTS_MAX
 from relayer.postgres.embedded import EmbeddedPostgres
+from relayer.routes.router import all_routes
 from relayer.sealed.keys import Identity
 from relayer.serve import bounds_of
 from relayer.settings import Limits, Settings
@@ -255,6 +259,42 @@ def test_every_limit_is_kept_by_something() -> None:
     """None is only written down."""
     code = "".join(path.read_text() for path in (ROOT / "relayer").rglob("*.py"))
     assert limits().keys() == set(re.findall(r"\bLimits\.(\w+)", code))
+
+
+def test_no_body_has_a_list_without_an_end() -> None:
+    """A list of one word two hundred thousand times is a body that holds up everybody else."""
+    forms = {
+        data.annotation
+        for handler in _handlers()
+        if (data := handler.parsed_fn_signature.parameters.get("data")) is not None
+    }
+    endless = {place for form in forms for place in _endless(msgspec.inspect.type_info(form))}
+    assert len(forms) > 25
+    assert endless <= {"metadata"}, "which is counted once it is decoded: see CASES"
+
+
+def _handlers() -> Iterator[HTTPRouteHandler]:
+    for entry in all_routes():
+        if isinstance(entry, Router):
+            for route in entry.routes:
+                yield from route.route_handlers  # type: ignore[union-attr]  # of HTTP
+        else:
+            yield entry
+
+
+def _endless(form: msgspec.inspect.Type, place: str = "") -> Iterator[str]:
+    """The members of a form that may have any number of items."""
+    match form:
+        case msgspec.inspect.StructType(fields=members):
+            for member in members:
+                yield from _endless(member.type, member.name)
+        case msgspec.inspect.UnionType(types=types):
+            for one in types:
+                yield from _endless(one, place)
+        case msgspec.inspect.ListType(item_type=item, max_length=end):
+            yield from [place] if end is None else _endless(item, place)
+        case msgspec.inspect.DictType(value_type=value, max_length=end):
+            yield from [place] if end is None else _endless(value, place)
 
 
 def test_limits_that_are_written_twice_agree() -> None:
