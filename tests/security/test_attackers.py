@@ -180,6 +180,18 @@ class TestOneAgent:
         assert [key.namespace for key in keys] == [TEAM]
         assert len(await opened_by(bench, founder.account, keys)) == 1
 
+    async def test_how_much_others_write_shows_by_the_numbers_of_its_own(
+        self, bench: Bench
+    ) -> None:
+        founder = await bench.account()
+        agent = await bench.caller(await bench.key(founder, TEAM))
+        owner = await bench.caller(founder)
+        [first] = await bench.remember(agent, TEA)
+        await bench.remember(owner, CUPS, "Ben sells bowls.", namespace=OTHER)
+        [second] = await bench.remember(agent, "Anna drinks it cold.")
+        mine = [await bench.services.memory.get(agent, i.id) for i in (first, second)]
+        assert [m.seq for m in mine] == [1, 4], "two memories lie in between"
+
     async def test_with_the_database_a_reader_can_forge_what_nothing_promises(
         self, bench: Bench
     ) -> None:
