@@ -37,17 +37,16 @@ class Shares:
         line = self._lines.setdefault(account, _Line())
         if len(line.waiting) >= self._waiting_max:
             raise RateLimited("Too many requests at once.", code="rate.at_once", retry_after_s=1)
-        place = Place(self, account)
-        await self.take(account)
+        place = Place(self, account, waited=await self.take(account))
         _PLACE.set(place)
         return place
 
-    async def take(self, account: bytes) -> None:
-        """Wait for a free place and take it."""
+    async def take(self, account: bytes) -> bool:
+        """Wait for a free place and take it; whether there was a wait."""
         line = self._lines.setdefault(account, _Line())
         if line.taken < self._at_once and not line.waiting:
             line.taken += 1
-            return
+            return False
         turn = asyncio.get_running_loop().create_future()
         line.waiting.append(turn)
         try:
@@ -56,6 +55,7 @@ class Shares:
             if turn.done() and not turn.cancelled():
                 self.give(account)  # it was this one's turn just now
             raise
+        return True
 
     def give(self, account: bytes) -> None:
         """Give a place to the next that waits."""
@@ -79,7 +79,8 @@ class _Line:
 class Place:
     """A request's place, from when it may begin until its answer does."""
 
-    def __init__(self, shares: Shares, account: bytes) -> None:
+    def __init__(self, shares: Shares, account: bytes, *, waited: bool = False) -> None:
+        self.waited = waited
         self._shares = shares
         self._account = account
         self._outside = 0  # parts of the request that wait for others

@@ -11,7 +11,7 @@ Not here: what a key may do in a namespace (`tenants.access`), the unlock header
     6. The account named is the key's account.
     7. The key holds a live grant, verified back to the founder.
     8. The account's and the key's request windows have room.
-    9. Few enough of the account's requests are under way; until then it waits.
+    9. Few enough of the account's requests are under way; until then it waits, and 6 is done again.
 
 - Checks 1–3, 5 and 8 are pure: headers, bytes and a `now`, or counts, in, a verdict out.
 - Every failure of 1–7 answers 401 with one body and one minimal duration, so that neither tells
@@ -279,6 +279,8 @@ class Guard:
             check_room(found)
             place = await self._shares.enter(access.account)
         scope["state"][shares.STATE] = place
+        if place.waited:  # as long as a request may take: the key may have lost its grants since
+            scope["state"][ACCESS] = await self._access(request, access.account, None)
 
     async def _check_founding(self, weight: int, now: datetime) -> None:
         """Before anything is stored for a key that nobody knows.

@@ -21,7 +21,7 @@ from relayer.clock import utc_now
 from relayer.http.checks import REFUSAL_S_MIN, SignedRequest
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.sealed.keys import Identity, account_id, account_text
-from relayer.settings import Settings
+from relayer.settings import Limits, Settings
 from relayer.storage import Storage, storage_on
 from relayer.upkeep import provision
 from relayer.upkeep.provision import NewKey
@@ -303,6 +303,43 @@ async def test_a_revocation_counts_from_the_next_request_on_every_replica(
     )
     assert (await refusal(app, key)).status_code == 401
     assert (await refusal(replica, key)).status_code == 401
+
+
+async def test_who_waited_for_its_turn_is_looked_at_again(
+    app: ASGIApp, storage: Storage, managed: NewKey, fresh_database: TestDatabase
+) -> None:
+    """A key that is taken away has no requests in line that are still answered."""
+    key = await expired_key(storage, managed)
+    busy = await asyncpg.connect(**fresh_database.connect_args)
+    try:
+        async with busy.transaction():
+            await busy.execute("LOCK TABLE namespaces IN ACCESS EXCLUSIVE MODE")
+            first = [
+                asyncio.create_task(refusal(app, managed, path="/v1/namespaces"))
+                for _ in range(Limits.requests_at_once_max)
+            ]
+            await counted(busy, len(first))
+            waiting = asyncio.create_task(refusal(app, key))
+            await counted(busy, len(first) + 1)
+            await provision.revoke_key(
+                storage,
+                account=managed.account,
+                key=key.identity.public_key,
+                owner=None,
+                clock=utc_now,
+            )
+        assert [answer.status_code for answer in await asyncio.gather(*first)] == [200, 200]
+        assert (await waiting).status_code == 401
+        assert (await refusal(app, managed)).status_code == 200, "it gave its place back"
+    finally:
+        await busy.close()
+
+
+async def counted(connection: asyncpg.Connection, requests: int) -> None:
+    """Return when so many requests have passed the checks before the line."""
+    statement = "SELECT coalesce(sum(used), 0)::int FROM request_windows WHERE subject = 'hour'"
+    while await connection.fetchval(statement) < requests:
+        await asyncio.sleep(0.01)
 
 
 async def test_a_key_whose_account_is_gone_is_refused(
