@@ -42,6 +42,7 @@ from memrelay.errors import (
     TimedOut,
     TransportError,
 )
+from memrelay.process import forbid_core_files
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -62,6 +63,8 @@ exit codes:
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
     """Run a command and return its exit code."""
     as_json = False
+    if argv is None:  # a process of its own, a gateway for instance
+        forbid_core_files()
     try:
         open_streams()
         try:

@@ -211,6 +211,23 @@ def test_the_module_runs_like_the_command():
     assert done.stdout == f"memrelay {__version__}\n"
 
 
+def test_its_process_leaves_no_core_file():
+    """A gateway holds keys and texts for as long as the machine runs."""
+    tell = """
+import ctypes, resource, sys
+from memrelay.cli import main
+sys.argv = ["memrelay", "doctor"]
+main()
+limit, flag = resource.getrlimit(resource.RLIMIT_CORE), ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)
+print(limit, flag)
+"""
+    environ = os.environ | {"XDG_CONFIG_HOME": "/nonexistent"}
+    done = subprocess.run(
+        [sys.executable, "-c", tell], env=environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "(0, 0) 0"
+
+
 def test_json_on_a_terminal_steers_nothing():
     value = "Grüße \x9b31m \u202e 🍵"
     program = (

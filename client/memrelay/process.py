@@ -1,0 +1,24 @@
+"""What a process that holds keys does to itself first.
+
+It does not own the keys (`sealed/keys.py`), or files of this user alone (`private.py`).
+"""
+
+import ctypes
+import sys
+
+if sys.platform != "win32":
+    import resource
+
+_PR_SET_DUMPABLE = 4
+
+
+def forbid_core_files() -> None:
+    """Let this process leave no core file, which would hold every key and text in its memory.
+
+    The limit alone is not enough: Linux ignores it where core files go to a program.
+    """
+    if sys.platform == "win32":
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
