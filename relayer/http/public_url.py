@@ -5,7 +5,7 @@ Not here: who is believed about it: only proxies the operator listed.
 
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from litestar import Request
 from litestar.enums import ScopeType
@@ -42,15 +42,18 @@ class StripPrefix:
 
     def __init__(self, app: ASGIApp, *, prefix: str) -> None:
         self._app = app
-        self._prefix = prefix
+        self._prefix = unquote(prefix)
+        self._parts = prefix.count("/") + 1
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on with the path that clients signed."""
         if scope["type"] == ScopeType.HTTP:
-            raw = scope.get("raw_path") or b""
-            if raw.startswith(self._prefix.encode() + b"/"):
-                scope["raw_path"] = raw[len(self._prefix) :]
-                scope["path"] = scope["path"][len(self._prefix) :]
+            parts = (scope.get("raw_path") or b"").split(b"/", self._parts)
+            # One prefix has several spellings: as it is, or with percent signs.
+            before = unquote(b"/".join(parts[: self._parts]).decode("latin-1"))
+            if len(parts) > self._parts and before == self._prefix:
+                scope["raw_path"] = b"/" + parts[-1]
+                scope["path"] = unquote(scope["raw_path"].decode("latin-1"))
         await self._app(scope, receive, send)
 
 

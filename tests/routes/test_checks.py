@@ -453,6 +453,17 @@ async def test_a_public_urls_prefix_is_not_signed(
     assert answer.status_code == status
 
 
+@pytest.mark.parametrize("url", ["https://a.example/mém/x", "https://a.example/m%C3%A9m/x"])
+@pytest.mark.parametrize("spelt", ["/m%C3%A9m/x", "/m%c3%a9m/x", "/%6d%C3%A9m/x"])
+async def test_a_prefix_is_the_same_in_any_spelling(
+    storage: Storage, lean: Settings, managed: NewKey, url: str, spelt: str
+) -> None:
+    app = build_app(storage, dataclasses.replace(lean, public_url=url))
+    answer = await refusal(app, managed, path=f"{spelt}/v1/stats?namespace=%C3%A9", prefix=spelt)
+    assert answer.status_code == 200
+    assert answer.json()["namespace"] == "é"
+
+
 # Routes that ask for less
 
 
