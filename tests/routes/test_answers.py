@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import httpx
+from litestar.types import ASGIApp
 
 from memrelay.sealed.keys import Identity as ClientIdentity
 from relayer.app import build_app
@@ -127,6 +128,26 @@ def test_a_real_server_adds_nothing_and_streams_are_hardened_too(relayer: Runnin
             assert_hardened(httpx.request(method, relayer.url + path))
     assert_hardened(httpx.post(f"{relayer.url}/v1/recall", content=b"x" * (2**21 + 1)))
     assert "server" not in raw_answer(relayer, b"GET / HTTP/1.1\r\nbad header\r\n\r\n").lower()
+
+
+async def test_methods_are_told_to_who_signs(app: ASGIApp, managed: NewKey) -> None:
+    """No page of another origin gets an answer to its preflight, of a public route either."""
+    paths = {"/v1/keys": 426, "/v1/accounts": 426, "/health": 426, "/nothing": 404}
+    async with client_of(app) as nobody, client_of(app, signer_of(managed)) as client:
+        for path, status in paths.items():
+            asked = {"origin": "https://a.example", "access-control-request-method": "GET"}
+            refused = await nobody.options(path, headers=asked)
+            told = await client.options(path)
+            assert (refused.status_code, told.status_code) == (
+                status,
+                404 if status == 404 else 204,
+            )
+            assert not [name for name in refused.headers if name.startswith("access-control-")]
+            assert_hardened(told)
+            assert status == 404 or "OPTIONS" in told.headers["allow"]
+        other = await client.put("/v1/keys")
+    assert (other.status_code, other.json()["code"]) == (405, "request.method")
+    assert "GET" in other.headers["allow"]
 
 
 def raw_answer(relayer: RunningRelayer, request: bytes) -> str:
