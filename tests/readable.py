@@ -1,6 +1,7 @@
-"""What whoever holds the disk can read: columns of text, by the words in which the pages say so.
+"""What whoever holds the disk can read: columns of text, and what is counted of memories and of
+requests, by the words in which the pages say so.
 
-Not here: numbers, times and sizes; that no other column is made for text (`tests/database`).
+Not here: that there are no other such columns (`tests/database`).
 """
 
 from typing import Final
@@ -26,4 +27,36 @@ READABLE: Final = {
     "consolidation_actions.undone": "consolidation",
     "webhooks.problem": "webhook",
     "webhook_events.type": "events",
+}
+# Of each number, time and flag of a memory, of what is left of one, and of those who ask.
+COUNTED: Final = {
+    "memories.namespace_id": "names of namespaces",
+    "memories.epoch": "epoch",
+    "memories.seq": "order",
+    "memories.revision": "revisions",
+    "memories.type": "kind",
+    "memories.event_time": "times",
+    "memories.created_at": "times",
+    "memories.stored_at": "times",
+    "memories.expires_at": "times",
+    "memories.given_expires_at": "times",
+    "memories.superseded_at": "times",
+    "memories.last_seen_at": "times",
+    "memories.size_bytes": "padded size",
+    "memories.word_count": "number of words",
+    "memories.index_version": "number of words",
+    "memories.source": "words",  # hashed
+    "memories.pinned": "pinned",
+    "memories.stale": "stale",
+    "memories.seen_count": "how often it was said",
+    "vectors.part": "passages",
+    "vectors.namespace_id": "names of namespaces",
+    "vectors.epoch": "epoch",
+    "tombstones.namespace_id": "names of namespaces",
+    "tombstones.erased_at": "what was written, edited or erased by whom and when",
+    "tombstones.expired": "what was written, edited or erased by whom and when",
+    "request_windows.window_start": "how much each key asked",
+    "request_windows.used": "how much each key asked",
+    "nonces.expires_at": "when each key asked",
+    "nonces_ahead.expires_at": "when each key asked",
 }

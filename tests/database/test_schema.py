@@ -12,7 +12,7 @@ import relayer
 from relayer.database import migrate, recall
 from relayer.database.pool import Database
 from tests.conftest import TestDatabase
-from tests.readable import READABLE
+from tests.readable import COUNTED, READABLE
 from tests.statements import HOUSEKEEPING, OVER_ALL, STATEMENTS, tenant_tables
 
 # Not unique, so that a cluster takes it, and for a statement of all accounts in another order.
@@ -90,6 +90,19 @@ class TestTables:
             list(tables),
         )
         assert {f"{tables[r['attrelid']]}.{r['attname']}" for r in rows} == set(READABLE)
+
+    async def test_what_is_counted_of_memories_and_requests_is_told(
+        self, database: Database
+    ) -> None:
+        rows = await database.fetch(
+            """
+            SELECT table_name || '.' || column_name AS place FROM information_schema.columns
+            WHERE table_schema = 'public' AND table_name = ANY ($1)
+              AND data_type NOT IN ('text', 'bytea', 'uuid', 'ARRAY', 'USER-DEFINED')
+            """,
+            list({place.partition(".")[0] for place in COUNTED}),
+        )
+        assert {r["place"] for r in rows} == set(COUNTED)
 
     async def test_migrating_again_and_at_once_changes_nothing(
         self, fresh_database: TestDatabase, database: Database
