@@ -104,6 +104,9 @@ SELECT serial, object, label, created_at, succession FROM grants WHERE account_i
 _GRANTS_AFTER: Final = f"{_GRANTS} AND serial > $2 ORDER BY serial"
 _GRANTS_OF: Final = f"{_GRANTS} AND serial = ANY ($2) ORDER BY serial"
 # Not the signed objects, which a verified chain has in memory.
+# Whether any grant or revocation was ever for a key.
+_IS_RECIPIENT: Final = "SELECT FROM grants WHERE account_id = $1 AND recipient = $2 LIMIT 1"
+
 _LABELS_OF: Final = "SELECT serial, label FROM grants WHERE account_id = $1 AND serial = ANY ($2)"
 
 # Everything a writer needs to continue the account's sequences; whoever holds this row writes.
@@ -275,6 +278,11 @@ async def insert_account(
 ) -> None:
     """A new account without grants; its heads are the zeros every chain begins with."""
     await connection.execute(_INSERT_ACCOUNT, account, label, now, bytes(32))
+
+
+async def is_recipient(database: Database, account: AccountId, key: PublicKey) -> bool:
+    """Whether the account's grants may name a key: by a column beside them, so only No counts."""
+    return await database.fetchrow(_IS_RECIPIENT, account, key) is not None
 
 
 async def claim_key(connection: Connection, *, key: PublicKey, account: AccountId) -> bool:

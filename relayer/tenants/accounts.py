@@ -192,7 +192,11 @@ class Accounts:
 
         So do keys whose grants came from another relayer or from the journal. The request proves
         who holds the key and which account it means; a grant alone could name a stranger's key.
+
+        For a stranger no chain is verified: it would take long where there is one, and show that.
         """
+        if not await statements.is_recipient(self._database, account, key):
+            return False
         try:
             chain = await self.chain(account)
         except NotFound:

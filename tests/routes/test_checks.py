@@ -70,6 +70,21 @@ async def test_a_key_that_its_account_brought_along_is_known_by_its_first_reques
     assert (await refusal(app, moved, account="")).status_code == 200
 
 
+async def test_for_a_stranger_no_chain_is_verified(
+    storage: Storage, lean: Settings, managed: NewKey, fresh_database: TestDatabase
+) -> None:
+    """A long one takes longer than a refusal: it would show that the account is there."""
+    other = storage_on(
+        lean, fresh_database.connect_args, storage.database, storage.identity, utc_now
+    )
+    replica, stranger = build_app(other, lean), Identity(bytes(31) + b"\1")
+    refused = await refusal(replica, NewKey(managed.account, stranger, "managed"))
+    assert refused.status_code == 401
+    assert not other.accounts.known(managed.account).serial
+    assert (await refusal(replica, managed)).status_code == 200
+    assert other.accounts.known(managed.account).serial
+
+
 async def test_every_refusal_has_one_body(
     app: ASGIApp, storage: Storage, managed: NewKey, sealed: NewKey
 ) -> None:
