@@ -18,6 +18,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -25,6 +26,8 @@ from typing import Any, Final, TypeVar
 import asyncpg
 from pgqueuer import AsyncpgDriver, Job, Queries, QueueManager
 from pgqueuer.errors import RetryRequested
+from pgqueuer.models import TracebackRecord
+from pgqueuer.types import JOB_STATUS
 
 from relayer import parking
 from relayer.clock import utc_now
@@ -81,10 +84,26 @@ T = TypeVar("T")
 # The last one says whether a worker ended over the job before.
 Work = Callable[[AccountId, Keys, Sequence[Any], bool], Awaitable[None]]
 Chore = Callable[[], Awaitable[None]]
+Ended = tuple[Job, JOB_STATUS, TracebackRecord | None]
 
 
 class _SliceOver(RetryRequested):
     """An account had its time, and goes on after those that had less."""
+
+
+@dataclass
+class _Queue(Queries):
+    """pgqueuer's statements; but what was asked for while it ran begins again instead of ending."""
+
+    database: Database = field(kw_only=True)
+
+    async def log_jobs(self, job_status: list[Ended]) -> None:
+        """Note what became of jobs, in a transaction and so on a connection of the pool."""
+        ended = {int(job.id): queue.asked(job.headers) for job, _, _ in job_status}
+        async with self.database.transaction() as connection:
+            again = await queue.begin_again(connection, ended)
+            over = [one for one in job_status if one[0].id not in again]
+            await Queries(AsyncpgDriver(connection)).log_jobs(over)
 
 
 class Worker:
@@ -165,7 +184,7 @@ class Worker:
         self._away_since_s = None
 
     async def _work_on(self, connection: asyncpg.Connection) -> None:
-        self._manager = QueueManager(Queries(AsyncpgDriver(connection)))
+        self._manager = QueueManager(_Queue(AsyncpgDriver(connection), database=self._database))
         for entrypoint, handler, limit in (
             (queue.EMBED, self._embed, 0),
             (queue.EXTRACT, self._extract, EXTRACTIONS_MAX),
@@ -178,8 +197,7 @@ class Worker:
             register = self._manager.entrypoint(
                 entrypoint, on_failure="hold", concurrency_limit=limit
             )
-            one_by_one = partial(self._in_turn, handler)
-            register(observed(entrypoint, one_by_one, put_back=RetryRequested))
+            register(observed(entrypoint, handler, put_back=RetryRequested))
         await self._manager.run(
             dequeue_timeout=timedelta(seconds=POLL_S),
             batch_size=JOBS_MAX // 2,
@@ -188,17 +206,6 @@ class Worker:
             shutdown_on_listener_failure=True,
             log_aggregation_interval=timedelta(0),  # into a table that only grows
         )
-
-    async def _in_turn(self, handler: Callable[[Job], Awaitable[None]], job: Job) -> None:
-        """Run a job; one behind another like it when that is over, or not if that waits itself."""
-        try:
-            ahead = await queue.take_place(self._database, job.id, job.headers)
-        except Unavailable as error:
-            raise RetryRequested(_backoff(job, 1.0), error.code) from None
-        if ahead == "picked":
-            raise RetryRequested(timedelta(seconds=POLL_S), "another one runs")
-        if ahead is None:
-            await handler(job)
 
     async def _embed(self, job: Job) -> None:
         async def work(account: AccountId, keys: Keys, ids: Sequence[Any], doubted: bool) -> None:

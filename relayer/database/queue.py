@@ -6,8 +6,9 @@ Not here: what a job does (`relayer.jobs`). The statements that put in and take 
 - Jobs run in the order of their priority, then of their age. Whoever has much waiting comes behind
   others, so that a backlog of one account keeps nobody else's memories from being indexed; and so
   does a long job, one step for each slice that it had.
-- A job that runs may have looked already for what another one like it is put in for: that one waits
-  behind it, and takes its place to begin. So one of them runs at a time, and one waits.
+- A job is asked for as often as it is put in while one like it waits or runs: a number that rises.
+  It is over when that is as it was when it was taken; else it may have looked too early for what it
+  was asked for since, and begins again. So there is one at a time.
 - Failed jobs, and the lines of the queue's log, are forgotten in time; pgqueuer keeps both.
 """
 
@@ -16,10 +17,9 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from relayer.database.pool import Connection, Database, UniqueViolation
+from relayer.database.pool import Connection, Database
 from relayer.sealed.keys import AccountId, parse_account
 
 if TYPE_CHECKING:
@@ -37,22 +37,32 @@ DELETE_BLOBS = "delete_blobs"
 KINDS: Final = (EMBED, EXTRACT, REINDEX, RESEAL, CONSOLIDATE, RESTORE, DELETE_BLOBS)
 STATES: Final = ("queued", "picked", "failed")
 
-_BEHIND: Final = "behind"  # in the headers of a job: which one it waits for
+_ASKED: Final = "asked"  # in the headers of a job: how often it was asked for since it was put in
 
-# Whether such a job has not begun; then it does not until this transaction is over, and sees what
-# that wrote. One that is behind another has not when it was taken, only when it is in its place.
-_NOT_BEGUN: Final = f"""
-SELECT true AS waits FROM pgqueuer
+# Nobody takes it, and its end is not noted, until this transaction is over; then what that wrote is
+# seen by whoever takes it, or the number tells that it was not.
+_ASK_AGAIN: Final = f"""
+UPDATE pgqueuer
+SET headers = jsonb_build_object('{_ASKED}', coalesce((headers ->> '{_ASKED}')::int, 0) + 1)
 WHERE dedupe_key = $1 AND status IN ('queued', 'picked')
-  AND (status = 'queued' OR headers ? '{_BEHIND}')
-FOR UPDATE
+RETURNING true AS asked
 """
-_STATE_OF: Final = """
-SELECT status FROM pgqueuer WHERE dedupe_key = $1 AND status IN ('queued', 'picked')
+_LOCK_ASKED: Final = f"""
+SELECT id, coalesce((headers ->> '{_ASKED}')::int, 0) AS asked FROM pgqueuer
+WHERE id = ANY ($1) ORDER BY id FOR UPDATE
 """
-# One that was behind another is like any other from now on: what is put in meanwhile waits for it.
-_TAKE_PLACE: Final = """
-UPDATE pgqueuer SET dedupe_key = $2, headers = NULL, attempts = 0 WHERE id = $1
+# As if it were put in now, but behind others that wait: whoever asks all the time shall not be the
+# only one whose jobs run.
+_BEGIN_AGAIN: Final = """
+WITH again AS (
+    UPDATE pgqueuer
+    SET status = 'queued', priority = priority - 1, attempts = 0, queue_manager_id = NULL,
+        created = now(), updated = now(), execute_after = now()
+    WHERE id = ANY ($1) AND status IN ('queued', 'picked')
+    RETURNING id, entrypoint, priority
+)
+INSERT INTO pgqueuer_log (job_id, status, entrypoint, priority)
+SELECT id, 'queued', entrypoint, priority FROM again
 """
 _WAITING: Final = """
 SELECT dedupe_key, attempts FROM pgqueuer
@@ -69,9 +79,9 @@ _PUT_OFF: Final = """
 SELECT payload FROM pgqueuer
 WHERE entrypoint = $1 AND status = 'queued' AND execute_after > now() + $2::interval
 """
-# One step behind others that wait.
+# One step behind others that wait. To be put back counts as an attempt; this one did what it could.
 _STEP_BEHIND: Final = """
-UPDATE pgqueuer SET priority = priority - 1 WHERE id = $1
+UPDATE pgqueuer SET priority = priority - 1, attempts = -1 WHERE id = $1
 """
 # Which of these jobs wait, run, or failed and are not forgotten yet.
 _THERE: Final = """
@@ -121,7 +131,6 @@ _TURNS_BEHIND: Final = """
 SELECT count(*) FROM (
     SELECT FROM episodes WHERE account_id = $1 AND state = 'pending' LIMIT $2) e
 """
-BEHIND_AFTER: Final = timedelta(seconds=0.2)  # most jobs that are done are noted as that by then
 BACKLOG_STEP: Final = 20  # one request of the greatest size
 BACKLOG_COUNTED_MAX: Final = 1_000
 FORGOTTEN_AT_ONCE: Final = 5_000
@@ -153,46 +162,37 @@ async def enqueue(
 ) -> None:
     """One job about these ids, or the account, committed or rolled back with everything else.
 
-    While such a job waits already, nothing happens; one that runs is waited for.
+    While such a job waits or runs already, it is asked for once more.
     """
     queries, payload = _queries(connection), encode_payload(account, ids)
     key = _dedupe_key(entrypoint, account, ids)
-    put_in = partial(queries.enqueue, entrypoint, payload, priority, on_conflict="skip")
-    ways: Final = {
-        key: partial(put_in, dedupe_key=key),
-        _behind(key): partial(
-            put_in,
-            execute_after=BEHIND_AFTER,
-            dedupe_key=_behind(key),
-            headers={_BEHIND: key},
-        ),
-    }
-    # Again only where what was there began, or ended, between two statements.
+    # Again only where what was there ended between two statements.
     while True:
-        for name, way in ways.items():
-            [job_id] = await way()
-            if job_id is not None:
-                said = {"event": "jobs.queued", "kind": entrypoint, "job_id": job_id}
-                log.debug("queued", extra=said)
-                return
-            if await connection.fetchval(_NOT_BEGUN, name):
-                return
+        [job_id] = await queries.enqueue(
+            entrypoint, payload, priority, dedupe_key=key, on_conflict="skip"
+        )
+        if job_id is not None:
+            said = {"event": "jobs.queued", "kind": entrypoint, "job_id": job_id}
+            log.debug("queued", extra=said)
+            return
+        if await connection.fetchval(_ASK_AGAIN, key):
+            return
 
 
-async def take_place(
-    database: Database, job_id: int, headers: Mapping[str, object] | None
-) -> str | None:
-    """The state of the job that one with these headers waits for; None if it may begin itself."""
-    if (key := (headers or {}).get(_BEHIND)) is None:
-        return None
-    row = await database.fetchrow(_STATE_OF, key)
-    if row is not None:
-        return str(row["status"])
-    try:
-        await database.execute(_TAKE_PLACE, job_id, key)
-    except UniqueViolation:
-        return "picked"  # put in at this moment: it is looked at again
-    return None
+def asked(headers: Mapping[str, object] | None) -> int:
+    """How often a job with these headers had been asked for."""
+    number = (headers or {}).get(_ASKED, 0)
+    return number if isinstance(number, int) else 0
+
+
+async def begin_again(connection: Connection, ended: Mapping[int, int]) -> set[int]:
+    """Put back those of these jobs that were asked for more often than this; the others are not
+    asked for until the transaction is over."""
+    rows = await connection.fetch(_LOCK_ASKED, list(ended))
+    again = {r["id"] for r in rows if r["asked"] > ended[r["id"]]}
+    if again:
+        await connection.execute(_BEGIN_AGAIN, list(again))
+    return again
 
 
 async def behind_memories(connection: Connection, account: AccountId, *, index_version: int) -> int:
@@ -221,13 +221,10 @@ async def step_behind(database: Database, job_id: int) -> None:
 async def waiting(
     connection: Connection, entrypoint: str, accounts: Sequence[AccountId]
 ) -> dict[str, int]:
-    """Such jobs of these accounts that wait or run → how often each was put back.
-
-    One that is behind another was not begun, however often it was looked at.
-    """
-    keys = {_dedupe_key(entrypoint, a, ()) for a in accounts}
-    rows = await connection.fetch(_WAITING, [*keys, *map(_behind, keys)])
-    return {r["dedupe_key"]: r["attempts"] if r["dedupe_key"] in keys else 0 for r in rows}
+    """Such jobs of these accounts that wait or run → how often each was put back."""
+    keys = [_dedupe_key(entrypoint, a, ()) for a in accounts]
+    rows = await connection.fetch(_WAITING, keys)
+    return {r["dedupe_key"]: r["attempts"] for r in rows}
 
 
 async def not_there(
@@ -275,10 +272,6 @@ async def put_off(
 def _dedupe_key(entrypoint: str, account: AccountId, ids: Sequence[uuid.UUID]) -> str:
     several = f"+{len(ids) - 1}" if len(ids) > 1 else ""
     return f"{entrypoint}:{ids[0] if ids else account.hex()}{several}"
-
-
-def _behind(key: str) -> str:
-    return f"{key} {_BEHIND}"
 
 
 def encode_payload(account: AccountId, ids: Sequence[uuid.UUID]) -> bytes:

@@ -314,6 +314,16 @@ async def test_long_jobs_take_turns(bench: Bench) -> None:
     assert turns == 3 * [account.hex() for account in accounts]
 
 
+async def test_a_slice_is_not_an_attempt_that_failed(bench: Bench) -> None:
+    """Else the first fault behind many slices would be waited for as the last of many in a row."""
+    account = (await bench.account()).account
+    async with bench.storage.database.connection() as connection:
+        await queue.enqueue(connection, queue.RESEAL, account)
+    for _ in range(3):
+        await taken(bench)
+    assert await bench.value("SELECT attempts FROM pgqueuer") == 0
+
+
 # Streams
 
 

@@ -1,0 +1,198 @@
+"""What is put in while a job like it runs is not lost: that one may have looked already.
+
+Not here: what jobs do (`test_jobs.py`).
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pgqueuer import AsyncpgDriver, Queries
+from pgqueuer.ports.repository import EntrypointExecutionParameter
+
+from relayer.database import queue
+from relayer.embedding.embedders import Embedder
+from relayer.sealed.keys import AccountId
+from tests.conftest import BenchMaker
+from tests.life import WAIT_S_MAX
+from tests.queueing import JOBS, VECTORS
+from tests.services import Bench
+
+PICKED = "UPDATE pgqueuer SET status = 'picked'"
+BLOCKED = (
+    "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
+    " WHERE NOT granted AND a.datname = current_database()"
+)
+RUNS = "SELECT count(*) FROM pgqueuer_log WHERE status = 'picked'"
+LINES = "SELECT string_agg(status::text, ' ' ORDER BY id) FROM pgqueuer_log"
+
+
+class _Held:
+    """An embedder that waits before its first answer, which may be that it is broken."""
+
+    def __init__(self, inner: Embedder) -> None:
+        self._inner = inner
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
+        self.breaks = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Any:
+        self.begun.set()
+        await asyncio.wait_for(self.go.wait(), WAIT_S_MAX)
+        if self.breaks:
+            self.breaks = False
+            raise RuntimeError("nobody foresaw it")
+        return await self._inner.embed(texts, account=account)
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A relayer whose worker runs a job that is held up."""
+
+    bench: Bench
+    embedder: _Held
+    account: AccountId
+    ids: Sequence[uuid.UUID]
+
+    async def ask(self, connection: Any) -> None:
+        """Put the same job in once more."""
+        await queue.enqueue(connection, queue.EMBED, self.account, self.ids)
+
+
+@asynccontextmanager
+async def running(make_bench: BenchMaker, embedder: Embedder) -> AsyncIterator[_Running]:
+    held = _Held(embedder)
+    bench = make_bench(embedder=held)
+    caller = await bench.caller(await bench.account())
+    async with bench.working():
+        [stored] = await bench.remember(caller, "Anna prefers tea.")
+        await asyncio.wait_for(held.begun.wait(), WAIT_S_MAX)
+        try:
+            yield _Running(bench, held, caller.access.account, [stored.id])
+        finally:
+            held.go.set()
+
+
+async def test_it_begins_again_when_it_is_over(make_bench: BenchMaker, embedder: Embedder) -> None:
+    """Once, however often it was asked for; and it waits without being looked at."""
+    async with running(make_bench, embedder) as job:
+        for _ in range(3):
+            async with job.bench.storage.database.transaction() as connection:
+                await job.ask(connection)
+        assert await job.bench.value(JOBS) == 1
+        job.embedder.go.set()
+        await job.bench.until(JOBS, 0)
+        assert await job.bench.value(LINES) == "queued picked queued picked successful"
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_it_ends_when_who_asks_for_it_has_committed(
+    make_bench: BenchMaker, embedder: Embedder, commits: bool
+) -> None:
+    """What is written after it has looked, and not there before it ends, is not lost either."""
+    async with running(make_bench, embedder) as job:
+        async with job.bench.storage.database.connection() as connection:
+            asking = connection.transaction()
+            await asking.start()
+            await job.ask(connection)
+            job.embedder.go.set()
+            await job.bench.until(BLOCKED, 1)
+            assert (await job.bench.value(VECTORS), await job.bench.value(JOBS)) == (1, 1)
+            await (asking.commit if commits else asking.rollback)()
+        await job.bench.until(JOBS, 0)
+        assert await job.bench.value(RUNS) == 1 + commits
+
+
+async def test_one_that_failed_meanwhile_is_not_held(
+    make_bench: BenchMaker, embedder: Embedder
+) -> None:
+    """What it is asked for has not been tried."""
+    async with running(make_bench, embedder) as job:
+        job.embedder.breaks = True
+        async with job.bench.storage.database.connection() as connection:
+            await job.ask(connection)
+        job.embedder.go.set()
+        await job.bench.until(VECTORS, 1)
+        await job.bench.until(JOBS, 0)
+
+
+async def test_one_that_a_worker_ended_over_is_done_for_both(bench: Bench) -> None:
+    """The next one to take it knows how often it was asked for by then."""
+    account = (await bench.account()).account
+    await put_in(bench, account)
+    async with bench.storage.database.connection() as worker:
+        [_] = await dequeued(worker, queue.RESEAL)
+        await put_in(bench, account)
+        await bench.sql("UPDATE pgqueuer SET heartbeat = now() - interval '1 hour'")
+        [job] = await dequeued(worker, queue.RESEAL)
+        assert await queue.begin_again(worker, {job.id: queue.asked(job.headers)}) == set()
+
+
+async def test_it_begins_as_if_it_were_put_in_then(bench: Bench) -> None:
+    """But behind others: who asks all the time lets them have their turn."""
+    accounts = [(await bench.account()).account for _ in range(2)]
+    await put_in(bench, *accounts)
+    async with bench.storage.database.connection() as worker:
+        [first] = await dequeued(worker, queue.RESEAL, at_once=1)
+        await bench.sql(
+            "UPDATE pgqueuer SET attempts = 9, created = created - interval '1 day' WHERE id = $1",
+            first.id,
+        )
+        await put_in(bench, accounts[0])
+        assert await queue.begin_again(worker, {first.id: queue.asked(first.headers)}) == {first.id}
+        [second] = await dequeued(worker, queue.RESEAL, at_once=1)
+        assert queue.decode_payload(second.payload)[0] == accounts[1]
+    [(attempts, is_new)] = await bench.sql(
+        "SELECT attempts, created > now() - interval '1 hour' FROM pgqueuer WHERE id = $1", first.id
+    )
+    assert (attempts, is_new) == (0, True)
+    assert await queue.taken(bench.storage.database, first.id) == 0
+
+
+async def test_one_that_waits_is_taken_when_what_it_is_put_in_for_is_there(bench: Bench) -> None:
+    account = (await bench.account()).account
+    await put_in(bench, account)
+    async with bench.storage.database.connection() as worker:
+        async with bench.storage.database.transaction() as connection:
+            await queue.enqueue(connection, queue.RESEAL, account)
+            assert await dequeued(worker, queue.RESEAL) == []
+        [job] = await dequeued(worker, queue.RESEAL)
+        assert await queue.begin_again(worker, {job.id: queue.asked(job.headers)}) == set()
+
+
+async def test_what_is_put_in_behind_one_that_failed_is_a_job_of_its_own(bench: Bench) -> None:
+    account = (await bench.account()).account
+    await put_in(bench, account)
+    await bench.sql("UPDATE pgqueuer SET status = 'failed'")
+    await put_in(bench, account)
+    async with bench.storage.database.connection() as worker:
+        [job] = await dequeued(worker, queue.RESEAL)
+        await bench.sql(f"{PICKED} WHERE id = $1", job.id)
+        await put_in(bench, account)
+        assert await queue.begin_again(worker, {job.id: queue.asked(job.headers)}) == {job.id}
+    states = "SELECT string_agg(status::text, ' ' ORDER BY id) FROM pgqueuer"
+    assert await bench.value(states) == "failed queued"
+
+
+async def put_in(bench: Bench, *accounts: AccountId) -> None:
+    async with bench.storage.database.transaction() as connection:
+        for account in accounts:
+            await queue.enqueue(connection, queue.RESEAL, account)
+
+
+async def dequeued(worker: Any, kind: str, *, at_once: int = 10) -> list[Any]:
+    """The jobs that a worker gets that asks now."""
+    return await Queries(AsyncpgDriver(worker)).dequeue(
+        batch_size=at_once,
+        entrypoints={kind: EntrypointExecutionParameter(0)},
+        queue_manager_id=uuid.uuid4(),
+        global_concurrency_limit=None,
+        heartbeat_timeout=timedelta(seconds=30),
+    )
