@@ -18,16 +18,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
 
 import asyncpg
-from pgqueuer import AsyncpgDriver, Job, Queries, QueueManager
+from pgqueuer import AsyncpgDriver, Job, QueueManager
 from pgqueuer.errors import RetryRequested
-from pgqueuer.models import TracebackRecord
-from pgqueuer.types import JOB_STATUS
 
 from relayer import parking
 from relayer.clock import utc_now
@@ -52,6 +49,7 @@ from relayer.memories.batching import BatchedIndexer
 from relayer.memories.consolidation import Consolidator
 from relayer.memories.indexing import Indexer
 from relayer.memories.reseal import Resealer
+from relayer.outcomes import Outcomes
 from relayer.recovery.restore import Restore
 from relayer.sealed.keys import AccountId
 from relayer.sealed.unlock import HOLD_S_MAX
@@ -84,26 +82,10 @@ T = TypeVar("T")
 # The last one says whether a worker ended over the job before.
 Work = Callable[[AccountId, Keys, Sequence[Any], bool], Awaitable[None]]
 Chore = Callable[[], Awaitable[None]]
-Ended = tuple[Job, JOB_STATUS, TracebackRecord | None]
 
 
 class _SliceOver(RetryRequested):
     """An account had its time, and goes on after those that had less."""
-
-
-@dataclass
-class _Queue(Queries):
-    """pgqueuer's statements; but what was asked for while it ran begins again instead of ending."""
-
-    database: Database = field(kw_only=True)
-
-    async def log_jobs(self, job_status: list[Ended]) -> None:
-        """Note what became of jobs, in a transaction and so on a connection of the pool."""
-        ended = {int(job.id): queue.asked(job.headers) for job, _, _ in job_status}
-        async with self.database.transaction() as connection:
-            again = await queue.begin_again(connection, ended)
-            over = [one for one in job_status if one[0].id not in again]
-            await Queries(AsyncpgDriver(connection)).log_jobs(over)
 
 
 class Worker:
@@ -184,7 +166,7 @@ class Worker:
         self._away_since_s = None
 
     async def _work_on(self, connection: asyncpg.Connection) -> None:
-        self._manager = QueueManager(_Queue(AsyncpgDriver(connection), database=self._database))
+        self._manager = QueueManager(Outcomes(AsyncpgDriver(connection), database=self._database))
         for entrypoint, handler, limit in (
             (queue.EMBED, self._embed, 0),
             (queue.EXTRACT, self._extract, EXTRACTIONS_MAX),

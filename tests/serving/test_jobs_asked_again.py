@@ -17,6 +17,7 @@ from pgqueuer.ports.repository import EntrypointExecutionParameter
 
 from relayer.database import queue
 from relayer.embedding.embedders import Embedder
+from relayer.errors import Unavailable
 from relayer.sealed.keys import AccountId
 from tests.conftest import BenchMaker
 from tests.life import WAIT_S_MAX
@@ -28,17 +29,23 @@ BLOCKED = (
     "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
     " WHERE NOT granted AND a.datname = current_database()"
 )
+# Workers, which have connections of their own to hear of jobs.
+CUT_OFF = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND backend_type = 'client backend'
+  AND application_name <> 'memrelay'
+"""
 RUNS = "SELECT count(*) FROM pgqueuer_log WHERE status = 'picked'"
 LINES = "SELECT string_agg(status::text, ' ' ORDER BY id) FROM pgqueuer_log"
 
 
 class _Held:
-    """An embedder that waits before its first answer, which may be that it is broken."""
+    """An embedder that waits before its first answer, which may be a fault."""
 
     def __init__(self, inner: Embedder) -> None:
         self._inner = inner
         self.begun, self.go = asyncio.Event(), asyncio.Event()
-        self.breaks = False
+        self.fault: Exception | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -46,9 +53,9 @@ class _Held:
     async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Any:
         self.begun.set()
         await asyncio.wait_for(self.go.wait(), WAIT_S_MAX)
-        if self.breaks:
-            self.breaks = False
-            raise RuntimeError("nobody foresaw it")
+        if self.fault is not None:
+            fault, self.fault = self.fault, None
+            raise fault
         return await self._inner.embed(texts, account=account)
 
 
@@ -115,12 +122,25 @@ async def test_one_that_failed_meanwhile_is_not_held(
 ) -> None:
     """What it is asked for has not been tried."""
     async with running(make_bench, embedder) as job:
-        job.embedder.breaks = True
+        job.embedder.fault = RuntimeError("nobody foresaw it")
         async with job.bench.storage.database.connection() as connection:
             await job.ask(connection)
         job.embedder.go.set()
         await job.bench.until(VECTORS, 1)
         await job.bench.until(JOBS, 0)
+
+
+async def test_one_that_waits_again_is_not_held_since_its_worker_lost_its_connection(
+    make_bench: BenchMaker, embedder: Embedder
+) -> None:
+    async with running(make_bench, embedder) as job:
+        job.embedder.fault = Unavailable("away", code="embedder.unavailable")
+        await job.bench.sql(CUT_OFF)
+        job.embedder.go.set()
+        await job.bench.until(
+            f"SELECT ({VECTORS}) = 1 OR ({JOBS} WHERE status = 'failed') = 1", True
+        )
+        assert await job.bench.value(VECTORS) == 1
 
 
 async def test_one_that_a_worker_ended_over_is_done_for_both(bench: Bench) -> None:

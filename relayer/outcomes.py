@@ -1,0 +1,51 @@
+"""What became of jobs, as the queue is told: over, failed, or to begin again.
+
+Not here: what jobs do (`jobs.py`), statements (`database.queue`).
+"""
+
+import logging
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from pgqueuer import AsyncpgDriver, Job, Queries
+from pgqueuer.models import TracebackRecord
+from pgqueuer.types import JOB_STATUS
+
+from relayer.database import queue
+from relayer.database.pool import Database
+from relayer.logs import warn
+
+log = logging.getLogger("relayer.jobs")
+
+Ended = tuple[Job, JOB_STATUS, TracebackRecord | None]
+
+
+@dataclass
+class Outcomes(Queries):
+    """pgqueuer's statements; but what was asked for while it ran begins again instead of ending.
+
+    What became of a job is written by the pool's connections: a worker that lost its own one has
+    done what it did.
+    """
+
+    database: Database = field(kw_only=True)
+
+    async def retry_job(
+        self, job: Job, delay: timedelta, traceback_record: TracebackRecord | None
+    ) -> None:
+        """Put a job back; who cannot is not the one to say that it failed, and leaves it to those
+        who take it when its heartbeats end."""
+        try:
+            async with self.database.connection() as connection:
+                queries = Queries(AsyncpgDriver(connection))
+                await queries.retry_job(job, delay, traceback_record)
+        except Exception as error:
+            warn(log, "a job is not put back", "jobs.put_back", error)
+
+    async def log_jobs(self, job_status: list[Ended]) -> None:
+        """Note which jobs are over, and how."""
+        ended = {int(job.id): queue.asked(job.headers) for job, _, _ in job_status}
+        async with self.database.transaction() as connection:
+            again = await queue.begin_again(connection, ended)
+            over = [one for one in job_status if one[0].id not in again]
+            await Queries(AsyncpgDriver(connection)).log_jobs(over)
