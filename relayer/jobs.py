@@ -120,6 +120,7 @@ class Worker:
         self._outbox = outbox
         self._chores = chores
         self._manager: QueueManager | None = None
+        self._leaving: set[asyncio.Task[None]] = set()  # whose connections were lost
         self._away_since_s: float | None = None
         self._stopped = asyncio.Event()
         self._batched = BatchedIndexer(indexer)
@@ -138,29 +139,66 @@ class Worker:
     def stop(self) -> None:
         """Take no further jobs, and put back what is being embedded."""
         self._stopped.set()
+        self._take_no_more()
+
+    def _take_no_more(self) -> None:
         if self._manager is not None:
             self._manager.shutdown.set()
 
     async def _serve(self) -> None:
         self._away_since_s = time.monotonic()
-        while not self._stopped.is_set():
-            try:
-                connection = await asyncpg.connect(
-                    **self._connect_args, command_timeout=STATEMENT_TIMEOUT_S
-                )
-                # A queue that cannot be read ends the work at once, connected or not.
-                steady = asyncio.get_running_loop().call_later(STEADY_S, self._is_back)
+        try:
+            while not self._stopped.is_set():
                 try:
-                    await self._work_on(connection)
-                finally:
-                    steady.cancel()
-                    if self._away_since_s is None:
-                        self._away_since_s = time.monotonic()
-                    connection.terminate()
-            except Exception as error:
-                # A worker that ended silently would leave every memory without its vector.
-                warn(log, "worker begins again", "jobs.reconnect", error)
-                await asyncio.sleep(RECONNECT_S)
+                    await self._work_connected()
+                except Exception as error:
+                    # A worker that ended silently would leave every memory without its vector.
+                    warn(log, "worker begins again", "jobs.reconnect", error)
+                    await asyncio.sleep(RECONNECT_S)
+        finally:
+            await self._left(0)
+
+    async def _work_connected(self) -> None:
+        """Work by one connection; where it is lost, what runs goes on, and nothing waits for it.
+
+        Raises:
+            ConnectionError: it was lost.
+        """
+        await self._left(1)
+        connection = await asyncpg.connect(
+            **self._connect_args, command_timeout=STATEMENT_TIMEOUT_S
+        )
+        lost = asyncio.Event()
+        connection.add_termination_listener(lambda _: lost.set())
+        # A queue that cannot be read ends the work at once, connected or not.
+        steady = asyncio.get_running_loop().call_later(STEADY_S, self._is_back)
+        working = asyncio.create_task(self._work_on(connection))
+        losing = asyncio.create_task(lost.wait())
+        try:
+            await asyncio.wait({working, losing}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                self._take_no_more()
+                self._leaving.add(working)
+                raise ConnectionError
+            working.result()
+        finally:
+            for one in (steady, losing):
+                one.cancel()
+            if self._away_since_s is None:
+                self._away_since_s = time.monotonic()
+            if working not in self._leaving:
+                working.cancel()
+                await asyncio.wait({working})
+            connection.terminate()
+
+    async def _left(self, besides: int) -> None:
+        """Return when all but so many are over whose connection was lost."""
+        while len(self._leaving) > besides:
+            over, self._leaving = await asyncio.wait(
+                self._leaving, return_when=asyncio.FIRST_COMPLETED
+            )
+            for one in over:
+                one.exception()  # of its connection, as everybody knows by now
 
     def _is_back(self) -> None:
         self._away_since_s = None

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from pgqueuer import AsyncpgDriver, Job, Queries
 from pgqueuer.models import TracebackRecord
-from pgqueuer.types import JOB_STATUS
+from pgqueuer.types import JOB_STATUS, JobId
 
 from relayer.database import queue
 from relayer.database.pool import Database
@@ -24,11 +24,16 @@ Ended = tuple[Job, JOB_STATUS, TracebackRecord | None]
 class Outcomes(Queries):
     """pgqueuer's statements; but what was asked for while it ran begins again instead of ending.
 
-    What became of a job is written by the pool's connections: a worker that lost its own one has
-    done what it did.
+    What becomes of a job is written by the pool's connections: a worker that lost its own one goes
+    on with what it does, and has done what it did.
     """
 
     database: Database = field(kw_only=True)
+
+    async def update_heartbeat(self, job_ids: list[JobId]) -> None:
+        """Note that jobs are still worked on."""
+        async with self.database.connection() as connection:
+            await Queries(AsyncpgDriver(connection)).update_heartbeat(job_ids)
 
     async def retry_job(
         self, job: Job, delay: timedelta, traceback_record: TracebackRecord | None
@@ -43,8 +48,11 @@ class Outcomes(Queries):
             warn(log, "a job is not put back", "jobs.put_back", error)
 
     async def log_jobs(self, job_status: list[Ended]) -> None:
-        """Note which jobs are over, and how."""
-        ended = {int(job.id): queue.asked(job.headers) for job, _, _ in job_status}
+        """Note which jobs are over, and how; one that was stopped with its process is not."""
+        ended = {
+            int(job.id): queue.STOPPED if status == "canceled" else queue.asked(job.headers)
+            for job, status, _ in job_status
+        }
         async with self.database.transaction() as connection:
             again = await queue.begin_again(connection, ended)
             over = [one for one in job_status if one[0].id not in again]

@@ -38,6 +38,7 @@ KINDS: Final = (EMBED, EXTRACT, REINDEX, RESEAL, CONSOLIDATE, RESTORE, DELETE_BL
 STATES: Final = ("queued", "picked", "failed")
 
 _ASKED: Final = "asked"  # in the headers of a job: how often it was asked for since it was put in
+STOPPED: Final = -1  # less often than any job was asked for that ended by itself
 
 # Nobody takes it, and its end is not noted, until this transaction is over; then what that wrote is
 # seen by whoever takes it, or the number tells that it was not.

@@ -418,6 +418,7 @@ GROWS = {
     "relayer/embedding/older.py OlderEmbedders._closing": "dropped ones, each closed at once",
     "relayer/embedding/older.py OlderEmbedders._held": "OTHERS_MAX",
     "relayer/embedding/runs.py Runs._waiting": "calls under way, one run of each",
+    "relayer/jobs.py Worker._leaving": "one besides the present connection's",
     "relayer/memories/batching.py BatchedIndexer._waiting": "jobs at once",
     "relayer/events/delivery.py Delivery._telling": "AT_ONCE_MAX",
     "relayer/events/outward.py Poster._asking": "LOOKUPS_MAX",

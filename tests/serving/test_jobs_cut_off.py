@@ -1,0 +1,111 @@
+"""A worker that loses its connection to the database, or its queue, while jobs run.
+
+Not here: jobs whose worker ended (`test_jobs_parked.py`).
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from relayer.embedding.embedders import Embedder
+from tests.conftest import BenchMaker
+from tests.life import WAIT_S_MAX
+from tests.queueing import JOBS, VECTORS
+
+WORKERS = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND backend_type = 'client backend'
+  AND application_name <> 'memrelay'
+"""
+CUT_OFF = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND backend_type = 'client backend'
+  AND application_name <> 'memrelay'
+"""
+
+# No job is taken, and that they are not is remembered.
+REFUSE = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    PERFORM nextval('refusals');
+    RAISE 'refused';
+END $$
+"""
+
+
+class _Slow:
+    """An embedder that takes long for its first text."""
+
+    def __init__(self, inner: Embedder) -> None:
+        self._inner = inner
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Any:
+        self.calls += 1
+        if self.calls == 1:
+            self.begun.set()
+            await asyncio.wait_for(self.go.wait(), WAIT_S_MAX)
+        return await self._inner.embed(texts, account=account)
+
+
+async def test_others_go_on_while_a_long_one_is_not_over(
+    make_bench: BenchMaker, embedder: Embedder
+) -> None:
+    slow = _Slow(embedder)
+    bench = make_bench(embedder=slow)
+    caller = await bench.caller(await bench.account())
+    async with bench.working():
+        await bench.remember(caller, "Anna prefers tea.")
+        await asyncio.wait_for(slow.begun.wait(), WAIT_S_MAX)
+        await bench.sql(CUT_OFF)
+        await bench.remember(caller, "Ben sells cups.")
+        try:
+            await bench.until(VECTORS, 1)
+            # Nobody else takes it for one whose worker has ended.
+            await bench.until("SELECT count(*) FROM pgqueuer WHERE heartbeat > updated", 1)
+        finally:
+            slow.go.set()
+        await bench.until(VECTORS, 2)
+
+
+async def test_a_long_one_is_not_lost_when_its_process_ends_just_then(
+    make_bench: BenchMaker, embedder: Embedder
+) -> None:
+    slow = _Slow(embedder)
+    bench = make_bench(embedder=slow)
+    caller = await bench.caller(await bench.account())
+    async with bench.working():
+        await bench.remember(caller, "Anna prefers tea.")
+        await asyncio.wait_for(slow.begun.wait(), WAIT_S_MAX)
+        for _ in range(2):  # once more while the first one is not over
+            await bench.until(WORKERS, 1)
+            await bench.sql(CUT_OFF)
+        await bench.until(WORKERS, 0)
+    assert await bench.value(JOBS) == 1
+
+
+async def test_one_that_is_stopped_while_its_queue_cannot_be_read_is_not_lost(
+    make_bench: BenchMaker, embedder: Embedder
+) -> None:
+    slow = _Slow(embedder)
+    bench = make_bench(embedder=slow)
+    caller = await bench.caller(await bench.account())
+    working = asyncio.create_task(bench.services.worker.run())
+    try:
+        await bench.remember(caller, "Anna prefers tea.")
+        await asyncio.wait_for(slow.begun.wait(), WAIT_S_MAX)
+        await bench.sql("CREATE SEQUENCE refusals")
+        await bench.sql(REFUSE)
+        await bench.sql(
+            "CREATE TRIGGER refusing BEFORE UPDATE OF status ON pgqueuer"
+            " FOR EACH ROW WHEN (NEW.status = 'picked') EXECUTE FUNCTION refuse()"
+        )
+        await bench.remember(caller, "Ben sells cups.")
+        await bench.until("SELECT is_called FROM refusals", True)
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+    assert await bench.value(JOBS) == 2
