@@ -547,7 +547,8 @@ class SyncMemoryClient(_Client):
             ServerError: the relayer refused, for instance because this key was revoked.
             TransportError: it was not reached before anything came, or its certificate is wrong.
         """
-        return listening.blocking(self._http, self._request, self._listen(after, follow=follow))
+        heard = self._listen(after, follow=follow)
+        return listening.blocking(self._http, self._request, self._deadline, heard)
 
     def close(self) -> None:
         """Save what was seen and close the connections."""

@@ -3,7 +3,8 @@
 It does not own how long a request may take (`exchange.py`).
 
 - Whoever answers a byte at a time ends at the deadline as well, in the middle of a header, too.
-- What is long may take a second more for each `SLOWEST_BYTES_S`, there or back.
+- What is long may take a second more for each `SLOWEST_BYTES_S`, there or back: a body, that is.
+  What comes before one may be without end, such as one interim answer after the other.
 """
 
 import time
@@ -24,6 +25,7 @@ class Deadline:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._until_s: float | None = None
+        self._in_body = False
 
     def watch(self, client: httpx.Client) -> None:
         """Let all connections of a client end at the deadline."""
@@ -50,6 +52,7 @@ class Deadline:
         with self.within(timeout_s):
             response = client.send(request, stream=True)
             with closing(response):
+                self._in_body = True
                 incoming = Incoming(
                     response, left_s=lambda: until_s - self._monotonic(), bytes_max=bytes_max
                 )
@@ -60,7 +63,7 @@ class Deadline:
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
         """Bound what is sent and read inside; outside, as for a stream, there is no deadline."""
-        self._until_s = self._monotonic() + seconds
+        self._until_s, self._in_body = self._monotonic() + seconds, False
         try:
             yield
         finally:
@@ -79,10 +82,15 @@ class Deadline:
             raise httpx.ReadTimeout("no complete answer in time")
         return left_s if timeout_s is None else min(left_s, timeout_s)
 
-    def passed(self, count: int) -> None:
-        """Note that bytes went through, for which there is more time."""
+    def sent(self, count: int) -> None:
+        """Note that bytes went out, for which there is more time."""
         if self._until_s is not None:
             self._until_s += count / SLOWEST_BYTES_S
+
+    def came(self, count: int) -> None:
+        """Note that bytes came in, for which there is more time if they are of a body."""
+        if self._in_body:
+            self.sent(count)
 
 
 class _Stream:
@@ -94,14 +102,14 @@ class _Stream:
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         data: bytes = self._stream.read(max_bytes, self._deadline.left_s(timeout))
-        self._deadline.passed(len(data))
+        self._deadline.came(len(data))
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for start in range(0, len(buffer), _PIECE_BYTES):
             piece = buffer[start : start + _PIECE_BYTES]
             self._stream.write(piece, self._deadline.left_s(timeout))
-            self._deadline.passed(len(piece))
+            self._deadline.sent(len(piece))
 
     def close(self) -> None:
         self._stream.close()

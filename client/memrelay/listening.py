@@ -1,6 +1,8 @@
 """Listening to events over httpx, in a loop that awaits or blocks: the steps of `events.listen`.
 
 It does not own what is asked, read or told, nor when it is asked again (`events.py`).
+
+- A stream has to begin in time, however much comes before it; once it began, it may last.
 """
 
 import asyncio
@@ -11,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from memrelay.deadline import Deadline
 from memrelay.errors import MemrelayError
 from memrelay.events import Event, Listening, Read
 from memrelay.exchange import Send, Sleep
@@ -28,7 +31,7 @@ async def awaited(
             try:
                 if isinstance(step, Send):
                     await opened.aclose()
-                    outcome = await http.send(request(step), stream=True)
+                    outcome = await _begun(http, request(step), step.timeout_s)
                     opened.push_async_callback(outcome.aclose)
                     pieces = outcome.aiter_bytes()
                 elif isinstance(step, Read):
@@ -42,15 +45,28 @@ async def awaited(
                 outcome = error
 
 
-def blocking(http: httpx.Client, request: Request, listening: Listening) -> Iterator[Event]:
-    """Yield the events, in `for`."""
+async def _begun(
+    http: httpx.AsyncClient, request: httpx.Request, timeout_s: float
+) -> httpx.Response:
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await http.send(request, stream=True)
+    except TimeoutError as error:
+        raise httpx.ReadTimeout("no answer in time") from error
+
+
+def blocking(
+    http: httpx.Client, request: Request, deadline: Deadline, listening: Listening
+) -> Iterator[Event]:
+    """Yield the events, in `for`; `deadline` watches the client."""
     outcome: Any = None
     with contextlib.ExitStack() as opened:
         while (step := _step(listening, outcome)) is not None:
             try:
                 if isinstance(step, Send):
                     opened.close()
-                    outcome = http.send(request(step), stream=True)
+                    with deadline.within(step.timeout_s):
+                        outcome = http.send(request(step), stream=True)
                     opened.callback(outcome.close)
                     pieces = outcome.iter_bytes()
                 elif isinstance(step, Read):

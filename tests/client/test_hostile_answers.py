@@ -19,7 +19,7 @@ from uuid import UUID
 import httpx
 import pytest
 
-from memrelay import MemoryClient, SyncMemoryClient, exchange
+from memrelay import MemoryClient, SyncMemoryClient, events, exchange
 from memrelay.answers import JSON_DEPTH_MAX, read_json_object
 from memrelay.archiving import Standing
 from memrelay.cli import EXIT_FAILED, main
@@ -437,6 +437,16 @@ def dripping_trailer(caller: socket.socket) -> None:
     dripping(caller, head + b"2\r\n{}\r\n0\r\nx: ", b"\r\n\r\n")
 
 
+def babbling(caller: socket.socket, said: list[int] | None = None) -> None:
+    """Say that there is nothing to say yet, much and in time, and at last what was asked for."""
+    for count in range(DRIPS):
+        time.sleep(0.05)
+        if said is not None:
+            said.append(count)
+        caller.sendall(b"HTTP/1.1 102 Processing\r\n\r\n" * 1_000)
+    caller.sendall(HEAD + b"content-length: 2\r\n\r\n{}")
+
+
 def with_a_cookie(caller: socket.socket) -> None:
     caller.sendall(HEAD + b"set-cookie: a=b; path=/\r\ncontent-length: 2\r\n\r\n{}")
 
@@ -526,6 +536,34 @@ class TestOverTheWire:
             async with MemoryClient(url=url, timeout_s=0.5, **options) as client:
                 with pytest.raises(TimedOut):
                     await client.health()
+
+    @staticmethod
+    def times_out(client: SyncMemoryClient) -> None:
+        with pytest.raises(TimedOut):
+            client.health()
+
+    def test_what_comes_before_an_answer_brings_no_more_time(self, options: dict[str, Any]) -> None:
+        said: list[int] = []
+
+        def say(caller: socket.socket) -> None:
+            babbling(caller, said)
+
+        options["timeout_s"] = 0.5
+        with answering(say) as url, SyncMemoryClient(url=url, **options) as client:
+            self.times_out(client)
+        assert len(said) < DRIPS
+
+    @pytest.mark.parametrize("say", [dripping_head, babbling])
+    async def test_a_stream_that_does_not_begin_is_not_waited_for(
+        self, say: Any, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(events, "READ_S", 0.5)
+        with answering(say) as url:
+            with SyncMemoryClient(url=url, **options) as blocking, pytest.raises(TimedOut):
+                list(blocking.events(follow=False))
+            async with MemoryClient(url=url, **options) as client:
+                with pytest.raises(TimedOut):
+                    [event async for event in client.events(follow=False)]
 
     async def test_no_client_keeps_a_cookie(self, options: dict[str, Any]) -> None:
         """They would never be sent, and one that is set with each answer would fill the memory."""
