@@ -7,9 +7,11 @@ import pytest
 
 from memrelay.errors import ConfigError, NotGranted, TimedOut, UntrustedRelayer
 from memrelay.models import Draft
+from memrelay.operations.rotation import Rotating
 from memrelay.sealed.grants import read_grant
 from memrelay.sealed.keys import Identity
 from memrelay.sealed.objects import from_base64
+from memrelay.webhooks import put_webhook
 from tests.client.session_scene import IDS, NIL, fails, listed, owner, remembered, scene
 from tests.relayers_part import read_join
 
@@ -49,7 +51,7 @@ def test_many_memories_go_in_twenties_with_keys_of_their_own(scene):
 
 
 def test_long_texts_go_alone_and_the_order_stays(scene):
-    long = {"text": "x" * 70_000, "unknown": 1}
+    long = {"text": "x" * 70_000, "created_at": "2026-05-04T09:30:00Z"}
     results = scene.play(
         scene.client.remember_many(
             iter(["a", {"text": "b", "kind": "event"}, long, Draft(text="c"), "d"])
@@ -66,7 +68,37 @@ def test_long_texts_go_alone_and_the_order_stays(scene):
     assert [result.id for result in results] == IDS[:5]
     items = json.loads(scene.sends[2].body)["items"]
     assert [item.get("kind") for item in items] == [None, "event"]
-    assert "unknown" not in json.loads(scene.sends[3].body)
+    assert "created_at" not in json.loads(scene.sends[3].body)
+
+
+@pytest.mark.parametrize(
+    ("items", "said"),
+    [
+        ("Anna prefers tea.", "items is a list"),
+        ({"text": "Anna prefers tea."}, "items is a list"),
+        ([{"text": "Anna prefers tea.", "tag": ["town"], "when": 1}], "no field tag, when"),
+    ],
+)
+def test_what_would_be_stored_as_something_else_is_refused(scene, items, said):
+    with pytest.raises(ValueError, match=said):
+        scene.play(scene.client.remember_many(items), *listed(scene, scene.grants()))
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("ids", lambda client: client.status(IDS[0])),
+        ("ids", lambda client: client.wait(IDS[0])),
+        ("namespaces", lambda client: client.add_key(namespaces="team")),
+        ("namespaces", lambda client: client.verify(namespaces="team")),
+        ("revoke", lambda client: Rotating(client.session).rotate(revoke="ab" * 32)),
+        ("events", lambda client: put_webhook(client, "https://a.example", events="key.revoked")),
+        ("namespaces", lambda client: put_webhook(client, "https://a.example", namespaces="team")),
+    ],
+)
+def test_one_text_is_no_list_of_its_letters(scene, name, asked):
+    with pytest.raises(ValueError, match=f"^{name} is a list"):
+        scene.play(asked(scene.client))
 
 
 def test_nothing_is_sent_for_nothing(scene):

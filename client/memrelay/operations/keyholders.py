@@ -19,6 +19,7 @@ from memrelay.errors import ConfigError, Conflict, NotGranted, UntrustedRelayer
 from memrelay.exchange import Operation
 from memrelay.models import NewAccount, NewKey, Revoked
 from memrelay.operations.proving import Proving
+from memrelay.operations.reading import listed
 from memrelay.sealed.grants import GrantedKey, issue_grant, read_grant
 from memrelay.sealed.keys import (
     Identity,
@@ -113,7 +114,8 @@ class Keyholders(Proving):
         if role == "owner" and namespaces is not None:
             raise ConfigError("An owner holds the whole account.")
         holder = identity or Identity.generate()
-        names = None if namespaces is None else sorted({normalise_namespace(n) for n in namespaces})
+        given = listed("namespaces", namespaces)
+        names = None if given is None else sorted(set(map(normalise_namespace, given)))
         expires_ms = self._expires_ms(expires)
 
         def build(serial: int, keyring: Keyring) -> bytes:

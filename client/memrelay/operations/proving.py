@@ -24,6 +24,7 @@ from memrelay.errors import (
 )
 from memrelay.exchange import LONG_ANSWER_BYTES_MAX, Operation
 from memrelay.operations.forgetting import Forgetting
+from memrelay.operations.reading import listed
 from memrelay.sealed.envelope import Place, blob_id, open_envelope
 from memrelay.sealed.keys import account_text, normalise_namespace
 from memrelay.sealed.ledger import Keyring
@@ -131,8 +132,9 @@ class Proving(Forgetting):
         Raises:
             UntrustedRelayer: another relayer answers than the pinned one.
         """
+        given = listed("namespaces", namespaces)
+        names = None if given is None else sorted(set(map(normalise_namespace, given)))
         self.session.forget_grants()
-        names = None if namespaces is None else sorted({normalise_namespace(n) for n in namespaces})
         exam = yield from self._examination(checkpoints, since, open_all, progress)
         if not (yield from self._load_keys(exam)):
             return self._verification(exam, since, ("receipts", "grants", "blobs"))

@@ -95,9 +95,8 @@ class Reading:
 
     def status(self, ids: Iterable[str]) -> Operation[tuple[MemoryStatus, ...]]:
         """Return how far up to 100 memories got."""
-        call = Call(
-            method="POST", path="/v1/memories/status", body={"ids": list(ids)}, repeatable=True
-        )
+        body = {"ids": listed("ids", ids)}
+        call = Call(method="POST", path="/v1/memories/status", body=body, repeatable=True)
         return Statuses.from_json((yield from self.session.call(call))).results
 
     def recall(

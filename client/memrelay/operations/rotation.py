@@ -18,6 +18,7 @@ from memrelay.errors import ConfigError, Conflict, NotGranted, UntrustedRelayer
 from memrelay.exchange import Operation
 from memrelay.models import NamespaceRotation, Rotated, Rotation
 from memrelay.operations.keyholders import Keyholders, Receipted
+from memrelay.operations.reading import listed
 from memrelay.sealed.keys import Root, public_key_bytes
 from memrelay.sealed.ledger import Keyring, Ledger
 from memrelay.sealed.objects import to_base64
@@ -58,7 +59,7 @@ class Rotating(Keyholders):
                 )
             return [*alive, Root.generate(keyring.epoch + 1)]
 
-        withdrawn = [public_key_bytes(key) for key in dict.fromkeys(revoke)]
+        withdrawn = [public_key_bytes(key) for key in dict.fromkeys(listed("revoke", revoke) or ())]
         return (yield from self._rotate(roots, withdrawn, _choice(reseal)))
 
     def reseal(self, reseal: Choice = "all") -> Operation[None]:

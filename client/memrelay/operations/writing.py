@@ -23,11 +23,13 @@ from memrelay.models import (
     STATES_FINAL,
     Analysis,
     Draft,
+    Memory,
     MemoryStatus,
     Remembered,
     Restored,
 )
 from memrelay.operations.listing import Listing
+from memrelay.operations.reading import listed
 from memrelay.session import Call
 
 BULK_ITEMS_MAX = 20
@@ -117,11 +119,17 @@ class Writing(Listing):
     ) -> Operation[tuple[Remembered, ...]]:
         """Store many memories in requests of up to 20; the results are in the order of `items`.
 
-        `items` are texts, `Draft`s or mappings with a draft's fields. `progress` is called with the
+        `items` are texts, `Draft`s or mappings with a draft's fields; of a memory as it was read,
+        the others are left out. `progress` is called with the
         number stored so far and the total, if known. `concurrency` requests are under way at once
         (the blocking client has one). An item that is out of range has the status `rejected` and
         says why. The first error ends it; what was stored stays stored.
+
+        Raises:
+            ValueError: `items` is one text or mapping, or an item has a field that no memory has.
         """
+        if isinstance(items, (str, Mapping)):
+            raise ValueError("items is a list of memories, not one memory.")
         total = len(items) if isinstance(items, (list, tuple)) else None
         done = 0
 
@@ -190,7 +198,7 @@ class Writing(Listing):
             TimedOut: some are still under way after `timeout_s`.
         """
         until_s = self.session.monotonic() + timeout_s
-        order = tuple(ids)
+        order = tuple(listed("ids", ids) or ())
         final = STATES_FINAL | ({"uploaded"} if until_uploaded else set())
         known: dict[str, MemoryStatus] = {}
         pause_s = 0.1
@@ -279,6 +287,9 @@ def _draft(item: Item, namespace: str | None) -> Draft:
         item = Draft(text=item)
     elif not isinstance(item, Draft):
         known = {entry.name for entry in fields(Draft)}
+        # A memory as it was read or exported may be stored; what is misspelt would be lost.
+        if unknown := item.keys() - known - {entry.name for entry in fields(Memory)}:
+            raise ValueError(f"A memory has no field {', '.join(sorted(unknown))}.")
         item = Draft(**{name: value for name, value in item.items() if name in known})
     return item if item.namespace is not None else replace(item, namespace=namespace)
 
