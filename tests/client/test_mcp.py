@@ -8,6 +8,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from memrelay import SyncMemoryClient
+from memrelay.cli import main
 from memrelay.models import KINDS
 from tests.client.mcp_scene import (
     BLACK,
@@ -308,3 +309,14 @@ async def test_an_agent_has_its_own_namespace_and_no_other(home):
         assert await refused(client, "memory_forget", memory_id=home.ids[MARKED]) == "not_found"
         with pytest.raises(MCPError, match="not_granted"):
             await client.read_resource("memory://recent/default")
+
+
+async def test_an_agent_is_told_of_a_shared_namespace_that_nobody_wrote_in(home, tmp_path):
+    agent = tmp_path / "painter.json"
+    adding = ["keys", "add", "--namespace", "canvas", "--namespace", "work", "--out", str(agent)]
+    assert main([*adding, "--profile", str(home.profile)], {}) == 0
+    async with in_process(agent) as client:
+        listed, spaces = await done(client, "memory_namespaces")
+        counts = {entry["name"]: entry["memory_count"] for entry in spaces["namespaces"]}
+        assert counts == {"canvas": 0, "work": 1}
+        assert "canvas: 0 memories" in listed

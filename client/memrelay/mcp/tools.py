@@ -36,7 +36,7 @@ from memrelay.mcp.told import (
     redacted,
     told_one,
 )
-from memrelay.models import Forgotten, Memory, Remembered, Restored
+from memrelay.models import Forgotten, Memory, NamespaceInfo, Remembered, Restored
 from memrelay.operations.listing import Filters
 from memrelay.outcomes import Edited, ForgottenMany, StateChanged
 
@@ -382,6 +382,9 @@ class _Tools:
     async def memory_namespaces(self) -> Annotated[CallToolResult, Namespaces]:
         """List the namespaces that this key may see, with the number of memories in each."""
         infos = await self._client.namespaces()
+        # The relayer lists those that hold something; one to be shared is empty at first.
+        granted = set(await self._client.granted() or ()) - {info.name for info in infos}
+        infos += tuple(NamespaceInfo(name=name) for name in sorted(granted))
         default = self._client.settings.namespace
         lines = [f"{plain(info.name)}: {counted(info.memory_count, 'memory')}" for info in infos]
         text = "\n".join([f"When none is named: {plain(default)}.", *lines])
