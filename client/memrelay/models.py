@@ -64,6 +64,11 @@ class Draft:
         return {name: value for name, value in values.items() if value is not None}
 
 
+def secrets_in(redacted: Mapping[str, Any] | None) -> int:
+    """Return how many secrets were taken out of a text, as far as an answer says it in numbers."""
+    return sum(number for number in (redacted or {}).values() if type(number) is int)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Remembered(Answer):
     """One accepted memory: durable and found by keyword; `status` tells about the vector.

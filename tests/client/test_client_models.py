@@ -20,7 +20,16 @@ from memrelay.errors import (
     UntrustedRelayer,
     server_error,
 )
-from memrelay.models import Draft, KeyInfo, Memory, NewAccount, NewKey, Recalled, Remembered
+from memrelay.models import (
+    Draft,
+    KeyInfo,
+    Memory,
+    NewAccount,
+    NewKey,
+    Recalled,
+    Remembered,
+    secrets_in,
+)
 
 MEMORY = {
     "id": "m",
@@ -225,3 +234,8 @@ def test_a_wrong_clock_is_told():
 def test_every_error_has_one_root():
     assert issubclass(UntrustedRelayer, MemrelayError)
     assert issubclass(ServerError, MemrelayError)
+
+
+def test_secrets_that_an_answer_does_not_count_are_none():
+    assert secrets_in({"aws-key": 2, "card": "many", "other": [], "any": True}) == 2
+    assert secrets_in(None) == 0

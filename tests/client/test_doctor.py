@@ -223,3 +223,11 @@ def test_a_history_that_others_may_read(user: Machine) -> None:
     found = the_problem(user.examine(), "history")
     user.typed(found)
     assert states(user.examine(), PROBLEM) == []
+
+
+def test_how_far_the_history_was_followed(user: Machine) -> None:
+    user.add_key("coder", "work")
+    assert user.run("remember", "Ben likes rain.", "--agent", "coder") == EXIT_OK
+    with SyncMemoryClient.from_settings(Settings.load(user.profile, environ={})) as client:
+        newest = client.receipts()[-1].seq
+    assert user.examine()["history"].detail.endswith(f"receipts up to {newest}")

@@ -277,6 +277,7 @@ def test_the_commands_from_adding_to_removing(
         assert "secret" not in listed[0]
         changed = put(run, made["id"], url, "--only", "team", "--paused")
         assert (changed["events"], changed["namespaces"]) == (["memory.written"], ["team"])
+        assert "only of team" in run("webhooks", "list")
         changed = put(run, made["id"], url, "--event", "memory.erased")
         assert (changed["events"], changed["namespaces"]) == (["memory.erased"], ["team"])
         assert not changed["active"], "a change of one thing begins nothing else"

@@ -231,6 +231,9 @@ def test_secrets_that_were_taken_out_are_counted(profile, tmp_path, capsys):
     assert "2 stored, 0 known already, 2 secrets redacted\n" in capsys.readouterr().out
     _, result, _ = run(capsys, *argv)
     assert (numbers(result), result["redacted"]) == ((0, 2, 0), 0)
+    one = write(tmp_path / "b.txt", f"The third key is AKIA{'GHFEDCAB' * 2}.")
+    assert main(["import", str(one), "--profile", profile], {}) == EXIT_OK
+    assert "1 stored, 0 known already, 1 secret redacted\n" in capsys.readouterr().out
 
 
 def test_waiting_in_vain_comes_after_the_totals(fresh_database, model_dir, tmp_path, capsys):

@@ -189,7 +189,7 @@ async def test_secrets_that_were_taken_out_are_counted(served):
     token = "ghp_" + "a1B2" * 10
     async with over_http(served) as client:
         said, _ = await done(client, "memory_remember", text=f"The token of the bot is {token}.")
-        assert said.endswith(" 1 secrets were taken out.")
+        assert said.endswith(" 1 secret was taken out.")
         text = f"1. user: I decided to use the tokens {token} and {token[:-4]}c3D4."
         said, _ = await done(client, "memory_analyze", text=text)
         assert " 2 secrets were taken out." in said

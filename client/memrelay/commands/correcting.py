@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from memrelay.client import SyncMemoryClient
-from memrelay.commands.listing import shown, when, writer
-from memrelay.commands.memories import storable
+from memrelay.commands.listing import one_entry, shown, when, writer
+from memrelay.commands.memories import storable, tell_redacted
 from memrelay.commands.parsers import Adder, add_page, moment, pair, pairs, whole
 from memrelay.commands.shell import Shell, text_of, warn
 from memrelay.errors import ConfigError, MemrelayError, NotFound, TransportError
@@ -97,6 +97,7 @@ def edit(shell: Shell) -> None:
         )
     told = "says that already" if result.unchanged else f"is revision {result.revision} now"
     shell.show(result.to_json(), [f"{result.id}  {told}"])
+    tell_redacted(result.redacted)
 
 
 def _new_text(given: str) -> str:
@@ -197,8 +198,8 @@ def _list_review(shell: Shell) -> None:
 
 def _doubt_lines(memory: Doubtful) -> Iterator[str]:
     yield f"{memory.id}  {when(memory.created_at)}  {writer(memory)}  {memory.reason}"
-    yield f"    {shown(memory)}"
-    yield from (f"    against {other.id}  {shown(other)}" for other in memory.others)
+    yield f"    {one_entry(shown(memory))}"
+    yield from (f"    against {other.id}  {one_entry(shown(other))}" for other in memory.others)
 
 
 def change_settings(shell: Shell) -> None:

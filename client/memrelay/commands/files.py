@@ -237,7 +237,6 @@ _OUTCOMES = ("stored", "edited", "known", "expired", "failed", "redacted")
 _WORDS = {
     "entries": "found",
     "known": "known already",
-    "redacted": "secrets redacted",
     "edited": "corrected",
 }
 
@@ -245,7 +244,9 @@ _WORDS = {
 def _numbers(values: dict[str, Any], names: Sequence[str]) -> str:
     always = names[0], "known"
     parts = [
-        f"{values[name]} {_WORDS.get(name, name)}"
+        f"{counted(values[name], 'secret')} redacted"
+        if name == "redacted"
+        else f"{values[name]} {_WORDS.get(name, name)}"
         for name in names
         if values[name] or name in always
     ]

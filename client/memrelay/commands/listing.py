@@ -25,6 +25,7 @@ from memrelay.sealed.keys import masked, normalise_namespace
 
 # How much of a memory's first line a list shows: on a terminal at least, and where there is none.
 _CHARS_MIN, _CHARS_MAX = 20, 200
+_INDENT = " " * 8  # more than stands before any line of our own
 
 
 def register(add: Adder) -> None:
@@ -158,6 +159,11 @@ def writer(memory: Memory) -> str:
 def shown(memory: Memory) -> str:
     """Return a memory's text for people."""
     return "(sealed by another client)" if memory.text is None else memory.text
+
+
+def one_entry(text: str) -> str:
+    """Return a text for people, among others: none of its lines can look like another memory."""
+    return text.replace("\n", f"\n{_INDENT}")
 
 
 def get(shell: Shell) -> None:

@@ -4,10 +4,10 @@ It does not own exit codes (`cli.py`), lists (`listing.py`) or corrections (`cor
 """
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from memrelay.commands.listing import shown, tell_nothing_found
+from memrelay.commands.listing import one_entry, shown, tell_nothing_found
 from memrelay.commands.parsers import (
     Adder,
     alias,
@@ -23,7 +23,7 @@ from memrelay.commands.shell import Shell, text_of, warn
 from memrelay.counting import counted
 from memrelay.errors import ConfigError
 from memrelay.importing.found import TEXT_BYTES_MAX
-from memrelay.models import KINDS, MODES, Memory
+from memrelay.models import KINDS, MODES, Memory, secrets_in
 from memrelay.operations.reading import MIN_RELEVANCE
 
 
@@ -207,6 +207,7 @@ def remember(shell: Shell) -> None:
             value["status"] = client.wait([result.id], timeout_s=args.wait)[0].status
     known = " (known already)" if result.duplicate else ""
     shell.show(value, [f"{result.id}  {value['status']}{known}"])
+    tell_redacted(result.redacted)
     beside = [option for name, option in _BESIDE.items() if getattr(args, name)]
     if result.duplicate and beside:
         warn(
@@ -312,7 +313,13 @@ def _recalled_lines(memory: Memory) -> Iterator[str]:
 
 def _memory_line(memory: Memory) -> str:
     near = "" if memory.distance is None else f"{max(0.0, 1 - memory.distance):4.0%}  "
-    return f"{near}{memory.id}  {shown(memory)}"
+    return f"{near}{memory.id}  {one_entry(shown(memory))}"
+
+
+def tell_redacted(redacted: Mapping[str, Any] | None) -> None:
+    """Tell people that what is stored is not all that they gave."""
+    if count := secrets_in(redacted):
+        warn(f"{counted(count, 'secret')} taken out: {', '.join(redacted or ())}.")
 
 
 def analyze(shell: Shell) -> None:
@@ -320,8 +327,9 @@ def analyze(shell: Shell) -> None:
     args = shell.args
     with shell.client() as client:
         found = client.analyze(text_of(args.text), occurred_at=args.occurred_at, source=args.source)
-    lines = [f"{fact.id}  {fact.text}" for fact in found.facts]
+    lines = [f"{fact.id}  {one_entry(fact.text)}" for fact in found.facts]
     shell.show(found.to_json(), [*lines, f"{counted(found.fact_count, 'fact')}, {found.status}"])
+    tell_redacted(found.redacted)
 
 
 def ask(shell: Shell) -> None:

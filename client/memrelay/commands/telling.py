@@ -99,7 +99,8 @@ def list_webhooks(shell: Shell) -> None:
 def _summary(hook: Webhook) -> str:
     state = "active" if hook.active else "paused"
     trouble = f"  {hook.problem} ({hook.attempts} times)" if hook.problem else ""
-    return f"{hook.id}  {state}  {hook.host}  {' '.join(hook.events)}{trouble}"
+    only = "" if hook.namespaces is None else f"  only of {', '.join(hook.namespaces)}"
+    return f"{hook.id}  {state}  {hook.host}  {' '.join(hook.events)}{only}{trouble}"
 
 
 def add_webhook(shell: Shell) -> None:

@@ -81,4 +81,5 @@ def check_history(case: Case) -> Verdict:
         seen = case.seen
     except ConfigError as error:
         return problem(str(error), mending(path, moving(path)))
-    return ok(f"grants up to {seen.grant_serial}, receipts up to {seen.receipt_seq}")
+    receipts = max(seen.receipt_seq, seen.checked_seq)
+    return ok(f"grants up to {seen.grant_serial}, receipts up to {receipts}")

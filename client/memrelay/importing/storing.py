@@ -32,7 +32,7 @@ from memrelay.errors import (
 from memrelay.importing.edits import changes
 from memrelay.importing.files import File, format_of, read
 from memrelay.importing.found import Entry, Fault
-from memrelay.models import Memory, Remembered
+from memrelay.models import Memory, Remembered, secrets_in
 from memrelay.operations.writing import BULK_ITEMS_MAX, REJECTED
 from memrelay.sealed.keys import normalise_namespace
 
@@ -209,7 +209,7 @@ class Storing:
         )
         self.done += 1
         item.tally.edited += 1
-        item.tally.redacted += sum((result.redacted or {}).values())
+        item.tally.redacted += secrets_in(result.redacted)
         if self._keep_ids:
             self.ids.append(result.id)
 
@@ -229,7 +229,7 @@ class Storing:
         self.done += 1
         tally.known += result.duplicate
         tally.stored += not result.duplicate
-        tally.redacted += 0 if result.duplicate else sum((result.redacted or {}).values())
+        tally.redacted += 0 if result.duplicate else secrets_in(result.redacted)
         if self._keep_ids:
             self.ids.append(result.id)
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from mcp_types import CallToolResult, TextContent
 
 from memrelay.answers import Answer
+from memrelay.counting import counted
 from memrelay.gateway.filters import looks_injected
 from memrelay.gateway.framing import (
     NOTHING_FOUND,
@@ -30,7 +31,7 @@ from memrelay.gateway.framing import (
 )
 from memrelay.gateway.lines import one_line
 from memrelay.gateway.settings import GatewaySettings
-from memrelay.models import KINDS, Analysis, Memory, NamespaceInfo, Recalled, Remembered
+from memrelay.models import KINDS, Analysis, Memory, NamespaceInfo, Recalled, Remembered, secrets_in
 from memrelay.outcomes import Edited, ForgottenMany, marks_of
 
 # A model that asks gets more than a turn that did not.
@@ -191,8 +192,9 @@ def _safe(value: Any) -> Any:
 
 def redacted(result: Remembered | Analysis | Edited) -> str:
     """Return what to say of the secrets that were taken out of a text."""
-    count = sum((result.redacted or {}).values())
-    return f" {count} secrets were taken out." if count else ""
+    count = secrets_in(result.redacted)
+    were = "was" if count == 1 else "were"
+    return f" {counted(count, 'secret')} {were} taken out." if count else ""
 
 
 def answered(text: str, answer: Answer) -> CallToolResult:
