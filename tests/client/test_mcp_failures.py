@@ -14,6 +14,8 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 
 from memrelay import MemoryClient
+from memrelay.cli import main
+from memrelay.config import Settings
 from memrelay.mcp.server import build
 from tests.client.mcp_scene import (
     MARKED,
@@ -126,6 +128,19 @@ async def test_what_is_wrong_with_an_argument_is_told_by_its_name(home, name, ar
     assert result.is_error
     assert text_of(result).startswith(named)
     assert text_of(result).endswith("(arguments)")
+
+
+async def test_a_server_whose_key_was_replaced_says_what_to_do(home, tmp_path):
+    agent = tmp_path / "baker.json"
+    owner = ["--profile", str(home.profile)]
+    assert main(["keys", "add", "--namespace", "bakery", "--out", str(agent), *owner], {}) == 0
+    async with in_process(agent) as client:
+        await done(client, "memory_remember", text=TEA)
+        key = Settings.load(agent, environ={}).public_key
+        assert main(["keys", "revoke", key, *owner], {}) == 0
+        result = await client.call_tool("memory_recall", {"query": "tea"})
+    assert "start this server anew" in text_of(result)
+    assert text_of(result).endswith("(auth.rejected)")
 
 
 async def test_the_private_key_is_in_no_message_and_no_text_in_the_log(home, tmp_path):

@@ -35,6 +35,7 @@ from memrelay.client import MemoryClient
 from memrelay.errors import (
     Invalid,
     MemrelayError,
+    NotAuthenticated,
     NotGranted,
     ServerError,
     TimedOut,
@@ -54,6 +55,11 @@ _AGAIN = {
     "memory_analyze": "It may store the facts still: see memory_list before you try again, or some "
     "may be stored twice in other words."
 }
+# The profile is read once: what the doctor examines may be a newer key.
+_REJECTED = (
+    "The memory does not accept the key that this server began with. Tell the user: if it was "
+    "replaced, start this server anew; else `memrelay doctor` says what is wrong."
+)
 _SLOW = frozenset({"memory_analyze", "memory_restore"})
 _RECENT = 20
 _CODE = re.compile(r"[a-z0-9_.]{1,64}")
@@ -216,7 +222,9 @@ def _code_and_words(error: Exception, what: str, again: str) -> tuple[str, str]:
             case ServerError():
                 # A relayer could write anything there: codes are logged, and a model reads both.
                 known = _CODE.fullmatch(cause.code)
-                return cause.code if known else "unknown", explained(cause)
+                rejected = isinstance(cause, NotAuthenticated)
+                words = _REJECTED if rejected else explained(cause)
+                return cause.code if known else "unknown", words
             case Invalid():
                 return cause.code, str(cause)
             case NotGranted():
