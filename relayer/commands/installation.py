@@ -40,7 +40,8 @@ LEFT: Final = (
 
 LACKS_TLS: Final = (
     "WARNING: {} leads to another machine, and without TLS if somebody between says that it has"
-    " none: add ?sslmode=verify-full (deploy/README.md), or ?sslmode=disable to mean it."
+    " none: add ?sslmode=verify-full&sslrootcert=PATH (deploy/README.md), or ?sslmode=disable to"
+    " mean it."
 )
 
 

@@ -8,8 +8,10 @@ where in a cluster (`distribution`).
 """
 
 import asyncio
+import os
 import re
 import secrets
+import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -30,6 +32,10 @@ LOCK: Final = 7236411
 
 _HAS_ACCOUNTS: Final = "SELECT EXISTS (SELECT FROM accounts)"
 _PLACE: Final = re.compile(r"[\w.,/:\[\]-]+")
+_REVISION: Final = re.compile("[0-9]{4}")
+# What the driver says of a URL and quotes nothing of it that may be a password.
+_HARMLESS: Final = re.compile("root certificate file|`sslmode` parameter")
+_TLS_FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 # A backup that is being restored: since it was loaded, in the same transaction, until what follows.
 _RESTORED: Final = "SELECT obj_description(to_regclass('accounts'), 'pg_class')"
 _RESTORING: Final = "memrelay: being restored from the backup "
@@ -157,12 +163,7 @@ async def _connected(connect_args: dict[str, Any]) -> AsyncIterator[asyncpg.Conn
         PostgresError: waiting will not help: its URL is malformed, its certificate does not hold,
             or it lets this user in nowhere, or not into that database.
     """
-    try:
-        connection = await _connection(connect_args)
-    except Unavailable as error:
-        # Only whoever starts or administers a relayer is told this.
-        message = f"The database{_place(connect_args)} is away."
-        raise Unavailable(message, code=error.code) from None
+    connection = await _connection(connect_args)
     try:
         with translated(), _told():
             yield connection
@@ -177,14 +178,19 @@ def _told() -> Iterator[None]:
         yield
     except asyncpg.InsufficientPrivilegeError as error:
         raise PostgresError(
-            f"the database refuses us: {error}. Its user has to own the database, or the tables and"
-            " GRANT CREATE ON SCHEMA public; a superuser types CREATE EXTENSION vector in it"
-            " (deploy/README.md)"
+            f"the database refuses us: {_words(error)}. Its user has to own the database, or the"
+            " tables and GRANT CREATE ON SCHEMA public; a superuser types CREATE EXTENSION vector"
+            " in it (deploy/README.md)"
         ) from None
     except (asyncpg.LockNotAvailableError, asyncpg.QueryCanceledError) as error:
         raise PostgresError(
-            f"the database was waited for in vain: {error}. Another session, such as a dump or a"
-            " long query, keeps a table; nothing was changed: start again when it has ended"
+            f"the database was waited for in vain: {_words(error)}. Another session, such as a dump"
+            " or a long query, keeps a table; nothing was changed: start again when it has ended"
+        ) from None
+    except (asyncpg.DuplicateTableError, asyncpg.DuplicateObjectError) as error:
+        raise PostgresError(
+            f"the database holds what no relayer has put there: {_words(error)}. Nothing was"
+            " changed: name a database of the relayer's own"
         ) from None
 
 
@@ -199,19 +205,78 @@ def _place(connect_args: dict[str, Any]) -> str:
 
 
 async def _connection(connect_args: dict[str, Any]) -> asyncpg.Connection:
-    with translated():
-        try:
-            return await asyncpg.connect(**connect_args)
-        except ssl.CertificateError as error:
-            raise PostgresError(f"the database's certificate: {error.verify_message}") from None
-        except (
-            asyncpg.InvalidAuthorizationSpecificationError,
-            asyncpg.InvalidCatalogNameError,
-        ) as error:
-            place = _place(connect_args)
-            raise PostgresError(f"the database{place} refuses us: {type(error).__name__}") from None
-        except ValueError:  # it quotes what it could not read, which may be a password
-            raise PostgresError("RELAYER_DATABASE_URL is malformed") from None
+    """A new connection; why there is none is told to whoever starts or administers a relayer."""
+    place = _place(connect_args)
+    try:
+        with translated():
+            return await _asked(connect_args, place)
+    except Unavailable as error:
+        why = _why_away(error.__context__)
+        message = f"The database{place} is away{why and f': {why}'}."
+        raise Unavailable(message, code=error.code) from None
+
+
+async def _asked(connect_args: dict[str, Any], place: str) -> asyncpg.Connection:
+    try:
+        return await asyncpg.connect(**connect_args)
+    except ssl.CertificateError as error:
+        raise PostgresError(f"the database's certificate: {error.verify_message}") from None
+    except (
+        asyncpg.InvalidAuthorizationSpecificationError,
+        asyncpg.InvalidCatalogNameError,
+    ) as error:
+        raise PostgresError(f"the database{place} refuses us: {_words(error)}") from None
+    except (asyncpg.SyntaxOrAccessError, asyncpg.DataError) as error:  # the driver passes it on
+        raise PostgresError(
+            f"the database{place} does not take what stands behind the ? of its URL:"
+            f" {_words(error)}: leave that out"
+        ) from None
+    except (ValueError, OverflowError) as error:
+        raise PostgresError(_malformed(error)) from None
+    except OSError:
+        if unread := _unread_file(connect_args):
+            raise PostgresError(unread) from None
+        raise
+
+
+def _malformed(error: Exception) -> str:
+    """What is wrong with a URL; it quotes what it could not read, which may be a password."""
+    said = str(error).partition("\n")[0]
+    if not _HARMLESS.match(said):
+        return (
+            "RELAYER_DATABASE_URL is malformed: postgresql://USER:PASSWORD@HOST:PORT/NAME; write"
+            " signs in a password as %XX"
+        )
+    # PostgreSQL's programs read the file of the home folder, too; a service has none.
+    file = "" if "sslmode" in said else ": &sslrootcert=PATH names one (deploy/README.md)"
+    return f"RELAYER_DATABASE_URL: {said}{file}"
+
+
+def _unread_file(connect_args: dict[str, Any]) -> str:
+    """Which file that a URL names for TLS cannot be read; "" for none."""
+    query = dict(parse_qsl(urlsplit(connect_args.get("dsn", "")).query))
+    for name in _TLS_FILES:
+        if (path := query.get(name)) and not os.access(path, os.R_OK):
+            return f"RELAYER_DATABASE_URL: {name} names a file that cannot be read: {path}"
+    return ""
+
+
+def _why_away(error: BaseException | None) -> str:
+    """Why nobody answers, without an address, which may be a password with a sign in it."""
+    if isinstance(error, asyncpg.PostgresError):
+        return _words(error)
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, socket.gaierror | ssl.SSLError):
+        return error.strerror or ""
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return "it has no TLS" if "rejected SSL" in str(error) else ""
+
+
+def _words(error: asyncpg.PostgresError) -> str:
+    """What a server says, without its details and hints."""
+    return str(error.args[0]).partition("\n")[0]
 
 
 async def revision(connect_args: dict[str, Any]) -> str | None:
@@ -281,6 +346,11 @@ async def _revision_of(connection: asyncpg.Connection) -> str | None:
     if await connection.fetchval("SELECT to_regclass('alembic_version')") is None:
         return None
     found: str | None = await connection.fetchval("SELECT version_num FROM alembic_version")
+    if found is not None and _REVISION.fullmatch(found) is None:
+        raise PostgresError(
+            f"the database has the schema of another application, {found}: name a database of the"
+            " relayer's own"
+        )
     return found
 
 

@@ -184,8 +184,11 @@ class TestAStartThatTheDatabaseRefuses:
     @pytest.mark.parametrize(
         ("changed", "why"),
         [
-            (("//[^@]*@", "//memrelay:wrong@"), "Password"),
-            (("/[a-z0-9_]+[?]", "/none?"), "Catalog"),
+            (
+                ("//[^@]*@", "//memrelay:wrong@"),
+                'password authentication failed for user "memrelay"',
+            ),
+            (("/[a-z0-9_]+[?]", "/none?"), 'database "none" does not exist'),
         ],
         ids=["password", "database"],
     )
@@ -194,9 +197,95 @@ class TestAStartThatTheDatabaseRefuses:
     ) -> None:
         url = fresh_database.url
         wrong = settings(tmp_path, re.sub(*changed, url), database_direct_url=url)
-        with pytest.raises(PostgresError, match=f"refuses us: Invalid{why}"):
+        with pytest.raises(PostgresError, match=f"refuses us: {why}"):
             async with opened(wrong):
                 pytest.fail("it starts")
+
+    async def test_a_database_that_another_application_has_migrated(
+        self, admin: asyncpg.Connection, fresh_database: TestDatabase, tmp_path: Path
+    ) -> None:
+        await admin.execute("UPDATE alembic_version SET version_num = '00a5ea83b712'")
+        with pytest.raises(PostgresError, match=r"another application, 00a5ea83b712: name a"):
+            async with opened(settings(tmp_path, fresh_database.url)):
+                pytest.fail("it starts")
+
+    async def test_a_database_that_has_somebody_elses_tables(
+        self, admin: asyncpg.Connection, fresh_database: TestDatabase, tmp_path: Path
+    ) -> None:
+        await admin.execute("DROP TABLE alembic_version")
+        with pytest.raises(PostgresError, match=r'no relayer.*"accounts" already exists\. Nothing'):
+            async with opened(settings(tmp_path, fresh_database.url)):
+                pytest.fail("it starts")
+
+    async def test_what_a_server_hints_at_does_not_break_the_sentence(
+        self, admin: asyncpg.Connection, fresh_database: TestDatabase, guest: str, tmp_path: Path
+    ) -> None:
+        await admin.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        await admin.execute(f"GRANT ALL ON SCHEMA public TO {guest}")
+        with pytest.raises(
+            PostgresError, match='permission denied to create extension "vector"\\. I'
+        ):
+            async with opened(settings(tmp_path, self.url_of(fresh_database, guest))):
+                pytest.fail("it starts")
+
+
+class TestAUrlThatLeadsNowhere:
+    """Why is told, and nothing that may be a password."""
+
+    PASSWORD = "8c0e1f77"
+
+    async def refusal(self, folder: Path, rest: str) -> str:
+        url = f"postgresql://memrelay:{self.PASSWORD}@{rest}"
+        with pytest.raises((PostgresError, Unavailable)) as raised:
+            async with opened(settings(folder, url)):
+                pytest.fail("it starts")
+        assert self.PASSWORD not in str(raised.value)
+        return str(raised.value)
+
+    @pytest.mark.parametrize(
+        ("rest", "why"),
+        [
+            ("127.0.0.1:1/memrelay", "at 127.0.0.1:1 is away: Connection refused."),
+            ("nowhere.invalid/memrelay", "at nowhere.invalid is away: "),
+            ("/memrelay?host=/nowhere", "at /nowhere is away: No such file or directory."),
+            ("127.0.0.1:port/memrelay", "malformed: postgresql://USER:PASSWORD@HOST:PORT/NAME"),
+            ("127.0.0.1:1/memrelay?sslmode=full", "`sslmode` parameter must be one of"),
+            (
+                "127.0.0.1:1/memrelay?sslmode=verify-full&sslrootcert=/nowhere",
+                "sslrootcert names a file that cannot be read: /nowhere",
+            ),
+        ],
+    )
+    async def test_it_says_what_is_wrong(self, tmp_path: Path, rest: str, why: str) -> None:
+        assert why in await self.refusal(tmp_path, rest)
+
+    async def test_who_checks_certificates_has_to_name_whose(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        said = await self.refusal(tmp_path, "127.0.0.1:1/memrelay?sslmode=verify-full")
+        assert "\n" not in said
+        assert "&sslrootcert=PATH" in said
+
+    async def test_what_a_server_does_not_know_is_named(
+        self, fresh_database: TestDatabase, tmp_path: Path
+    ) -> None:
+        url = f"{fresh_database.url}&channel_binding=require"
+        with pytest.raises(PostgresError, match='parameter "channel_binding": leave that out'):
+            async with opened(settings(tmp_path, url)):
+                pytest.fail("it starts")
+
+    async def test_a_server_without_tls_is_told_from_one_that_is_away(self, tmp_path: Path) -> None:
+        async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(8)
+            writer.write(b"N")
+            writer.close()
+
+        server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            said = await self.refusal(tmp_path, f"127.0.0.1:{port}/memrelay?sslmode=require")
+        assert said == f"The database at 127.0.0.1:{port} is away: it has no TLS."
 
 
 def downgrade(connect_args: dict[str, Any], to: str) -> None:

@@ -241,13 +241,15 @@ async def test_a_database_that_refuses_is_told(
     settings: Settings, fresh_database: TestDatabase
 ) -> None:
     url = urlsplit(fresh_database.url)
-    wrong = [
-        url._replace(path="/no_such_database"),
-        url._replace(netloc="memrelay:wrong@"),
-    ]
-    for other in wrong:
+    wrong = {
+        'database "no_such_database" does not exist': url._replace(path="/no_such_database"),
+        'password authentication failed for user "memrelay"': url._replace(
+            netloc="memrelay:wrong@"
+        ),
+    }
+    for why, other in wrong.items():
         found = await finding(replace(settings, database_url=other.geturl()), "database")
-        assert re.match("the database at /.* refuses us: Invalid", found["detail"])
+        assert re.fullmatch(f"the database at /.* refuses us: {why}", found["detail"])
         assert "wrong" not in found["detail"]
 
 
