@@ -3,7 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-INSTALL := $(PIP) install --quiet --root-user-action ignore --no-warn-script-location
+INSTALL_OPTIONS := --quiet --root-user-action ignore --no-warn-script-location
+INSTALL := $(PIP) install $(INSTALL_OPTIONS)
 REQUIREMENTS := deploy/requirements
 WORKERS ?= 3
 
@@ -50,8 +51,10 @@ COVERING := $(patsubst %,tests/%.py, routes/test_checks routes/test_signatures \
 	events/test_webhooks) $(wildcard tests/sealed/test_*.py)
 
 # Where the environment forbids to keep bytecode, every process would compile its modules anew.
-test: export PYTHONDONTWRITEBYTECODE :=
-test: .venv/.dev .venv/.model .venv-swift/.ready
+test test-hermes: export PYTHONDONTWRITEBYTECODE :=
+# What takes one processor is done beside something else: installing, and the two runs of mypy.
+test:
+	@$(MAKE) --no-print-directory --jobs=3 .venv/.dev .venv/.model .venv-swift/.ready .venv-hermes/.ready
 	@echo "[1/6] format"
 	@$(BIN)/ruff format --check --quiet .
 	@echo "[2/6] lint"
@@ -167,6 +170,7 @@ COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --no-header --no-emit-in
 requirements: .venv/.dev
 	$(COMPILE) -o $(REQUIREMENTS)/runtime.txt $(REQUIREMENTS)/runtime.in pyproject.toml client/pyproject.toml
 	$(COMPILE) -o $(REQUIREMENTS)/dev.txt $(REQUIREMENTS)/dev.in
+	$(COMPILE) -o $(REQUIREMENTS)/pip.txt $(REQUIREMENTS)/pip.in
 	$(COMPILE) -o $(REQUIREMENTS)/otel.txt $(REQUIREMENTS)/otel.in
 	$(COMPILE) -o $(REQUIREMENTS)/hermes.txt $(REQUIREMENTS)/hermes.in client/pyproject.toml
 	$(COMPILE) -o $(REQUIREMENTS)/swift.txt $(REQUIREMENTS)/swift.in
@@ -179,11 +183,16 @@ requirements: .venv/.dev
 	@echo "set-up: creating .venv"
 	@$(PYTHON) -m venv .venv
 
-.venv/.runtime: .venv/bin/python $(REQUIREMENTS)/runtime.txt pyproject.toml client/pyproject.toml
+# The one that comes with an older Python takes twice as long for everything that follows.
+.venv/.pip: .venv/bin/python $(REQUIREMENTS)/pip.txt
+	@$(INSTALL) --require-hashes -r $(REQUIREMENTS)/pip.txt
+	@touch $@
+
+.venv/.runtime: $(REQUIREMENTS)/runtime.txt pyproject.toml client/pyproject.toml | .venv/.pip
 	@echo "set-up: installing pinned dependencies"
 	@$(INSTALL) --require-hashes -r $(REQUIREMENTS)/runtime.txt
 	@echo "set-up: installing relayer and memrelay"
-	@$(INSTALL) --no-deps --no-build-isolation -e . -e client
+	@$(INSTALL) --quiet --no-deps --no-build-isolation -e . -e client
 	@touch $@
 
 .venv/.model: .venv/.runtime
@@ -193,25 +202,29 @@ requirements: .venv/.dev
 
 .venv/.dev: .venv/.runtime $(REQUIREMENTS)/dev.txt
 	@echo "set-up: installing the checks' dependencies"
-	@$(INSTALL) --require-hashes -r $(REQUIREMENTS)/dev.txt
+	@$(INSTALL) --no-compile --require-hashes -r $(REQUIREMENTS)/dev.txt
 	@touch $@
 
-# Environments of their own, each of one file of requirements; some have a last step.
+# Environments of their own, each of one file of requirements; some have a last step. Python compiles
+# what it imports, a small part of them; where it is measured, all is compiled before.
 INSIDE_hermes := Hermes Agent
 INSIDE_swift := OpenStack Swift
 INSIDE_bench := mem0 and memsearch
 INSIDE_deploy := linters of deploy/
-LAST_hermes = .venv-hermes/bin/python -m $(PIP_INSTALL) --no-deps --no-build-isolation -e client
+COMPILED_hermes := --no-compile
+COMPILED_swift := --no-compile
+COMPILED_deploy := --no-compile
+LAST_hermes = $(INTO) --quiet --no-deps --no-build-isolation -e client
 LAST_deploy = $(NPM_INSTALL) --ignore-scripts --prefix .venv-deploy dockerfile-utils@0.16.3
-PIP_INSTALL := pip --disable-pip-version-check install --quiet --root-user-action ignore \
-	--no-warn-script-location
+INTO = $(PIP) --python .venv-$*/bin/python install $(COMPILED_$*) $(INSTALL_OPTIONS)
 
-.venv-hermes/.ready: client/pyproject.toml
+# Two installations of the client at once would write into one folder.
+.venv-hermes/.ready: client/pyproject.toml | .venv/.runtime
 
-.venv-%/.ready: $(REQUIREMENTS)/%.txt .venv/bin/python
+.venv-%/.ready: $(REQUIREMENTS)/%.txt | .venv/.pip
 	@echo "set-up: installing $(INSIDE_$*) into .venv-$*"
-	@$(PYTHON) -m venv --clear .venv-$*
-	@.venv-$*/bin/python -m $(PIP_INSTALL) --require-hashes -r $<
+	@$(PYTHON) -m venv --clear --without-pip .venv-$*
+	@$(INTO) --require-hashes -r $<
 	@$(LAST_$*)
 	@touch $@
 
