@@ -162,7 +162,7 @@ async def test_a_refusal_is_counted_by_its_cause_and_by_no_other(
     app: ASGIApp, storage: Storage, managed: NewKey
 ) -> None:
     for cause, (status, refused) in REFUSALS.items():
-        before = counted()
+        before = counted(REJECTED)
         async with client_of(app) as client:
             answer = await refused(client, managed, storage)
         assert answer.status_code == status, cause
