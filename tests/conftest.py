@@ -3,6 +3,7 @@
 A template database is migrated once; each test gets a copy of it.
 """
 
+import gc
 import os
 import re
 import signal
@@ -69,6 +70,12 @@ def _use_memory() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest: at the end all workers but one would wait for it."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+def pytest_collection_finish() -> None:
+    """What was loaded stays until the end: only what tests make is looked through for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def _has_attributes(folder: Path) -> bool:
