@@ -11,6 +11,7 @@ import sys
 from typing import Any, Final
 
 INTERRUPTED: Final = 130  # what a shell says of Ctrl-C
+_AS_JSON: Final = "relayer.json"  # in what click keeps for a call
 
 if sys.argv[1:2] == ["serve"]:
     # A reload must not end what is only about to load; `serve` takes this signal later.
@@ -24,15 +25,25 @@ try:
 
         from relayer import __version__
         from relayer.commands import accounts, backup, blobs, installation, top, upkeep
+        from relayer.commands.options import JsonFailure
 except KeyboardInterrupt:  # this takes as long as it takes to change one's mind
     sys.exit(INTERRUPTED)
 
 
 class _Group(click.Group):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Note whether it is a script that asks, also where nothing else can be understood."""
+        ctx.meta[_AS_JSON] = "--json" in args
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; Ctrl-C that it has no answer to ends it without a word."""
         try:
             return super().invoke(ctx)
+        except click.ClickException as failure:
+            if ctx.meta[_AS_JSON]:
+                raise JsonFailure(failure) from None
+            raise
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
         except RuntimeError as error:

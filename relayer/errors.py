@@ -24,10 +24,14 @@ from typing import ClassVar
 
 
 class RelayerError(Exception):
-    """An answer to a request: `status` (HTTP), `code` (stable, dotted) and a message for people."""
+    """An answer to a request: `status` (HTTP), `code` (stable, dotted) and a message for people.
+
+    `cause` is a fixed word, or the kind of another error, for the operator's log; never rendered.
+    """
 
     status: ClassVar[int] = 500
     code: str = "internal"
+    cause: str = ""
 
     def __init__(
         self,
@@ -60,7 +64,7 @@ class NotAuthenticated(RelayerError):
 
     def __init__(self, cause: str, *, headers: dict[str, str] | None = None) -> None:
         super().__init__("The request could not be authenticated.", headers=headers)
-        self.cause = cause  # a fixed word for the operator's log; never rendered
+        self.cause = cause
 
 
 class QuotaExceeded(RelayerError):

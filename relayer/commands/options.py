@@ -113,7 +113,7 @@ def settings_of(values: dict[str, Any]) -> Settings:
     try:
         return Settings(**values)
     except SettingsError as error:
-        raise Exit(2, str(error)) from None
+        raise Exit(2, str(error), "settings") from None
 
 
 def show(data: Any, as_json: bool, text: Callable[[], str]) -> None:
@@ -136,12 +136,14 @@ def run(work: "Coroutine[Any, Any, T]") -> T:
     try:
         return uvloop.run(work)
     except NotAllowed as error:
-        raise Exit(2, f"{error.message}{_way_out(error)}") from None
+        raise Exit(2, f"{error.message}{_way_out(error)}", error.code) from None
     except RelayerError as error:
-        raise Exit(1, error.message) from None
+        raise Exit(1, error.message, error.code) from None
     except NotInstalled as error:
-        raise Exit(1, f"{error}: {error.do}") from None
-    except (SettingsError, IdentityError, PostgresError, CryptoError) as error:
+        raise Exit(1, f"{error}: {error.do}", "not_installed") from None
+    except SettingsError as error:
+        raise Exit(1, str(error), "settings") from None
+    except (IdentityError, PostgresError, CryptoError) as error:
         raise Exit(1, str(error)) from None
 
 
@@ -152,11 +154,29 @@ def _way_out(error: NotAllowed) -> str:
 
 
 class Exit(click.ClickException):
-    """A failure with its exit code."""
+    """A failure with its exit code, and the code that scripts know it by."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, exit_code: int, message: str, code: str = "failed") -> None:
         super().__init__(message)
-        self.exit_code = code  # type: ignore[misc]  # click declares it for the class and reads it so
+        self.exit_code = exit_code  # type: ignore[misc]  # click declares it for the class and reads it so
+        self.code = code
+
+
+class JsonFailure(click.ClickException):
+    """A failure of a command that was to print JSON: one object, as `memrelay` prints it."""
+
+    def __init__(self, failure: click.ClickException) -> None:
+        super().__init__(failure.format_message())
+        self.exit_code = failure.exit_code  # type: ignore[misc]  # as above
+        usage = isinstance(failure, click.UsageError)
+        self._code = (
+            failure.code if isinstance(failure, Exit) else "arguments" if usage else "failed"
+        )
+
+    def show(self, file: Any = None) -> None:
+        """Print it where errors go."""
+        told = {"error": self.message, "code": self._code, "request_id": None}
+        click.echo(json.dumps(told), file=file, err=True)
 
 
 def account_of(text: str) -> AccountId:

@@ -82,7 +82,9 @@ def _raise_if_away(error: BaseException) -> None:
     # A distributed commit that lost a node says so in words only.
     lost = isinstance(error, asyncpg.InternalServerError) and "could not commit" in str(error)
     if lost or isinstance(error, _AWAY):
-        raise Unavailable("The database is away.", code="database.unavailable") from None
+        away = Unavailable("The database is away.", code="database.unavailable")
+        away.cause = type(error).__name__  # its disk, a lock, the network …
+        raise away from None
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ _MESSAGES: Final = {
 }
 TAKEN_BYTES: Final = 64 * 2**10  # of an answer, that systems take at once or that may wait
 DEADLINE: Final = "deadline"  # in a request's state: what ends it, which a stream puts off
+REFUSAL: Final = "refusal"  # in a request's state: what its line in the log says of an error
 _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -247,6 +248,7 @@ class Surroundings:
                     await self._app(scope, counted, watched)
         except TimeoutError:
             if not status:
+                scope["state"][REFUSAL] = {"code": "request.deadline"}
                 await _send_overdue(watched, request_id)
         finally:
             _leave(scope)
@@ -271,6 +273,7 @@ def _tell(scope: Scope, status: int, took_s: float, request_id: str) -> None:
     method, route = known_method(scope), route_of(scope)
     tracing.name_request(method, route, status)
     said = {"event": "http.request", "method": method, "route": route, "status": status}
+    said |= scope["state"].get(REFUSAL, {})
     ms = round(1000 * took_s, 1)
     logs.tell(log, "request", {**said, "ms": ms, "request_id": request_id})
 
@@ -302,6 +305,20 @@ def _body(message: str, code: str, request_id: str) -> dict[str, str]:
     return {"error": message, "message": message, "code": code, "request_id": request_id}
 
 
+def _refusal(
+    request: Request[Any, Any, Any],
+    status: int,
+    message: str,
+    code: str,
+    headers: dict[str, str] | None,
+    *,
+    cause: str = "",
+) -> Response[Any]:
+    """An error as it is answered; the request's line in the log has its code and cause, too."""
+    request.scope["state"][REFUSAL] = {"code": code} | ({"cause": cause} if cause else {})
+    return Response(_body(message, code, _request_id(request)), status_code=status, headers=headers)
+
+
 def _request_id(request: Request[Any, Any, Any]) -> str:
     return str(request.scope.get("state", {}).get("request_id", ""))
 
@@ -310,10 +327,8 @@ def relayer_error(request: Request[Any, Any, Any], error: RelayerError) -> Respo
     """One of our own errors."""
     if (cause := cause_of(error)) is not None:
         rejected(cause)
-    return Response(
-        _body(error.message, error.code, _request_id(request)),
-        status_code=error.status,
-        headers=error.headers,
+    return _refusal(
+        request, error.status, error.message, error.code, error.headers, cause=error.cause
     )
 
 
@@ -327,11 +342,8 @@ def http_error(request: Request[Any, Any, Any], error: HTTPException) -> Respons
     message = _MESSAGES.get(status, "The request was refused.")
     if status == 400:
         message = _where(error)
-    return Response(
-        _body(message, _CODES.get(status, "request.refused"), _request_id(request)),
-        status_code=status,
-        headers=error.headers if status == 405 else None,  # which methods are
-    )
+    headers = error.headers if status == 405 else None  # which methods are
+    return _refusal(request, status, message, _CODES.get(status, "request.refused"), headers)
 
 
 def _where(error: HTTPException) -> str:
@@ -344,13 +356,10 @@ def _where(error: HTTPException) -> str:
 
 def unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
     """A bug: logged by kind and place, told as nothing but that."""
-    request_id = _request_id(request)
     log.error(
         "unexpected error",
         exc_info=error,
-        extra={"event": "http.bug", "request_id": request_id},
+        extra={"event": "http.bug", "request_id": _request_id(request)},
     )
-    return Response(
-        _body("The relayer failed; the request id is in its log.", "internal", request_id),
-        status_code=500,
-    )
+    message = "The relayer failed; the request id is in its log."
+    return _refusal(request, 500, message, "internal", None)

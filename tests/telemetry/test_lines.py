@@ -156,6 +156,25 @@ async def test_every_line_of_a_request_has_its_id(
     assert context.REQUEST.get() is None, "nothing of it is left behind"
 
 
+async def test_a_refused_request_says_by_which_code_and_cause(
+    storage: Storage, settings: Settings, managed: NewKey
+) -> None:
+    """One line is enough to see what is away, and why."""
+    app = build_app(storage, settings)
+    with lines("relayer.http") as found:
+        async with client_of(app, signer_of(managed)) as client:
+            await client.get("/version")
+            await client.get("/v1/nowhere")
+            await storage.database.close()
+            await client.get("/v1/keys")
+    told = [(line["status"], line.get("code"), line.get("cause")) for line in found]
+    assert told == [
+        (200, None, None),
+        (404, "route.unknown", None),
+        (503, "database.unavailable", "InterfaceError"),
+    ]
+
+
 async def test_a_bug_has_the_id_that_its_answer_has(
     app: ASGIApp, storage: Storage, managed: NewKey
 ) -> None:

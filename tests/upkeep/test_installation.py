@@ -512,6 +512,40 @@ class TestStart:
         assert "relayer model fetch" in done.stderr
 
 
+class TestScripts:
+    """With --json, whatever keeps a command from its work is one JSON object."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "code", "exit_code"),
+        [
+            (["account", "list"], "not_installed", 1),
+            (["account", "list", "--nothing"], "arguments", 2),
+            (["nothing"], "arguments", 2),
+            (["check", "--request-timeout-s", "0"], "settings", 2),
+            (["identity", "show"], "failed", 1),
+        ],
+    )
+    def test_a_failure_is_one_object(
+        self, tmp_path: Path, arguments: list[str], code: str, exit_code: int
+    ) -> None:
+        plain = command(*arguments, data=tmp_path / "none")
+        done = command(*arguments, "--json", data=tmp_path / "none")
+        told = json.loads(done.stderr)
+        assert (done.returncode, done.stdout, told["code"]) == (exit_code, "", code)
+        assert plain.stderr.splitlines()[-1] == f"Error: {told['error']}"
+        assert told["request_id"] is None
+
+    def test_a_refusal_keeps_its_code(self, tmp_path: Path, fresh_database: TestDatabase) -> None:
+        make_identity(tmp_path / "relayer.key")
+        unknown = f"0x{'0' * 64}"
+        done = command(
+            *("key", "list", "--account", unknown, "--json"),
+            data=tmp_path,
+            database_url=fresh_database.url,
+        )
+        assert (done.returncode, json.loads(done.stderr)["code"]) == (1, "not_found")
+
+
 class TestStreams:
     """A command ends with a line and a code, whatever is the matter with where it prints."""
 
