@@ -353,9 +353,7 @@ class Worker:
         except RelayerError as error:
             log.info("job dropped", extra={"event": "jobs.dropped", "code": error.code})
         except Exception as error:
-            # The queue keeps what an exception says; one nobody foresaw may quote anything.
-            log.error("job failed", extra={"event": "jobs.failed", "cause": type(error).__name__})
-            raise RuntimeError("internal") from None
+            raise _unforeseen(error) from None
 
     async def _step_behind(self, job: Job) -> None:
         """Let others go first; where that cannot be written, the job goes on all the same."""
@@ -369,8 +367,12 @@ class Worker:
             if await self._is_off():
                 raise RetryRequested(_backoff(job, 1.0), "the clock is wrong")
             await self._outbox.empty()
+        except RetryRequested:
+            raise
         except Unavailable as error:
             raise RetryRequested(_backoff(job, 1.0), error.code) from None
+        except Exception as error:
+            raise _unforeseen(error) from None
 
     async def _keep_house(self) -> None:
         while True:
@@ -407,6 +409,12 @@ class Worker:
 
     async def _forget_jobs(self) -> None:
         await queue.forget(self._database, older_than=HELD, pages_max=FORGOTTEN_PAGES_MAX)
+
+
+def _unforeseen(error: Exception) -> RuntimeError:
+    """What to raise instead: the queue keeps what an exception says, and it may quote anything."""
+    log.error("job failed", extra={"event": "jobs.failed", "cause": type(error).__name__})
+    return RuntimeError("internal")
 
 
 def _backoff(job: Job, first_s: float, longest_s: float = BACKOFF_S_MAX) -> timedelta:

@@ -389,6 +389,18 @@ async def test_an_error_nobody_foresaw_is_not_quoted(hybrid: Bench) -> None:
     assert "secretive" not in logged
 
 
+async def test_nor_is_one_of_a_job_that_needs_no_keys(bench: Bench) -> None:
+    account = (await bench.account()).account
+    await bench.sql("ALTER TABLE blob_outbox RENAME TO secretive")
+    async with bench.storage.database.transaction() as connection:
+        await queue.enqueue(connection, queue.DELETE_BLOBS, account)
+    async with bench.working():
+        await bench.until(FAILED, 1)
+    logged = str(await bench.sql("SELECT l::text FROM pgqueuer_log l"))
+    assert "internal" in logged
+    assert "blob_outbox" not in logged
+
+
 async def test_a_lost_connection_is_made_again(hybrid: Bench) -> None:
     caller = await hybrid.caller(await hybrid.account())
     async with hybrid.working():
