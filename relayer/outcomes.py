@@ -32,8 +32,7 @@ class Outcomes(Queries):
 
     async def update_heartbeat(self, job_ids: list[JobId]) -> None:
         """Note that jobs are still worked on."""
-        async with self.database.connection() as connection:
-            await Queries(AsyncpgDriver(connection)).update_heartbeat(job_ids)
+        await queue.beat(self.database, job_ids)
 
     async def retry_job(
         self, job: Job, delay: timedelta, traceback_record: TracebackRecord | None

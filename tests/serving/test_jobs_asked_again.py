@@ -18,6 +18,7 @@ from pgqueuer.ports.repository import EntrypointExecutionParameter
 from relayer.database import queue
 from relayer.embedding.embedders import Embedder
 from relayer.errors import Unavailable
+from relayer.outcomes import Outcomes
 from relayer.sealed.keys import AccountId
 from tests.conftest import BenchMaker
 from tests.life import WAIT_S_MAX
@@ -199,6 +200,29 @@ async def test_what_is_put_in_behind_one_that_failed_is_a_job_of_its_own(bench: 
         assert await queue.begin_again(worker, {job.id: queue.asked(job.headers)}) == {job.id}
     states = "SELECT string_agg(status::text, ' ' ORDER BY id) FROM pgqueuer"
     assert await bench.value(states) == "failed queued"
+
+
+async def test_heartbeats_and_ends_of_the_same_ones_wait_for_each_other_in_turn(
+    bench: Bench,
+) -> None:
+    """Both are written by connections of the pool, in whatever order the rows have by now."""
+    accounts = [(await bench.account()).account for _ in range(2)]
+    await put_in(bench, *accounts)
+    database = bench.storage.database
+    async with database.connection() as worker:
+        ended = await dequeued(worker, queue.RESEAL)
+        outcomes = Outcomes(AsyncpgDriver(worker), database=database)
+        await bench.sql("UPDATE pgqueuer SET updated = now() WHERE id = $1", ended[0].id)
+        async with database.transaction() as connection:
+            await queue.enqueue(connection, queue.RESEAL, accounts[1])
+            beating = asyncio.create_task(outcomes.update_heartbeat([job.id for job in ended]))
+            await bench.until(BLOCKED, 1)
+            ending = asyncio.create_task(
+                outcomes.log_jobs([(job, "successful", None) for job in ended])
+            )
+            await bench.until(BLOCKED, 2)
+        await asyncio.gather(beating, ending)
+    assert await bench.value(JOBS) == 1
 
 
 async def put_in(bench: Bench, *accounts: AccountId) -> None:
