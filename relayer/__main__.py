@@ -34,22 +34,28 @@ class _Group(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Note whether it is a script that asks, also where nothing else can be understood."""
         ctx.meta[_AS_JSON] = "--json" in args
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.ClickException as failure:
+            raise _told(ctx, failure) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; Ctrl-C that it has no answer to ends it without a word."""
         try:
             return super().invoke(ctx)
         except click.ClickException as failure:
-            if ctx.meta[_AS_JSON]:
-                raise JsonFailure(failure) from None
-            raise
+            raise _told(ctx, failure) from None
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
         except RuntimeError as error:
             if isinstance(error.__cause__, KeyboardInterrupt):  # Ctrl-C while a class was made
                 sys.exit(INTERRUPTED)
             raise
+
+
+def _told(ctx: click.Context, failure: click.ClickException) -> click.ClickException:
+    """A failure as whoever asked wants it."""
+    return JsonFailure(failure) if ctx.meta[_AS_JSON] else failure
 
 
 @click.group(cls=_Group, context_settings={"max_content_width": 100})

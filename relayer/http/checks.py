@@ -11,7 +11,7 @@ Not here: what a key may do in a namespace (`tenants.access`), the unlock header
     6. The account named is the key's account.
     7. The key holds a live grant, verified back to the founder.
     8. The account's and the key's request windows have room.
-    9. Few enough of the account's requests are under way; until then it waits, and 6 is done again.
+    9. Few enough of the account's requests are under way; until then it waits, and 7 is done again.
 
 - Checks 1–3, 5 and 8 are pure: headers, bytes and a `now`, or counts, in, a verdict out.
 - Every failure of 1–7 answers 401 with one body and one minimal duration, so that neither tells

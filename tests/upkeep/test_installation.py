@@ -521,6 +521,7 @@ class TestScripts:
             (["account", "list"], "not_installed", 1),
             (["account", "list", "--nothing"], "arguments", 2),
             (["nothing"], "arguments", 2),
+            (["--nothing", "check"], "arguments", 2),
             (["check", "--request-timeout-s", "0"], "settings", 2),
             (["identity", "show"], "failed", 1),
         ],
