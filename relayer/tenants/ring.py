@@ -40,6 +40,11 @@ class _Lent:
         self.keys[entry] = (key, max(until_ms, earlier_ms), owner_ms)
         self.keys.move_to_end(entry)
 
+    def forget_expired(self, now_ms: int) -> None:
+        """Drop each key whose time is over."""
+        for entry in [e for e, (_, until_ms, _) in self.keys.items() if until_ms <= now_ms]:
+            del self.keys[entry]
+
     def owned(self, now_ms: int) -> set[tuple[Namespace, int]]:
         """Which of them an owner lends."""
         return {entry for entry, (_, _, owner_ms) in self.keys.items() if owner_ms > now_ms}
@@ -86,8 +91,7 @@ class KeyRing:
         lent = self._accounts.pop(chain.account, None)
         if lent is None or lent.revocation != _last_revocation(chain):
             return None
-        for entry in [e for e, (_, until_ms, _) in lent.keys.items() if until_ms <= now_ms]:
-            del lent.keys[entry]
+        lent.forget_expired(now_ms)
         if not lent.keys:
             return None
         self._accounts[chain.account] = lent
@@ -96,7 +100,8 @@ class KeyRing:
     def forget_expired(self, now_ms: int) -> None:
         """Drop what nobody asks for any more but whose time is over."""
         for account, lent in list(self._accounts.items()):
-            if all(until_ms <= now_ms for _, until_ms, _ in lent.keys.values()):
+            lent.forget_expired(now_ms)
+            if not lent.keys:
                 del self._accounts[account]
 
 

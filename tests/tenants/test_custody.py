@@ -339,6 +339,16 @@ class TestRing:
         assert both.ends_ms(TEAM, now_ms + 60_000) == now_ms + 5_000
         assert both.ends_ms(TEAM, now_ms + 1_000) == now_ms + 1_000
 
+    async def test_each_key_is_forgotten_on_time_also_while_nobody_asks(self, bench: Bench) -> None:
+        founder = await bench.account("sealed")
+        await bench.unlocked(founder, TEAM, hold_s=300)
+        await bench.unlocked(founder, OTHER, hold_s=60)
+        custody = bench.storage.custody
+        bench.clock.advance(60)
+        custody.forget_expired()
+        lent = vars(vars(custody)["_ring"])["_accounts"][founder.account]
+        assert [namespace for namespace, _ in lent.keys] == [TEAM]
+
     async def test_does_not_serve_requests(self, bench: Bench) -> None:
         founder = await bench.account("sealed")
         agent = await bench.key(founder, TEAM)
