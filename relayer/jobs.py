@@ -204,7 +204,11 @@ class Worker:
         self._away_since_s = None
 
     async def _work_on(self, connection: asyncpg.Connection) -> None:
-        self._manager = QueueManager(Outcomes(AsyncpgDriver(connection), database=self._database))
+        manager = QueueManager(Outcomes(AsyncpgDriver(connection), database=self._database))
+        if self._manager is not None:
+            # What runs here since before is not begun again, however long it could not say so.
+            manager.job_context = self._manager.job_context
+        self._manager = manager
         for entrypoint, handler, limit in (
             (queue.EMBED, self._embed, 0),
             (queue.EXTRACT, self._extract, EXTRACTIONS_MAX),
@@ -214,11 +218,9 @@ class Worker:
             (queue.RESTORE, self._restore_rows, 1),
             (queue.DELETE_BLOBS, self._delete_blobs, 1),
         ):
-            register = self._manager.entrypoint(
-                entrypoint, on_failure="hold", concurrency_limit=limit
-            )
+            register = manager.entrypoint(entrypoint, on_failure="hold", concurrency_limit=limit)
             register(observed(entrypoint, handler, put_back=RetryRequested))
-        await self._manager.run(
+        await manager.run(
             dequeue_timeout=timedelta(seconds=POLL_S),
             batch_size=JOBS_MAX // 2,
             max_concurrent_tasks=JOBS_MAX,

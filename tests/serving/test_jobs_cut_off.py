@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from relayer.embedding.embedders import Embedder
 from tests.conftest import BenchMaker
 from tests.life import WAIT_S_MAX
@@ -22,6 +24,9 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND backend_type = 'client backend'
   AND application_name <> 'memrelay'
 """
+
+TAKEN = "SELECT count(*) FROM pgqueuer_log WHERE status = 'picked'"
+SILENT = "UPDATE pgqueuer SET heartbeat = now() - interval '1 hour'"
 
 # No job is taken, and that they are not is remembered.
 REFUSE = """
@@ -69,6 +74,27 @@ async def test_others_go_on_while_a_long_one_is_not_over(
         finally:
             slow.go.set()
         await bench.until(VECTORS, 2)
+
+
+async def test_a_long_one_is_not_begun_again_beside_itself(
+    make_bench: BenchMaker, embedder: Embedder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where nothing could be written for a while, it looks like one whose worker ended."""
+    slow = _Slow(embedder)
+    bench = make_bench(embedder=slow)
+    caller = await bench.caller(await bench.account())
+    caplog.set_level("INFO", "relayer.jobs")
+    async with bench.working():
+        await bench.remember(caller, "Anna prefers tea.")
+        await asyncio.wait_for(slow.begun.wait(), WAIT_S_MAX)
+        await bench.sql(CUT_OFF)
+        async with asyncio.timeout(WAIT_S_MAX):
+            while await bench.value(TAKEN) < 2:
+                await bench.sql(SILENT)
+        slow.go.set()
+        await bench.until(JOBS, 0)
+    runs = [r for r in caplog.records if r.__dict__.get("event") == "jobs.run"]
+    assert len(runs) == 1
 
 
 async def test_a_long_one_is_not_lost_when_its_process_ends_just_then(
