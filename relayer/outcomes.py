@@ -31,8 +31,12 @@ class Outcomes(Queries):
     database: Database = field(kw_only=True)
 
     async def update_heartbeat(self, job_ids: list[JobId]) -> None:
-        """Note that jobs are still worked on."""
-        await queue.beat(self.database, job_ids)
+        """Note that jobs are still worked on, by the worker's own connection while there is one:
+        for one of the pool it might wait until others take the jobs."""
+        try:
+            await self.driver.execute(queue.BEAT, job_ids)
+        except Exception:  # it is lost, and whoever waits for that knows
+            await self.database.execute(queue.BEAT, job_ids)
 
     async def retry_job(
         self, job: Job, delay: timedelta, traceback_record: TracebackRecord | None

@@ -52,8 +52,9 @@ _LOCK_ASKED: Final = f"""
 SELECT id, coalesce((headers ->> '{_ASKED}')::int, 0) AS asked FROM pgqueuer
 WHERE id = ANY ($1) ORDER BY id FOR UPDATE
 """
-# In the order in which ends lock them, too: several of both would wait for each other in a circle.
-_BEAT: Final = """
+# Jobs are still worked on. Locked in the order in which ends lock them, too: several of both would
+# wait for each other in a circle.
+BEAT: Final = """
 UPDATE pgqueuer SET heartbeat = now()
 WHERE id IN (SELECT id FROM pgqueuer WHERE id = ANY ($1) ORDER BY id FOR UPDATE)
 """
@@ -189,11 +190,6 @@ def asked(headers: Mapping[str, object] | None) -> int:
     """How often a job with these headers had been asked for."""
     number = (headers or {}).get(_ASKED, 0)
     return number if isinstance(number, int) else 0
-
-
-async def beat(database: Database, job_ids: Sequence[int]) -> None:
-    """Note that jobs are still worked on."""
-    await database.execute(_BEAT, job_ids)
 
 
 async def begin_again(connection: Connection, ended: Mapping[int, int]) -> set[int]:

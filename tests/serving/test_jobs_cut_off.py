@@ -5,8 +5,10 @@ Not here: jobs whose worker ended (`test_jobs_parked.py`).
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
+import asyncpg
 import pytest
 
 from relayer.embedding.embedders import Embedder
@@ -74,6 +76,26 @@ async def test_others_go_on_while_a_long_one_is_not_over(
         finally:
             slow.go.set()
         await bench.until(VECTORS, 2)
+
+
+async def test_one_is_known_to_run_also_while_requests_have_all_connections(
+    make_bench: BenchMaker, embedder: Embedder
+) -> None:
+    slow = _Slow(embedder)
+    bench = make_bench(embedder=slow)
+    caller = await bench.caller(await bench.account())
+    watching = await asyncpg.connect(**bench.storage.connect_args)
+    async with bench.working():
+        await bench.remember(caller, "Anna prefers tea.")
+        await asyncio.wait_for(slow.begun.wait(), WAIT_S_MAX)
+        async with AsyncExitStack() as requests, asyncio.timeout(WAIT_S_MAX):
+            for _ in range(bench.storage.database.load().max):
+                await requests.enter_async_context(bench.storage.database.connection())
+            while not await watching.fetchval("SELECT heartbeat > updated FROM pgqueuer"):
+                await asyncio.sleep(0.05)
+        slow.go.set()
+        await bench.until(JOBS, 0)
+    await watching.close()
 
 
 async def test_a_long_one_is_not_begun_again_beside_itself(
