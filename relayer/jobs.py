@@ -197,8 +197,8 @@ class Worker:
             over, self._leaving = await asyncio.wait(
                 self._leaving, return_when=asyncio.FIRST_COMPLETED
             )
-            for one in over:
-                one.exception()  # of its connection, as everybody knows by now
+            # What each ended of was its connection, as everybody knows by now.
+            await asyncio.gather(*over, return_exceptions=True)
 
     def _is_back(self) -> None:
         self._away_since_s = None
