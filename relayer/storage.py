@@ -118,7 +118,7 @@ async def opened(
             backup, and this is not what is `restoring` it.
     """
     if not new:
-        require(settings)
+        await require(settings)
     make_folder(settings)
     if not rotating:
         refuse_interrupted(key_path(settings))
@@ -260,11 +260,12 @@ async def as_found(settings: Settings, clock: Clock = utc_now) -> AsyncIterator[
     Raises:
         NotInstalled: something is missing, or the schema is not this release's.
         SettingsError: the database is elsewhere, and not named.
+        IdentityError: the relayer's key cannot be used, or is not there beside accounts.
     """
-    require(settings)
+    await require(settings)
     if not settings.database_url:
         _refuse_another(settings)
-        require(settings, _cluster_of(settings))
+        _require_there(_cluster_of(settings))
     _require_folder(settings)
     refuse_interrupted(key_path(settings))
     identity = load_identity(key_path(settings))
@@ -281,18 +282,28 @@ async def as_found(settings: Settings, clock: Clock = utc_now) -> AsyncIterator[
             yield _storage(settings, connect_args, database, identity, clock)
 
 
-def require(settings: Settings, *more: Path) -> None:
-    """Return if there is an installation: its folder and key, and these files of it.
+async def require(settings: Settings) -> None:
+    """Return if there is an installation: its folder and its key.
 
     Raises:
         NotInstalled: something is missing.
+        IdentityError: it is the key, and there are accounts, which a new installation would lose.
     """
-    for path in (settings.data_dir, key_path(settings), *more):
-        if not path.exists():
-            raise NotInstalled(
-                f"no installation here: there is no {path}",
-                "name the right --data-dir and --key-file; relayer serve makes a new installation",
-            )
+    _require_there(settings.data_dir)
+    path = key_path(settings)
+    if not path.exists() and (settings.database_url or _cluster_of(settings).exists()):
+        async with database_server(settings) as connect_args:
+            if await has_accounts(connect_args):
+                raise _lost(path)
+    _require_there(path)
+
+
+def _require_there(path: Path) -> None:
+    if not path.exists():
+        raise NotInstalled(
+            f"no installation here: there is no {path}",
+            "name the right --data-dir and --key-file; relayer serve makes a new installation",
+        )
 
 
 def _require_folder(settings: Settings) -> None:

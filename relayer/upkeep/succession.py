@@ -58,7 +58,7 @@ async def rotate(settings: Settings, clock: Clock) -> Rotated:
             " key.",
             code="identity.in_use",
         )
-    require(settings)
+    await require(settings)
     with alone(settings.data_dir):
         return await _rotate(settings, clock)
 

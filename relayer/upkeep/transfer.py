@@ -84,6 +84,7 @@ async def transfer(
     Raises:
         Conflict: the stores are the same, the other one is somebody else's, or a relayer runs.
         NotInstalled: there is no installation.
+        IdentityError: its key is gone, beside accounts.
         SettingsError: `to` names no store, or a folder that cannot be; the blobs are not where the
             settings say.
         Unavailable: one of the stores is away.
@@ -92,7 +93,7 @@ async def transfer(
     settings = replace(settings, blob_cache_bytes=0)
     wanted = replace(settings, blob_store=to)
     _check(settings, wanted, move=move)
-    require(settings)
+    await require(settings)
     with contextlib.ExitStack() as held:
         if move:
             held.enter_context(alone(settings.data_dir))

@@ -185,13 +185,28 @@ class TestKey:
 
         assert told("account", "create").returncode == 0
         (tmp_path / "relayer.key").unlink()
-        for arguments in (["serve", "--port", "0"], ["account", "create"]):
+        for arguments in (["serve", "--port", "0"], ["account", "create"], ["account", "list"]):
             done = told(*arguments)
             assert (done.returncode, done.stdout) == (1, "")
             [line] = done.stderr.splitlines()
             assert str(tmp_path / "relayer.key") in line
             assert "deploy/backup.md" in line
+        found = json.loads(told("doctor", "--json").stdout)["findings"]
+        [detail] = [finding["detail"] for finding in found if finding["check"] == "database"]
+        assert LOST in detail
         assert not (tmp_path / "relayer.key").exists()
+
+    async def test_commands_that_look_name_it_beside_an_embedded_database(
+        self, lean: Settings
+    ) -> None:
+        embedded = replace(lean, database_url="")
+        await populated(embedded)
+        key_of(embedded).unlink()
+        for looking in (as_found(embedded), opened(embedded, new=False)):
+            with pytest.raises(IdentityError, match=LOST):
+                async with looking:
+                    pytest.fail("it goes on without the key")
+        assert not key_of(embedded).exists()
 
 
 LOOKING = [
