@@ -224,9 +224,11 @@ async def migrated(settings: Settings, *, distributed: bool) -> list[str]:
     The tables that were laid out now.
 
     Raises:
+        NotInstalled: there is no embedded one, and none is named.
         Unavailable: the database is away.
         PostgresError: it does not let us in, or cannot be migrated so.
     """
+    _require_database(settings)
     make_folder(settings)
     async with database_server(settings) as connect_args:
         if settings.database_url and not settings.database_direct_url:
@@ -263,9 +265,7 @@ async def as_found(settings: Settings, clock: Clock = utc_now) -> AsyncIterator[
         IdentityError: the relayer's key cannot be used, or is not there beside accounts.
     """
     await require(settings)
-    if not settings.database_url:
-        _refuse_another(settings)
-        _require_there(_cluster_of(settings))
+    _require_database(settings)
     _require_folder(settings)
     refuse_interrupted(key_path(settings))
     identity = load_identity(key_path(settings))
@@ -296,6 +296,13 @@ async def require(settings: Settings) -> None:
             if await has_accounts(connect_args):
                 raise _lost(path)
     _require_there(path)
+
+
+def _require_database(settings: Settings) -> None:
+    """Return if a database is named, or the embedded one is there."""
+    if not settings.database_url:
+        _refuse_another(settings)
+        _require_there(_cluster_of(settings))
 
 
 def _require_there(path: Path) -> None:

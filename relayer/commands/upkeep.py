@@ -36,7 +36,10 @@ from relayer.upkeep import check
 )
 @json_option
 def migrate_command(distributed: bool, as_json: bool, **values: Any) -> None:
-    """Bring the database to this release's schema; `relayer serve` does the same as it starts."""
+    """Bring the database to this release's schema; `relayer serve` does the same as it starts.
+
+    Makes none itself: an embedded one is made by `relayer serve`.
+    """
     settings = settings_of(values)
     if distributed and not settings.database_url:
         raise Exit(

@@ -211,6 +211,7 @@ class TestKey:
 
 LOOKING = [
     ["check"],
+    ["migrate"],
     ["account", "list"],
     ["key", "list", "--account", f"0x{'0' * 64}"],
     ["reindex", "--status"],
