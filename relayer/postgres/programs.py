@@ -15,6 +15,7 @@ import grp
 import importlib.util
 import json
 import pwd
+import re
 import secrets
 import stat
 import subprocess
@@ -32,6 +33,7 @@ MAJOR_VERSION = 18
 _PRIVATE_IDS = (range(1_879_048_192, 2_147_483_647), range(60_706, 61_184))
 _ATTEMPTS_MAX = 64
 
+_CAUSE = re.compile(r"\berror: |\b(ERROR|FATAL|PANIC): ")
 _ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC", "PATH": "/usr/bin:/bin"}
 
 
@@ -203,5 +205,10 @@ async def run_program(
             f"make the path passable (chmod o+x {closed}), or use another data folder"
         )
     if done.returncode != 0:
-        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise PostgresError(f"{program.name} failed: {reason}")
+        raise PostgresError(f"{program.name} failed: {_cause(done.stderr)}")
+
+
+def _cause(told: str) -> str:
+    """The line of what a program said that has the cause: below it, it says how it tidies up."""
+    lines = told.strip().splitlines() or ["no message"]
+    return next((line for line in lines if _CAUSE.search(line)), lines[-1])

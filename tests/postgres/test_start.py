@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError, check_versions
-from relayer.postgres.programs import Account, find_binaries
+from relayer.postgres.programs import Account, find_binaries, run_program
 from tests.postgres.servers import (
+    NOBODY_ACCOUNT,
     ROOT,
     User,
     as_other,
@@ -119,6 +120,17 @@ async def test_failed_start_tells_the_server_s_reason(spoilt: Path) -> None:
     configuration.write_text(sane)
     async with postgres:
         assert await fetch(postgres, "SELECT 1") == 1
+
+
+async def test_failed_creation_tells_the_cause_and_not_what_was_tidied_up(folder: Path) -> None:
+    """As on a full disk, the server that `initdb` calls fails, and `initdb` speaks after it."""
+    target = folder / "cluster"
+    folder.chmod(0o777)
+    command = [str(find_binaries() / "initdb"), f"--pgdata={target}", "--set=nonsense=1"]
+    account = NOBODY_ACCOUNT if ROOT else None
+    with pytest.raises(PostgresError, match=r"^initdb failed: .*FATAL: .* contains errors$"):
+        await run_program(command, account=account, paths=(folder,), timeout_s=60)
+    assert not target.exists()
 
 
 async def test_log_is_never_written_through_a_link(spoilt: Path) -> None:
