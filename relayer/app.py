@@ -169,7 +169,7 @@ def build_app(
         response_class=surroundings.JsonResponse,
         request_max_body_size=Limits.body_bytes_max,
         openapi_config=_openapi(),
-        lifespan=[_lifespan(storage, services, exposition, models)],
+        lifespan=[_lifespan(storage, services, readiness, exposition, models)],
         debug=False,
         logging_config=None,
         pdb_on_exception=False,
@@ -224,6 +224,7 @@ def _openapi() -> OpenAPIConfig:
 def _lifespan(
     storage: Storage,
     services: Services,
+    readiness: Readiness,
     exposition: Exposition,
     models: Sequence[Embedders | LanguageModel],
 ) -> Any:
@@ -234,6 +235,7 @@ def _lifespan(
             asyncio.create_task(services.worker.run()),
             asyncio.create_task(services.delivery.run()),
             asyncio.create_task(storage.announcements.run()),
+            asyncio.create_task(readiness.watch()),
             asyncio.create_task(exposition.keep_published()),
         ]
         try:

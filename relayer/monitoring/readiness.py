@@ -4,12 +4,15 @@ Not here: who is told (`routes/memwal_discovery.py`, `exposition.py`).
 
 - However many ask, the database is asked once a second and a bucket four times a minute.
 - What cannot be told in time counts as not ready: fail closed.
+- A line in the log says what is lacking, or that nothing is, whenever that has changed.
 """
 
 import asyncio
+import logging
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +26,9 @@ from relayer.monitoring.lately import Lately
 from relayer.sealed.keys import AccountId
 from relayer.settings import Settings
 
+_log = logging.getLogger(__name__)
 KEPT_S: Final = 1.0
+WATCH_S: Final = 30.0  # as often as a container asks, so that the log knows where nobody does
 STORE_KEPT_S: Final = 15.0  # of what an outside store said, which may cost money
 DEADLINE_S: Final = 3.0
 DISK_BYTES_MIN: Final = 128 * 2**20  # eight files of PostgreSQL's log ahead
@@ -73,6 +78,7 @@ class Readiness:
         self._has_room = Room(_folders(settings), disk_bytes_min, deadline_s)
         self._deadline_s = deadline_s
         self._needed = ""
+        self._lacking: list[str] = []
         self._looked = Lately(self._look, kept_s=KEPT_S)
         self._store_answers = Lately(self._ask_store, kept_s=STORE_KEPT_S)
 
@@ -84,6 +90,13 @@ class Readiness:
         """Whether all of them hold."""
         return all((await self.checks()).values())
 
+    async def watch(self) -> None:
+        """Look now and then, until cancelled."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            with suppress(Exception):  # a process may be short of threads; it looks again
+                await self.checks()
+
     async def _look(self) -> dict[str, bool]:
         (database, schema), store, disk = await asyncio.gather(
             self._ask_database(),
@@ -91,7 +104,17 @@ class Readiness:
             self._has_room(),
         )
         found = (database, schema, store, disk, self._works())
-        return dict(zip(CHECKS, found, strict=True))
+        checks = dict(zip(CHECKS, found, strict=True))
+        self._tell([name for name, holds in checks.items() if not holds])
+        return checks
+
+    def _tell(self, lacking: list[str]) -> None:
+        before, self._lacking = self._lacking, lacking
+        if lacking and lacking != before:
+            extra = {"event": "write_ready.lost", "lacking": lacking}
+            _log.warning("no writes are taken", extra=extra)
+        elif before and not lacking:
+            _log.info("writes are taken again", extra={"event": "write_ready.back"})
 
     async def _ask_database(self) -> tuple[bool, bool]:
         """Whether it takes writes, and whether its schema is this release's or a later one."""

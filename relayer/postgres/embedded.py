@@ -170,6 +170,7 @@ class EmbeddedPostgres:
         deadline = time.monotonic() + self._start_timeout_s
         async with self._transition(deadline):
             await self._bring_up(deadline)
+        _log.info("the database server is back", extra={"event": "postgres.back"})
 
     async def stop(self) -> None:
         """Ends this use; the server stops when it was the last one.

@@ -111,7 +111,10 @@ async def test_killed_server_recovers_what_was_committed(
         assert server_of(data_dir).pid() != old
 
 
-async def test_killed_server_is_brought_back_under_its_user(data_dir: Path) -> None:
+async def test_killed_server_is_brought_back_under_its_user(
+    data_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "relayer.postgres")
     async with EmbeddedPostgres(data_dir=data_dir) as postgres:
         watch = asyncio.create_task(postgres.keep_up())
         for _ in range(2):
@@ -126,7 +129,11 @@ async def test_killed_server_is_brought_back_under_its_user(data_dir: Path) -> N
                     await asyncio.sleep(0.05)
             assert kept == 7
             await run(postgres.dsn, "DROP TABLE kept")
+        async with asyncio.timeout(60):
+            while (told := [vars(line)["event"] for line in caplog.records])[3:] == []:
+                await asyncio.sleep(0.05)
         watch.cancel()
+    assert told == ["postgres.gone", "postgres.back"] * 2
     assert server_of(data_dir).pid() is None
 
 

@@ -24,6 +24,7 @@ from relayer.settings import Settings
 from relayer.storage import Storage, blobs_on
 from tests.conftest import TestDatabase
 from tests.life import WAIT_S_MAX
+from tests.lifespan import living
 from tests.processes import lasting_port
 from tests.signing import client_of
 
@@ -173,6 +174,72 @@ async def test_a_bucket_that_is_away(database: Database, settings: Settings) -> 
         request_timeout_s=1.0,
     )
     assert await failing(ready(database, away)) == {"store"}
+
+
+# What the log says
+
+
+async def test_a_change_is_one_line_that_names_what_is_lacking(
+    database: Database,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The watch says it where nobody asks."""
+    caplog.set_level("INFO", "relayer.monitoring")
+    monkeypatch.setattr("relayer.monitoring.readiness.KEPT_S", 0.0)
+    monkeypatch.setattr("relayer.monitoring.readiness.WATCH_S", 0.0)
+    holds, looks = {"works": True}, 0
+
+    def works() -> bool:
+        nonlocal looks
+        looks += 1
+        return holds["works"]
+
+    async def looked_thrice() -> None:
+        async with asyncio.timeout(WAIT_S_MAX):
+            seen = looks
+            while looks < seen + 3:
+                await asyncio.sleep(0)
+
+    watch = asyncio.create_task(ready(database, settings, works=works).watch())
+    await looked_thrice()
+    assert told(caplog) == []
+    holds["works"] = False
+    await looked_thrice()
+    assert told(caplog) == [("write_ready.lost", ["jobs"])]
+    await database.execute("UPDATE alembic_version SET version_num = '0001'")
+    await looked_thrice()
+    assert told(caplog)[1:] == [("write_ready.lost", ["schema", "jobs"])]
+    await database.execute("UPDATE alembic_version SET version_num = '9999'")
+    holds["works"] = True
+    await looked_thrice()
+    assert told(caplog)[-1] == ("write_ready.back", None)
+    lines = len(told(caplog))
+    await looked_thrice()
+    assert len(told(caplog)) == lines
+    watch.cancel()
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, list[str] | None]]:
+    """The event of each line, and what it names."""
+    lines = [vars(record) for record in caplog.records]
+    found = [line for line in lines if str(line.get("event")).startswith("write_ready.")]
+    return [(line["event"], line.get("lacking")) for line in found]
+
+
+async def test_an_application_looks_by_itself(
+    storage: Storage,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("relayer.monitoring.readiness.WATCH_S", 0.05)
+    await storage.database.execute("UPDATE alembic_version SET version_num = '0001'")
+    app = build_app(storage, dataclasses.replace(settings, embedder="none"))
+    async with living(app), asyncio.timeout(WAIT_S_MAX):
+        while ("write_ready.lost", ["schema"]) not in told(caplog):
+            await asyncio.sleep(0.05)
 
 
 # However many ask
