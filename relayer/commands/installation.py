@@ -166,12 +166,18 @@ def model_fetch(embedder: str, model_dir: str, source: Path | None, as_json: boo
 @settings_options("data_dir")
 @json_option
 def health_command(data_dir: Path, as_json: bool) -> None:
-    """Say whether the relayer that serves this data folder answers; exit code 1: it does not."""
+    """Say whether the relayer that serves this data folder answers; exit code 1: it does not.
+
+    One that takes no writes at present answers all the same: a restart makes no room on a disk.
+    """
     try:
         told = health.ask(data_dir)
     except OSError as error:
         raise Exit(1, str(error)) from None
-    show(told, as_json, lambda: f"relayer {told['version']} answers")
+    waits = (
+        "" if told.get("write_ready") else ", but takes no writes now: relayer doctor, or its log"
+    )
+    show(told, as_json, lambda: f"relayer {told['version']} answers{waits}")
 
 
 @click.command("doctor")

@@ -18,6 +18,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 
@@ -341,6 +342,22 @@ class TestOneServer:
             pytest.raises(OSError, match=r"at http://127\.0\.0\.1:9 does not answer: .*refused"),
         ):
             health.ask(tmp_path)
+
+    async def test_one_that_takes_no_writes_is_told_and_answers_all_the_same(
+        self, tmp_path: Path, model_dir: Path, fresh_database: TestDatabase
+    ) -> None:
+        def told(*more: str) -> str:
+            done = command("health", *more, data=tmp_path)
+            assert (done.returncode, done.stderr) == (0, "")
+            return done.stdout
+
+        with running_relayer(tmp_path, model_dir, database_url=fresh_database.url, **QUIET):
+            until(lambda: told().endswith(" answers\n"), "it takes writes")
+            connection = await asyncpg.connect(**fresh_database.connect_args)
+            await connection.execute("UPDATE alembic_version SET version_num = '0001'")
+            await connection.close()
+            until(lambda: "takes no writes" in told(), "it says that it takes none")
+            assert json.loads(told("--json"))["write_ready"] is False
 
     def test_nobody_else_gets_in(self, tmp_path: Path) -> None:
         with (
