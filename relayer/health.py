@@ -29,7 +29,7 @@ def ask(data_dir: Path) -> dict[str, Any]:
     """
     url = running_url(data_dir)
     if url is None:
-        raise OSError(f"no relayer serves {data_dir}")
+        raise OSError(f"no relayer serves {data_dir.absolute()}")
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with direct.open(f"{url}/health", timeout=TIMEOUT_S) as answer:

@@ -151,6 +151,7 @@ class Settings:
             if high is not None and not value <= high:
                 raise SettingsError(f"{variable(item.name)} must be at most {high}")
         _check_public_url(self.public_url)
+        _check_model_url(self.openai_base_url)
         _check_addresses(self.trusted_proxies)
         _check_database("database_url", self.database_url)
         _check_database("database_direct_url", self.database_direct_url)
@@ -263,6 +264,16 @@ def _check_public_url(url: str) -> None:
     plain = not ("@" in url or "?" in url or "#" in url)
     if url and not (host and parts.scheme in ("http", "https") and plain):
         raise SettingsError("RELAYER_PUBLIC_URL is no URL of a server: https://memory.example.org")
+
+
+def _check_model_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if url and not (host and parts.scheme in ("http", "https")):
+        raise SettingsError("OPENAI_BASE_URL is no URL of a server: https://models.example.org/v1")
 
 
 def _check_addresses(listed: str) -> None:

@@ -308,7 +308,7 @@ def _require_database(settings: Settings) -> None:
 def _require_there(path: Path) -> None:
     if not path.exists():
         raise NotInstalled(
-            f"no installation here: there is no {path}",
+            f"no installation here: there is no {path.absolute()}",
             "name the right --data-dir and --key-file; relayer serve makes a new installation",
         )
 

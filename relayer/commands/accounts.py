@@ -17,6 +17,7 @@ from relayer.commands.options import (
     account_of,
     account_option,
     json_option,
+    public_key_of,
     run,
     settings_of,
     show,
@@ -30,7 +31,6 @@ from relayer.sealed.keys import (
     Namespace,
     account_text,
     parse_namespace,
-    parse_public_key,
 )
 from relayer.sealed.primitives import CryptoError
 from relayer.settings import Settings
@@ -211,7 +211,7 @@ def key_revoke(
             await provision.revoke_key(
                 storage,
                 account=account_of(account_text_),
-                key=parse_public_key(key_text),
+                key=public_key_of(key_text),
                 owner=_owner(owner_key_file),
                 clock=utc_now,
             )

@@ -4,6 +4,7 @@ Not here: how (`upkeep/transfer.py`, `recovery/replay.py`).
 """
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ import click
 from relayer.clock import utc_now
 from relayer.commands.options import Exit, json_option, run, settings_of, show, storage_options
 from relayer.commands.upkeep import Progress
+from relayer.settings import SettingsError, variable
 from relayer.storage import opened, replay_on
 from relayer.upkeep import transfer
 
@@ -75,6 +77,11 @@ def blobs_accept(as_json: bool, **values: Any) -> None:
 
 def _transfer(to: str, as_json: bool, values: dict[str, Any], *, move: bool) -> None:
     settings, progress = settings_of(values), Progress()
+    try:
+        replace(settings, blob_store=to)
+    except SettingsError as error:
+        said = str(error).replace(variable("blob_store"), "it")
+        raise click.BadParameter(said, param_hint="--to") from None
     try:
         report = run(transfer.transfer(settings, to, move=move, tell=progress))
     except KeyboardInterrupt:

@@ -20,7 +20,9 @@ from relayer.identity import IdentityError
 from relayer.postgres.embedded import PostgresError
 from relayer.sealed.keys import (
     AccountId,
+    PublicKey,
     parse_account,
+    parse_public_key,
 )
 from relayer.sealed.primitives import CryptoError
 from relayer.settings import SECRET, Settings, SettingsError, variable
@@ -185,8 +187,21 @@ def account_of(text: str) -> AccountId:
     Raises:
         click.BadParameter: it cannot be one.
     """
+    return _parsed(parse_account, text)
+
+
+def public_key_of(text: str) -> PublicKey:
+    """The key that an option names.
+
+    Raises:
+        click.BadParameter: it cannot be one.
+    """
+    return _parsed(parse_public_key, text)
+
+
+def _parsed(parse: Callable[[str], T], text: str) -> T:
     try:
-        return parse_account(text)
+        return parse(text)
     except CryptoError as error:
         raise click.BadParameter(str(error)) from None
 

@@ -237,6 +237,29 @@ class TestNothingHere:
         assert f"no installation here: there is no {tmp_path / 'mistyped'}" in line
         assert list(tmp_path.iterdir()) == []
 
+    def test_a_relative_one_is_told_whole(self) -> None:
+        with pytest.raises(OSError, match=f"no relayer serves {Path.cwd() / 'mistyped'}$"):
+            health.ask(Path("mistyped"))
+        done = command("check", data=Path("mistyped"))
+        assert f"there is no {Path.cwd() / 'mistyped'}:" in done.stderr
+
+    @pytest.mark.parametrize(
+        ("arguments", "told"),
+        [
+            (["blobs", "copy", "--to", "nonsense"], "--to: it is postgres, file:PATH or s3://"),
+            (["key", "revoke", "--account", f"0x{'0' * 64}", "--key", "nonsense"], "64 lower-case"),
+        ],
+        ids=["to", "key"],
+    )
+    def test_an_option_that_cannot_be_meant_is_a_wrong_one(
+        self, tmp_path: Path, fresh_database: TestDatabase, arguments: list[str], told: str
+    ) -> None:
+        make_identity(tmp_path / "relayer.key")
+        done = command(*arguments, data=tmp_path, database_url=fresh_database.url)
+        assert done.returncode == 2
+        assert told in done.stderr
+        assert "RELAYER_BLOB_STORE" not in done.stderr
+
     def test_an_empty_one_is_told(self, tmp_path: Path, fresh_database: TestDatabase) -> None:
         make_identity(tmp_path / "relayer.key")
         done = command("check", data=tmp_path, database_url=fresh_database.url)
@@ -421,6 +444,9 @@ class TestStart:
             ({"public_url": "https://a.example?b"}, "RELAYER_PUBLIC_URL is no URL"),
             ({"public_url": "https://ann@a.example"}, "RELAYER_PUBLIC_URL is no URL"),
             ({"public_url": "ftp://a.example"}, "RELAYER_PUBLIC_URL is no URL"),
+            ({"openai_base_url": "notaurl"}, "OPENAI_BASE_URL is no URL"),
+            ({"openai_base_url": "https://"}, "OPENAI_BASE_URL is no URL"),
+            ({"openai_base_url": "file:///v1"}, "OPENAI_BASE_URL is no URL"),
             ({"trusted_proxies": "foo"}, "foo is no address"),
             ({"trusted_proxies": "127.0.0.1, 10.0.0.0/8"}, "10.0.0.0/8 is no address"),
             ({"database_url": "foo"}, "RELAYER_DATABASE_URL is no URL"),
