@@ -33,6 +33,10 @@ from relayer.tenants.closing import CLOSE
 
 PAGE: Final = 500
 OVERDUE: Final = timedelta(hours=1)  # many rounds of housekeeping
+OTHER_STORE: Final = (
+    "not one blob is in the store: look at RELAYER_BLOB_STORE and what it names, which is to be"
+    " given as `relayer serve` is given it"
+)
 Find = Callable[[AccountId, Sequence[str]], Awaitable[dict[str, bytes | Corrupted]]]
 
 
@@ -42,11 +46,18 @@ class Report:
 
     checked: Counter[str] = field(default_factory=Counter)
     problems: list[dict[str, str]] = field(default_factory=list)
+    blobs_found: bool = False  # at least one
 
     @property
     def ok(self) -> bool:
         """Whether everything holds."""
         return not self.problems
+
+    @property
+    def hint(self) -> str:
+        """What may be the one cause of all problems; or nothing."""
+        looked = sum(self.checked[what] for what in ("journal objects", "memories", "episodes"))
+        return OTHER_STORE if looked and not self.blobs_found else ""
 
     def problem(self, account: AccountId, what: str, where: str) -> None:
         """Note something that does not hold."""
@@ -54,7 +65,8 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """The report for scripts."""
-        return {"ok": self.ok, "checked": dict(self.checked), "problems": self.problems}
+        found = {"ok": self.ok, "checked": dict(self.checked), "problems": self.problems}
+        return found | ({"hint": self.hint} if self.hint else {})
 
     def as_text(self) -> str:
         """The report for people."""
@@ -62,7 +74,7 @@ class Report:
         lines = [f"{p['account_id']}: {p['problem']}: {p['id']}" for p in self.problems]
         verdict = "everything holds" if self.ok else _counted(len(lines), "problems")
         first = f"checked {looked}: {verdict}" if looked else "there is no account here"
-        return "\n".join([first, *lines])
+        return "\n".join([first, *lines, *filter(None, [self.hint])])
 
 
 def _counted(number: int, what: str) -> str:
@@ -176,7 +188,9 @@ async def _check_journal(
     for at in range(0, len(journal), PAGE):
         names = {envelope.blob_id(signed): signed for signed in journal[at : at + PAGE]}
         report.checked["journal objects"] += len(names)
-        for name in await _missing(storage, account, names):
+        missing = await _missing(storage, account, names)
+        report.blobs_found |= len(missing) < len(names)
+        for name in missing:
             report.problem(account, "a journal object is missing or altered", name)
 
 
@@ -233,6 +247,7 @@ async def _check_page(
 ) -> None:
     """Note the faults of those rows of a page that are still there after looking at their blobs."""
     blobs = await _blobs(storage.blobs, account, page)
+    report.blobs_found |= bool(blobs)
     faults = {row["memory_id"]: _fault(account, row, blobs) for row in page}
     doubtful = [memory_id for memory_id, fault in faults.items() if fault is not None]
     present = await rows.present(storage.database, account, doubtful) if doubtful else set()

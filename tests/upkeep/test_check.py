@@ -1,12 +1,14 @@
 """Verifying a whole relayer: silent on a healthy one, and no tampering goes unsaid."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from relayer.blobs.store import FolderStore
 from relayer.llm import LanguageModel
 from relayer.upkeep import check, provision
 from tests.conftest import BenchMaker
@@ -195,6 +197,19 @@ async def test_a_folder_is_clean(make_bench: BenchMaker, tmp_path: Path) -> None
         "its blob does not match its name",
         "a journal object is missing or altered",
     }
+
+
+async def test_a_store_without_any_blob_is_told_to_be_another_one(
+    make_bench: BenchMaker, tmp_path: Path
+) -> None:
+    bench = make_bench(blob_store=f"file:{tmp_path / 'blobs'}")
+    await bench.remember(await bench.caller(await bench.account()), "Anna prefers tea.")
+    assert "hint" not in (await check.check(bench.storage)).as_json()
+    other = FolderStore(folder=tmp_path / "other")
+    report = await check.check(replace(bench.storage, blobs=other))
+    assert {"its blob is missing"} < {problem["problem"] for problem in report.problems}
+    assert report.as_json()["hint"] == report.as_text().splitlines()[-1]
+    assert "RELAYER_BLOB_STORE" in report.as_text()
 
 
 async def test_writers_and_erasers_meanwhile_are_no_problem(bench: Bench) -> None:
