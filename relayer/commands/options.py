@@ -30,6 +30,7 @@ from relayer.storage import NotInstalled
 
 T = TypeVar("T")
 
+SHOWN: Final = "the process list shows what is typed here"
 SECRET_BYTES_MAX: Final = 64 * 2**10  # of a file with a secret; a URL or a token has far less
 
 
@@ -45,7 +46,9 @@ def settings_options(*names: str) -> Callable[[Any], Any]:
                 continue
             unit = f" [{item.metadata['unit']}]" if item.metadata["unit"] else ""
             secret = item.name in SECRET
-            file = f"; or {variable(item.name)}_FILE, a file that holds it" if secret else ""
+            file = (
+                f"; or {variable(item.name)}_FILE, a file that holds it: {SHOWN}" if secret else ""
+            )
             command = click.option(
                 "--" + item.name.replace("_", "-"),
                 item.name,

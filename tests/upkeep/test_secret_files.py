@@ -52,6 +52,11 @@ def test_every_secret_may_stand_in_a_file(asked: Asked, file: Path, name: str) -
     assert done.output.count(TOKEN) == 1
 
 
+def test_the_help_says_of_each_that_it_is_seen_where_it_is_typed(asked: Asked) -> None:
+    told = " ".join(asked("--help").output.split())
+    assert told.count("the process list shows what is typed here") == len(SECRET)
+
+
 def test_the_help_names_the_files(asked: Asked) -> None:
     told = "".join(asked("--help").output.split())
     assert [name for name in SECRET if f"{variable(name)}_FILE" not in told] == []
