@@ -175,7 +175,9 @@ def health_command(data_dir: Path, as_json: bool) -> None:
     except OSError as error:
         raise Exit(1, str(error)) from None
     waits = (
-        "" if told.get("write_ready") else ", but takes no writes now: relayer doctor, or its log"
+        ""
+        if told.get("write_ready", True)
+        else ", but takes no writes now: relayer doctor, or its log"
     )
     show(told, as_json, lambda: f"relayer {told['version']} answers{waits}")
 

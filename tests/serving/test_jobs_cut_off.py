@@ -27,6 +27,8 @@ WHERE datname = current_database() AND backend_type = 'client backend'
   AND application_name <> 'memrelay'
 """
 
+# Of the worker; where its statement is over, it has heard so by the next answer to anybody else.
+AT_WORK = f"{WORKERS} AND state <> 'idle'"
 TAKEN = "SELECT count(*) FROM pgqueuer_log WHERE status = 'picked'"
 SILENT = "UPDATE pgqueuer SET heartbeat = now() - interval '1 hour'"
 
@@ -153,6 +155,8 @@ async def test_one_that_is_stopped_while_its_queue_cannot_be_read_is_not_lost(
         )
         await bench.remember(caller, "Ben sells cups.")
         await bench.until("SELECT is_called FROM refusals", True)
+        for _ in range(2):
+            await bench.until(AT_WORK, 0)
     finally:
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
