@@ -34,9 +34,9 @@ class Outcomes(Queries):
         """Note that jobs are still worked on, by the worker's own connection while there is one:
         for one of the pool it might wait until others take the jobs."""
         try:
-            await self.driver.execute(queue.BEAT, job_ids)
+            await queue.beat(self.driver, job_ids)
         except Exception:  # it is lost, and whoever waits for that knows
-            await self.database.execute(queue.BEAT, job_ids)
+            await queue.beat(self.database, job_ids)
 
     async def retry_job(
         self, job: Job, delay: timedelta, traceback_record: TracebackRecord | None

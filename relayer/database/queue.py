@@ -24,6 +24,7 @@ from relayer.sealed.keys import AccountId, parse_account
 
 if TYPE_CHECKING:
     from pgqueuer import Queries
+    from pgqueuer.ports.driver import Driver
 
 log = logging.getLogger("relayer.jobs")
 
@@ -54,7 +55,7 @@ WHERE id = ANY ($1) ORDER BY id FOR UPDATE
 """
 # Jobs are still worked on. Locked in the order in which ends lock them, too: several of both would
 # wait for each other in a circle.
-BEAT: Final = """
+_BEAT: Final = """
 UPDATE pgqueuer SET heartbeat = now()
 WHERE id IN (SELECT id FROM pgqueuer WHERE id = ANY ($1) ORDER BY id FOR UPDATE)
 """
@@ -184,6 +185,11 @@ async def enqueue(
             return
         if await connection.fetchval(_ASK_AGAIN, key):
             return
+
+
+async def beat(way: "Database | Driver", job_ids: Sequence[int]) -> None:
+    """Note that jobs are still worked on."""
+    await way.execute(_BEAT, job_ids)
 
 
 def asked(headers: Mapping[str, object] | None) -> int:

@@ -78,7 +78,7 @@ class Readiness:
         self._has_room = Room(_folders(settings), disk_bytes_min, deadline_s)
         self._deadline_s = deadline_s
         self._needed = ""
-        self._lacking: list[str] = []
+        self._lacking: tuple[str, ...] = ()
         self._looked = Lately(self._look, kept_s=KEPT_S)
         self._store_answers = Lately(self._ask_store, kept_s=STORE_KEPT_S)
 
@@ -105,13 +105,13 @@ class Readiness:
         )
         found = (database, schema, store, disk, self._works())
         checks = dict(zip(CHECKS, found, strict=True))
-        self._tell([name for name, holds in checks.items() if not holds])
+        self._tell(tuple(name for name, holds in checks.items() if not holds))
         return checks
 
-    def _tell(self, lacking: list[str]) -> None:
+    def _tell(self, lacking: tuple[str, ...]) -> None:
         before, self._lacking = self._lacking, lacking
         if lacking and lacking != before:
-            extra = {"event": "write_ready.lost", "lacking": lacking}
+            extra = {"event": "write_ready.lost", "lacking": list(lacking)}
             _log.warning("no writes are taken", extra=extra)
         elif before and not lacking:
             _log.info("writes are taken again", extra={"event": "write_ready.back"})
