@@ -23,16 +23,16 @@ from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Ro
 from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import sign_statement
 from relayer.sealed.unlock import UnknownUnlockKey, Unlock, open_unlock
-from relayer.settings import Limits
 from relayer.telemetry.instruments import looked_up
 from relayer.tenants.access import OUTDATED, Access
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.namespaces import Namespaces
+from relayer.tenants.opened import OpenedUnlocks
 from relayer.tenants.ring import KeyRing
 from relayer.tenants.unlocking import MadeKeys, UnlockKeys
 
-UNLOCKS_MAX: Final = 10_000
-ROOTS_MAX: Final = 10_000
+ROOTS_MAX: Final = 1_000
+DERIVED_MAX: Final = 256  # namespaces of an account, half a KiB each; more are derived anew
 
 
 class Keys(Protocol):
@@ -59,7 +59,7 @@ class RootKeys:
     def of(self, namespace: Namespace) -> Sequence[NamespaceKey]:
         """The namespace's keys, newest epoch first."""
         if namespace not in self._derived:
-            if len(self._derived) >= Limits.namespaces_max:
+            if len(self._derived) >= DERIVED_MAX:
                 self._derived.clear()
             self._derived[namespace] = tuple(
                 root.namespace_key(self.account, namespace) for root in self.roots
@@ -108,7 +108,7 @@ class Custody:
         self._identity = identity
         self._clock = clock
         self._unlock_keys = unlock_keys or MadeKeys()
-        self._opened: OrderedDict[bytes, tuple[Unlock, LentKeys]] = OrderedDict()
+        self._opened = OpenedUnlocks()
         self._ring = KeyRing()
         self._roots: OrderedDict[tuple[bytes, ...], RootKeys] = OrderedDict()
 
@@ -135,14 +135,14 @@ class Custody:
         if header is None:
             return LentKeys({}), False
         try:
-            unlock, keys = self._open(access, header)
-            unnamed = await self._check_scope(access, chain, unlock)
+            unlock, unnamed = await self._open(access, chain, header)
         except UnknownUnlockKey:
             raise Misdirected(
                 "The relayer's unlock keys have changed: fetch /v1/relayer and retry."
             ) from None
         except CryptoError:
             raise NotAllowed("The unlock header was rejected.", code="unlock_rejected") from None
+        keys = lent(unlock.keys)
         if any(own[0].epoch < chain.epoch for own in keys.keys.values()):
             raise Misdirected(OUTDATED, code="epoch.outdated")
         now_ms = to_ms(self._clock())
@@ -181,8 +181,7 @@ class Custody:
         """Drop lent keys whose time is over, and headers that count no longer."""
         now_ms = to_ms(self._clock())
         self._ring.forget_expired(now_ms)
-        for digest in [d for d, (unlock, _) in self._opened.items() if not _counts(unlock, now_ms)]:
-            del self._opened[digest]
+        self._opened.forget_expired(now_ms)
 
     def _root_keys(self, chain: Chain) -> RootKeys | None:
         grants = self._accounts.custodian_grants(chain)
@@ -203,27 +202,30 @@ class Custody:
                 self._roots.popitem(last=False)
         return self._roots[cached]
 
-    def _open(self, access: Access, header: str) -> tuple[Unlock, LentKeys]:
-        """The opened header and its keys; reused within its life: clients send it many times."""
+    async def _open(
+        self, access: Access, chain: Chain, header: str
+    ) -> tuple[Unlock, set[Namespace]]:
+        """What a header holds, and of which namespaces it lends keys that nobody knows yet.
+
+        Raises:
+            CryptoError: it does not open, or lends what its sender was not granted.
+        """
         now_ms = to_ms(self._clock())
-        digest = hashlib.blake2b(
-            header.encode() + access.key + access.account, digest_size=32
-        ).digest()
-        opened = self._opened.get(digest)
-        looked_up("unlocks", opened is not None)
-        if opened is None or not _counts(opened[0], now_ms):
-            unlock = open_unlock(
-                header,
-                unlock_keys=self._unlock_keys.live(now_ms),
-                relayer=self._identity.public_key,
-                account=access.account,
-                sender=access.key,
-                now_ms=now_ms,
-            )
-            self._opened[digest] = opened = (unlock, lent(unlock.keys))
-            if len(self._opened) > UNLOCKS_MAX:
-                self._opened.popitem(last=False)
-        return opened
+        sent = header.encode() + access.key + access.account
+        digest = hashlib.blake2b(sent, digest_size=32).digest()
+        known = self._opened.of(digest, now_ms)
+        unlock = known or open_unlock(
+            header,
+            unlock_keys=self._unlock_keys.live(now_ms),
+            relayer=self._identity.public_key,
+            account=access.account,
+            sender=access.key,
+            now_ms=now_ms,
+        )
+        unnamed = await self._check_scope(access, chain, unlock)
+        if known is None:  # what nobody was granted is not kept
+            self._opened.keep(digest, unlock)
+        return unlock, unnamed
 
     async def _check_scope(self, access: Access, chain: Chain, unlock: Unlock) -> set[Namespace]:
         """Every lent key is one its sender was granted, and the one everybody else knows; the
@@ -248,10 +250,6 @@ class Custody:
             if named is None:
                 unnamed.add(key.namespace)
         return unnamed
-
-
-def _counts(unlock: Unlock, now_ms: int) -> bool:
-    return abs(now_ms - unlock.issued_ms) <= Limits.clock_skew_s_max * 1000
 
 
 def _named_key_ids(access: Access, key: NamespaceKey) -> bytes | None:

@@ -13,6 +13,7 @@ import pytest
 from pgqueuer import AsyncpgDriver, Queries
 from pgqueuer.ports.repository import EntrypointExecutionParameter
 
+from relayer.clock import to_ms
 from relayer.database import queue
 from relayer.embedding.building import for_storing
 from relayer.embedding.cache import CachedEmbedder, CoalescingEmbedder
@@ -24,6 +25,7 @@ from relayer.sealed.keys import Namespace
 from relayer.settings import Limits
 from relayer.shares import Shares, outside
 from relayer.tenants import accounts, custody, namespaces, ring
+from relayer.tenants import opened as headers
 from tests.conftest import BenchMaker
 from tests.services import Bench
 
@@ -361,7 +363,7 @@ async def many_accounts(bench: Bench) -> None:
 CACHES: list[tuple[Any, str, Callable[[Bench], Any]]] = [
     (accounts, "CHAINS_MAX", lambda b: vars(b.storage.accounts)["_chains"]),
     (namespaces, "CACHED_MAX", lambda b: vars(b.storage.namespaces)["_known"]),
-    (custody, "UNLOCKS_MAX", lambda b: vars(b.storage.custody)["_opened"]),
+    (headers, "KEYS_MAX", lambda b: vars(vars(b.storage.custody)["_opened"])["_opened"]),
     (custody, "ROOTS_MAX", lambda b: vars(b.storage.custody)["_roots"]),
     (ring, "ACCOUNTS_MAX", lambda b: vars(vars(b.storage.custody)["_ring"])["_accounts"]),
 ]
@@ -378,6 +380,32 @@ async def test_a_cache_keeps_no_more_than_its_maximum(
     monkeypatch.setattr(module, name, 2)
     await many_accounts(bench)
     assert len(cache(bench)) == 2
+
+
+async def test_opened_headers_have_so_many_keys_together(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few headers bring them."""
+    kept = vars(bench.storage.custody)["_opened"]
+    monkeypatch.setattr(headers, "KEYS_MAX", 7)
+    founder = await bench.account("sealed")
+    for _ in range(3):
+        await bench.unlocked(founder, Namespace("a"), Namespace("b"), Namespace("c"))
+    assert len(vars(kept)["_opened"]) == 2
+    kept.forget_expired(to_ms(bench.clock()) + 1000 * Limits.clock_skew_s_max + 60_000)
+    assert (vars(kept)["_opened"], vars(kept)["_keys"]) == ({}, 0)
+
+
+async def test_an_accounts_derived_keys_are_so_many(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of names that nobody has: whoever asks makes them up."""
+    monkeypatch.setattr(custody, "DERIVED_MAX", 3)
+    keys = (await bench.caller(await bench.account())).keys
+    for number in range(10):
+        assert keys.of(Namespace(f"n{number}"))
+    assert isinstance(keys, custody.RootKeys)
+    assert 0 < len(vars(keys)["_derived"]) <= 3
 
 
 async def test_chains_that_are_kept_have_so_many_bytes(
@@ -403,7 +431,7 @@ GROWS = {
     "relayer/tenants/accounts.py Accounts._continuing": "requests under way",
     "relayer/tenants/announcing.py Announcements._believed": "READ_MAX",
     "relayer/blobs/cache.py CachedStore._kept": "_bytes_max",
-    "relayer/tenants/custody.py Custody._opened": "UNLOCKS_MAX",
+    "relayer/tenants/opened.py OpenedUnlocks._opened": "KEYS_MAX",
     "relayer/tenants/custody.py Custody._roots": "ROOTS_MAX",
     "relayer/database/batches.py Batches._tasks": "UNDER_WAY_MAX",
     "relayer/database/batches.py Batches._waiting": "requests under way",

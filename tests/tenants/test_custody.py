@@ -207,7 +207,14 @@ class TestUnlock:
         for after_s, kept in ((300, 1), (1, 0)):
             bench.clock.advance(after_s)
             custody.forget_expired()
-            assert len(vars(custody)["_opened"]) == kept
+            assert len(vars(vars(custody)["_opened"])["_opened"]) == kept
+
+    async def test_a_header_is_kept_only_if_its_sender_may_lend_it_all(self, bench: Bench) -> None:
+        """Else anybody's made-up keys would take the room of those that are sent again."""
+        founder = await bench.account("sealed")
+        agent = await bench.key(founder, TEAM)
+        await self.refused(bench, agent, bench.unlock(agent, [wrong(OTHER)]))
+        assert not vars(vars(bench.storage.custody)["_opened"])["_opened"]
 
     async def test_a_header_is_good_for_its_time_and_no_longer(self, bench: Bench) -> None:
         founder = await bench.account("sealed")
