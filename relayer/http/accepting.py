@@ -4,6 +4,8 @@ Not here: what a connection may take (`connections.py`), who makes the socket (`
 
 - Connections live long. Whoever woke first would take all that wait, and with them all of their
   requests: so a process takes one at a time, and waits the longer the more it has already.
+- Whoever waited as long as any and still finds some takes many at once: all have enough by then,
+  and those who come and ask for nothing must not keep others out.
 """
 
 import asyncio
@@ -15,6 +17,7 @@ from typing import Final
 BACKLOG: Final = 2048
 STEP_S: Final = 0.0005  # for each connection that it has
 WAIT_S_MAX: Final = 0.01  # nobody may be there who has fewer
+AT_ONCE_MAX: Final = 64
 FULL_S: Final = 0.5  # until files may be had again
 
 
@@ -56,17 +59,20 @@ class Door:
     def _knocked(self) -> None:
         self._loop.remove_reader(self._shared.fileno())
         wait_s = min(self._inside() * STEP_S, WAIT_S_MAX)
-        self._waiting = self._loop.call_later(wait_s, self._take)
+        at_once = AT_ONCE_MAX if wait_s == WAIT_S_MAX else 1
+        self._waiting = self._loop.call_later(wait_s, self._take, at_once)
 
-    def _take(self) -> None:
-        try:
-            connection, _ = self._shared.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            pass  # another process has it, or it is gone
-        except OSError:
-            self._waiting = self._loop.call_later(FULL_S, self._take)
-            return
-        else:
+    def _take(self, at_once: int) -> None:
+        for _ in range(at_once):
+            try:
+                connection, _ = self._shared.accept()
+            except ConnectionAbortedError:
+                continue  # it is gone
+            except (BlockingIOError, InterruptedError):
+                break  # other processes have the rest
+            except OSError:
+                self._waiting = self._loop.call_later(FULL_S, self._take, at_once)
+                return
             task = self._loop.create_task(self._enter(connection))
             self._entering.add(task)
             task.add_done_callback(self._entering.discard)

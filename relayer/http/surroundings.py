@@ -24,7 +24,7 @@ from litestar.serialization import encode_json
 from litestar.types import ASGIApp, Empty, Message, Receive, ReceiveMessage, Scope, Send
 
 from relayer import logs, shares
-from relayer.errors import RelayerError, Unavailable
+from relayer.errors import BadRequest, RelayerError, Unavailable
 from relayer.http import bodies, windows
 from relayer.http.headers import header
 from relayer.settings import Limits
@@ -69,8 +69,8 @@ class JsonRequest(Request[Any, Any, Any]):
         """The whole body, read once; the framework's stream of it costs more than what is read.
 
         Raises:
-            HTTPException: 413, it is longer than its route takes, or says so; 500, it ends too
-                early.
+            HTTPException: 413, it is longer than its route takes, or says so.
+            BadRequest: `request.unfinished`, it ends too early.
         """
         if self._body is Empty:
             bytes_max = self.route_handler.resolve_request_max_body_size() or 0  # all have one
@@ -86,7 +86,8 @@ class JsonRequest(Request[Any, Any, Any]):
         while more:
             message = await self.receive()
             if message["type"] != "http.request":
-                raise HTTPException(status_code=500)  # the client is gone
+                # The client is gone, which is no failure of ours.
+                raise BadRequest("The body ended too early.", code="request.unfinished")
             parts.append(message.get("body", b""))
             left, more = left - len(parts[-1]), message.get("more_body", False)
             if left < 0:

@@ -116,6 +116,19 @@ async def test_they_wait_while_nobody_is_there(shared: Shared) -> None:
     await after.close()
 
 
+async def test_many_enter_at_once_by_whoever_waited_for_others_in_vain(shared: Shared) -> None:
+    """Those who come in numbers and ask for nothing keep nobody out."""
+    guests: Guests = []
+    opened = door(shared, guests, waits=True)
+    with ExitStack() as held:
+        for _ in range(50):
+            held.enter_context(socket.create_connection(shared.getsockname()))
+        while not (entering := len(vars(opened)["_entering"])):
+            await asyncio.sleep(0)
+        assert entering == 50
+    await opened.close()
+
+
 async def test_whoever_went_away_at_the_door_is_no_harm(shared: Shared) -> None:
     guests: Guests = []
     for _ in range(3):

@@ -26,6 +26,17 @@ from relayer.telemetry.work import observed
 from relayer.upkeep.provision import NewKey
 from tests.signing import client_of, signer_of
 
+HTTP: Any = {
+    "type": "http",
+    "asgi": {"version": "3.0"},
+    "http_version": "1.1",
+    "scheme": "http",
+    "server": ("127.0.0.1", 8000),
+    "client": ("127.0.0.1", 50_000),
+    "root_path": "",
+    "query_string": b"",
+    "headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")],
+}
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -185,6 +196,27 @@ async def test_a_bug_has_the_id_that_its_answer_has(
     [bug] = [line for line in found if line["event"] == "http.bug"]
     assert bug["request_id"] == answer.json()["request_id"] == answer.headers["x-request-id"]
     assert set(bug["exception"]) == {"type", "at"}
+
+
+async def test_whoever_hangs_up_within_a_body_is_no_bug(app: ASGIApp) -> None:
+    """Networks are poor, and anybody can: it neither fills the log nor counts as a failure."""
+    parts = iter([{"type": "http.request", "body": b"{", "more_body": True}])
+
+    async def receive() -> Any:
+        return next(parts, {"type": "http.disconnect"})
+
+    statuses = []
+
+    async def send(message: Any) -> None:
+        statuses.append(message.get("status"))
+
+    scope = HTTP | {"method": "POST", "path": "/v1/recall", "raw_path": b"/v1/recall"}
+    with lines("relayer.http") as found:
+        await app(scope, receive, send)
+    assert statuses[0] == 400
+    assert [(line["event"], line["code"]) for line in found] == [
+        ("http.request", "request.unfinished")
+    ]
 
 
 @dataclass(frozen=True)
