@@ -32,6 +32,7 @@ from relayer.record import Draft, encode, new_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, NamespaceKey
 from relayer.sealed.vector_turn import derive_vector_turn
+from relayer.tenants.access import unasked
 from relayer.tenants.namespaces import NamespaceEntry
 from relayer.words import INDEX_VERSION
 
@@ -79,7 +80,8 @@ class Filler:
     async def fill(self, account: Account, namespace: str, count: int) -> Filled:
         """A new namespace with so many memories, ready to be recalled."""
         embedder, key = self._site.embedder, account.key(namespace)
-        entry = await self._site.storage.namespaces.ensure(account.id, key)
+        filler = unasked(account.id, account.founder.public_key)
+        entry = await self._site.storage.namespaces.ensure(filler, key)
         await self._embed_own(min(count, EMBEDDED))
         ids: list[uuid.UUID] = []
         stored: list[Vectors] = []
@@ -97,7 +99,8 @@ class Filler:
     async def fill_manual(self, account: Account, namespace: str, count: int) -> None:
         """A new namespace with so many manual uploads, each under a vector of its own."""
         key = account.key(namespace)
-        entry = await self._site.storage.namespaces.ensure(account.id, key)
+        filler = unasked(account.id, account.founder.public_key)
+        entry = await self._site.storage.namespaces.ensure(filler, key)
         await self._embed_own(min(count, EMBEDDED))
         vectors = np.stack([self._vector(n) for n in range(count)]).astype(np.float16)
         made = [_upload(account, key, entry, number) for number in range(count)]

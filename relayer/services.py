@@ -118,6 +118,7 @@ def build_services(
     states = States(outbox=storage.outbox, identity=storage.identity)
     writer = Writer(
         database=storage.database,
+        accounts=storage.accounts,
         outbox=storage.outbox,
         eraser=eraser,
         states=states,
@@ -133,6 +134,7 @@ def build_services(
     finder = Finder(database=storage.database, blobs=storage.blobs, relayers=storage.relayers)
     forgetting = Forgetting(
         database=storage.database,
+        accounts=storage.accounts,
         namespaces=storage.namespaces,
         eraser=eraser,
         waits=finder.waits,
@@ -149,6 +151,7 @@ def build_services(
     )
     reviser = Reviser(
         database=storage.database,
+        accounts=storage.accounts,
         outbox=storage.outbox,
         opener=opener,
         namespaces=storage.namespaces,
@@ -163,7 +166,12 @@ def build_services(
         database=storage.database, opener=opener, namespaces=storage.namespaces, clock=clock
     )
     state_changer = StateChanger(
-        database=storage.database, outbox=storage.outbox, states=states, eraser=eraser, clock=clock
+        database=storage.database,
+        accounts=storage.accounts,
+        outbox=storage.outbox,
+        states=states,
+        eraser=eraser,
+        clock=clock,
     )
     turns = Turns(
         database=storage.database,
@@ -227,12 +235,14 @@ def build_services(
     )
     expiry = Expiry(
         database=storage.database,
+        accounts=storage.accounts,
         namespaces=storage.namespaces,
         eraser=eraser,
         clock=clock,
     )
     closing = Closing(
         database=storage.database,
+        accounts=storage.accounts,
         blobs=storage.blobs,
         outbox=storage.outbox,
         identity=storage.identity,
@@ -247,6 +257,7 @@ def build_services(
     )
     restore = Restore(
         database=storage.database,
+        accounts=storage.accounts,
         blobs=storage.blobs,
         namespaces=storage.namespaces,
         writer=writer,
@@ -273,6 +284,7 @@ def build_services(
     )
     runs = Runs(
         database=storage.database,
+        accounts=storage.accounts,
         outbox=storage.outbox,
         namespaces=storage.namespaces,
         eraser=eraser,
@@ -321,6 +333,7 @@ def build_services(
         outbox=storage.outbox,
         eraser=eraser,
         rows=ArrivingRows(
+            accounts=storage.accounts,
             outbox=storage.outbox,
             states=states,
             identity=storage.identity,
@@ -361,6 +374,7 @@ def build_services(
         arriving=arriving,
         webhooks=Webhooks(
             database=storage.database,
+            accounts=storage.accounts,
             identity=storage.identity,
             reach=settings.webhook_reach,
             clock=clock,

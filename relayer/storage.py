@@ -419,6 +419,7 @@ def closing_on(storage: Storage, clock: Clock) -> Closing:
     """What erases accounts of this storage."""
     return Closing(
         database=storage.database,
+        accounts=storage.accounts,
         blobs=storage.blobs,
         outbox=storage.outbox,
         identity=storage.identity,
@@ -486,7 +487,9 @@ def storage_on(
         clock=clock,
         grants_max=settings.account_grants_max,
     )
-    namespaces = Namespaces(database=database, outbox=outbox, identity=identity, clock=clock)
+    namespaces = Namespaces(
+        database=database, accounts=accounts, outbox=outbox, identity=identity, clock=clock
+    )
     custody = Custody(
         accounts=accounts,
         namespaces=namespaces,

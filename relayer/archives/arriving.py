@@ -22,7 +22,7 @@ from relayer.clock import Clock, is_lasting, to_ms
 from relayer.database import arriving as rows
 from relayer.database import episodes, statistics
 from relayer.database import reseal as reseal_rows
-from relayer.database.accounts import Heads, locked_heads
+from relayer.database.accounts import Heads
 from relayer.database.pool import Connection, Database
 from relayer.errors import BadRequest, Conflict, QuotaExceeded, Unavailable
 from relayer.journal.outbox import Outbox
@@ -122,6 +122,7 @@ class Arriving:
 
         Raises:
             NotAllowed: the key does not own the account.
+            NotAuthenticated: it was revoked meanwhile; what was taken in before stays.
             BadRequest: a grant, a namespace or a list breaks a rule; nothing of that part counts.
             Conflict: the account went another way here, or still needs an epoch that is over there.
             QuotaExceeded: the account is full, or its chain of grants.
@@ -226,7 +227,8 @@ class Arriving:
             await self._accounts.choose(access, moved.settings)
         # What is stored here meanwhile must not take the places of what is on its way.
         through = min(moved.memory_seq, PLACES_MAX)
-        await rows.keep_seqs(self._database, access.account, through)
+        async with self._accounts.owning(access) as connection:
+            await rows.keep_seqs(connection, access.account, through)
 
     async def _take_namespace(self, access: Access, moved: MovedNamespace) -> None:
         name = _namespace(moved.name)
@@ -239,14 +241,15 @@ class Arriving:
                     "A namespace has another key than the grants say.", code="namespace.key"
                 )
             key_id = bytes.fromhex(key.key_id)
-            await self._namespaces.create(access.account, name, key.epoch, key_id)
+            await self._namespaces.create(access, name, key.epoch, key_id)
             if await self._namespaces.key_id(access.account, name, key.epoch) != key_id:
                 raise Conflict("A namespace has another key here.", code="namespace.key")
-        if moved.ttl_s is not None:
-            await rows.set_ttl(self._database, access.account, name, moved.ttl_s)
-        elif known is None:
-            # It may have been erased there; what is on its way lists it.
-            await rows.unlist(self._database, access.account, name, self._clock())
+        async with self._accounts.owning(access) as connection:
+            if moved.ttl_s is not None:
+                await rows.set_ttl(connection, access.account, name, moved.ttl_s)
+            elif known is None:
+                # It may have been erased there; what is on its way lists it.
+                await rows.unlist(connection, access.account, name, self._clock())
 
     async def _take_tombstones(
         self, access: Access, named: Sequence[MovedTombstone]
@@ -259,7 +262,7 @@ class Arriving:
         receipts: list[bytes] = []
         entries = await self._entries(access, [s.namespace for s in named if s.namespace])
         async with self._database.transaction() as connection:
-            heads = await locked_heads(connection, access.account)
+            heads = await self._accounts.locked_by_owner(connection, access)
             taken = [stone.id for stone in named if stone.taken]
             kept = await episodes.kept(connection, account=access.account, episode_ids=taken)
             stones = [stone for stone in named if stone.id not in kept]

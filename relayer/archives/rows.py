@@ -16,7 +16,6 @@ import msgspec
 from relayer.archives import judging
 from relayer.archives.judging import Row
 from relayer.clock import Clock
-from relayer.database import accounts as account_rows
 from relayer.database import arriving as rows
 from relayer.database import collection
 from relayer.database import episodes as episode_rows
@@ -32,6 +31,7 @@ from relayer.record import State, is_former_name
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Identity, Namespace
 from relayer.tenants.access import Access
+from relayer.tenants.accounts import Accounts
 from relayer.tenants.namespaces import NamespaceEntry
 
 IMPORT: Final = "import"
@@ -49,6 +49,7 @@ class ArrivingRows:
     def __init__(
         self,
         *,
+        accounts: Accounts,
         outbox: Outbox,
         states: States,
         identity: Identity,
@@ -56,6 +57,7 @@ class ArrivingRows:
         storage_bytes_max: int,
         clock: Clock,
     ) -> None:
+        self._accounts = accounts
         self._outbox = outbox
         self._states = states
         self._identity = identity
@@ -93,7 +95,7 @@ class ArrivingRows:
         sound = [row for row in moved if row.id not in refused]
         blobs = [(judging.hash_of(row.blob_id), row.blob or b"") for row in sound]
         async with self._outbox.putting(access.account, blobs) as connection:
-            heads = await account_rows.locked_heads(connection, access.account)
+            heads = await self._accounts.locked_by_owner(connection, access)
             if heads.grant_serial != serial:
                 raise GrantedMeanwhile
             account = access.account

@@ -6,11 +6,11 @@ Not here: what a grant means (`relayer.tenants.accounts`), when a request counts
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from relayer.database.pool import Connection, Database, Row
 from relayer.errors import NotFound
@@ -110,7 +110,8 @@ _LABELS_OF: Final = "SELECT serial, label FROM grants WHERE account_id = $1 AND 
 
 # Everything a writer needs to continue the account's sequences; whoever holds this row writes.
 _LOCK_ACCOUNT: Final = """
-SELECT grant_serial, epoch, receipt_seq, receipt_head, memory_seq, storage_bytes, changed_at
+SELECT grant_serial, epoch, receipt_seq, receipt_head, memory_seq, storage_bytes, changed_at,
+       grant_serial_due
 FROM accounts WHERE account_id = $1 AND closed_at IS NULL FOR UPDATE
 """
 
@@ -194,6 +195,7 @@ class Heads:
     memory_seq: int
     storage_bytes: int
     changed_at: datetime
+    grant_serial_due: int = 0
 
     def time(self, now: datetime) -> datetime:
         """When something is changed under this lock: behind all changes before, also where the
@@ -310,9 +312,9 @@ async def find_accounts(database: Database, accounts: Sequence[AccountId]) -> li
     return [found.get(account) for account in accounts]
 
 
-async def update_settings(database: Database, *, account: AccountId, settings: str) -> None:
-    """Store what an account has chosen, as JSON."""
-    await database.execute(_UPDATE_SETTINGS, account, settings)
+async def update_settings(connection: Connection, *, account: AccountId, settings: str) -> None:
+    """Store what an account has chosen, as JSON, under its lock."""
+    await connection.execute(_UPDATE_SETTINGS, account, settings)
 
 
 async def list_accounts(database: Database) -> list[Row]:
@@ -325,9 +327,9 @@ async def newest_receipts(database: Database, limit: int | None) -> list[bytes]:
     return [row["object"] for row in await database.fetch(_NEWEST_RECEIPTS, limit)]
 
 
-async def grants_after(database: Database, account: AccountId, serial: int) -> list[Row]:
+async def grants_after(source: Database | Connection, account: AccountId, serial: int) -> list[Row]:
     """Grants and revocations above a serial, in order."""
-    return await database.fetch(_GRANTS_AFTER, account, serial)
+    return list(await source.fetch(_GRANTS_AFTER, account, serial))
 
 
 async def grants_of(database: Database, account: AccountId, serials: Sequence[int]) -> list[Row]:
@@ -340,6 +342,10 @@ async def labels_of(
 ) -> dict[int, str]:
     """Serial → label of these grants and revocations."""
     return {r["serial"]: r["label"] for r in await database.fetch(_LABELS_OF, account, serials)}
+
+
+# How a transaction that changes an account begins: its heads, locked, where who asks may go on.
+Lock: TypeAlias = Callable[[Connection], Awaitable[Heads]]
 
 
 async def lock_account(connection: Connection, account: AccountId) -> Heads | None:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from relayer.database.pool import Connection, Database, Row, halfvec
+from relayer.database.pool import Connection, Row, halfvec
 from relayer.database.vectors import NO_VECTOR
 from relayer.moved import MovedEpisode, MovedMemory
 from relayer.record import State
@@ -387,16 +387,16 @@ async def insert_tombstones(
     )
 
 
-async def set_ttl(database: Database, account: AccountId, namespace: str, ttl_s: int) -> None:
+async def set_ttl(connection: Connection, account: AccountId, namespace: str, ttl_s: int) -> None:
     """Give a namespace its life span unless it has one."""
-    await database.execute(_SET_TTL, account, namespace, ttl_s)
+    await connection.execute(_SET_TTL, account, namespace, ttl_s)
 
 
-async def unlist(database: Database, account: AccountId, namespace: str, now: datetime) -> None:
+async def unlist(connection: Connection, account: AccountId, namespace: str, now: datetime) -> None:
     """List a namespace only once something is in it."""
-    await database.execute(_UNLIST, account, namespace, now)
+    await connection.execute(_UNLIST, account, namespace, now)
 
 
-async def keep_seqs(database: Database, account: AccountId, through: int) -> None:
+async def keep_seqs(connection: Connection, account: AccountId, through: int) -> None:
     """Leave the sequence numbers up to that to what is on its way."""
-    await database.execute(_KEEP_SEQS, account, through)
+    await connection.execute(_KEEP_SEQS, account, through)

@@ -10,7 +10,7 @@ import uuid
 from datetime import datetime
 from typing import Final
 
-from relayer.database.accounts import lock_account
+from relayer.database.accounts import Lock
 from relayer.database.conditions import unexpired
 from relayer.database.episodes import is_too_old
 from relayer.database.index_steps import note_change
@@ -96,20 +96,21 @@ async def expired_equals(
 
 
 async def set_ttl(
-    database: Database, *, account: AccountId, namespace_id: int, ttl_s: int | None
+    database: Database, *, lock: Lock, account: AccountId, namespace_id: int, ttl_s: int | None
 ) -> bool:
     """Let what is stored in a namespace from now on expire after so many seconds.
 
     False when it was erased and is empty since.
     """
     async with database.transaction() as connection:
-        await lock_account(connection, account)
+        await lock(connection)
         return bool(await connection.fetch(_SET_TTL, account, namespace_id, ttl_s))
 
 
 async def apply_ttl(
     database: Database,
     *,
+    lock: Lock,
     account: AccountId,
     namespace_id: int,
     ttl_s: int | None,
@@ -118,6 +119,7 @@ async def apply_ttl(
 ) -> int:
     """Let what is there expire likewise; how many of at most `limit` that changed."""
     async with database.transaction() as connection:
+        await lock(connection)
         await note_change(connection, account)  # a pin comes before or after, not in between
         return int(await connection.fetchval(_APPLY_TTL, account, namespace_id, ttl_s, now, limit))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from relayer.database.accounts import lock_account
+from relayer.database.accounts import Lock
 from relayer.database.conditions import within
 from relayer.database.pool import Database
 from relayer.database.postings import few_with
@@ -191,9 +191,9 @@ async def count_contents(database: Database, *, account: AccountId, namespace_id
 
 
 async def close_namespace(
-    database: Database, *, account: AccountId, namespace_id: int, now: datetime
+    database: Database, *, lock: Lock, account: AccountId, namespace_id: int, now: datetime
 ) -> None:
     """Take a namespace off the lists, unless something was stored there meanwhile."""
     async with database.transaction() as connection:
-        await lock_account(connection, account)
+        await lock(connection)
         await connection.execute(_CLOSE_NAMESPACE, account, namespace_id, now)

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from relayer.database.accounts import lock_account
+from relayer.database.accounts import Lock
 from relayer.database.index_steps import note_change
 from relayer.database.pool import Database, Row
-from relayer.errors import NotFound
 from relayer.sealed.keys import AccountId, Namespace
 
 _NAMESPACES: Final = """
@@ -105,6 +104,7 @@ async def find_namespaces(
 async def create_namespace(
     database: Database,
     *,
+    lock: Lock,
     account: AccountId,
     name: Namespace,
     epoch: int,
@@ -120,8 +120,7 @@ async def create_namespace(
     """
     async with database.transaction() as connection:
         # A statement sees what was committed before it began, so the lock needs one of its own.
-        if await lock_account(connection, account) is None:
-            raise NotFound("No such account.")
+        await lock(connection)
         await connection.execute(_INSERT_NAMESPACE, account, name, now, namespaces_max)
         await connection.execute(
             _INSERT_NAMESPACE_KEY, account, name, epoch, key_id, signed, object_id, now

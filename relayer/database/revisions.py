@@ -266,10 +266,10 @@ async def step_back(
 
 
 async def remember_marks(
-    database: Database, *, account: AccountId, marks: Sequence[Mark], expire_at: datetime
+    connection: Connection, *, account: AccountId, marks: Sequence[Mark], expire_at: datetime
 ) -> None:
     """Note that idempotency keys led to a memory without changing it."""
-    await database.execute(
+    await connection.execute(
         _MARK,
         account,
         [mark.mark for mark in marks],

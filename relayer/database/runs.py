@@ -25,7 +25,7 @@ QUEUED: Final = "queued"  # for its turn, and on a sealed account for the namesp
 RUNNING: Final = "running"
 WAITING: Final = "waiting"  # for the language model, or for room
 DONE: Final = "done"
-REFUSED: Final = "refused"  # to a key that may no longer write there: nothing was looked at
+REFUSED: Final = "refused"  # to a key that may no longer write there: it did nothing further
 UNDONE: Final = "undone"
 SKIPPED: Final = "skipped"
 OUTDATED: Final = "outdated"  # what was made went, for what it was made of holds no more as it was
@@ -315,10 +315,15 @@ async def count_failure(database: Database, *, account: AccountId, run_id: uuid.
 
 
 async def finish(
-    database: Database, *, account: AccountId, run_id: uuid.UUID, state: str, now: datetime
+    target: Database | Connection,
+    *,
+    account: AccountId,
+    run_id: uuid.UUID,
+    state: str,
+    now: datetime,
 ) -> None:
     """End a run, unless it has ended."""
-    await database.execute(_FINISH, account, run_id, now, state)
+    await target.execute(_FINISH, account, run_id, now, state)
 
 
 async def lock_unfinished(connection: Connection, *, account: AccountId, run_id: uuid.UUID) -> bool:
@@ -411,6 +416,6 @@ async def outdate(
     await connection.execute(_OUTDATE, account, memory_ids, OUTDATED)
 
 
-async def undo(database: Database, *, account: AccountId, run_id: uuid.UUID) -> None:
+async def undo(connection: Connection, *, account: AccountId, run_id: uuid.UUID) -> None:
     """Note that nothing of a run is left to be undone."""
-    await database.execute(_UNDO, account, run_id)
+    await connection.execute(_UNDO, account, run_id)

@@ -172,9 +172,9 @@ async def put(
     )
 
 
-async def delete(database: Database, account: AccountId, webhook_id: uuid.UUID) -> bool:
+async def delete(connection: Connection, account: AccountId, webhook_id: uuid.UUID) -> bool:
     """Delete a webhook with what waits for it; whether it was there."""
-    return await database.fetchrow(_DELETE, account, webhook_id) is not None
+    return await connection.fetchrow(_DELETE, account, webhook_id) is not None
 
 
 async def due(

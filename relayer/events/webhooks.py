@@ -14,7 +14,6 @@ from typing import Final, NoReturn
 import msgspec
 
 from relayer.clock import Clock
-from relayer.database import accounts as account_rows
 from relayer.database import webhooks as rows
 from relayer.database.pool import Database, Row
 from relayer.errors import BadRequest, Corrupted, NotFound
@@ -24,6 +23,7 @@ from relayer.sealed.keys import AccountId, Identity, Namespace
 from relayer.sealed.primitives import CryptoError, random_key, to_base64
 from relayer.settings import Limits
 from relayer.tenants.access import Access
+from relayer.tenants.accounts import Accounts
 
 PREFIX: Final = "whsec_"  # of secrets, so that they are recognised where they do not belong
 _PURPOSE: Final = b"webhook"
@@ -68,9 +68,16 @@ class Webhooks:
     """Keeps the webhooks of accounts."""
 
     def __init__(
-        self, *, database: Database, identity: Identity, reach: Reach, clock: Clock
+        self,
+        *,
+        database: Database,
+        accounts: Accounts,
+        identity: Identity,
+        reach: Reach,
+        clock: Clock,
     ) -> None:
         self._database = database
+        self._accounts = accounts
         self._identity = identity
         self._reach = reach
         self._clock = clock
@@ -86,9 +93,7 @@ class Webhooks:
         parse_target(wanted.url, self._reach)
         account, now = access.account, self._clock()
         async with self._database.transaction() as connection:
-            heads = await account_rows.lock_account(connection, account)
-            if heads is None:
-                raise NotFound("No such account.")
+            heads = await self._accounts.locked_by_owner(connection, access)
             known = {r["webhook_id"]: r for r in await rows.find_all(connection, account)}
             if webhook_id not in known and len(known) >= Limits.webhooks_max:
                 raise BadRequest(
@@ -143,7 +148,8 @@ class Webhooks:
             NotAllowed: the key does not own the account.
         """
         access.require_owner()
-        return await rows.delete(self._database, access.account, webhook_id)
+        async with self._accounts.owning(access) as connection:
+            return await rows.delete(connection, access.account, webhook_id)
 
     async def address(self, access: Access, webhook_id: uuid.UUID) -> Address:
         """Where a webhook is, for trying it.

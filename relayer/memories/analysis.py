@@ -54,7 +54,7 @@ from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError, to_base64url
 from relayer.settings import Limits
-from relayer.tenants.access import Access
+from relayer.tenants.access import unasked
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.custody import Keys
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
@@ -156,7 +156,8 @@ class Analysis:
         related = await self._related(caller, conversation)
         facts = await self._extractor.extract(await self._heard(caller, conversation, related))
         drafts = await self._drafts(caller, conversation, facts, related)
-        origin = Origin(episode_id, kept=True)
+        names = {row["namespace_id"]: conversation.namespace}
+        origin = Origin(episode_id, kept=True, names=names)
         stored = await self._remember(caller, conversation, drafts, origin)
         return outcome(drafts, stored, episode_id, {})
 
@@ -190,12 +191,13 @@ class Analysis:
         if not keep and self._model is None:
             return None
         known = await self._said_before(caller, conversation)
+        names = {} if known is None else {known["namespace_id"]: conversation.namespace}
         if known is not None and known["state"] == rows.PENDING:
-            return Origin(known["episode_id"], waiting=True, kept=keep)
+            return Origin(known["episode_id"], waiting=True, kept=keep, names=names)
         if not keep:
             return None
         if known is not None:
-            return Origin(known["episode_id"], kept=True)
+            return Origin(known["episode_id"], kept=True, names=names)
         new, entry = await self._sealed(caller, conversation, rows.KEPT)
         names = {entry.namespace_id: conversation.namespace}
         return Origin(new.episode_id, kept=True, new=new, names=names)
@@ -358,17 +360,17 @@ class Analysis:
             # The same request may have come twice, and the other one may be ready by now.
             if (before := await self._answered(caller, conversation, redacted)) is not None:
                 return before
-            known, names = await self._said_before(caller, conversation), dict[int, Namespace]()
+            known = await self._said_before(caller, conversation)
             episodes = list[rows.NewEpisode]()
             if known is not None and known["state"] == rows.PENDING:
-                turn = known["episode_id"]
+                turn, number = known["episode_id"], known["namespace_id"]
             else:
                 episode, entry = await self._sealed(caller, conversation, rows.PENDING)
-                names, episodes = {entry.namespace_id: conversation.namespace}, [episode]
-                turn = episode.episode_id
+                episodes, turn, number = [episode], episode.episode_id, entry.namespace_id
             marks = marks_of(caller, conversation, turn)
             if not episodes and not marks:
                 return Analyzed((), turn, (), redacted)
+            names = {number: conversation.namespace}
             try:
                 done = await self._writer.store(
                     caller.access, [], op="analyze", names=names, marks=marks, episodes=episodes
@@ -383,7 +385,7 @@ class Analysis:
     ) -> tuple[rows.NewEpisode, NamespaceEntry]:
         """The conversation as an episode, and its namespace."""
         key = caller.keys.of(conversation.namespace)[0]
-        entry = await self._namespaces.ensure(caller.access.account, key)
+        entry = await self._namespaces.ensure(caller.access, key)
         draft, episode_id = as_draft(conversation), new_id()
         address = envelope.Address(envelope.EPISODE, caller.access.account, episode_id, 1)
         blob = envelope.seal(
@@ -428,21 +430,15 @@ class Analysis:
                 )
             raise
         settings = await self._accounts.settings(account)
-        access = Access(
-            account,
-            PublicKey(row["writer"]),
-            grants=(),
-            custody="sealed",
-            serial=0,
-            settings=settings,
-        )
+        access = unasked(account, PublicKey(row["writer"]), settings)
         caller, conversation = Caller(access, keys), from_draft(draft, row["created_at"])
         # Without the writer's grants nothing can be recalled, but what came last can be opened.
         related = await self._newest(caller, conversation.namespace)
         turn = await shown(caller, conversation, related)
         facts = await self._patient_facts(account, episode_id, turn)
         drafts = await self._drafts(caller, conversation, facts, related)
-        origin = Origin(episode_id, waiting=True, kept=settings.keep_turns)
+        names = {row["namespace_id"]: conversation.namespace}
+        origin = Origin(episode_id, waiting=True, kept=settings.keep_turns, names=names)
         await self._remember(caller, conversation, drafts, origin)
 
     async def _patient_facts(

@@ -19,13 +19,12 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from relayer.clock import Clock, to_ms
-from relayer.database import accounts as account_rows
 from relayer.database import consolidation as rows
 from relayer.database import runs as run_rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Connection, Database, Row, UniqueViolation
 from relayer.database.runs import Action, Scope
-from relayer.errors import Overtaxed, QuotaExceeded, Unavailable
+from relayer.errors import NotAllowed, NotAuthenticated, Overtaxed, QuotaExceeded, Unavailable
 from relayer.extraction.procedure import ProcedureFinder
 from relayer.extraction.summary import Summariser
 from relayer.journal.outbox import Outbox
@@ -39,7 +38,7 @@ from relayer.memories.writes import Effects
 from relayer.record import PENDING, SOURCES, Draft, encode, new_id
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
-from relayer.tenants.access import Access
+from relayer.tenants.access import Access, unasked
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.custody import Keys
 from relayer.tenants.namespaces import Namespaces
@@ -103,14 +102,18 @@ class Consolidator:
         if row is None or row["finished_at"] is not None:
             return True
         state = run_rows.REFUSED
-        if await self._may(account, row):
-            work, state = await self._begun(account, keys, row), run_rows.DONE
+        if (access := await self._access(account, row)) is not None:
+            work, state = await self._begun(access, keys, row), run_rows.DONE
             try:
                 for step in (self._merge, self._flag, self._summarise, self._propose):
                     if not await step(work, go_on):
                         return False
             except _Ended:
                 return True
+            except (NotAuthenticated, NotAllowed):
+                if await self._access(account, row) is not None:
+                    raise
+                state = run_rows.REFUSED  # its key lost its right meanwhile
             except (Unavailable, QuotaExceeded):
                 await self._proceed(work, run_rows.WAITING)
                 raise
@@ -119,26 +122,19 @@ class Consolidator:
         )
         return True
 
-    async def _may(self, account: AccountId, row: Row) -> bool:
-        """Whether who asked for a run may still write there; the schedule may."""
+    async def _access(self, account: AccountId, row: Row) -> Access | None:
+        """Who asked for a run, if it may still write there; the schedule needs no right."""
         actor = PublicKey(row["actor"])
         if actor == self._identity.public_key:
-            return True
+            return unasked(account, actor, await self._accounts.settings(account))
         access = await self._accounts.access(account, actor)
-        return access is not None and access.may_write(Namespace(row["namespace"]))
+        may = access is not None and access.may_write(Namespace(row["namespace"]))
+        return access if may else None
 
-    async def _begun(self, account: AccountId, keys: Keys, row: Row) -> Work:
+    async def _begun(self, access: Access, keys: Keys, row: Row) -> Work:
         namespace = Namespace(row["namespace"])
         keys.of(namespace)
-        access = Access(
-            account,
-            PublicKey(row["actor"]),
-            grants=(),
-            custody="sealed",
-            serial=0,
-            settings=await self._accounts.settings(account),
-        )
-        scope = Scope(account, row["namespace_id"], self._clock())
+        scope = Scope(access.account, row["namespace_id"], self._clock())
         work = Work(access, keys, namespace, scope, row, await self._planner.last_run(scope))
         await self._proceed(work, run_rows.RUNNING)
         return work
@@ -193,7 +189,7 @@ class Consolidator:
         read; how much that was."""
         scope = work.scope
         async with self._database.transaction() as connection:
-            heads = await account_rows.locked_heads(connection, scope.account)
+            heads = await self._accounts.locked(connection, work.access, [work.namespace])
             now = heads.time(self._clock())
             living = await rows.lock_unchanged(connection, replace(scope, now=now), read=read)
             changes, done = chosen(living, now)
@@ -326,7 +322,7 @@ class Consolidator:
         ids = [r.row["memory_id"] for r in sources]
         draft = replace(draft, metadata={SOURCES: " ".join(map(str, ids))})
         key = work.keys.of(work.namespace)[0]
-        entry = await self._namespaces.ensure(scope.account, key)
+        entry = await self._namespaces.ensure(work.access, key)
         kind = envelope.SUMMARY if action == run_rows.SUMMARY else envelope.MEMORY
         address = envelope.Address(kind, scope.account, new_id(), 1)
         blob = envelope.seal(key, address, encode(draft, actor), created_ms=to_ms(now))

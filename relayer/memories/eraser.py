@@ -16,6 +16,7 @@ store (`journal/outbox.py`).
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from relayer.clock import Clock
@@ -72,19 +73,21 @@ class Eraser:
         *,
         op: str = FORGET,
         upward: bool = True,
+        lock: account_rows.Lock | None = None,
     ) -> Erasure:
         """Erase those of these memories and turns that live, in bounded transactions.
 
         With the operation `expire`, only those whose time is over. What they were merged into, only
-        `upward` of what is forgotten.
+        `upward` of what is forgotten. `lock` is how each begins, where somebody asks.
 
         Raises:
             NotFound: the account is gone.
         """
         erasure = Erasure()
+        lock = lock or partial(account_rows.locked_heads, account=account)
         for batch in await self._batches(account, ids):
             async with self._database.transaction() as connection:
-                heads = await account_rows.locked_heads(connection, account)
+                heads = await lock(connection)
                 act = Act(account, actor, op, heads.time(self._clock()))
                 doomed = batch
                 if op == EXPIRE:

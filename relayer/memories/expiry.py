@@ -8,6 +8,7 @@ Not here: a memory's own expiry (`writer.py`), erasing (`eraser.py`).
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from relayer.clock import Clock
@@ -17,6 +18,7 @@ from relayer.errors import NotFound, RelayerError
 from relayer.memories.eraser import Eraser
 from relayer.sealed.keys import AccountId, Namespace
 from relayer.tenants.access import Access
+from relayer.tenants.accounts import Accounts
 from relayer.tenants.namespaces import Namespaces
 
 log = logging.getLogger("relayer.expiry")
@@ -43,11 +45,13 @@ class Expiry:
         self,
         *,
         database: Database,
+        accounts: Accounts,
         namespaces: Namespaces,
         eraser: Eraser,
         clock: Clock,
     ) -> None:
         self._database = database
+        self._accounts = accounts
         self._namespaces = namespaces
         self._eraser = eraser
         self._clock = clock
@@ -60,6 +64,7 @@ class Expiry:
 
         Raises:
             NotAllowed: the key does not own the account.
+            NotAuthenticated: it was revoked meanwhile; what was given another end before has it.
             NotFound: the namespace is not there.
         """
         access.require_owner()
@@ -68,14 +73,16 @@ class Expiry:
             raise NotFound("No such namespace.")
         account, number = access.account, entry.namespace_id
         await self._expire_turns(account, number)
+        lock = partial(self._accounts.locked_by_owner, access=access)
         if not await rows.set_ttl(
-            self._database, account=account, namespace_id=number, ttl_s=ttl_s
+            self._database, lock=lock, account=account, namespace_id=number, ttl_s=ttl_s
         ):
             raise NotFound("No such namespace.")
         total = 0
         while total < APPLIED_MAX:
             changed = await rows.apply_ttl(
                 self._database,
+                lock=lock,
                 account=account,
                 namespace_id=number,
                 ttl_s=ttl_s,

@@ -13,9 +13,10 @@ Not here: erasing (`eraser.py`), erasing an account (`tenants/closing.py`), what
 """
 
 import uuid
-from collections.abc import Awaitable, Callable, Container, Sequence, Set
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Final, Literal
 
 from relayer.clock import Clock
@@ -23,6 +24,7 @@ from relayer.database import erasure as erasure_rows
 from relayer.database import forgetting as rows
 from relayer.database import namespaces as namespace_rows
 from relayer.database import outbox as outbox_rows
+from relayer.database.accounts import Lock
 from relayer.database.pool import Database
 from relayer.database.rebuild import is_incomplete
 from relayer.errors import NotAllowed, NotFound, Unavailable
@@ -31,6 +33,7 @@ from relayer.memories.opening import Caller
 from relayer.sealed import index
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
 from relayer.tenants.access import Access
+from relayer.tenants.accounts import Accounts
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 
 PAGE: Final = 500
@@ -84,12 +87,14 @@ class Forgetting:
         self,
         *,
         database: Database,
+        accounts: Accounts,
         namespaces: Namespaces,
         eraser: Eraser,
         waits: Waits,
         clock: Clock,
     ) -> None:
         self._database = database
+        self._accounts = accounts
         self._namespaces = namespaces
         self._eraser = eraser
         self._waits = waits
@@ -114,32 +119,44 @@ class Forgetting:
         """Erase these memories and turns.
 
         Raises:
-            NotAllowed: the key only reads in a namespace of one of them; then nothing is erased.
+            NotAllowed: the key only reads in a namespace of one of them; then nothing is erased,
+                or nothing further if it lost its right meanwhile.
+            NotAuthenticated: it was revoked meanwhile; likewise.
             Unavailable: one has no row yet; then neither.
         """
-        fates = await self._fates(access, ids)
+        fates, namespaces = await self._fates(access, ids)
         if absent := {i for i in ids if fates[i] == "not_found"}:
             await self._check_restored(access, absent)
         living = [i for i in dict.fromkeys(ids) if fates[i] == "matched"]
         erasure = Erasure()
         if not dry_run and living:
-            erasure = await self._eraser.erase(access.account, access.key, living)
+            lock = self._lock(access, namespaces)
+            erasure = await self._eraser.erase(access.account, access.key, living, lock=lock)
             fates |= {i: "erased" for i in erasure.ids if i in fates}
             # Somebody else was there in between: erased it, or took the facts of a turn.
             rest = [i for i in living if fates[i] == "matched"]
-            now = await self._fates(access, rest) if rest else {}
+            now, _ = await self._fates(access, rest)
             fates |= {i: "not_found" if now[i] == "matched" else now[i] for i in rest}
         done = await self._forgotten(access.account, erasure, matched=len(living))
         gone = [i for i in ids if fates[i] == "already_erased"]
         pending = done.pending or await self._erasing(access.account, gone)
         return replace(done, pending=pending, fates=[fates[i] for i in ids])
 
-    async def _fates(self, access: Access, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Fate]:
-        """What the key may know of each: that it is there, was there, or nothing.
+    def _lock(self, access: Access, namespaces: Iterable[Namespace]) -> Lock:
+        """How an erasure begins that a key asked for."""
+        return partial(self._accounts.locked, access=access, namespaces=tuple(namespaces))
+
+    async def _fates(
+        self, access: Access, ids: Sequence[uuid.UUID]
+    ) -> tuple[dict[uuid.UUID, Fate], set[Namespace]]:
+        """What the key may know of each: that it is there, was there, or nothing; and where those
+        are that are there.
 
         Raises:
             NotAllowed: the key only reads there.
         """
+        if not ids:
+            return {}, set()
         places = await rows.places(self._database, account=access.account, ids=ids)
         stones = await erasure_rows.tombstones(
             self._database, account=access.account, memory_ids=[i for i in ids if i not in places]
@@ -153,7 +170,8 @@ class Forgetting:
                 if not access.may_write(namespace):
                     raise NotAllowed("This key is not a writer of that namespace.")
                 fates[memory_id] = fate  # type: ignore[assignment]  # one of the two above
-        return fates
+        there = {Namespace(name) for i, name in places.items() if fates[i] == "matched"}
+        return fates, there
 
     async def _check_restored(
         self, access: Access, ids: Set[uuid.UUID] | None, *entries: NamespaceEntry
@@ -225,7 +243,7 @@ class Forgetting:
         )
         if dry_run:
             return Forgotten(matched=matched, ids=await find(PAGE))
-        return await self._erase_found(access, find, matched)
+        return await self._erase_found(access, chosen.namespace, find, matched)
 
     async def _matches(self, caller: Caller, chosen: Filter, namespace_id: int) -> list[rows.Match]:
         """What to look for: once, or once in every epoch where keyed hashes are looked for."""
@@ -276,22 +294,30 @@ class Forgetting:
             )
 
         matched = await rows.count_contents(self._database, account=account, namespace_id=number)
-        done = await self._erase_found(access, find, matched)
+        done = await self._erase_found(access, namespace, find, matched)
         if not done.more:
             await rows.close_namespace(
-                self._database, account=account, namespace_id=number, now=self._clock()
+                self._database,
+                lock=self._lock(access, [namespace]),
+                account=account,
+                namespace_id=number,
+                now=self._clock(),
             )
         return done
 
-    async def _erase_found(self, access: Access, find: Find, matched: int) -> Forgotten:
+    async def _erase_found(
+        self, access: Access, namespace: Namespace, find: Find, matched: int
+    ) -> Forgotten:
         """Erase what is found, page by page, until nothing is or it is enough for one request."""
-        erasure = Erasure()
+        erasure, lock = Erasure(), self._lock(access, [namespace])
         while len(erasure.ids) < ERASED_MAX:
             found = await find(min(PAGE, ERASED_MAX - len(erasure.ids)))
             if not found:
                 return await self._forgotten(access.account, erasure, matched=matched)
             # What one was merged into may not fit what was asked for.
-            done = await self._eraser.erase(access.account, access.key, found, upward=False)
+            done = await self._eraser.erase(
+                access.account, access.key, found, upward=False, lock=lock
+            )
             erasure.add(done)
         forgotten = await self._forgotten(access.account, erasure, matched=matched)
         return replace(forgotten, more=bool(await find(1)))

@@ -43,6 +43,7 @@ from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey
 from relayer.sealed.primitives import CryptoError, to_base64url
 from relayer.sealed.vector_turn import derive_vector_turn
+from relayer.tenants.access import unasked
 from relayer.tenants.custody import Keys, LentKeys, RootKeys
 from relayer.tenants.namespaces import Namespaces
 from relayer.words import INDEX_VERSION
@@ -128,7 +129,8 @@ class Resealer:
         if not found:
             return False
         for name in {row["namespace"] for row in found}:
-            await self._namespaces.ensure(account, keys.of(Namespace(name))[0])
+            relayer = unasked(account, self._identity.public_key)
+            await self._namespaces.ensure(relayer, keys.of(Namespace(name))[0])
         vectors: dict[uuid.UUID, Vectors] = {}
         if not turns:
             vectors = await self._turned(account, keys, found)

@@ -15,7 +15,6 @@ from datetime import timedelta
 from typing import Any, Final
 
 from relayer.clock import Clock, to_ms
-from relayer.database import accounts as account_rows
 from relayer.database import memories as memory_rows
 from relayer.database import queue
 from relayer.database import revisions as rows
@@ -35,6 +34,7 @@ from relayer.sealed import envelope
 from relayer.sealed.keys import Identity, Namespace, NamespaceKey
 from relayer.settings import Limits
 from relayer.tenants.access import Access, check_newest
+from relayer.tenants.accounts import Accounts
 from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 from relayer.words import INDEX_VERSION
 
@@ -77,6 +77,7 @@ class Reviser:
         self,
         *,
         database: Database,
+        accounts: Accounts,
         outbox: Outbox,
         opener: Opener,
         namespaces: Namespaces,
@@ -87,6 +88,7 @@ class Reviser:
         clock: Clock,
     ) -> None:
         self._database = database
+        self._accounts = accounts
         self._outbox = outbox
         self._opener = opener
         self._namespaces = namespaces
@@ -102,6 +104,7 @@ class Reviser:
         Raises:
             NotFound: absent, somebody else's, or in a namespace the key may not read.
             NotAllowed: the key only reads, or a namespace key is missing.
+            NotAuthenticated: the key was revoked meanwhile.
             Conflict: `memory.revision`: another revision is the current one by now;
                 `memory.duplicate`: another memory says exactly this; `memory.superseded`;
                 `memory.revisions`: there are too many; `memory.opaque`: a manual upload.
@@ -121,7 +124,7 @@ class Reviser:
             before = await self._before(caller, row, edit)
             after = replace(before, **changes)
             if _said(after) == _said(before):
-                await self._note(access, marks, memory_id)
+                await self._note(access, marks, row)
                 return _edited(row, redacted)
             try:
                 return await self._revise(caller, row, before, after, marks, redacted)
@@ -160,16 +163,15 @@ class Reviser:
     ) -> Edited:
         return _edited(await self._row(access, memory_id), redacted)
 
-    async def _note(
-        self, access: Access, marks: Sequence[tuple[bytes, bytes]], memory_id: uuid.UUID
-    ) -> None:
+    async def _note(self, access: Access, marks: Sequence[tuple[bytes, bytes]], row: Row) -> None:
         if marks:
-            await rows.remember_marks(
-                self._database,
-                account=access.account,
-                marks=[memory_rows.Mark(*marks[0], memory_id)],
-                expire_at=self._clock() + timedelta(seconds=Limits.idempotency_life_s),
-            )
+            async with self._accounts.writing(access, [Namespace(row["namespace"])]) as connection:
+                await rows.remember_marks(
+                    connection,
+                    account=access.account,
+                    marks=[memory_rows.Mark(*marks[0], row["memory_id"])],
+                    expire_at=self._clock() + timedelta(seconds=Limits.idempotency_life_s),
+                )
 
     async def _before(self, caller: Caller, row: Row, edit: Edit) -> Draft:
         """What the memory says now, if it may be edited."""
@@ -203,7 +205,7 @@ class Reviser:
         redacted: dict[str, int],
     ) -> Edited:
         epochs = caller.keys.of(draft.namespace)
-        entry = await self._namespaces.ensure(caller.access.account, epochs[0])
+        entry = await self._namespaces.ensure(caller.access, epochs[0])
         await self._check_alone(caller, row, draft, epochs, entry)
         memory = await offload(len(draft.text), self._sealed, caller, row, draft, epochs[0], entry)
         receipt = await self._store(
@@ -275,7 +277,8 @@ class Reviser:
         archive_id = revision_row_id(memory.memory_id, row["revision"])
         blobs = [(memory.blob_id, memory.blob)]
         async with self._outbox.putting(account, blobs) as connection:
-            heads = await account_rows.locked_heads(connection, account)
+            namespace = Namespace(row["namespace"])
+            heads = await self._accounts.locked(connection, access, [namespace])
             now = heads.time(self._clock())
             check_newest(heads, [memory.epoch])
             current = await rows.lock_current(
@@ -289,7 +292,7 @@ class Reviser:
             if current["given_expires_at"] != row["given_expires_at"]:
                 raise _Changed
             self._writer.check_room(heads, len(memory.blob))
-            names = {memory.namespace_id: Namespace(row["namespace"])}
+            names = {memory.namespace_id: namespace}
             act = Act(account, access.key, EDIT, now)
             made, heads = await self._eraser.erase_made_of(
                 connection, act, heads, [memory.memory_id]

@@ -15,7 +15,6 @@ from datetime import timedelta
 from typing import Final
 
 from relayer.clock import Clock
-from relayer.database import accounts as account_rows
 from relayer.database import queue
 from relayer.database import runs as rows
 from relayer.database.pool import Connection, Database, Row
@@ -29,6 +28,7 @@ from relayer.memories.opening import Caller
 from relayer.record import PENDING, new_id
 from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
 from relayer.tenants.access import Access
+from relayer.tenants.accounts import Accounts
 from relayer.tenants.namespaces import Namespaces
 
 UNDONE_MAX: Final = 500  # actions of one request, whose deadline they have to meet
@@ -58,6 +58,7 @@ class Runs:
         self,
         *,
         database: Database,
+        accounts: Accounts,
         outbox: Outbox,
         namespaces: Namespaces,
         eraser: Eraser,
@@ -66,6 +67,7 @@ class Runs:
         clock: Clock,
     ) -> None:
         self._database = database
+        self._accounts = accounts
         self._outbox = outbox
         self._namespaces = namespaces
         self._eraser = eraser
@@ -172,37 +174,43 @@ class Runs:
         Raises:
             NotFound: absent, somebody else's, or of a namespace the key may not read.
             NotAllowed: the key only reads there.
+            NotAuthenticated: it was revoked meanwhile; what was undone before stays so.
         """
         run = await self.get(access, run_id)
-        access.require(Namespace(run["namespace"]), "writer")
+        namespace = Namespace(run["namespace"])
+        access.require(namespace, "writer")
         if run["finished_at"] is None:
-            await rows.finish(
-                self._database,
-                account=access.account,
-                run_id=run_id,
-                state=rows.UNDONE,
-                now=self._clock(),
-            )
+            async with self._accounts.writing(access, [namespace]) as connection:
+                await rows.finish(
+                    connection,
+                    account=access.account,
+                    run_id=run_id,
+                    state=rows.UNDONE,
+                    now=self._clock(),
+                )
         undone, skipped, receipts = 0, 0, list[bytes]()
         page = await rows.open_actions(
             self._database, account=access.account, run_id=run_id, limit=UNDONE_MAX
         )
         for action in page:
             try:
-                signed = await self._undo(access, run_id, action)
+                signed = await self._undo(access, namespace, run_id, action)
             except _Settled:
                 continue
             undone, skipped = undone + (signed is not None), skipped + (signed is None)
             receipts += signed or ()
         more = len(page) == UNDONE_MAX
         if not more:
-            await rows.undo(self._database, account=access.account, run_id=run_id)
+            async with self._accounts.writing(access, [namespace]) as connection:
+                await rows.undo(connection, account=access.account, run_id=run_id)
         if receipts:
             await self._outbox.publish_soon()
         run = await self.get(access, run_id)
         return Undone(run, undone, skipped, more, receipts)
 
-    async def _undo(self, access: Access, run_id: uuid.UUID, action: Row) -> list[bytes] | None:
+    async def _undo(
+        self, access: Access, namespace: Namespace, run_id: uuid.UUID, action: Row
+    ) -> list[bytes] | None:
         """The receipts of undoing one action; None when it was skipped.
 
         Raises:
@@ -210,11 +218,11 @@ class Runs:
         """
         try:
             async with self._database.transaction() as connection:
-                signed = await self._reversed(connection, access, action)
+                signed = await self._reversed(connection, access, namespace, action)
                 await self._settle(connection, access, run_id, action, signed is not None)
             return signed
         except Conflict:  # what was merged is said by another memory now
-            async with self._database.transaction() as connection:
+            async with self._accounts.writing(access, [namespace]) as connection:
                 await self._settle(connection, access, run_id, action, False)
             return None
 
@@ -231,10 +239,10 @@ class Runs:
             raise _Settled
 
     async def _reversed(
-        self, connection: Connection, access: Access, action: Row
+        self, connection: Connection, access: Access, namespace: Namespace, action: Row
     ) -> list[bytes] | None:
         """The receipts of reversing an action under the account's lock; None if that is no more."""
-        heads = await account_rows.locked_heads(connection, access.account)
+        heads = await self._accounts.locked(connection, access, [namespace])
         act = Act(access.account, access.key, STATE, heads.time(self._clock()))
         memory_id = action["memory_id"]
         merged = action["other_ids"] if action["action"] == rows.MERGE else []

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from relayer.clock import Clock
-from relayer.database import accounts as account_rows
 from relayer.database import expiry
 from relayer.database import states as state_rows
 from relayer.database.pool import Connection, Database, Row
@@ -24,6 +23,7 @@ from relayer.record import ACTIVE, REJECTED, State, state_of
 from relayer.sealed.keys import Namespace
 from relayer.settings import Limits
 from relayer.tenants.access import Access
+from relayer.tenants.accounts import Accounts
 
 SAYING_MAX: Final = timedelta(minutes=1)  # from a request's moment until it is stored
 
@@ -35,12 +35,14 @@ class StateChanger:
         self,
         *,
         database: Database,
+        accounts: Accounts,
         outbox: Outbox,
         states: States,
         eraser: Eraser,
         clock: Clock,
     ) -> None:
         self._database = database
+        self._accounts = accounts
         self._outbox = outbox
         self._states = states
         self._eraser = eraser
@@ -56,19 +58,21 @@ class StateChanger:
         Raises:
             NotFound: the memory, or the one that is to supersede it, is absent or not to be read.
             NotAllowed: the key only reads.
+            NotAuthenticated: the key was revoked meanwhile.
             Conflict: `memory.duplicate`: what is brought back is said by another memory now;
                 `memory.superseded`: what is to supersede it is not in force, or another memory
                 supersedes it already; or it is to be rejected, and another one says the same.
         """
         row = await readable(self._database, access, memory_id, self._clock())
-        access.require(Namespace(row["namespace"]), "writer")
+        namespace = Namespace(row["namespace"])
+        access.require(namespace, "writer")
         if row["superseded_at"] is not None:
             over = await expiry.expired_equals(
                 self._database, account=access.account, memory_id=memory_id, now=self._clock()
             )
             await self._eraser.expire(access.account, over)
         async with self._database.transaction() as connection:
-            heads = await account_rows.locked_heads(connection, access.account)
+            heads = await self._accounts.locked(connection, access, [namespace])
             now = heads.time(self._clock())
             by = change.get("superseded_by")
             living = await self._locked(connection, access, memory_id, by)

@@ -35,6 +35,7 @@ from relayer.record import name_when_gone, revision_row_id
 from relayer.sealed.keys import AccountId, Identity, Namespace
 from relayer.settings import Limits
 from relayer.tenants.access import Access, check_newest
+from relayer.tenants.accounts import Accounts
 from relayer.words import INDEX_VERSION
 
 
@@ -45,6 +46,7 @@ class Writer:
         self,
         *,
         database: Database,
+        accounts: Accounts,
         outbox: Outbox,
         eraser: Eraser,
         states: States,
@@ -54,6 +56,7 @@ class Writer:
         clock: Clock,
     ) -> None:
         self._database = database
+        self._accounts = accounts
         self._outbox = outbox
         self._eraser = eraser
         self._states = states
@@ -85,6 +88,7 @@ class Writer:
             UniqueViolation: a fact or mark came in between.
             Gone: what says the same was erased, edited or superseded in between.
             QuotaExceeded: the account is full.
+            NotAuthenticated, NotAllowed: the key lost its right meanwhile.
             Misdirected: the account was rotated meanwhile.
             Overtaken: the turn that these come from is gone, or the same one came in between.
             NotFound: the account is gone, or what is restored was erased.
@@ -116,7 +120,7 @@ class Writer:
         self, connection: Connection, access: Access, batch: Batch, effects: Effects
     ) -> Committed:
         """Erase what is replaced, store what is new, then change what a write changes of others."""
-        heads = await self._admitted(connection, access.account, batch)
+        heads = await self._admitted(connection, access, batch)
         # Under the lock, so that changes of an account have their times in the order they are made.
         act = Act(access.account, access.key, FORGET, heads.time(self._clock()))
         await self._check_same(connection, act, effects.same)
@@ -147,10 +151,11 @@ class Writer:
             UniqueViolation: another memory says exactly this.
             NotFound: the account or the memory is gone, or has come as far meanwhile.
             QuotaExceeded: the account is full.
+            NotAuthenticated, NotAllowed: the key lost its right meanwhile.
         """
         account = access.account
         async with self._database.transaction() as connection:
-            heads = await account_rows.locked_heads(connection, account)
+            heads = await self._accounts.locked(connection, access, names.values())
             now = heads.time(self._clock())
             current = await revision_rows.lock_current(
                 connection, account=account, memory_id=memory.memory_id
@@ -184,12 +189,12 @@ class Writer:
                 )
 
     async def _admitted(
-        self, connection: Connection, account: AccountId, batch: Batch
+        self, connection: Connection, access: Access, batch: Batch
     ) -> account_rows.Heads:
-        """The locked heads of an account that may have these sealed things."""
-        heads = await account_rows.locked_heads(connection, account)
+        """The locked heads of an account that may have these sealed things of who asks."""
+        heads = await self._accounts.locked(connection, access, batch.names.values())
         if batch.op == "restore":  # it may have been sealed before a rotation
-            await self._check_living(connection, account, batch)
+            await self._check_living(connection, access.account, batch)
         else:
             check_newest(heads, batch.epochs)
         return heads

@@ -46,6 +46,7 @@ from relayer.sealed.primitives import CryptoError
 from relayer.sealed.receipts import Receipt
 from relayer.sealed.states import SignedState
 from relayer.settings import SettingsError
+from relayer.tenants.access import unasked
 from relayer.tenants.closing import CLOSE, Closing
 from relayer.tenants.granting import Granting
 from relayer.tenants.namespaces import Namespaces
@@ -311,8 +312,9 @@ class Replay:
         await self._say_again(account, states)
         due = max(serial, await self._continue(account, history))
         if await self.repeat(erasures):
+            relayer = unasked(account, self._identity.public_key)
             for named in names:
-                await self._namespaces.create(account, named.namespace, named.epoch, named.key_id)
+                await self._namespaces.create(relayer, named.namespace, named.epoch, named.key_id)
             async with self._database.transaction() as connection:
                 await rows.set_incomplete(connection, account)
                 await queue.enqueue(connection, queue.RESTORE, account, [])

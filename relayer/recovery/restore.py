@@ -42,7 +42,8 @@ from relayer.recovery.lost import PAGE, Blob, Finder, Lost
 from relayer.sealed import envelope
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey
 from relayer.sealed.primitives import CryptoError
-from relayer.tenants.access import Access
+from relayer.tenants.access import Access, unasked
+from relayer.tenants.accounts import Accounts
 from relayer.tenants.custody import Keys, LentKeys, RootKeys
 from relayer.tenants.namespaces import Namespaces
 
@@ -80,6 +81,7 @@ class Restore:
         self,
         *,
         database: Database,
+        accounts: Accounts,
         blobs: BlobStore,
         namespaces: Namespaces,
         writer: Writer,
@@ -89,6 +91,7 @@ class Restore:
         clock: Clock,
     ) -> None:
         self._database = database
+        self._accounts = accounts
         self._blobs = blobs
         self._namespaces = namespaces
         self._writer = writer
@@ -104,6 +107,7 @@ class Restore:
 
         Raises:
             NotAllowed: not a writer of the namespace, or its key is missing.
+            NotAuthenticated: the key was revoked meanwhile; what came back before stays.
         """
         caller.access.require(namespace, "writer")
         keys = {key.key_id: key for key in caller.keys.of(namespace)}
@@ -135,7 +139,7 @@ class Restore:
             return
         lost = await self._finder.lost(account, at_hand)
         # Nobody asked for it: the relayer itself is whom the receipts name.
-        access = Access(account, self._identity.public_key, (), "sealed", 0)
+        access = unasked(account, self._identity.public_key)
         everything = len(lost.memories) + len(lost.turns)
         done = await self._restore(access, at_hand, lost, everything, equals=True)
         later = lost.later + done.later
@@ -195,7 +199,7 @@ class Restore:
         turns = sorted(lost.turns, key=lambda turn: -turn[1].epoch)[:limit]
         placed = (await self._placed(access.account, lost))[: limit - len(turns)]
         await self._drop_overtaken(
-            access.account, keys, turns + [(name, header) for name, header, _ in placed]
+            access, keys, turns + [(name, header) for name, header, _ in placed]
         )
         done = _Outcome()
         for name, header in turns:
@@ -216,13 +220,15 @@ class Restore:
             done.failed += 1
 
     async def _drop_overtaken(
-        self, account: AccountId, keys: Mapping[bytes, NamespaceKey], blobs: Sequence[Blob]
+        self, access: Access, keys: Mapping[bytes, NamespaceKey], blobs: Sequence[Blob]
     ) -> None:
         """Take away the rows that these blobs are to have anew, and count what is there."""
         if blobs:
-            overtaken = await self._finder.overtaken(account, keys, blobs)
-            await rebuild_rows.drop(self._database, account, overtaken)
-            await namespace_rows.recount(self._database, account)
+            overtaken = await self._finder.overtaken(access.account, keys, blobs)
+            names = {key.namespace for key in keys.values()}
+            lock = partial(self._accounts.locked, access=access, namespaces=names)
+            await rebuild_rows.drop(self._database, access.account, overtaken, lock=lock)
+            await namespace_rows.recount(self._database, access.account)
 
     async def _indexed(self, caller: Caller, namespace: Namespace) -> int:
         """How many memories of the namespace have their rows."""
@@ -281,7 +287,7 @@ class Restore:
             CryptoError: it does not open.
         """
         account, address = access.account, header.address
-        found = await self._opened(account, keys[header.key_id], name, header)
+        found = await self._opened(access, keys[header.key_id], name, header)
         if found is None:
             return False
         said, said_by = lost.states.get(address.memory, (None, b""))
@@ -333,7 +339,7 @@ class Restore:
         return any(row["revision_of"] is None for row in found)
 
     async def _opened(
-        self, account: AccountId, key: NamespaceKey, name: str, header: envelope.Header
+        self, access: Access, key: NamespaceKey, name: str, header: envelope.Header
     ) -> Found | None:
         """A blob, opened; None when what it says of its namespace is not so.
 
@@ -341,14 +347,14 @@ class Restore:
             UnknownVersion: a later release reads it.
             CryptoError: it is gone or altered.
         """
-        blob = (await self._blobs.get_many(account, [name])).get(name)
+        blob = (await self._blobs.get_many(access.account, [name])).get(name)
         if not isinstance(blob, bytes):
             raise CryptoError("altered")
         record = envelope.open_envelope(key, header.address, blob)
         draft, writer = decode(record)
         if draft.namespace != key.namespace:
             return None
-        entry = await self._namespaces.ensure(account, key)
+        entry = await self._namespaces.ensure(access, key)
         return Found(header, key, entry, blob, record, draft, writer)
 
     async def _restore_turn(
@@ -364,7 +370,7 @@ class Restore:
             UnknownVersion: a later release reads it.
             CryptoError: it does not open.
         """
-        found = await self._opened(access.account, keys[header.key_id], name, header)
+        found = await self._opened(access, keys[header.key_id], name, header)
         if found is None:
             return False
         try:

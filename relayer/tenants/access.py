@@ -40,6 +40,11 @@ class Access:
         """Whether the key may write in a namespace, or (None) in the whole account."""
         return self.strength(namespace) >= STRENGTH["writer"]
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether a key asks, whose right counts; else work goes on that was accepted before."""
+        return self.serial > 0
+
     def ends_ms(self, namespace: Namespace, latest_ms: int) -> int:
         """When the key's strongest right in the namespace ends, or `latest_ms` if that is later."""
         strongest = self.strength(namespace)
@@ -79,6 +84,11 @@ class Access:
         if any(g.whole_account for g in self.grants):
             return None
         return sorted({e.namespace for g in self.grants for e in g.scope if e.namespace})
+
+
+def unasked(account: AccountId, key: PublicKey, settings: AccountSettings = DEFAULTS) -> Access:
+    """Whom background work is done for: it follows from what was accepted, and needs no right."""
+    return Access(account, key, grants=(), custody="sealed", serial=0, settings=settings)
 
 
 def _covers(grant: Grant, namespace: Namespace | None) -> bool:

@@ -7,14 +7,17 @@ Not here: founding and granting (`granting.py`), keys themselves (`custody.py`),
   role or a scope from one.
 - A chain is cached by its serial and continued, never trusted beyond it: every request reads the
   account's current serial, so a revocation counts from the next request on every replica.
+- A request may wait long, for a model or for a lock: what it writes is committed only if its key
+  still has the right under the account's lock, which tells the serial in the same trip.
 - A chain may be long: it is verified once for all who ask meanwhile, and others have their turn
   after each of its objects.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import msgspec
@@ -23,8 +26,8 @@ from relayer.clock import Clock, rfc3339_ms, to_ms
 from relayer.database import accounts as statements
 from relayer.database.batches import Batches
 from relayer.database.index_steps import IndexMark
-from relayer.database.pool import Database, Row
-from relayer.errors import Corrupted, NotFound
+from relayer.database.pool import Connection, Database, Row
+from relayer.errors import Corrupted, NotAuthenticated, NotFound
 from relayer.preferences import AccountSettings, parse_settings
 from relayer.sealed.grants import (
     Chain,
@@ -32,7 +35,7 @@ from relayer.sealed.grants import (
     Revocation,
     parse_any,
 )
-from relayer.sealed.keys import AccountId, Identity, PublicKey
+from relayer.sealed.keys import AccountId, Identity, Namespace, PublicKey
 from relayer.sealed.primitives import CryptoError
 from relayer.telemetry.instruments import looked_up
 from relayer.tenants.access import STRENGTH, Access
@@ -90,6 +93,77 @@ class Accounts:
         mark = IndexMark(row["receipt_head"], row["receipt_seq"] + row["index_changes"])
         return Access(account, key, grants, self.custody(chain), chain.serial, settings, mark)
 
+    async def locked(
+        self, connection: Connection, access: Access, namespaces: Iterable[Namespace]
+    ) -> statements.Heads:
+        """The account's heads, locked until the transaction ends, if who asks may still write here.
+
+        The first thing in a transaction: what that stored itself would be taken for committed.
+
+        Raises:
+            NotFound: the account is gone.
+            NotAuthenticated: the key was revoked or has expired since its request was checked.
+            NotAllowed: it is no writer of one of these namespaces any more.
+        """
+        heads = await statements.locked_heads(connection, access.account)
+        if access.is_asked:
+            now = await self._still(connection, access, heads)
+            for namespace in namespaces:
+                now.require(namespace, "writer")
+        return heads
+
+    async def locked_by_owner(self, connection: Connection, access: Access) -> statements.Heads:
+        """Likewise, if who asks still owns the account.
+
+        Raises:
+            NotFound, NotAuthenticated: as `locked`.
+            NotAllowed: the key does not own the account any more.
+        """
+        heads = await statements.locked_heads(connection, access.account)
+        (await self._still(connection, access, heads)).require_owner()
+        return heads
+
+    @asynccontextmanager
+    async def writing(
+        self, access: Access, namespaces: Iterable[Namespace]
+    ) -> AsyncIterator[Connection]:
+        """A transaction that begins with `locked`, which raises as it says."""
+        async with self._database.transaction() as connection:
+            await self.locked(connection, access, namespaces)
+            yield connection
+
+    @asynccontextmanager
+    async def owning(self, access: Access) -> AsyncIterator[Connection]:
+        """A transaction that begins with `locked_by_owner`, which raises as it says."""
+        async with self._database.transaction() as connection:
+            await self.locked_by_owner(connection, access)
+            yield connection
+
+    async def _still(
+        self, connection: Connection, access: Access, heads: statements.Heads
+    ) -> Access:
+        """What who asks may do by now, under the account's lock.
+
+        Read by the same connection: all others may be held by who waits for this lock.
+
+        Raises:
+            NotAuthenticated: nothing.
+            Corrupted: as `chain`.
+        """
+        held: Sequence[Grant] = access.grants
+        now_ms, serial = to_ms(self._clock()), heads.grant_serial
+        chain = self.known(access.account)
+        _check_whole(serial, heads.grant_serial_due, known=max(access.serial, chain.serial))
+        if serial > access.serial:
+            if serial > chain.serial:
+                chain = await self._read_on(connection, chain, serial)
+                self.remember(chain)
+            held = [g for g in chain.live(access.key, now_ms) if g.role != "custodian"]
+        grants = tuple(grant for grant in held if not grant.expired(now_ms))
+        if not grants:
+            raise NotAuthenticated("grant")
+        return replace(access, grants=grants, serial=serial)
+
     async def settings(self, account: AccountId) -> AccountSettings:
         """What the account has chosen.
 
@@ -106,11 +180,12 @@ class Accounts:
 
         Raises:
             NotAllowed: the key does not own the account.
+            NotAuthenticated: it was revoked meanwhile.
         """
         access.require_owner()
-        await statements.update_settings(
-            self._database, account=access.account, settings=msgspec.json.encode(settings).decode()
-        )
+        chosen = msgspec.json.encode(settings).decode()
+        async with self.owning(access) as connection:
+            await statements.update_settings(connection, account=access.account, settings=chosen)
 
     def custody(self, chain: Chain) -> Literal["managed", "sealed"]:
         """Managed while this relayer holds a live custodian grant; computed, never stored."""
@@ -140,11 +215,7 @@ class Accounts:
         chain, row = read.chain, read.row
         if row is None or row["closed_at"] is not None:
             raise NotFound("No such account.")
-        if row["grant_serial"] < row["grant_serial_due"]:
-            # Half a chain could leave out a revocation.
-            raise Corrupted("The account's grants are incomplete.")
-        if row["grant_serial"] < chain.serial:
-            raise Corrupted("The account's grants went backwards.")
+        _check_whole(row["grant_serial"], row["grant_serial_due"], known=chain.serial)
         looked_up("chains", row["grant_serial"] == chain.serial)
         if row["grant_serial"] > chain.serial:
             chain = await self._continued(chain, row["grant_serial"])
@@ -156,13 +227,13 @@ class Accounts:
         place = (chain.account, serial)
         if place not in self._continuing:
             # Not part of a request: when that one is given up, others still wait for the chain.
-            task = asyncio.create_task(self._read_on(chain, serial))
+            task = asyncio.create_task(self._read_on(self._database, chain, serial))
             self._continuing[place] = task
             task.add_done_callback(lambda _: self._continuing.pop(place))
         return await asyncio.shield(self._continuing[place])
 
-    async def _read_on(self, chain: Chain, serial: int) -> Chain:
-        rows = await statements.grants_after(self._database, chain.account, chain.serial)
+    async def _read_on(self, source: Database | Connection, chain: Chain, serial: int) -> Chain:
+        rows = await statements.grants_after(source, chain.account, chain.serial)
         longer = chain.copy()
         try:
             for row in rows:
@@ -263,6 +334,18 @@ class Accounts:
         """Serial → label of the newest grant of each key."""
         serials = [chain.grants[key][-1].serial for key in keys]
         return await statements.labels_of(self._database, chain.account, serials) if serials else {}
+
+
+def _check_whole(serial: int, due: int, *, known: int) -> None:
+    """Return when an account's grants are all there, as far as anybody knew of them.
+
+    Raises:
+        Corrupted: they are not.
+    """
+    if serial < due:  # half a chain could leave out a revocation
+        raise Corrupted("The account's grants are incomplete.")
+    if serial < known:
+        raise Corrupted("The account's grants went backwards.")
 
 
 def _above(chain: Chain, key: PublicKey) -> list[Grant | Revocation]:

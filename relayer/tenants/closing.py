@@ -12,6 +12,7 @@ Not here: forgetting memories of an account that lives on (`memories/forgetting.
 import asyncio
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from relayer.blobs.store import BlobStore
@@ -25,6 +26,7 @@ from relayer.journal.receipts import Act, next_receipt
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.keys import AccountId, Identity, PublicKey
 from relayer.tenants.access import Access
+from relayer.tenants.accounts import Accounts
 
 log = logging.getLogger("relayer.closing")
 
@@ -51,12 +53,14 @@ class Closing:
         self,
         *,
         database: Database,
+        accounts: Accounts,
         blobs: BlobStore,
         outbox: Outbox,
         identity: Identity,
         clock: Clock,
     ) -> None:
         self._database = database
+        self._accounts = accounts
         self._blobs = blobs
         self._outbox = outbox
         self._identity = identity
@@ -67,22 +71,27 @@ class Closing:
 
         Raises:
             NotAllowed: the key does not own it.
+            NotAuthenticated: it was revoked meanwhile.
             NotFound: it is gone.
         """
         access.require_owner()
-        return await self.close_account(access.account, access.key)
+        lock = partial(self._accounts.locked_by_owner, access=access)
+        return await self._close(access.account, access.key, lock)
 
     async def close_account(self, account: AccountId, actor: PublicKey) -> Closed:
-        """Erase an account.
+        """Erase an account, whose operator or journal says so.
 
         Raises:
             NotFound: it is gone.
         """
+        lock = partial(account_rows.locked_heads, account=account)
+        return await self._close(account, actor, lock)
+
+    async def _close(self, account: AccountId, actor: PublicKey, lock: account_rows.Lock) -> Closed:
         row = await account_rows.find_account(self._database, account)
         async with self._database.transaction() as connection:
-            heads = await account_rows.lock_account(connection, account)
-            if heads is None or row is None:
-                raise NotFound("No such account.")
+            heads = await lock(connection)
+            assert row is not None  # what is locked is there
             act = Act(account, actor, CLOSE, self._clock())
             receipt, after = next_receipt(self._identity, act, heads, ())
             await rows.close(

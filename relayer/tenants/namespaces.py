@@ -7,6 +7,7 @@ key ids, so what was found is cached.
 from collections import OrderedDict
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from relayer.clock import Clock
@@ -21,6 +22,7 @@ from relayer.sealed.named import NamedKey, sign_namespace
 from relayer.settings import Limits
 from relayer.telemetry.instruments import looked_up
 from relayer.tenants.access import Access
+from relayer.tenants.accounts import Accounts
 
 CACHED_MAX: Final = 50_000
 
@@ -38,9 +40,16 @@ class Namespaces:
     """Finds and creates namespaces."""
 
     def __init__(
-        self, *, database: Database, outbox: Outbox, identity: Identity, clock: Clock
+        self,
+        *,
+        database: Database,
+        accounts: Accounts,
+        outbox: Outbox,
+        identity: Identity,
+        clock: Clock,
     ) -> None:
         self._database = database
+        self._accounts = accounts
         self._outbox = outbox
         self._identity = identity
         self._clock = clock
@@ -83,15 +92,18 @@ class Namespaces:
             entry = await self._load(account, namespace)
         return None if entry is None else entry.key_ids.get(epoch)
 
-    async def ensure(self, account: AccountId, key: NamespaceKey) -> NamespaceEntry:
+    async def ensure(self, access: Access, key: NamespaceKey) -> NamespaceEntry:
         """The namespace with this key's epoch, created if it is new.
 
         Raises:
             BadRequest: the account has as many namespaces as it may.
-            NotAllowed: the namespace has another key in this epoch.
+            NotAllowed: the namespace has another key in this epoch, or is new, and who asks may
+                write there no more.
+            NotAuthenticated: it is new, and who asks may do nothing any more.
         """
+        account = access.account
         if await self.key_id(account, key.namespace, key.epoch) is None:
-            await self.create(account, key.namespace, key.epoch, key.key_id)
+            await self.create(access, key.namespace, key.epoch, key.key_id)
         entry = await self.find(account, key.namespace)
         if entry is None or key.epoch not in entry.key_ids:
             entry = await self._load(account, key.namespace)
@@ -101,17 +113,20 @@ class Namespaces:
             raise NotAllowed("The unlock header was rejected.", code="unlock_rejected")
         return entry
 
-    async def create(
-        self, account: AccountId, namespace: Namespace, epoch: int, key_id: bytes
-    ) -> None:
+    async def create(self, access: Access, namespace: Namespace, epoch: int, key_id: bytes) -> None:
         """The namespace with the key of this id in an epoch, unless there is one.
 
         The journal learns its name: without that, nobody could find what is sealed in it.
+
+        Raises:
+            NotAllowed, NotAuthenticated: who asks may write there no more.
         """
+        account = access.account
         named = NamedKey(account, namespace, epoch, key_id)
         signed = sign_namespace(self._identity, named)
         await namespace_rows.create_namespace(
             self._database,
+            lock=partial(self._accounts.locked, access=access, namespaces=[namespace]),
             account=account,
             name=namespace,
             epoch=epoch,

@@ -143,6 +143,7 @@ class Rotations:
 
         Raises:
             NotAllowed: not an owner.
+            NotAuthenticated: the key was revoked meanwhile.
             BadRequest: an object breaks a rule, or a key would be left behind.
             Conflict: another serial is due, or an epoch that is left out is in use.
             NotFound: a namespace to be sealed anew, or the account, is not there.
@@ -163,6 +164,8 @@ class Rotations:
         begins = access.custody == "managed" or (not items and await self._lent(access.account))
 
         async def also(connection: Connection) -> None:
+            if not items:  # nothing that is signed, and judged by the chain as it is by now
+                await self._accounts.locked_by_owner(connection, access)
             await _check_left_out(connection, access.account, left_out)
             chosen = await rows.choose(connection, account=access.account, below=below)
             if not isinstance(reseal, str) and set(reseal) - chosen:

@@ -238,7 +238,10 @@ class TestStatements:
             namespace_rows.recount,
         )
         for function in changing:
-            first = r"transaction\(\) as connection:\n(\s+#.*\n)*\s+await note_change"
+            first = (
+                r"transaction\(\) as connection:\n(\s+#.*\n)*"
+                r"(\s+await lock\(connection\)\n)?\s+await note_change"
+            )
             assert re.search(first, inspect.getsource(function)), function
 
 
