@@ -33,6 +33,7 @@ from typing import Any, Final
 
 from litestar.connection import ASGIConnection
 from litestar.handlers.base import BaseRouteHandler
+from litestar.types import Scope
 
 from relayer import shares
 from relayer.clock import Clock, to_ms
@@ -227,13 +228,12 @@ class Guard:
         """
         if handler.opt.get(PUBLIC):
             return
-        started = time.monotonic()
         try:
+            body = await connection.body()  # type: ignore[attr-defined]  # an HTTP request
             # How slowly a body comes in is for its sender to say, who would see behind it what a
             # refusal takes.
-            await connection.body()  # type: ignore[attr-defined]  # an HTTP request
             started = time.monotonic()
-            await self._check(connection, handler)
+            await self._check(connection.scope, body, handler)
         except NotAuthenticated as refusal:
             # The answer tells nobody which check failed; the operator may know.
             log.info("refused", extra={"event": "auth.refused", "cause": refusal.cause})
@@ -245,13 +245,7 @@ class Guard:
             raise error.with_traceback(None) from None
 
     @staged("request.check")
-    async def _check(
-        self,
-        connection: ASGIConnection[Any, Any, Any, Any],
-        handler: BaseRouteHandler,
-    ) -> None:
-        scope = connection.scope
-        body = await connection.body()  # type: ignore[attr-defined]  # an HTTP request
+    async def _check(self, scope: Scope, body: bytes, handler: BaseRouteHandler) -> None:
         method = str(scope.get("method", ""))
         request = parse_request(list(scope["headers"]), method, signed_path(scope), body)
         now = self._clock()
