@@ -4,7 +4,7 @@ Loading takes a command ten times as long as what most of them do. Here one proc
 nothing else, and forks for each: no command finds anything of an earlier one, as if it were new.
 
 Not here: how commands start, and what their streams may be (`client/test_client_cli.py`,
-`upkeep/test_installation.py`).
+`upkeep/test_commands.py`).
 """
 
 import atexit

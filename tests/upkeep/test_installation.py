@@ -1,21 +1,18 @@
 """Whose an installation is: one key, one server a folder, and nothing made where nobody asked.
 
 Not here: backups (`test_backup.py`), replacing the key (`test_proof.py`), workers
-(`test_workers.py`).
+(`test_workers.py`), how commands print and fail (`test_commands.py`), settings that cannot be meant
+(`test_settings.py`).
 """
 
 import asyncio
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import asyncpg
@@ -35,15 +32,14 @@ from relayer.identity import (
 )
 from relayer.running import LOCK_FILE, RUNNING_FILE, alone, announced, is_served, running_url
 from relayer.sealed.keys import AccountId, Identity
-from relayer.settings import Settings, SettingsError, may_lack_tls, unknown_variables
+from relayer.settings import Settings, SettingsError
 from relayer.storage import NotInstalled, as_found, opened
 from relayer.tenants.granting import Granting
-from relayer.upkeep import backup, check, doctor, provision, succession
+from relayer.upkeep import backup, doctor, provision, succession
 from tests.conftest import TestDatabase
 from tests.life import until
 from tests.processes import QUIET, command, running_relayer
 
-Shell = Callable[[str], "subprocess.CompletedProcess[str]"]
 LOST = "there are accounts, which belong to the key that was there"
 
 
@@ -430,279 +426,3 @@ class TestOneServer:
             assert httpx.get(f"{relayer.url}/health").json()["status"] == "ok"
             relayer.process.send_signal(signal.SIGTERM)
             assert relayer.process.wait(timeout=30) == 0
-
-
-class TestStart:
-    """What `serve` is given is told where it cannot be meant."""
-
-    @pytest.mark.parametrize(
-        ("given", "told"),
-        [
-            ({"public_url": "foo"}, "RELAYER_PUBLIC_URL is no URL"),
-            ({"public_url": "https://"}, "RELAYER_PUBLIC_URL is no URL"),
-            ({"public_url": "https://a.example:x"}, "RELAYER_PUBLIC_URL is no URL"),
-            ({"public_url": "https://a.example?b"}, "RELAYER_PUBLIC_URL is no URL"),
-            ({"public_url": "https://ann@a.example"}, "RELAYER_PUBLIC_URL is no URL"),
-            ({"public_url": "ftp://a.example"}, "RELAYER_PUBLIC_URL is no URL"),
-            ({"openai_base_url": "notaurl"}, "OPENAI_BASE_URL is no URL"),
-            ({"openai_base_url": "https://"}, "OPENAI_BASE_URL is no URL"),
-            ({"openai_base_url": "file:///v1"}, "OPENAI_BASE_URL is no URL"),
-            ({"trusted_proxies": "foo"}, "foo is no address"),
-            ({"trusted_proxies": "127.0.0.1, 10.0.0.0/8"}, "10.0.0.0/8 is no address"),
-            ({"database_url": "foo"}, "RELAYER_DATABASE_URL is no URL"),
-            (
-                {"database_url": "postgresql://a/b", "database_direct_url": "b"},
-                "RELAYER_DATABASE_DIRECT_URL is no URL",
-            ),
-        ],
-    )
-    def test_nonsense_is_refused(self, given: dict[str, str], told: str) -> None:
-        with pytest.raises(SettingsError, match=told):
-            Settings(**given)  # type: ignore[arg-type]  # as texts, like an environment's
-
-    def test_what_makes_sense_is_not(self) -> None:
-        for url in ("https://a.example/m/", "http://127.0.0.1:8000", "http://[::1]:8000"):
-            assert Settings(public_url=url).public_url == url
-        assert Settings(trusted_proxies="127.0.0.1, ::1,").trusted_proxies
-
-    @pytest.mark.parametrize(
-        ("url", "told"),
-        [
-            (
-                "ann:s3cret@127.0.0.1:9/m",
-                "The database at 127.0.0.1:9 is away: Connection refused.",
-            ),
-            (
-                "ann:s3cret@/m?host=/nowhere",
-                "The database at /nowhere is away: No such file or directory.",
-            ),
-            (
-                "ann:s3cret@127.0.0.1:9/m?sslmode=s3cret",
-                "RELAYER_DATABASE_URL: `sslmode` parameter must be one of: disable, allow, prefer,"
-                " require, verify-ca, verify-full",
-            ),
-            (
-                "ann:s3/cret@127.0.0.1:9/m",
-                "RELAYER_DATABASE_URL is malformed: postgresql://USER:PASSWORD@HOST:PORT/NAME;"
-                " write signs in a password as %XX",
-            ),
-            ("s3cret/a@127.0.0.1/m?host=127.0.0.1&port=9", "The database is away: "),
-        ],
-    )
-    def test_a_database_that_is_away_is_named_and_nothing_else(
-        self, tmp_path: Path, url: str, told: str
-    ) -> None:
-        done = command("account", "create", data=tmp_path, database_url=f"postgresql://{url}")
-        assert (done.returncode, "s3cret" in done.stderr) == (1, False)
-        assert done.stderr.startswith(f"Error: {told}")
-
-    @pytest.mark.parametrize("password", ["s3[cret", "s3\u2100cret"])
-    def test_a_start_tells_nothing_of_a_password_that_breaks_its_url(
-        self, tmp_path: Path, password: str
-    ) -> None:
-        url = f"postgresql://ann:{password}@db.invalid/m"
-        done = command("serve", "--port", "0", data=tmp_path, database_url=url)
-        told = "RELAYER_DATABASE_URL is malformed: write signs in a password as %XX"
-        assert done.returncode != 0
-        assert done.stderr.splitlines()[-1].endswith(told)
-        assert "s3" not in done.stderr
-
-    @pytest.mark.parametrize(
-        "url",
-        [
-            "postgresql://a:b@db.example/c",
-            "postgresql://a:b@db.example:5432/c?application_name=d",
-            "postgresql://a:b@[2001:db8::1]:5432/c",
-            "postgresql://a:b@localhost,10.0.0.7/c",
-            "postgresql:///c?host=db.example&user=a",
-        ],
-    )
-    def test_a_database_that_tls_may_be_talked_out_of_is_told(self, url: str) -> None:
-        assert may_lack_tls(url)
-        with_tls = f"{url}{'&' if '?' in url else '?'}sslmode=verify-full"
-        assert not may_lack_tls(with_tls)
-
-    @pytest.mark.parametrize(
-        "url",
-        [
-            "",
-            "postgresql:///c",
-            "postgresql://a:b@localhost:5432/c",
-            "postgresql://a:b@127.0.0.2/c",
-            "postgresql://a:b@[::1]:5432/c",
-            "postgresql://a:b@%2Fvar%2Frun%2Fpostgresql/c",
-            "postgresql://a:b@/c?host=%2Frun%2Fpg&port=5432",
-        ],
-    )
-    def test_one_on_this_machine_is_not(self, url: str) -> None:
-        assert not may_lack_tls(url)
-
-    def test_a_start_warns_of_it(self, tmp_path: Path) -> None:
-        url = "postgresql://a:secret@db.invalid/c"
-        done = command("serve", "--port", "0", data=tmp_path, database_url=url)
-        assert "WARNING: RELAYER_DATABASE_URL leads to another machine" in done.stderr
-        assert "secret" not in done.stderr
-
-    def test_a_variable_that_is_no_setting_is_told(self) -> None:
-        names = ["HOME", "RELAYER_PORTT", "RELAYER_PORT", "OPENAI_API_KEY", "RELAYER_OWNER_KEY"]
-        assert unknown_variables([*names, "RELAYER_DATABASE_URL_FILE"]) == ["RELAYER_PORTT"]
-
-    def test_it_starts_all_the_same(
-        self, tmp_path: Path, model_dir: Path, fresh_database: TestDatabase
-    ) -> None:
-        odd = {"RELAYER_PORTT": "1", "RELAYER_ZZ": "2"} | QUIET
-        with running_relayer(
-            tmp_path, model_dir, database_url=fresh_database.url, **odd
-        ) as relayer:
-            said = relayer.log.read_text()
-        assert "WARNING: no setting, and ignored: RELAYER_PORTT, RELAYER_ZZ\n" in said
-
-    def test_a_model_that_is_missing_is_told_with_its_folder(
-        self, tmp_path: Path, fresh_database: TestDatabase
-    ) -> None:
-        done = command(
-            *("serve", "--port", "0", "--model-dir", str(tmp_path / "model")),
-            data=tmp_path,
-            database_url=fresh_database.url,
-            RELAYER_EMBEDDER="builtin",
-        )
-        assert done.returncode == 1
-        assert str(tmp_path / "model") in done.stderr
-        assert "relayer model fetch" in done.stderr
-
-
-class TestScripts:
-    """With --json, whatever keeps a command from its work is one JSON object."""
-
-    @pytest.mark.parametrize(
-        ("arguments", "code", "exit_code"),
-        [
-            (["account", "list"], "not_installed", 1),
-            (["account", "list", "--nothing"], "arguments", 2),
-            (["nothing"], "arguments", 2),
-            (["--nothing", "check"], "arguments", 2),
-            (["check", "--request-timeout-s", "0"], "settings", 2),
-            (["identity", "show"], "failed", 1),
-        ],
-    )
-    def test_a_failure_is_one_object(
-        self, tmp_path: Path, arguments: list[str], code: str, exit_code: int
-    ) -> None:
-        plain = command(*arguments, data=tmp_path / "none")
-        done = command(*arguments, "--json", data=tmp_path / "none")
-        told = json.loads(done.stderr)
-        assert (done.returncode, done.stdout, told["code"]) == (exit_code, "", code)
-        assert plain.stderr.splitlines()[-1] == f"Error: {told['error']}"
-        assert told["request_id"] is None
-
-    def test_a_refusal_keeps_its_code(self, tmp_path: Path, fresh_database: TestDatabase) -> None:
-        make_identity(tmp_path / "relayer.key")
-        unknown = f"0x{'0' * 64}"
-        done = command(
-            *("key", "list", "--account", unknown, "--json"),
-            data=tmp_path,
-            database_url=fresh_database.url,
-        )
-        assert (done.returncode, json.loads(done.stderr)["code"]) == (1, "not_found")
-
-
-class TestStreams:
-    """A command ends with a line and a code, whatever is the matter with where it prints."""
-
-    @pytest.fixture
-    def shell(self, tmp_path: Path, fresh_database: TestDatabase) -> Shell:
-        make_identity(tmp_path / "relayer.key")
-
-        def run(line: str) -> "subprocess.CompletedProcess[str]":
-            return subprocess.run(
-                ["sh", "-c", line.replace("relayer", f"{quote(sys.executable)} -m relayer", 1)],
-                env={
-                    **os.environ,
-                    "RELAYER_DATA_DIR": str(tmp_path),
-                    "RELAYER_DATABASE_URL": fresh_database.url,
-                },
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
-            )
-
-        return run
-
-    def test_no_room(self, shell: Shell) -> None:
-        done = shell("relayer account list > /dev/full")
-        expected = (1, "Error: cannot print: No space left on device\n")
-        assert (done.returncode, done.stderr) == expected
-
-    @pytest.mark.parametrize("streams", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
-    def test_nobody_there(self, shell: Shell, streams: str) -> None:
-        done = shell(f"relayer check {streams}")
-        assert (done.returncode, done.stderr) == (0, "")
-
-    @pytest.mark.parametrize(
-        ("begun", "how"),
-        [("click", "come()"), ("litestar", "come()"), ("litestar", "class B:\n    a = A()")],
-    )
-    def test_ctrl_c_while_it_begins(
-        self, tmp_path: Path, begun: str, how: str, fresh_database: TestDatabase
-    ) -> None:
-        """Among the imports of every command, among those of a server, and within a class."""
-        (tmp_path / begun).mkdir()
-        (tmp_path / begun / "__init__.py").write_text(
-            "import os, signal, time\n"
-            "def come(*_):\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(60)\n"
-            f"class A:\n    __set_name__ = come\n{how}\n"
-        )
-        done = command(
-            *("serve", "--port", "0"),
-            data=tmp_path / "data",
-            database_url=fresh_database.url,
-            PYTHONPATH=str(tmp_path),
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
-
-
-class TestAccounts:
-    """What commands on accounts and keys say."""
-
-    def test_a_key_is_shown_with_what_it_was_given(
-        self, tmp_path: Path, fresh_database: TestDatabase
-    ) -> None:
-        def told(*arguments: str) -> "subprocess.CompletedProcess[str]":
-            return command(*arguments, data=tmp_path, database_url=fresh_database.url)
-
-        made = json.loads(told("account", "create", "--custody", "managed", "--json").stdout)
-        add = ["key", "add", "--account", made["account_id"]]
-        whole = json.loads(told(*add, "--json").stdout)
-        assert (whole["namespaces"], whole["expires_at"]) == (None, None)
-        shown = told(*add, "--namespaces", "a, b", "--expires", "3d").stdout
-        assert re.search(r"^namespaces +a, b$", shown, re.MULTILINE)
-        assert re.search(r"^expires_at +20\d\d-", shown, re.MULTILINE)
-        shown = told(*add).stdout
-        assert re.search(r"^namespaces +the whole account$", shown, re.MULTILINE)
-        assert re.search(r"^expires_at +never$", shown, re.MULTILINE)
-        unset = told(*add, "--namespaces", "")
-        assert (unset.returncode, "--namespaces" in unset.stderr) == (2, True)
-        wrong = told(*add, "--namespaces", "a,,b")
-        assert (wrong.returncode, "--namespaces" in wrong.stderr) == (2, True)
-        (tmp_path / "owner").write_bytes(bytes(range(128, 192)))
-        wrong = told(*add, "--owner-key-file", str(tmp_path / "owner"))
-        assert (wrong.returncode, "64 hex digits" in wrong.stderr) == (2, True)
-        place = f"file:{tmp_path / 'owner'}"
-        wrong = told("blobs", "copy", "--to", place)
-        expected = f"Error: {place}: cannot make that folder for blobs: File exists\n"
-        assert (wrong.returncode, wrong.stderr) == (1, expected)
-        said = told("check").stdout
-        assert "checked 1 account, " in said
-        gone = told("account", "erase", made["account_id"], "--yes").stdout
-        assert gone == "the account is erased, 0 memories with it\n"
-        assert told("check").stdout.startswith("checked 1 erased account, 1 journal object: ")
-
-    def test_one_problem_is_not_several(self) -> None:
-        report = check.Report()
-        report.checked["memories"] += 1
-        report.problem(AccountId(bytes(32)), "it is gone", "x")
-        assert report.as_text().splitlines()[0] == "checked 1 memory: 1 problem"
-        report.problem(AccountId(bytes(32)), "it is gone", "y")
-        report.checked["memories"] += 1
-        assert report.as_text().splitlines()[0] == "checked 2 memories: 2 problems"
