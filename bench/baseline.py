@@ -29,11 +29,12 @@ from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.errors import RelayerError
 from relayer.http import surroundings
 from relayer.http.checks import Guard
+from relayer.installation import opened
 from relayer.logs import configure
 from relayer.routes.memwal_manual import ManualRecallBody
 from relayer.serve import server_config
 from relayer.settings import Settings
-from relayer.storage import Storage, opened
+from relayer.storage import Storage
 
 BARE: Final = "/bare"
 BARE_MANUAL: Final = "/bare/manual"

@@ -29,10 +29,11 @@ from relayer.database.pool import Connection
 from relayer.embedding import model
 from relayer.embedding.builtin import BuiltinEmbedder
 from relayer.embedding.published import ENGLISH
+from relayer.installation import opened
 from relayer.sealed.grants import open_grant
 from relayer.sealed.keys import AccountId, Identity, Namespace, NamespaceKey, Root, account_text
 from relayer.settings import Settings
-from relayer.storage import Storage, opened
+from relayer.storage import Storage
 from relayer.upkeep import provision
 from relayer.words import INDEX_VERSION
 

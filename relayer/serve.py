@@ -24,10 +24,11 @@ from relayer.clock import utc_now
 from relayer.errors import Unavailable
 from relayer.http.accepting import Door
 from relayer.http.connections import Bounds, bounded
+from relayer.installation import make_folder, opened
 from relayer.process import collect_rarely, forbid_core_files, loading
 from relayer.running import alone, announced
 from relayer.settings import Limits, Settings, SettingsError
-from relayer.storage import Storage, make_folder, opened
+from relayer.storage import Storage
 from relayer.telemetry import tracing
 from relayer.tenants.unlocking import UnlockKeys
 from relayer.upkeep.rebuild import rebuild_lost

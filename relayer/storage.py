@@ -1,14 +1,9 @@
-"""What the server and the command line share: database, blobs, identity, accounts, keys.
+"""The parts that the server and the command line share, built on a database that is connected.
 
-Not here: the services and the application (`app.py`), which need a model and a web framework; the
-commands on accounts and keys start without either.
+Not here: which database, blobs and key that are (`installation.py`); the services and the
+application (`services.py`, `app.py`), which need a model and a web framework.
 """
 
-import asyncio
-import os
-import shlex
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,35 +11,12 @@ from typing import Any, Final
 from relayer.blobs.buckets import BucketStore
 from relayer.blobs.cache import CachedStore
 from relayer.blobs.store import BlobStore, FolderStore, PostgresStore
-from relayer.clock import Clock, utc_now
-from relayer.database import accounts as account_rows
-from relayer.database.migrate import (
-    distribute,
-    has_accounts,
-    head,
-    migrate,
-    refuse_pooler,
-    refuse_two,
-    restored_from,
-    revision,
-)
+from relayer.clock import Clock
 from relayer.database.pool import Database
-from relayer.durable import create
-from relayer.identity import (
-    IdentityError,
-    load_identity,
-    load_succession,
-    load_taken_over,
-    make_identity,
-    refuse_interrupted,
-)
 from relayer.journal.outbox import Outbox
 from relayer.memories.eraser import Eraser
-from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.recovery.replay import Replay
 from relayer.sealed.keys import Identity, PublicKey
-from relayer.sealed.objects import claimed
-from relayer.sealed.primitives import CryptoError
 from relayer.sealed.succession import keys_of
 from relayer.settings import Settings, SettingsError
 from relayer.tenants.accounts import Accounts
@@ -55,10 +27,8 @@ from relayer.tenants.granting import Granting
 from relayer.tenants.namespaces import Namespaces
 from relayer.tenants.unlocking import UnlockKeys
 
-ELSEWHERE_FILE: Final = "database.elsewhere"
 STORE_SHARE: Final = 0.6  # of a request's time that one use of a bucket may take
 SOON_SHARE: Final = 0.2  # and that publishing what it committed may take
-ACCOUNTS_MAX: Final = 100  # whose newest receipt is looked at, to know whose they are
 
 
 @dataclass(frozen=True)
@@ -81,388 +51,6 @@ class Storage:
     def relayers(self) -> tuple[PublicKey, ...]:
         """Every key that this relayer has had, oldest first, today's last."""
         return keys_of(self.succession, self.identity.public_key)
-
-
-class NotInstalled(Exception):
-    """There is no installation here that this release can use; `do` says what makes one."""
-
-    def __init__(self, message: str, do: str) -> None:
-        super().__init__(message)
-        self.do = do
-
-
-@asynccontextmanager
-async def opened(
-    settings: Settings,
-    clock: Clock = utc_now,
-    *,
-    new: bool = True,
-    rotating: bool = False,
-    whatever_store: bool = False,
-    restoring: bool = False,
-    unlock_keys: UnlockKeys | None = None,
-) -> AsyncIterator[Storage]:
-    """Storage on a migrated database; the embedded server is started and stopped with it.
-
-    Where there is nothing yet a `new` installation is made. What a database that was set back has
-    forgotten is repeated first; with `whatever_store`, also where the blob store has nothing of any
-    account, or the database is to hold the blobs and does not. Without `unlock_keys` the process
-    makes its own.
-
-    Raises:
-        SettingsError: the blob store is not that of this database, or the database is elsewhere.
-        Unavailable: the blob store is away.
-        IdentityError: the relayer's key cannot be used, is not there or not that of the accounts,
-            or is half replaced and not `rotating`.
-        NotInstalled: there is no installation, and none is to be made; or one is restored from a
-            backup, and this is not what is `restoring` it.
-    """
-    if not new:
-        await require(settings)
-    make_folder(settings)
-    if not rotating:
-        refuse_interrupted(key_path(settings))
-    async with database_server(settings) as connect_args:
-        if settings.database_url and not settings.database_direct_url:
-            await refuse_pooler(connect_args)
-        path = key_path(settings)
-        if not path.exists() and await has_accounts(connect_args):
-            raise _lost(path)
-        await migrate(connect_args)
-        if not restoring:  # not before: into what is migrated no backup is loaded any more
-            await _refuse_restored(connect_args)
-        async with connected(settings, connect_args) as database:
-            identity = await _identity(settings, database)
-            storage = _storage(settings, connect_args, database, identity, clock, unlock_keys)
-            await _refuse_other_key(storage, path)
-            await replay_on(storage, clock).catch_up(whatever_store=whatever_store)
-            # An empty one beside an embedded one was only tried, or its URL is for something else.
-            if settings.database_url and (
-                not _cluster_of(settings).exists() or await has_accounts(connect_args)
-            ):
-                _note_elsewhere(settings)
-            yield storage
-
-
-async def _refuse_restored(connect_args: dict[str, Any]) -> None:
-    """Return unless a backup was loaded whose restore has not ended: what was revoked or accepted
-    since it was made is not looked at before that.
-
-    Raises:
-        NotInstalled: so it is.
-    """
-    if await restored_from(connect_args) is not None:
-        raise NotInstalled(
-            "a backup is being restored into this database, or was when that was interrupted",
-            "relayer backup restore FOLDER, as before, which goes on with it",
-        )
-
-
-async def _identity(settings: Settings, database: Database) -> Identity:
-    """The relayer's key; a new one only where nothing was written by another.
-
-    Raises:
-        IdentityError: it cannot be used, or there is none and the blob store holds accounts.
-    """
-    path = key_path(settings)
-    if path.exists():
-        return load_identity(path)
-    if await blobs_on(settings, database).accounts():
-        raise _lost(path)
-    return make_identity(path)
-
-
-def _lost(path: Path) -> IdentityError:
-    return IdentityError(
-        f"There is no {path}, and there are accounts, which belong to the key that was there: put"
-        " it back or name the right --key-file (deploy/backup.md)."
-    )
-
-
-async def _refuse_other_key(storage: Storage, path: Path) -> None:
-    """Return if the newest accounts were last written by this relayer.
-
-    Raises:
-        IdentityError: one was by another key; receipts of two keys can never be verified.
-    """
-    # What is no receipt is for `relayer check` to tell.
-    others = {*await last_writers(storage.database)} - own_keys(storage, path) - {""}
-    if others:
-        raise IdentityError(
-            f"{path} is not the key by which accounts here were last written, which is"
-            f" {min(others)}: put that one back or name the right --key-file (deploy/backup.md)."
-        )
-
-
-def own_keys(storage: Storage, path: Path) -> set[str]:
-    """The keys, in hex, that this relayer has had, and those whose accounts it took over.
-
-    Raises:
-        IdentityError: the file at `path` names one that is no key.
-    """
-    return {key.hex() for key in (*storage.relayers, *load_taken_over(path))}
-
-
-async def last_writers(database: Database, *, limit: int | None = ACCOUNTS_MAX) -> list[str]:
-    """The relayer's key, in hex, that the newest receipt of each account names; "" for none.
-
-    The newest accounts come first.
-    """
-    return [_relayer_of(signed) for signed in await account_rows.newest_receipts(database, limit)]
-
-
-def _relayer_of(signed: bytes) -> str:
-    try:
-        return claimed(signed, "relayer")
-    except CryptoError:
-        return ""
-
-
-async def migrated(settings: Settings, *, distributed: bool) -> list[str]:
-    """Bring the database to this release's schema; with `distributed`, lay it out over a cluster.
-
-    The tables that were laid out now.
-
-    Raises:
-        NotInstalled: there is no embedded one, and none is named.
-        Unavailable: the database is away.
-        PostgresError: it does not let us in, or cannot be migrated so.
-    """
-    _require_database(settings)
-    make_folder(settings)
-    async with database_server(settings) as connect_args:
-        if settings.database_url and not settings.database_direct_url:
-            await refuse_pooler(connect_args)
-        if distributed:
-            return await distribute(connect_args)
-        await migrate(connect_args)
-        return []
-
-
-def make_folder(settings: Settings) -> None:
-    """Make the data folder, unless it is there.
-
-    Raises:
-        SettingsError: it cannot be made.
-    """
-    # The embedded server drops root and must still walk through; what is inside is closed.
-    mode = 0o711 if os.geteuid() == 0 else 0o700
-    try:
-        settings.data_dir.mkdir(mode=mode, parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingsError(
-            f"RELAYER_DATA_DIR: cannot make the folder {settings.data_dir}: {error.strerror}"
-        ) from None
-
-
-@asynccontextmanager
-async def as_found(settings: Settings, clock: Clock = utc_now) -> AsyncIterator[Storage]:
-    """Storage on what is there, to examine it: nothing is made, and nothing migrated.
-
-    Raises:
-        NotInstalled: something is missing, or the schema is not this release's.
-        SettingsError: the database is elsewhere, and not named.
-        IdentityError: the relayer's key cannot be used, or is not there beside accounts.
-    """
-    await require(settings)
-    _require_database(settings)
-    _require_folder(settings)
-    refuse_interrupted(key_path(settings))
-    identity = load_identity(key_path(settings))
-    async with database_server(settings) as connect_args:
-        await _refuse_restored(connect_args)
-        present, needed = await revision(connect_args), head()
-        if present != needed:
-            newer = present is not None and present > needed
-            raise NotInstalled(
-                f"its schema is {present or 'not there yet'}, this release needs {needed}",
-                "install the newer release" if newer else f"relayer serve{at(settings)}",
-            )
-        async with connected(settings, connect_args) as database:
-            yield _storage(settings, connect_args, database, identity, clock)
-
-
-async def require(settings: Settings) -> None:
-    """Return if there is an installation: its folder and its key.
-
-    Raises:
-        NotInstalled: something is missing.
-        IdentityError: it is the key, and there are accounts, which a new installation would lose.
-    """
-    _require_there(settings.data_dir)
-    path = key_path(settings)
-    if not path.exists() and (settings.database_url or _cluster_of(settings).exists()):
-        async with database_server(settings) as connect_args:
-            if await has_accounts(connect_args):
-                raise _lost(path)
-    _require_there(path)
-
-
-def _require_database(settings: Settings) -> None:
-    """Return if a database is named, or the embedded one is there."""
-    if not settings.database_url:
-        _refuse_another(settings)
-        _require_there(_cluster_of(settings))
-
-
-def _require_there(path: Path) -> None:
-    if not path.exists():
-        raise NotInstalled(
-            f"no installation here: there is no {path.absolute()}",
-            "name the right --data-dir and --key-file; relayer serve makes a new installation",
-        )
-
-
-def _require_folder(settings: Settings) -> None:
-    kind, _, folder = settings.blob_store.partition(":")
-    if kind == "file" and not Path(folder).is_dir():
-        raise NotInstalled(
-            f"there is no folder {folder}, which RELAYER_BLOB_STORE names",
-            "name the right one; relayer serve makes it on a new installation",
-        )
-
-
-def key_path(settings: Settings) -> Path:
-    """Where the relayer's own key is."""
-    return Path(settings.key_file or settings.data_dir / "relayer.key")
-
-
-def at(settings: Settings) -> str:
-    """What a command is to be typed with, so that it finds the same data folder."""
-    given = settings.data_dir != Settings.data_dir
-    return f" --data-dir {shlex.quote(str(settings.data_dir))}" if given else ""
-
-
-@asynccontextmanager
-async def connected(settings: Settings, connect_args: dict[str, Any]) -> AsyncIterator[Database]:
-    """A pool on the database that these arguments lead to, or on the pooler before it.
-
-    Raises:
-        PostgresError: the pooler leads to another database.
-    """
-    pooled = bool(settings.database_direct_url)
-    if pooled:
-        await refuse_two(connect_args, {"dsn": settings.database_url})
-    database = await Database.connect(
-        {"dsn": settings.database_url} if pooled else connect_args,
-        connections=settings.database_connections,
-        timeout_s=settings.database_timeout_s,
-        pooled=pooled,
-    )
-    try:
-        yield database
-    finally:
-        await database.close()
-
-
-def _storage(
-    settings: Settings,
-    connect_args: dict[str, Any],
-    database: Database,
-    identity: Identity,
-    clock: Clock,
-    unlock_keys: UnlockKeys | None = None,
-) -> Storage:
-    """Storage with what the key file says of the keys before today's."""
-    succession = load_succession(key_path(settings))
-    return storage_on(settings, connect_args, database, identity, clock, succession, unlock_keys)
-
-
-def _note_elsewhere(settings: Settings) -> None:
-    """Let commands that are not told of this database find no empty one here instead of it."""
-    # Where nothing can be written, nothing is made instead of it, either.
-    with suppress(OSError):
-        if not (note := settings.data_dir / ELSEWHERE_FILE).exists():
-            create(note, b"The database of this relayer is not here: RELAYER_DATABASE_URL.\n")
-
-
-def _refuse_another(settings: Settings) -> None:
-    """Return unless the database is another than the embedded one, which there may be from before.
-
-    Raises:
-        SettingsError: so it is.
-    """
-    note = settings.data_dir / ELSEWHERE_FILE
-    if note.exists():
-        raise SettingsError(
-            "RELAYER_DATABASE_URL is not given, and the relayer of this folder has its database"
-            " elsewhere: give it as `relayer serve` gets it. To go back to an embedded database"
-            f" here, see deploy/backup.md before you remove {note}"
-        )
-
-
-def _cluster_of(settings: Settings) -> Path:
-    return settings.data_dir / "postgres" / "cluster"
-
-
-@asynccontextmanager
-async def database_server(settings: Settings) -> AsyncIterator[dict[str, Any]]:
-    """asyncpg's arguments of the database's server itself.
-
-    Raises:
-        SettingsError: it is elsewhere, and not named.
-    """
-    if settings.database_url:
-        yield {"dsn": settings.database_direct_url or settings.database_url}
-        return
-    _refuse_another(settings)
-    async with EmbeddedPostgres(data_dir=settings.data_dir) as server:
-        watch = asyncio.create_task(server.keep_up())
-        try:
-            yield server.connect_args
-        finally:
-            watch.cancel()
-            await asyncio.wait({watch})
-
-
-def closing_on(storage: Storage, clock: Clock) -> Closing:
-    """What erases accounts of this storage."""
-    return Closing(
-        database=storage.database,
-        accounts=storage.accounts,
-        blobs=storage.blobs,
-        outbox=storage.outbox,
-        identity=storage.identity,
-        clock=clock,
-    )
-
-
-def replay_on(storage: Storage, clock: Clock) -> Replay:
-    """What repeats on this storage what its database has forgotten."""
-    database, outbox, identity = storage.database, storage.outbox, storage.identity
-    return Replay(
-        database=database,
-        blobs=storage.blobs,
-        granting=storage.granting,
-        namespaces=storage.namespaces,
-        eraser=Eraser(database=database, outbox=outbox, identity=identity, clock=clock),
-        closing=closing_on(storage, clock),
-        outbox=outbox,
-        identity=identity,
-        clock=clock,
-        relayers=storage.relayers,
-    )
-
-
-def blobs_on(settings: Settings, database: Database) -> BlobStore:
-    """The blob store that the settings name.
-
-    Raises:
-        SettingsError: it is a folder that cannot be made.
-    """
-    kind, _, place = settings.blob_store.partition(":")
-    if kind == "file":
-        try:
-            return FolderStore(folder=Path(place))
-        except OSError as error:
-            raise SettingsError(
-                f"{settings.blob_store}: cannot make that folder for blobs: {error.strerror}"
-            ) from None
-    if kind == "s3":
-        deadline_s = STORE_SHARE * settings.request_timeout_s
-        bucket = BucketStore(bucket=settings.bucket, deadline_s=deadline_s)
-        return CachedStore(store=bucket, bytes_max=settings.blob_cache_bytes)
-    return PostgresStore(database=database)
 
 
 def storage_on(
@@ -511,4 +99,54 @@ def storage_on(
         announcements=Announcements(
             database=database, custody=custody, identity=identity, clock=clock
         ),
+    )
+
+
+def blobs_on(settings: Settings, database: Database) -> BlobStore:
+    """The blob store that the settings name.
+
+    Raises:
+        SettingsError: it is a folder that cannot be made.
+    """
+    kind, _, place = settings.blob_store.partition(":")
+    if kind == "file":
+        try:
+            return FolderStore(folder=Path(place))
+        except OSError as error:
+            raise SettingsError(
+                f"{settings.blob_store}: cannot make that folder for blobs: {error.strerror}"
+            ) from None
+    if kind == "s3":
+        deadline_s = STORE_SHARE * settings.request_timeout_s
+        bucket = BucketStore(bucket=settings.bucket, deadline_s=deadline_s)
+        return CachedStore(store=bucket, bytes_max=settings.blob_cache_bytes)
+    return PostgresStore(database=database)
+
+
+def closing_on(storage: Storage, clock: Clock) -> Closing:
+    """What erases accounts of this storage."""
+    return Closing(
+        database=storage.database,
+        accounts=storage.accounts,
+        blobs=storage.blobs,
+        outbox=storage.outbox,
+        identity=storage.identity,
+        clock=clock,
+    )
+
+
+def replay_on(storage: Storage, clock: Clock) -> Replay:
+    """What repeats on this storage what its database has forgotten."""
+    database, outbox, identity = storage.database, storage.outbox, storage.identity
+    return Replay(
+        database=database,
+        blobs=storage.blobs,
+        granting=storage.granting,
+        namespaces=storage.namespaces,
+        eraser=Eraser(database=database, outbox=outbox, identity=identity, clock=clock),
+        closing=closing_on(storage, clock),
+        outbox=outbox,
+        identity=identity,
+        clock=clock,
+        relayers=storage.relayers,
     )

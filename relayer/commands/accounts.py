@@ -24,6 +24,7 @@ from relayer.commands.options import (
     storage_options,
     table,
 )
+from relayer.installation import as_found, opened
 from relayer.running import running_url
 from relayer.sealed.grants import Role
 from relayer.sealed.keys import (
@@ -34,7 +35,7 @@ from relayer.sealed.keys import (
 )
 from relayer.sealed.primitives import CryptoError
 from relayer.settings import Settings
-from relayer.storage import Storage, as_found, opened
+from relayer.storage import Storage
 from relayer.upkeep import provision
 
 _DAYS: Final = re.compile(r"([1-9][0-9]{0,4})([dhm])")

@@ -10,7 +10,7 @@ import click
 
 from relayer.clock import utc_now
 from relayer.commands.options import Exit, json_option, run, settings_of, show, storage_options
-from relayer.storage import at, key_path
+from relayer.installation import at, key_path
 from relayer.upkeep import backup
 
 _folder = click.argument("folder", type=click.Path(path_type=Path, file_okay=False))

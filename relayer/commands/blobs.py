@@ -12,8 +12,9 @@ import click
 from relayer.clock import utc_now
 from relayer.commands.options import Exit, json_option, run, settings_of, show, storage_options
 from relayer.commands.upkeep import Progress
+from relayer.installation import opened
 from relayer.settings import SettingsError, variable
-from relayer.storage import opened, replay_on
+from relayer.storage import replay_on
 from relayer.upkeep import transfer
 
 _to_option = click.option(

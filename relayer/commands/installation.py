@@ -26,12 +26,12 @@ from relayer.commands.options import (
 from relayer.embedding import model
 from relayer.embedding.published import named
 from relayer.identity import IdentityError, load_identity, load_succession
+from relayer.installation import key_path
 from relayer.logs import configure
 from relayer.process import loading
 from relayer.sealed.keys import account_text
 from relayer.sealed.succession import keys_of
 from relayer.settings import may_lack_tls, unknown_variables, variable
-from relayer.storage import key_path
 
 LEFT: Final = (
     "The key was replaced all the same: do not run this again for them. Their owners keep all keys;"

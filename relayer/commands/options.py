@@ -17,6 +17,7 @@ from click.core import ParameterSource
 
 from relayer.errors import NotAllowed, RelayerError
 from relayer.identity import IdentityError
+from relayer.installation import NotInstalled
 from relayer.postgres.embedded import PostgresError
 from relayer.sealed.keys import (
     AccountId,
@@ -26,7 +27,6 @@ from relayer.sealed.keys import (
 )
 from relayer.sealed.primitives import CryptoError
 from relayer.settings import SECRET, Settings, SettingsError, variable
-from relayer.storage import NotInstalled
 
 T = TypeVar("T")
 

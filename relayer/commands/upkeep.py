@@ -1,6 +1,6 @@
 """`relayer migrate`, `check`, `rebuild` and `reindex`: bringing up, verifying and mending data.
 
-Not here: what the commands do (`storage.py`, `upkeep/check.py`, `upkeep/rebuild.py`,
+Not here: what the commands do (`installation.py`, `upkeep/check.py`, `upkeep/rebuild.py`,
 `upkeep/reindex.py`).
 """
 
@@ -22,7 +22,7 @@ from relayer.commands.options import (
     table,
 )
 from relayer.database.migrate import head
-from relayer.storage import as_found, migrated, opened
+from relayer.installation import as_found, migrated, opened
 from relayer.upkeep import check
 
 

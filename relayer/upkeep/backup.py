@@ -33,12 +33,7 @@ from relayer.database.migrate import (
 )
 from relayer.durable import replace
 from relayer.identity import load_identity, make_identity, refuse_interrupted, take_over
-from relayer.postgres.dump import dump, load
-from relayer.recovery.replay import refuse_blobs_elsewhere
-from relayer.sealed.keys import parse_public_key
-from relayer.settings import Settings
-from relayer.storage import (
-    Storage,
+from relayer.installation import (
     as_found,
     connected,
     database_server,
@@ -46,8 +41,12 @@ from relayer.storage import (
     last_writers,
     make_folder,
     opened,
-    replay_on,
 )
+from relayer.postgres.dump import dump, load
+from relayer.recovery.replay import refuse_blobs_elsewhere
+from relayer.sealed.keys import parse_public_key
+from relayer.settings import Settings
+from relayer.storage import Storage, replay_on
 
 DUMP_FILE: Final = "database.dump"
 MANIFEST_FILE: Final = "backup.json"

@@ -21,12 +21,13 @@ from relayer.database import vectors as vector_rows
 from relayer.embedding import building
 from relayer.embedding.embedders import Embedder
 from relayer.errors import Corrupted, NotFound, Unavailable
+from relayer.installation import as_found, opened
 from relayer.memories.indexing import Indexer
 from relayer.memories.opening import Opener
 from relayer.running import running_url
 from relayer.sealed.keys import AccountId, account_text, parse_account
 from relayer.settings import Settings
-from relayer.storage import Storage, as_found, opened
+from relayer.storage import Storage
 from relayer.words import INDEX_VERSION
 
 POLL_S: Final = 1.0

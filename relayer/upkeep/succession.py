@@ -19,13 +19,14 @@ from relayer.clock import Clock, to_ms
 from relayer.database import accounts as account_rows
 from relayer.errors import BadRequest, Conflict, Corrupted, NotFound
 from relayer.events import webhooks
+from relayer.installation import key_path, opened, require
 from relayer.logs import describe
 from relayer.running import alone, is_served
 from relayer.sealed.keys import AccountId, Identity, PublicKey
 from relayer.sealed.primitives import CryptoError, random_key
 from relayer.sealed.succession import SUCCESSIONS_MAX, name_next
 from relayer.settings import Settings
-from relayer.storage import Storage, key_path, opened, require
+from relayer.storage import Storage
 
 log = logging.getLogger("relayer.succession")
 

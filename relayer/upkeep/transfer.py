@@ -27,12 +27,13 @@ from relayer.database import closing as closing_rows
 from relayer.database import outbox as outbox_rows
 from relayer.database import rebuild as rebuild_rows
 from relayer.errors import Conflict, Corrupted
+from relayer.installation import opened, require
 from relayer.recovery.replay import refuse_blobs_elsewhere
 from relayer.running import alone, is_served
 from relayer.sealed.envelope import blob_id
 from relayer.sealed.keys import AccountId, account_text
 from relayer.settings import Settings
-from relayer.storage import Storage, blobs_on, opened, require
+from relayer.storage import Storage, blobs_on
 
 AT_ONCE: Final = 16  # objects in memory; each may have a mebibyte
 TOLD_EVERY: Final = 1_000

@@ -29,11 +29,12 @@ from typing import Final
 from relayer.clock import Clock, to_ms, utc_now
 from relayer.database.check import connections_max
 from relayer.errors import Unavailable
+from relayer.installation import make_folder, opened
 from relayer.process import forbid_core_files
 from relayer.running import alone, announced
 from relayer.serve import GRACE_S, LEAVE_S, bound, end_on_signals, unless_ended, url_of
 from relayer.settings import Settings, SettingsError
-from relayer.storage import Storage, make_folder, opened
+from relayer.storage import Storage
 from relayer.telemetry.gone import add_gone, make_lock
 from relayer.telemetry.room import SEVERAL
 from relayer.tenants.unlocking import MadeKeys

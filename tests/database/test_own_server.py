@@ -18,9 +18,9 @@ from relayer.clock import utc_now
 from relayer.database.migrate import LOCK, folder, migrate
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
+from relayer.installation import opened
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
 from relayer.settings import Settings, SettingsError
-from relayer.storage import opened
 from relayer.upkeep import check, provision
 from tests.conftest import TestDatabase, database_copy
 from tests.own_server import OwnServer, other_authority, own_server

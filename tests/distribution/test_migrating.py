@@ -17,9 +17,9 @@ from relayer.database.distribution import BY_ACCOUNT, BY_KEY, EVERYWHERE
 from relayer.database.pool import Database
 from relayer.errors import Unavailable
 from relayer.identity import make_identity
+from relayer.installation import key_path
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
 from relayer.settings import Settings
-from relayer.storage import key_path
 from relayer.upkeep import doctor
 from tests.conftest import TestDatabase
 from tests.distribution.cluster import Cluster, coordinator

@@ -17,10 +17,10 @@ from relayer.clock import utc_now
 from relayer.database.pool import Database
 from relayer.errors import NotFound, Unavailable
 from relayer.identity import make_identity
+from relayer.installation import NotInstalled, at
 from relayer.running import alone, announced
 from relayer.sealed.keys import AccountId, account_text
 from relayer.settings import Settings
-from relayer.storage import NotInstalled, at
 from relayer.upkeep import doctor, reindex
 from tests.conftest import BenchMaker, TestDatabase
 from tests.embeddings_server import KEY, EmbeddingsServer

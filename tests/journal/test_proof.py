@@ -29,6 +29,7 @@ from relayer.identity import (
     take_over,
     write_next,
 )
+from relayer.installation import opened
 from relayer.running import alone
 from relayer.sealed.grants import Grant, Revocation, issue_grant, open_grant, parse_any
 from relayer.sealed.keys import Identity, account_text, parse_public_key
@@ -36,7 +37,7 @@ from relayer.sealed.primitives import random_key, to_base64url
 from relayer.sealed.receipts import open_checkpoint
 from relayer.sealed.succession import keys_of, name_next
 from relayer.settings import Limits, Settings
-from relayer.storage import Storage, opened
+from relayer.storage import Storage
 from relayer.tenants.granting import Granting
 from relayer.tenants.proof import Proof
 from relayer.upkeep import check, provision, succession

@@ -17,10 +17,11 @@ from relayer.clock import utc_now
 from relayer.database.blobs import newest_names
 from relayer.errors import Unavailable
 from relayer.identity import make_identity
+from relayer.installation import opened
 from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.sealed.keys import AccountId
 from relayer.settings import Settings, SettingsError
-from relayer.storage import Storage, opened
+from relayer.storage import Storage
 from relayer.upkeep import backup, provision
 from relayer.upkeep.doctor import examine
 from tests.conftest import BenchMaker, database_copy

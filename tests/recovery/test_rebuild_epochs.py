@@ -9,6 +9,7 @@ import pytest
 
 from relayer.clock import to_ms
 from relayer.embedding.embedders import Embedder
+from relayer.installation import opened
 from relayer.journal.states import Change
 from relayer.llm import LanguageModel
 from relayer.memories.opening import Caller
@@ -17,7 +18,7 @@ from relayer.postgres.embedded import EmbeddedPostgres
 from relayer.sealed.keys import Namespace
 from relayer.services import build_services
 from relayer.settings import Settings
-from relayer.storage import Storage, opened
+from relayer.storage import Storage
 from relayer.tenants.custody import LentKeys
 from relayer.upkeep.check import check
 from relayer.upkeep.rebuild import REBUILT

@@ -23,11 +23,11 @@ import pytest
 from memrelay import SyncMemoryClient
 from relayer.clock import utc_now
 from relayer.database.migrate import LOCK, has_tables, restoring
+from relayer.installation import NotInstalled, as_found, opened
 from relayer.postgres.dump import dump, load, without_password
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
 from relayer.postgres.programs import find_binaries
 from relayer.settings import Settings
-from relayer.storage import NotInstalled, as_found, opened
 from relayer.upkeep import provision
 from relayer.upkeep.backup import BackupError, Manifest, create, restore
 from tests.conftest import TestDatabase, database_copy

@@ -13,9 +13,10 @@ import pytest
 from relayer.clock import utc_now
 from relayer.database.migrate import head
 from relayer.identity import make_identity
+from relayer.installation import opened
 from relayer.sealed.keys import account_text, parse_namespace
 from relayer.settings import Settings
-from relayer.storage import Storage, opened
+from relayer.storage import Storage
 from relayer.upkeep import doctor, provision
 from tests.conftest import TestDatabase
 from tests.swift import KEY, Swift

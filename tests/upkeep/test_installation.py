@@ -30,10 +30,10 @@ from relayer.identity import (
     make_identity,
     take_over,
 )
+from relayer.installation import NotInstalled, as_found, opened
 from relayer.running import LOCK_FILE, RUNNING_FILE, alone, announced, is_served, running_url
 from relayer.sealed.keys import AccountId, Identity
 from relayer.settings import Settings, SettingsError
-from relayer.storage import NotInstalled, as_found, opened
 from relayer.tenants.granting import Granting
 from relayer.upkeep import backup, doctor, provision, succession
 from tests.conftest import TestDatabase
