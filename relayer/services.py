@@ -50,7 +50,7 @@ from relayer.recovery.lost import Finder
 from relayer.recovery.restore import Restore
 from relayer.resident.index import ResidentIndex
 from relayer.settings import Settings
-from relayer.storage import Storage, replay_on
+from relayer.storage import Storage, closing_on, replay_on
 from relayer.tenants.closing import Closing
 from relayer.tenants.rotation import Rotations
 from relayer.waiting import Waiting
@@ -103,6 +103,22 @@ class Services:
     delivery: Delivery
 
 
+@dataclass(frozen=True)
+class _Parts:
+    """What most services are built of."""
+
+    storage: Storage
+    embedder: Embedder | None
+    language_model: LanguageModel | None
+    clock: Clock
+    eraser: Eraser
+    states: States
+    writer: Writer
+    intake: Intake
+    opener: Opener
+    finder: Finder
+
+
 def build_services(
     storage: Storage,
     settings: Settings,
@@ -112,98 +128,218 @@ def build_services(
     clock: Clock,
 ) -> Services:
     """The services on a storage; the worker does not run yet."""
+    parts = _parts(storage, settings, embedder, language_model, clock)
+    database, namespaces, opener = storage.database, storage.namespaces, parts.opener
+    embedders = Embedders(
+        current=embedder, load=lambda model_id: build_older_embedder(settings, model_id)
+    )
+    resident = ResidentIndex(database=database, bytes_max=settings.index_memory_bytes)
+    recaller = _recaller(parts, embedders, resident)
+    indexer = Indexer(database=database, opener=opener, embedder=for_storing(embedder))
+    analysis = _analysis(parts, recaller, request_timeout_s=settings.request_timeout_s)
+    planner = Planner(database=database, opener=opener, namespaces=namespaces, clock=clock)
+    consolidator = _consolidator(parts, planner)
+    runs = _runs(parts)
+    resealer = _resealer(parts)
+    restore = _restore(parts)
+    forgetting = _forgetting(parts)
+    expiry = Expiry(
+        database=database,
+        accounts=storage.accounts,
+        namespaces=namespaces,
+        eraser=parts.eraser,
+        clock=clock,
+    )
+    closing = closing_on(storage, clock)
+    collector = _collector(parts)
+    waiting = Waiting(
+        database=database,
+        indexer=indexer,
+        runs=runs,
+        custody=storage.custody,
+        namespaces=namespaces,
+        clock=clock,
+    )
+    return Services(
+        embedders=embedders,
+        memory=_memory(parts, forgetting),
+        reviser=_reviser(parts),
+        histories=Histories(database=database, opener=opener, clock=clock),
+        reviewer=Reviewer(database=database, opener=opener, namespaces=namespaces, clock=clock),
+        state_changer=_state_changer(parts),
+        turns=Turns(database=database, opener=opener, namespaces=namespaces, clock=clock),
+        recaller=recaller,
+        resident=resident,
+        indexer=indexer,
+        analysis=analysis,
+        asking=Asking(recaller=recaller, model=language_model),
+        restore=restore,
+        manual=_manual(parts, resident),
+        eraser=parts.eraser,
+        forgetting=forgetting,
+        expiry=expiry,
+        closing=closing,
+        collector=collector,
+        rotations=_rotations(parts),
+        worker=Worker(
+            connect_args=storage.connect_args,
+            database=database,
+            indexer=indexer,
+            analysis=analysis,
+            resealer=resealer,
+            consolidator=consolidator,
+            restore=restore,
+            custody=storage.custody,
+            waiting=waiting,
+            outbox=storage.outbox,
+            chores=(expiry.expire, closing.purge, collector.collect),
+        ),
+        waiting=waiting,
+        resealer=resealer,
+        planner=planner,
+        consolidator=consolidator,
+        runs=runs,
+        arriving=_arriving(parts, storage_bytes_max=settings.storage_bytes_max),
+        webhooks=Webhooks(
+            database=database,
+            accounts=storage.accounts,
+            identity=storage.identity,
+            reach=settings.webhook_reach,
+            clock=clock,
+        ),
+        delivery=Delivery(
+            database=database,
+            identity=storage.identity,
+            relayers=storage.relayers,
+            poster=Poster(reach=settings.webhook_reach),
+            clock=clock,
+        ),
+    )
+
+
+def _parts(
+    storage: Storage,
+    settings: Settings,
+    embedder: Embedder | None,
+    language_model: LanguageModel | None,
+    clock: Clock,
+) -> _Parts:
+    database, embeds = storage.database, embedder is not None
     eraser = Eraser(
-        database=storage.database, outbox=storage.outbox, identity=storage.identity, clock=clock
+        database=database, outbox=storage.outbox, identity=storage.identity, clock=clock
     )
     states = States(outbox=storage.outbox, identity=storage.identity)
     writer = Writer(
-        database=storage.database,
+        database=database,
         accounts=storage.accounts,
         outbox=storage.outbox,
         eraser=eraser,
         states=states,
         identity=storage.identity,
         storage_bytes_max=settings.storage_bytes_max,
-        embeds=embedder is not None,
+        embeds=embeds,
         clock=clock,
     )
-    intake = Intake(
-        database=storage.database, namespaces=storage.namespaces, writer=writer, clock=clock
-    )
-    opener = Opener(blobs=storage.blobs, embeds=embedder is not None)
-    finder = Finder(database=storage.database, blobs=storage.blobs, relayers=storage.relayers)
-    forgetting = Forgetting(
-        database=storage.database,
-        accounts=storage.accounts,
-        namespaces=storage.namespaces,
+    return _Parts(
+        storage=storage,
+        embedder=embedder,
+        language_model=language_model,
+        clock=clock,
         eraser=eraser,
-        waits=finder.waits,
-        clock=clock,
-    )
-    memory = MemoryService(
-        database=storage.database,
-        opener=opener,
-        namespaces=storage.namespaces,
-        intake=intake,
-        forgetting=forgetting,
-        embeds=embedder is not None,
-        clock=clock,
-    )
-    reviser = Reviser(
-        database=storage.database,
-        accounts=storage.accounts,
-        outbox=storage.outbox,
-        opener=opener,
-        namespaces=storage.namespaces,
-        writer=writer,
-        eraser=eraser,
-        identity=storage.identity,
-        embeds=embedder is not None,
-        clock=clock,
-    )
-    histories = Histories(database=storage.database, opener=opener, clock=clock)
-    reviewer = Reviewer(
-        database=storage.database, opener=opener, namespaces=storage.namespaces, clock=clock
-    )
-    state_changer = StateChanger(
-        database=storage.database,
-        accounts=storage.accounts,
-        outbox=storage.outbox,
         states=states,
-        eraser=eraser,
-        clock=clock,
+        writer=writer,
+        intake=Intake(database=database, namespaces=storage.namespaces, writer=writer, clock=clock),
+        opener=Opener(blobs=storage.blobs, embeds=embeds),
+        finder=Finder(database=database, blobs=storage.blobs, relayers=storage.relayers),
     )
-    turns = Turns(
+
+
+def _memory(parts: _Parts, forgetting: Forgetting) -> MemoryService:
+    return MemoryService(
+        database=parts.storage.database,
+        opener=parts.opener,
+        namespaces=parts.storage.namespaces,
+        intake=parts.intake,
+        forgetting=forgetting,
+        embeds=parts.embedder is not None,
+        clock=parts.clock,
+    )
+
+
+def _forgetting(parts: _Parts) -> Forgetting:
+    return Forgetting(
+        database=parts.storage.database,
+        accounts=parts.storage.accounts,
+        namespaces=parts.storage.namespaces,
+        eraser=parts.eraser,
+        waits=parts.finder.waits,
+        clock=parts.clock,
+    )
+
+
+def _reviser(parts: _Parts) -> Reviser:
+    storage = parts.storage
+    return Reviser(
         database=storage.database,
-        opener=opener,
+        accounts=storage.accounts,
+        outbox=storage.outbox,
+        opener=parts.opener,
         namespaces=storage.namespaces,
-        clock=clock,
+        writer=parts.writer,
+        eraser=parts.eraser,
+        identity=storage.identity,
+        embeds=parts.embedder is not None,
+        clock=parts.clock,
     )
-    resident = ResidentIndex(database=storage.database, bytes_max=settings.index_memory_bytes)
-    embedders = Embedders(
-        current=embedder, load=lambda model_id: build_older_embedder(settings, model_id)
+
+
+def _state_changer(parts: _Parts) -> StateChanger:
+    return StateChanger(
+        database=parts.storage.database,
+        accounts=parts.storage.accounts,
+        outbox=parts.storage.outbox,
+        states=parts.states,
+        eraser=parts.eraser,
+        clock=parts.clock,
     )
-    recaller = RecallService(
+
+
+def _manual(parts: _Parts, resident: ResidentIndex) -> Manual:
+    return Manual(
+        database=parts.storage.database,
+        namespaces=parts.storage.namespaces,
+        writer=parts.writer,
+        resident=resident,
+        clock=parts.clock,
+    )
+
+
+def _recaller(parts: _Parts, embedders: Embedders, resident: ResidentIndex) -> RecallService:
+    storage, embedder = parts.storage, parts.embedder
+    return RecallService(
         database=storage.database,
-        opener=opener,
+        opener=parts.opener,
         namespaces=storage.namespaces,
         embedder=QueryEmbedder(database=storage.database, embedders=embedders),
         resident=resident,
         count_tokens=count_bytes if embedder is None else embedder.count_tokens,
-        clock=clock,
+        clock=parts.clock,
     )
-    indexer = Indexer(database=storage.database, opener=opener, embedder=for_storing(embedder))
+
+
+def _analysis(parts: _Parts, recaller: RecallService, *, request_timeout_s: float) -> Analysis:
+    storage, language_model = parts.storage, parts.language_model
     rules = SentenceExtractor()
     extractor: Extractor = rules
     patient: Extractor = rules
     if language_model is not None:
         extractor = LlmExtractor(model=language_model)
         patient = LlmExtractor(model=language_model, patient=True)
-    analysis = Analysis(
+    return Analysis(
         recaller=recaller,
-        opener=opener,
-        intake=intake,
-        writer=writer,
+        opener=parts.opener,
+        intake=parts.intake,
+        writer=parts.writer,
         extractor=extractor,
         patient=patient,
         rules=rules,
@@ -212,178 +348,111 @@ def build_services(
         database=storage.database,
         blobs=storage.blobs,
         namespaces=storage.namespaces,
-        clock=clock,
-        request_timeout_s=settings.request_timeout_s,
+        clock=parts.clock,
+        request_timeout_s=request_timeout_s,
     )
-    resealer = Resealer(
-        database=storage.database,
-        blobs=storage.blobs,
-        outbox=storage.outbox,
-        namespaces=storage.namespaces,
-        identity=storage.identity,
-        clock=clock,
-    )
-    rotations = Rotations(
-        database=storage.database,
-        blobs=storage.blobs,
-        accounts=storage.accounts,
-        granting=storage.granting,
-        custody=storage.custody,
-        needs=finder.needs,
-        identity=storage.identity,
-        clock=clock,
-    )
-    expiry = Expiry(
-        database=storage.database,
-        accounts=storage.accounts,
-        namespaces=storage.namespaces,
-        eraser=eraser,
-        clock=clock,
-    )
-    closing = Closing(
-        database=storage.database,
-        accounts=storage.accounts,
-        blobs=storage.blobs,
-        outbox=storage.outbox,
-        identity=storage.identity,
-        clock=clock,
-    )
-    collector = Collector(
-        database=storage.database,
-        blobs=storage.blobs,
-        replay=replay_on(storage, clock),
-        relayers=storage.relayers,
-        clock=clock,
-    )
-    restore = Restore(
-        database=storage.database,
-        accounts=storage.accounts,
-        blobs=storage.blobs,
-        namespaces=storage.namespaces,
-        writer=writer,
-        outbox=storage.outbox,
-        identity=storage.identity,
-        finder=finder,
-        clock=clock,
-    )
-    planner = Planner(
-        database=storage.database, opener=opener, namespaces=storage.namespaces, clock=clock
-    )
-    consolidator = Consolidator(
+
+
+def _consolidator(parts: _Parts, planner: Planner) -> Consolidator:
+    storage = parts.storage
+    return Consolidator(
         planner=planner,
         database=storage.database,
         outbox=storage.outbox,
         accounts=storage.accounts,
         namespaces=storage.namespaces,
-        writer=writer,
-        states=states,
-        summariser=Summariser(model=language_model),
-        finder=ProcedureFinder(model=language_model),
+        writer=parts.writer,
+        states=parts.states,
+        summariser=Summariser(model=parts.language_model),
+        finder=ProcedureFinder(model=parts.language_model),
         identity=storage.identity,
-        clock=clock,
+        clock=parts.clock,
     )
-    runs = Runs(
+
+
+def _runs(parts: _Parts) -> Runs:
+    return Runs(
+        database=parts.storage.database,
+        accounts=parts.storage.accounts,
+        outbox=parts.storage.outbox,
+        namespaces=parts.storage.namespaces,
+        eraser=parts.eraser,
+        states=parts.states,
+        identity=parts.storage.identity,
+        clock=parts.clock,
+    )
+
+
+def _resealer(parts: _Parts) -> Resealer:
+    return Resealer(
+        database=parts.storage.database,
+        blobs=parts.storage.blobs,
+        outbox=parts.storage.outbox,
+        namespaces=parts.storage.namespaces,
+        identity=parts.storage.identity,
+        clock=parts.clock,
+    )
+
+
+def _rotations(parts: _Parts) -> Rotations:
+    storage = parts.storage
+    return Rotations(
+        database=storage.database,
+        blobs=storage.blobs,
+        accounts=storage.accounts,
+        granting=storage.granting,
+        custody=storage.custody,
+        needs=parts.finder.needs,
+        identity=storage.identity,
+        clock=parts.clock,
+    )
+
+
+def _restore(parts: _Parts) -> Restore:
+    storage = parts.storage
+    return Restore(
         database=storage.database,
         accounts=storage.accounts,
-        outbox=storage.outbox,
+        blobs=storage.blobs,
         namespaces=storage.namespaces,
-        eraser=eraser,
-        states=states,
+        writer=parts.writer,
+        outbox=storage.outbox,
         identity=storage.identity,
-        clock=clock,
+        finder=parts.finder,
+        clock=parts.clock,
     )
-    waiting = Waiting(
+
+
+def _collector(parts: _Parts) -> Collector:
+    storage = parts.storage
+    return Collector(
         database=storage.database,
-        indexer=indexer,
-        runs=runs,
-        custody=storage.custody,
-        namespaces=storage.namespaces,
-        clock=clock,
+        blobs=storage.blobs,
+        replay=replay_on(storage, parts.clock),
+        relayers=storage.relayers,
+        clock=parts.clock,
     )
-    worker = Worker(
-        connect_args=storage.connect_args,
+
+
+def _arriving(parts: _Parts, *, storage_bytes_max: int) -> Arriving:
+    storage, embedder = parts.storage, parts.embedder
+    return Arriving(
         database=storage.database,
-        indexer=indexer,
-        analysis=analysis,
-        resealer=resealer,
-        consolidator=consolidator,
-        restore=restore,
-        custody=storage.custody,
-        waiting=waiting,
-        outbox=storage.outbox,
-        chores=(
-            expiry.expire,
-            closing.purge,
-            collector.collect,
-        ),
-    )
-    manual = Manual(
-        database=storage.database,
-        namespaces=storage.namespaces,
-        writer=writer,
-        resident=resident,
-        clock=clock,
-    )
-    arriving = Arriving(
-        database=storage.database,
-        needs=finder.needs,
+        needs=parts.finder.needs,
         accounts=storage.accounts,
         granting=storage.granting,
         namespaces=storage.namespaces,
         outbox=storage.outbox,
-        eraser=eraser,
+        eraser=parts.eraser,
         rows=ArrivingRows(
             accounts=storage.accounts,
             outbox=storage.outbox,
-            states=states,
+            states=parts.states,
             identity=storage.identity,
             embedding_model=None if embedder is None else embedder.model_id,
-            storage_bytes_max=settings.storage_bytes_max,
-            clock=clock,
+            storage_bytes_max=storage_bytes_max,
+            clock=parts.clock,
         ),
         identity=storage.identity,
-        clock=clock,
-    )
-    return Services(
-        embedders=embedders,
-        memory=memory,
-        turns=turns,
-        reviser=reviser,
-        histories=histories,
-        reviewer=reviewer,
-        state_changer=state_changer,
-        recaller=recaller,
-        resident=resident,
-        indexer=indexer,
-        analysis=analysis,
-        asking=Asking(recaller=recaller, model=language_model),
-        restore=restore,
-        manual=manual,
-        eraser=eraser,
-        forgetting=forgetting,
-        expiry=expiry,
-        closing=closing,
-        collector=collector,
-        rotations=rotations,
-        worker=worker,
-        waiting=waiting,
-        resealer=resealer,
-        planner=planner,
-        consolidator=consolidator,
-        runs=runs,
-        arriving=arriving,
-        webhooks=Webhooks(
-            database=storage.database,
-            accounts=storage.accounts,
-            identity=storage.identity,
-            reach=settings.webhook_reach,
-            clock=clock,
-        ),
-        delivery=Delivery(
-            database=storage.database,
-            identity=storage.identity,
-            relayers=storage.relayers,
-            poster=Poster(reach=settings.webhook_reach),
-            clock=clock,
-        ),
+        clock=parts.clock,
     )
