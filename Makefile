@@ -192,7 +192,7 @@ requirements: .venv/.dev
 	@echo "set-up: installing pinned dependencies"
 	@$(INSTALL) --require-hashes -r $(REQUIREMENTS)/runtime.txt
 	@echo "set-up: installing relayer and memrelay"
-	@$(INSTALL) --quiet --no-deps --no-build-isolation -e . -e client
+	@$(INSTALL) --no-deps --no-build-isolation -e . -e client
 	@touch $@
 
 .venv/.model: .venv/.runtime
@@ -214,7 +214,7 @@ INSIDE_deploy := linters of deploy/
 COMPILED_hermes := --no-compile
 COMPILED_swift := --no-compile
 COMPILED_deploy := --no-compile
-LAST_hermes = $(INTO) --quiet --no-deps --no-build-isolation -e client
+LAST_hermes = $(INTO) --no-deps --no-build-isolation -e client
 LAST_deploy = $(NPM_INSTALL) --ignore-scripts --prefix .venv-deploy dockerfile-utils@0.16.3
 INTO = $(PIP) --python .venv-$*/bin/python install $(COMPILED_$*) $(INSTALL_OPTIONS)
 
