@@ -4,7 +4,6 @@ Not here: jobs that end their workers, and what the queue keeps of jobs (`test_j
 """
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +24,7 @@ from tests.conftest import BenchMaker
 from tests.embeddings_server import EmbeddingsServer, embedder_of
 from tests.life import WAIT_S_MAX
 from tests.openai_server import API_KEY, CHAT_MODEL, Step, openai_server
-from tests.queueing import JOBS, VECTORS, forget
+from tests.queueing import CUT_OFF, JOBS, VECTORS, forget, running_job
 from tests.services import OTHER, TEAM, Bench, random_text
 from tests.talking import AWAY, analyze
 
@@ -71,32 +70,12 @@ async def test_who_ends_puts_back_what_it_embeds(
     make_bench: BenchMaker, embedder: Embedder
 ) -> None:
     """A long text takes minutes, and whoever ends a process does not wait so long."""
-    endless = _Endless(embedder)
-    bench = make_bench(embedder=endless)
-    caller = await bench.caller(await bench.account())
-    async with bench.working():
-        await bench.remember(caller, "Anna prefers tea.")
-        await asyncio.wait_for(endless.begun.wait(), WAIT_S_MAX)
-        bench.services.worker.stop()
-        await bench.until("SELECT count(*) FROM pgqueuer WHERE status = 'queued'", 1)
-    async with bench.another(embedder=embedder).working():
-        await bench.until(VECTORS, 1)
-        await bench.until(JOBS, 0)
-
-
-class _Endless:
-    """An embedder that begins and is never done."""
-
-    def __init__(self, inner: Embedder) -> None:
-        self._inner = inner
-        self.begun = asyncio.Event()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Any:
-        self.begun.set()
-        await asyncio.Event().wait()
+    async with running_job(make_bench, embedder) as job:
+        job.bench.services.worker.stop()
+        await job.bench.until("SELECT count(*) FROM pgqueuer WHERE status = 'queued'", 1)
+    async with job.bench.another(embedder=embedder).working():
+        await job.bench.until(VECTORS, 1)
+        await job.bench.until(JOBS, 0)
 
 
 async def test_job_of_a_sealed_account_waits_for_its_keys(
@@ -406,13 +385,7 @@ async def test_a_lost_connection_is_made_again(hybrid: Bench) -> None:
     async with hybrid.working():
         await hybrid.remember(caller, "Anna prefers tea.")
         await hybrid.until(VECTORS, 1)
-        await hybrid.sql(
-            """
-            SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-            WHERE datname = current_database() AND backend_type = 'client backend'
-                  AND application_name <> 'memrelay'
-            """
-        )
+        await hybrid.sql(CUT_OFF)
         await hybrid.remember(caller, "Ben sells cups.")
         await hybrid.until(VECTORS, 2)
 

@@ -5,9 +5,6 @@ Not here: what jobs do (`test_jobs.py`).
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -21,8 +18,7 @@ from relayer.errors import Unavailable
 from relayer.outcomes import Outcomes
 from relayer.sealed.keys import AccountId
 from tests.conftest import BenchMaker
-from tests.life import WAIT_S_MAX
-from tests.queueing import JOBS, VECTORS
+from tests.queueing import CUT_OFF, JOBS, RUNS, VECTORS, RunningJob, running_job
 from tests.services import Bench
 
 PICKED = "UPDATE pgqueuer SET status = 'picked'"
@@ -30,70 +26,20 @@ BLOCKED = (
     "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
     " WHERE NOT granted AND a.datname = current_database()"
 )
-# Workers, which have connections of their own to hear of jobs.
-CUT_OFF = """
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE datname = current_database() AND backend_type = 'client backend'
-  AND application_name <> 'memrelay'
-"""
-RUNS = "SELECT count(*) FROM pgqueuer_log WHERE status = 'picked'"
 LINES = "SELECT string_agg(status::text, ' ' ORDER BY id) FROM pgqueuer_log"
 
 
-class _Held:
-    """An embedder that waits before its first answer, which may be a fault."""
-
-    def __init__(self, inner: Embedder) -> None:
-        self._inner = inner
-        self.begun, self.go = asyncio.Event(), asyncio.Event()
-        self.fault: Exception | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Any:
-        self.begun.set()
-        await asyncio.wait_for(self.go.wait(), WAIT_S_MAX)
-        if self.fault is not None:
-            fault, self.fault = self.fault, None
-            raise fault
-        return await self._inner.embed(texts, account=account)
-
-
-@dataclass(frozen=True)
-class _Running:
-    """A relayer whose worker runs a job that is held up."""
-
-    bench: Bench
-    embedder: _Held
-    account: AccountId
-    ids: Sequence[uuid.UUID]
-
-    async def ask(self, connection: Any) -> None:
-        """Put the same job in once more."""
-        await queue.enqueue(connection, queue.EMBED, self.account, self.ids)
-
-
-@asynccontextmanager
-async def running(make_bench: BenchMaker, embedder: Embedder) -> AsyncIterator[_Running]:
-    held = _Held(embedder)
-    bench = make_bench(embedder=held)
-    caller = await bench.caller(await bench.account())
-    async with bench.working():
-        [stored] = await bench.remember(caller, "Anna prefers tea.")
-        await asyncio.wait_for(held.begun.wait(), WAIT_S_MAX)
-        try:
-            yield _Running(bench, held, caller.access.account, [stored.id])
-        finally:
-            held.go.set()
+async def ask(job: RunningJob, connection: Any) -> None:
+    """Put the same job in once more."""
+    await queue.enqueue(connection, queue.EMBED, job.caller.access.account, [job.memory_id])
 
 
 async def test_it_begins_again_when_it_is_over(make_bench: BenchMaker, embedder: Embedder) -> None:
     """Once, however often it was asked for; and it waits without being looked at."""
-    async with running(make_bench, embedder) as job:
+    async with running_job(make_bench, embedder) as job:
         for _ in range(3):
             async with job.bench.storage.database.transaction() as connection:
-                await job.ask(connection)
+                await ask(job, connection)
         assert await job.bench.value(JOBS) == 1
         job.embedder.go.set()
         await job.bench.until(JOBS, 0)
@@ -105,11 +51,11 @@ async def test_it_ends_when_who_asks_for_it_has_committed(
     make_bench: BenchMaker, embedder: Embedder, commits: bool
 ) -> None:
     """What is written after it has looked, and not there before it ends, is not lost either."""
-    async with running(make_bench, embedder) as job:
+    async with running_job(make_bench, embedder) as job:
         async with job.bench.storage.database.connection() as connection:
             asking = connection.transaction()
             await asking.start()
-            await job.ask(connection)
+            await ask(job, connection)
             job.embedder.go.set()
             await job.bench.until(BLOCKED, 1)
             assert (await job.bench.value(VECTORS), await job.bench.value(JOBS)) == (1, 1)
@@ -122,10 +68,10 @@ async def test_one_that_failed_meanwhile_is_not_held(
     make_bench: BenchMaker, embedder: Embedder
 ) -> None:
     """What it is asked for has not been tried."""
-    async with running(make_bench, embedder) as job:
+    async with running_job(make_bench, embedder) as job:
         job.embedder.fault = RuntimeError("nobody foresaw it")
         async with job.bench.storage.database.connection() as connection:
-            await job.ask(connection)
+            await ask(job, connection)
         job.embedder.go.set()
         await job.bench.until(VECTORS, 1)
         await job.bench.until(JOBS, 0)
@@ -134,7 +80,7 @@ async def test_one_that_failed_meanwhile_is_not_held(
 async def test_one_that_waits_again_is_not_held_since_its_worker_lost_its_connection(
     make_bench: BenchMaker, embedder: Embedder
 ) -> None:
-    async with running(make_bench, embedder) as job:
+    async with running_job(make_bench, embedder) as job:
         job.embedder.fault = Unavailable("away", code="embedder.unavailable")
         await job.bench.sql(CUT_OFF)
         job.embedder.go.set()
