@@ -1,4 +1,4 @@
-"""A turn of conversation, a fact taken from it, and which facts are of use at all.
+"""An excerpt of a conversation, a fact taken from it, and which facts are of use at all.
 
 It does not own how facts are found (`model.py`, `rules.py`) nor storing them: a fact's fingerprint
 tells there whether it is new.
@@ -27,7 +27,7 @@ _FACT_WIDTH_MIN: Final = 11  # ten characters and fewer say nothing by themselve
 
 
 @dataclass(frozen=True)
-class Turn:
+class Excerpt:
     """What facts are taken from: text, its time if known, and how memories that are known begin."""
 
     text: str
@@ -40,7 +40,7 @@ class Fact:
     """One thing to remember; `kind`, `importance` and `confidence` come from the closed lists.
 
     Attributes:
-        contradicts: which of the turn's related memories does not hold if this does.
+        contradicts: which of the excerpt's related memories does not hold if this does.
     """
 
     text: str
@@ -52,10 +52,10 @@ class Fact:
 
 
 class Extractor(Protocol):
-    """Something that finds facts in a turn: `LlmExtractor` or `SentenceExtractor`."""
+    """Something that finds facts in an excerpt: `LlmExtractor` or `SentenceExtractor`."""
 
-    async def extract(self, turn: Turn) -> list[Fact]:
-        """Return the facts of `turn` in its order, also those that are known already."""
+    async def extract(self, excerpt: Excerpt) -> list[Fact]:
+        """Return the facts of `excerpt` in its order, also those that are known already."""
         ...
 
 

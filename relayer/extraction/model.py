@@ -31,8 +31,8 @@ from relayer.extraction.facts import (
     IMPORTANCES,
     KINDS,
     KNOWN_CHARS_MAX,
+    Excerpt,
     Fact,
-    Turn,
     distinct,
 )
 from relayer.llm import LanguageModel
@@ -44,33 +44,33 @@ _READ_CHARS_MAX: Final = 2 * FACT_CHARS_MAX  # of an item; a longer one is no fa
 
 
 class LlmExtractor:
-    """Asks a language model once for all facts of a turn; `patient` where no request waits."""
+    """Asks a language model once for all facts of an excerpt; `patient` where no request waits."""
 
     def __init__(self, *, model: LanguageModel, patient: bool = False) -> None:
         self._model = model
         self._patient = patient
         self._system = system_prompt("extract")
 
-    async def extract(self, turn: Turn) -> list[Fact]:
+    async def extract(self, excerpt: Excerpt) -> list[Fact]:
         """Return the facts the model found, checked; the most important if they are too many.
 
-        Nobody is asked about a turn in which nothing may be heard.
+        Nobody is asked about an excerpt in which nothing may be heard.
 
         Raises:
             Unavailable: the model is away (`llm.unavailable`) or its answer is not a list of facts
-                (`llm.invalid_output`). The caller still has the turn and keeps it for later.
+                (`llm.invalid_output`). The caller still has what was said and keeps it for later.
         """
-        turn = await asyncio.to_thread(_shown, turn)
-        if not turn.text:
+        excerpt = await asyncio.to_thread(_shown, excerpt)
+        if not excerpt.text:
             return []
         reply = await self._model.structured(
             system=self._system,
-            user=_prompt(turn),
+            user=_prompt(excerpt),
             schema_name="facts",
             schema=SCHEMA,
             patient=self._patient,
         )
-        facts = await asyncio.to_thread(lambda: distinct(_facts(reply, turn)))
+        facts = await asyncio.to_thread(lambda: distinct(_facts(reply, excerpt)))
         order = sorted(range(len(facts)), key=lambda n: IMPORTANCES.index(facts[n].importance))
         return [facts[n] for n in sorted(order[:FACTS_MAX])]
 
@@ -102,19 +102,19 @@ SCHEMA: Final[dict[str, object]] = {
 }
 
 
-def _shown(turn: Turn) -> Turn:
-    """Return what the model is shown of `turn`, beside its time."""
-    return replace(turn, text=transcript(heard(turn.text)))
+def _shown(excerpt: Excerpt) -> Excerpt:
+    """Return what the model is shown of `excerpt`, beside its time."""
+    return replace(excerpt, text=transcript(heard(excerpt.text)))
 
 
-def _prompt(turn: Turn) -> str:
-    occurred_at = turn.occurred_at.isoformat() if turn.occurred_at else "unknown"
-    known = numbered([text[:KNOWN_CHARS_MAX] for text in turn.related])
+def _prompt(excerpt: Excerpt) -> str:
+    occurred_at = excerpt.occurred_at.isoformat() if excerpt.occurred_at else "unknown"
+    known = numbered([text[:KNOWN_CHARS_MAX] for text in excerpt.related])
     return "\n\n".join(
         (
             f"<occurred_at>{escape(occurred_at)}</occurred_at>",
             fence("known_memories", known or "(none)"),
-            fence("conversation", turn.text),
+            fence("conversation", excerpt.text),
         )
     )
 
@@ -123,7 +123,7 @@ class _Reply(msgspec.Struct):
     facts: list[Any]
 
 
-def _facts(reply: bytes, turn: Turn) -> list[Fact]:
+def _facts(reply: bytes, excerpt: Excerpt) -> list[Fact]:
     """Return every item of `reply` that has a text and is believed, of the first ones.
 
     Wrong values in other fields get the default: small models miss an enum now and then, and losing
@@ -138,12 +138,12 @@ def _facts(reply: bytes, turn: Turn) -> list[Fact]:
     ]
     if items and not readable:
         raise Unavailable("The language model gave no usable answer.", code="llm.invalid_output")
-    years = _years_shown(turn)
-    facts = [_fact(item, turn, years) for item in readable]
+    years = _years_shown(excerpt)
+    facts = [_fact(item, excerpt, years) for item in readable]
     return [fact for fact in facts if fact is not None]
 
 
-def _fact(item: dict[str, Any], turn: Turn, years: set[str]) -> Fact | None:
+def _fact(item: dict[str, Any], excerpt: Excerpt, years: set[str]) -> Fact | None:
     """Return what `item` says, or None for talk about the talk and for an assistant's guess."""
     text = _dated(_clean(item["text"][:_READ_CHARS_MAX]), years)
     speaker = _one_of(SPEAKERS, item.get("said_by"), "other")
@@ -160,7 +160,7 @@ def _fact(item: dict[str, Any], turn: Turn, years: set[str]) -> Fact | None:
         importance=importance,
         confidence=confidence,
         event_time_ms=_stated_time_ms(item.get("event_time"), years),
-        contradicts=_place(item.get("contradicts"), len(turn.related)),
+        contradicts=_place(item.get("contradicts"), len(excerpt.related)),
     )
 
 
@@ -250,17 +250,17 @@ def _dated(text: str, years: set[str]) -> str:
     return rest + end if whole and not end.strip(".!") else ""
 
 
-def _years_shown(turn: Turn) -> set[str]:
+def _years_shown(excerpt: Excerpt) -> set[str]:
     """Return the years that a fact may name.
 
-    Those in what is shown, those next to the turn's, and those that "ten years" counts up to.
+    Those in what is shown, those next to the excerpt's, and those that "ten years" counts up to.
     """
-    texts = [turn.text, *(text[:KNOWN_CHARS_MAX] for text in turn.related)]
+    texts = [excerpt.text, *(text[:KNOWN_CHARS_MAX] for text in excerpt.related)]
     years = {year for text in texts for year in _YEAR.findall(text)}
-    if turn.occurred_at is not None:
+    if excerpt.occurred_at is not None:
         counted = {0}.union(*(map(_counted, _COUNTED.findall(text)) for text in texts))
         spans = {sign * n + near for n in counted for sign in (-1, 1) for near in (-1, 0, 1)}
-        years |= {str(turn.occurred_at.year + span) for span in spans}
+        years |= {str(excerpt.occurred_at.year + span) for span in spans}
     return years
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from relayer.extraction.conversation import Message, heard, messages, own_words, sentences
 from relayer.extraction.dates import event_time_ms
-from relayer.extraction.facts import FACT_CHARS_MAX, FACTS_MAX, Fact, Turn, distinct
+from relayer.extraction.facts import FACT_CHARS_MAX, FACTS_MAX, Excerpt, Fact, distinct
 from relayer.extraction.judge import Verdict, is_declarative, is_question, judge
 from relayer.extraction.language import is_foreign
 
@@ -35,18 +35,18 @@ class SentenceExtractor:
     5. The best `FACTS_MAX`, in their order.
     """
 
-    async def extract(self, turn: Turn) -> list[Fact]:
-        """Return the facts of `turn`, at most `FACTS_MAX`."""
-        return await asyncio.to_thread(self._extract, turn)  # 64 KiB take about 0.25 s
+    async def extract(self, excerpt: Excerpt) -> list[Fact]:
+        """Return the facts of `excerpt`, at most `FACTS_MAX`."""
+        return await asyncio.to_thread(self._extract, excerpt)  # 64 KiB take about 0.25 s
 
-    def _extract(self, turn: Turn) -> list[Fact]:
-        alone = len(messages(turn.text)) == 1
-        scored = [pair for said in heard(turn.text) for pair in _judged(said, alone=alone)]
+    def _extract(self, excerpt: Excerpt) -> list[Fact]:
+        alone = len(messages(excerpt.text)) == 1
+        scored = [pair for said in heard(excerpt.text) for pair in _judged(said, alone=alone)]
         scores = {fact.text: score for score, fact in reversed(scored)}
         facts = distinct(fact for _, fact in scored)
         order = sorted(range(len(facts)), key=lambda n: -scores[facts[n].text])
         return [
-            replace(facts[n], event_time_ms=event_time_ms(facts[n].text, turn.occurred_at))
+            replace(facts[n], event_time_ms=event_time_ms(facts[n].text, excerpt.occurred_at))
             for n in sorted(order[:FACTS_MAX])
         ]
 

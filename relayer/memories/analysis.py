@@ -23,7 +23,7 @@ from relayer.database import listing
 from relayer.database import memories as rows
 from relayer.database.pool import Database, Row, UniqueViolation
 from relayer.errors import Corrupted, Unavailable
-from relayer.extraction.facts import Extractor, Fact, Turn
+from relayer.extraction.facts import Excerpt, Extractor, Fact
 from relayer.llm import LanguageModel
 from relayer.memories.conversations import (
     NOTHING,
@@ -33,11 +33,11 @@ from relayer.memories.conversations import (
     Conversation,
     as_draft,
     drafts_of,
+    excerpt_of,
     from_draft,
     marks_of,
     opened,
     outcome,
-    shown,
 )
 from relayer.memories.intake import Answered, Intake, Remembered
 from relayer.memories.memory import LAST_SEQ
@@ -120,10 +120,10 @@ class Analysis:
         if (before := await self._answered(caller, conversation, redacted)) is not None:
             return before
         related = await self._related(caller, conversation)
-        heard = await self._heard(caller, conversation, related)
+        excerpt = await self._excerpt(caller, conversation, related)
         try:
             async with asyncio.timeout_at(until_s):
-                facts = await self._extractor.extract(heard)
+                facts = await self._extractor.extract(excerpt)
         except (Unavailable, TimeoutError):
             return await self._keep(caller, conversation, redacted)
         drafts = await self._drafts(caller, conversation, facts, related)
@@ -154,18 +154,18 @@ class Analysis:
         draft = await self._open_episode(caller.access.account, caller.keys, row)
         conversation = from_draft(draft, row["created_at"])
         related = await self._related(caller, conversation)
-        facts = await self._extractor.extract(await self._heard(caller, conversation, related))
+        facts = await self._extractor.extract(await self._excerpt(caller, conversation, related))
         drafts = await self._drafts(caller, conversation, facts, related)
         names = {row["namespace_id"]: conversation.namespace}
         origin = Origin(episode_id, kept=True, names=names)
         stored = await self._remember(caller, conversation, drafts, origin)
         return outcome(drafts, stored, episode_id, {})
 
-    async def _heard(
+    async def _excerpt(
         self, caller: Caller, conversation: Conversation, related: Sequence[Memory]
-    ) -> Turn:
+    ) -> Excerpt:
         """What the extractor is shown. Only a model has a use for what is known already."""
-        return await shown(caller, conversation, related if self._model is not None else ())
+        return await excerpt_of(caller, conversation, related if self._model is not None else ())
 
     async def _remember_turn(
         self, caller: Caller, conversation: Conversation, drafts: Sequence[Draft]
@@ -434,19 +434,19 @@ class Analysis:
         caller, conversation = Caller(access, keys), from_draft(draft, row["created_at"])
         # Without the writer's grants nothing can be recalled, but what came last can be opened.
         related = await self._newest(caller, conversation.namespace)
-        turn = await shown(caller, conversation, related)
-        facts = await self._patient_facts(account, episode_id, turn)
+        excerpt = await excerpt_of(caller, conversation, related)
+        facts = await self._patient_facts(account, episode_id, excerpt)
         drafts = await self._drafts(caller, conversation, facts, related)
         names = {row["namespace_id"]: conversation.namespace}
         origin = Origin(episode_id, waiting=True, kept=settings.keep_turns, names=names)
         await self._remember(caller, conversation, drafts, origin)
 
     async def _patient_facts(
-        self, account: AccountId, episode_id: uuid.UUID, turn: Turn
+        self, account: AccountId, episode_id: uuid.UUID, excerpt: Excerpt
     ) -> list[Fact]:
         """The model's facts, or the rules' when it keeps failing at this turn and at no other."""
         try:
-            return await self._patient.extract(turn)
+            return await self._patient.extract(excerpt)
         except Unavailable as error:
             if error.code != "llm.invalid_output":
                 raise  # it is away: that says nothing about the turn
@@ -455,7 +455,7 @@ class Analysis:
             )
             if attempts < ATTEMPTS_MAX:
                 raise
-        return await self._rules.extract(turn)
+        return await self._rules.extract(excerpt)
 
     async def _pending(self, account: AccountId, episode_id: uuid.UUID) -> Row | None:
         row = await episode_rows.find_episode(

@@ -13,7 +13,7 @@ from relayer.clock import from_ms
 from relayer.database import memories as rows
 from relayer.database.pool import Row
 from relayer.errors import Corrupted
-from relayer.extraction.facts import KNOWN_CHARS_MAX, Fact, Turn, content
+from relayer.extraction.facts import KNOWN_CHARS_MAX, Excerpt, Fact, content
 from relayer.memories.intake import Remembered
 from relayer.memories.opening import Caller
 from relayer.memories.recognition import Stored, idempotency_marks
@@ -88,14 +88,16 @@ def from_draft(draft: Draft, kept_at: datetime) -> Conversation:
     )
 
 
-async def shown(caller: Caller, conversation: Conversation, related: Sequence[Memory]) -> Turn:
+async def excerpt_of(
+    caller: Caller, conversation: Conversation, related: Sequence[Memory]
+) -> Excerpt:
     """What an extractor is shown; a kept turn and memories may be older than the setting."""
     said, _ = await without_secrets(caller.access, conversation.text)
     known = [memory.text for memory in related if memory.text is not None]
     texts = [
         await beginning_without_secrets(caller.access, text, KNOWN_CHARS_MAX) for text in known
     ]
-    return Turn(said, conversation.occurred_at, texts)
+    return Excerpt(said, conversation.occurred_at, texts)
 
 
 def as_draft(conversation: Conversation) -> Draft:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from relayer.extraction.facts import (
-    Turn,
+    Excerpt,
 )
 from relayer.extraction.rules import SentenceExtractor
 
@@ -22,7 +22,7 @@ def day_ms(year: int, month: int, day: int) -> int:
 
 
 async def texts(text: str, **options: Any) -> list[str]:
-    return [fact.text for fact in await rules.extract(Turn(text, **options))]
+    return [fact.text for fact in await rules.extract(Excerpt(text, **options))]
 
 
 def demo_rows() -> list[dict[str, Any]]:

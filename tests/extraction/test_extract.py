@@ -10,8 +10,8 @@ from relayer.extraction.cues import CUES, GENERAL, SHAPES, Cue
 from relayer.extraction.facts import (
     FACT_CHARS_MAX,
     FACTS_MAX,
+    Excerpt,
     Fact,
-    Turn,
     normalised,
 )
 from relayer.extraction.judge import judge
@@ -50,7 +50,7 @@ async def test_sentence_worth_keeping(
     text: str, kind: str, importance: str, confidence: str
 ) -> None:
     """capability 3.17: every fact has a confidence, low where the speaker hedged."""
-    (fact,) = await rules.extract(Turn(f"1. ok\n\n2. {text}"))
+    (fact,) = await rules.extract(Excerpt(f"1. ok\n\n2. {text}"))
     assert replace(fact, event_time_ms=None) == Fact(text, kind, importance, confidence)
 
 
@@ -417,7 +417,7 @@ async def test_near_empty_facts_are_left_out() -> None:
 
 
 async def test_single_message_without_cues_is_kept_with_low_confidence() -> None:
-    (fact,) = await rules.extract(Turn("The sky over Dresden looked grey this week."))
+    (fact,) = await rules.extract(Excerpt("The sky over Dresden looked grey this week."))
     assert (fact.kind, fact.importance, fact.confidence) == ("fact", "trivial", "low")
     for junk in ("Thanks!", "Can you help me with this?", "please fix the broken test now", "ok"):
         assert await texts(junk) == []
@@ -427,7 +427,7 @@ async def test_single_message_without_cues_is_kept_with_low_confidence() -> None
     "text", ["私は緑茶が好きです。", "저는 녹차를 좋아합니다.", "Я предпочитаю зелёный чай."]
 )
 async def test_other_scripts_are_kept_with_low_confidence(text: str) -> None:
-    (fact,) = await rules.extract(Turn(f"1. ok\n\n2. {text}"))
+    (fact,) = await rules.extract(Excerpt(f"1. ok\n\n2. {text}"))
     assert (fact.text, fact.confidence) == (text, "low")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from relayer.extraction.facts import FACTS_MAX, Turn
+from relayer.extraction.facts import FACTS_MAX, Excerpt
 from relayer.extraction.model import SCHEMA
 from relayer.extraction.rules import SentenceExtractor
 from relayer.prompts import escape, system_prompt
@@ -521,5 +521,5 @@ def assert_asked(case: Case, server: OpenAIServer) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 async def test_by_rules(case: Case) -> None:
-    turn = Turn(redact(case.said)[0], case.occurred_at)
-    assert tuple(f.text for f in await SentenceExtractor().extract(turn)) == case.by_rules
+    excerpt = Excerpt(redact(case.said)[0], case.occurred_at)
+    assert tuple(f.text for f in await SentenceExtractor().extract(excerpt)) == case.by_rules

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from memrelay.sealed import keys as client_keys
 from relayer import redact
 from relayer.extraction import conversation, cues, dates, judge, rules
-from relayer.extraction.facts import Turn
+from relayer.extraction.facts import Excerpt
 from relayer.query import period_words, periods
 from relayer.sealed import keys
 from relayer.words import languages, tokens, words
@@ -80,7 +80,7 @@ def _conversation(data: bytes) -> None:
     """What the rules make of a conversation: everything but sealing what they found."""
     text = data.decode(errors="replace")
     conversation.transcript(conversation.heard(text))
-    rules.SentenceExtractor()._extract(Turn(text=text, occurred_at=NOW))
+    rules.SentenceExtractor()._extract(Excerpt(text=text, occurred_at=NOW))
 
 
 def _conversation_seeds() -> Iterator[bytes]:
