@@ -237,10 +237,8 @@ class Worker:
 
     async def _extract(self, job: Job) -> None:
         async def work(account: AccountId, keys: Keys, ids: Sequence[Any], _: bool) -> None:
-            for episode_id in ids:
-                await self._unless_stopped(
-                    self._analysis.extract_episode(account, keys, episode_id)
-                )
+            for turn_id in ids:
+                await self._unless_stopped(self._analysis.extract_turn(account, keys, turn_id))
 
         await self._with_keys(job, work)
 

@@ -1,4 +1,4 @@
-"""Statements on episodes: sealed turns whose facts are still to be extracted.
+"""Statements on turns, `episodes` in the tables: conversations that wait for their facts, or stay.
 
 Not here: storing and erasing them, which go with memories (`memories.write`, `memories.erase`).
 """

@@ -4,7 +4,7 @@ Not here: how facts are found (`extraction`), answers from memories (`asking.py`
 storing (`intake.py`, `writer.py`).
 
 - A turn that was accepted is never lost: when the model is away, or slower than a request may be,
-  it is sealed as a pending episode and extracted later.
+  it is sealed and waits for its facts.
 - No database connection is held while a model thinks.
 - A fact that contradicts a memory names it; nothing is overwritten (`contradictions.py`).
 - What is said again, in these or nearly these words, is counted, not stored once more.
@@ -138,7 +138,7 @@ class Analysis:
                 return outcome(drafts, stored, kept, redacted)
         raise contended()
 
-    async def again(self, caller: Caller, episode_id: uuid.UUID) -> Analyzed:
+    async def again(self, caller: Caller, turn_id: uuid.UUID) -> Analyzed:
         """Take the facts out of a kept turn once more; it stays.
 
         Raises:
@@ -148,18 +148,18 @@ class Analysis:
             Corrupted: its blob is missing or altered.
         """
         row = await readable_turn(
-            self._database, caller.access, episode_id, self._clock(), states={rows.KEPT}
+            self._database, caller.access, turn_id, self._clock(), states={rows.KEPT}
         )
         caller.access.require(Namespace(row["namespace"]), "writer")
-        draft = await self._open_episode(caller.access.account, caller.keys, row)
+        draft = await self._open_turn(caller.access.account, caller.keys, row)
         conversation = from_draft(draft, row["created_at"])
         related = await self._related(caller, conversation)
         facts = await self._extractor.extract(await self._excerpt(caller, conversation, related))
         drafts = await self._drafts(caller, conversation, facts, related)
         names = {row["namespace_id"]: conversation.namespace}
-        origin = Origin(episode_id, kept=True, names=names)
+        origin = Origin(turn_id, kept=True, names=names)
         stored = await self._remember(caller, conversation, drafts, origin)
-        return outcome(drafts, stored, episode_id, {})
+        return outcome(drafts, stored, turn_id, {})
 
     async def _excerpt(
         self, caller: Caller, conversation: Conversation, related: Sequence[Memory]
@@ -182,7 +182,7 @@ class Analysis:
 
     async def _waits(self, caller: Caller, before: Analyzed) -> bool:
         """Whether the other request only let the conversation wait, whose facts are here."""
-        turn = before.episode
+        turn = before.pending
         return turn is not None and await self._pending(caller.access.account, turn) is not None
 
     async def _origin(self, caller: Caller, conversation: Conversation) -> Origin | None:
@@ -352,7 +352,7 @@ class Analysis:
     async def _keep(
         self, caller: Caller, conversation: Conversation, redacted: dict[str, int]
     ) -> Analyzed:
-        """Seal the conversation as a pending episode; equal ones that wait are one.
+        """Seal the conversation as a turn that waits; equal ones that wait are one.
 
         One that is kept has its facts: what is said once more may have others.
         """
@@ -365,8 +365,8 @@ class Analysis:
             if known is not None and known["state"] == rows.PENDING:
                 turn, number = known["episode_id"], known["namespace_id"]
             else:
-                episode, entry = await self._sealed(caller, conversation, rows.PENDING)
-                episodes, turn, number = [episode], episode.episode_id, entry.namespace_id
+                new, entry = await self._sealed(caller, conversation, rows.PENDING)
+                episodes, turn, number = [new], new.episode_id, entry.namespace_id
             marks = marks_of(caller, conversation, turn)
             if not episodes and not marks:
                 return Analyzed((), turn, (), redacted)
@@ -383,19 +383,19 @@ class Analysis:
     async def _sealed(
         self, caller: Caller, conversation: Conversation, state: str
     ) -> tuple[rows.NewEpisode, NamespaceEntry]:
-        """The conversation as an episode, and its namespace."""
+        """The conversation as a turn, and its namespace."""
         key = caller.keys.of(conversation.namespace)[0]
         entry = await self._namespaces.ensure(caller.access, key)
-        draft, episode_id = as_draft(conversation), new_id()
-        address = envelope.Address(envelope.EPISODE, caller.access.account, episode_id, 1)
+        draft, turn_id = as_draft(conversation), new_id()
+        address = envelope.Address(envelope.EPISODE, caller.access.account, turn_id, 1)
         blob = envelope.seal(
             key,
             address,
             encode(draft, caller.access.key, turn=True, kept=state == rows.KEPT),
             created_ms=to_ms(self._clock()),
         )
-        episode = rows.NewEpisode(
-            episode_id=episode_id,
+        turn = rows.NewEpisode(
+            episode_id=turn_id,
             namespace_id=entry.namespace_id,
             epoch=key.epoch,
             writer=caller.access.key,
@@ -404,10 +404,10 @@ class Analysis:
             fingerprint=fingerprint_of(key, draft),
             state=state,
         )
-        return episode, entry
+        return turn, entry
 
-    async def extract_episode(self, account: AccountId, keys: Keys, episode_id: uuid.UUID) -> None:
-        """Take the facts out of a pending episode; nothing when it is done or gone.
+    async def extract_turn(self, account: AccountId, keys: Keys, turn_id: uuid.UUID) -> None:
+        """Take the facts out of a turn that waits; nothing when it is done or gone.
 
         Raises:
             Unavailable: the model is still away.
@@ -416,18 +416,16 @@ class Analysis:
             QuotaExceeded: the account is full, or nearly: then no model is asked.
             Corrupted: the blob is missing, or altered; then it is not tried again.
         """
-        if (row := await self._pending(account, episode_id)) is None:
+        if (row := await self._pending(account, turn_id)) is None:
             return
         await self._writer.refuse_full(account, FOUND_BYTES_MAX)
         try:
-            draft = await self._open_episode(account, keys, row)
+            draft = await self._open_turn(account, keys, row)
         except Corrupted as error:
-            if await self._pending(account, episode_id) is None:
+            if await self._pending(account, turn_id) is None:
                 return  # its blob went with it meanwhile
             if error.code == ALTERED:
-                await episode_rows.fail_episode(
-                    self._database, account=account, episode_id=episode_id
-                )
+                await episode_rows.fail_episode(self._database, account=account, episode_id=turn_id)
             raise
         settings = await self._accounts.settings(account)
         access = unasked(account, PublicKey(row["writer"]), settings)
@@ -435,14 +433,14 @@ class Analysis:
         # Without the writer's grants nothing can be recalled, but what came last can be opened.
         related = await self._newest(caller, conversation.namespace)
         excerpt = await excerpt_of(caller, conversation, related)
-        facts = await self._patient_facts(account, episode_id, excerpt)
+        facts = await self._patient_facts(account, turn_id, excerpt)
         drafts = await self._drafts(caller, conversation, facts, related)
         names = {row["namespace_id"]: conversation.namespace}
-        origin = Origin(episode_id, waiting=True, kept=settings.keep_turns, names=names)
+        origin = Origin(turn_id, waiting=True, kept=settings.keep_turns, names=names)
         await self._remember(caller, conversation, drafts, origin)
 
     async def _patient_facts(
-        self, account: AccountId, episode_id: uuid.UUID, excerpt: Excerpt
+        self, account: AccountId, turn_id: uuid.UUID, excerpt: Excerpt
     ) -> list[Fact]:
         """The model's facts, or the rules' when it keeps failing at this turn and at no other."""
         try:
@@ -451,19 +449,19 @@ class Analysis:
             if error.code != "llm.invalid_output":
                 raise  # it is away: that says nothing about the turn
             attempts = await episode_rows.count_attempt(
-                self._database, account=account, episode_id=episode_id
+                self._database, account=account, episode_id=turn_id
             )
             if attempts < ATTEMPTS_MAX:
                 raise
         return await self._rules.extract(excerpt)
 
-    async def _pending(self, account: AccountId, episode_id: uuid.UUID) -> Row | None:
+    async def _pending(self, account: AccountId, turn_id: uuid.UUID) -> Row | None:
         row = await episode_rows.find_episode(
-            self._database, account=account, episode_id=episode_id, now=self._clock()
+            self._database, account=account, episode_id=turn_id, now=self._clock()
         )
         return row if row is not None and row["state"] == rows.PENDING else None
 
-    async def _open_episode(self, account: AccountId, keys: Keys, row: Row) -> Draft:
+    async def _open_turn(self, account: AccountId, keys: Keys, row: Row) -> Draft:
         name = to_base64url(row["blob_id"])
         blob = (await self._blobs.get_many(account, [name])).get(name)
         if blob is None:

@@ -1,6 +1,9 @@
 """Conversations, the turns they are sealed as, and the drafts that their facts become; pure.
 
 Not here: the order of steps (`analysis.py`), how facts are found (`extraction`).
+
+- A turn is a conversation that is sealed: until its facts are found, or kept beside them. Formats,
+  tables and paths call it an episode.
 """
 
 import uuid
@@ -59,17 +62,17 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Analyzed:
-    """The facts that were stored, or the episode that waits for the model.
+    """The facts that were stored, or the turn that waits for the model.
 
     Attributes:
-        episode: the turn that waits.
+        pending: the turn that waits.
         kept: the turn that stays beside its facts.
         reinforced: memories that it said again, in these or nearly these words.
         others: receipts of what else came of it, as for `Remembered`.
     """
 
     facts: Sequence[Stored]
-    episode: uuid.UUID | None
+    pending: uuid.UUID | None
     receipts: Sequence[bytes]
     redacted: dict[str, int]
     kept: uuid.UUID | None = None

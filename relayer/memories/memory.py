@@ -165,7 +165,7 @@ class MemoryService:
         return erased
 
     async def states(self, access: Access, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Row]:
-        """Id → (namespace, blob_id, state) of living memories and episodes the key may read."""
+        """Id → (namespace, blob_id, state) of living memories and turns the key may read."""
         found = await rows.states(
             self._database,
             account=access.account,

@@ -125,7 +125,7 @@ class Opener:
         ]
 
     async def turns(self, caller: Caller, found: Sequence[Row]) -> list[Draft | None]:
-        """What episodes hold, in their order; None where the blob is lost or altered.
+        """What turns hold, in their order; None where the blob is lost or altered.
 
         Raises:
             NotAllowed: `unlock_required`.

@@ -257,7 +257,7 @@ async def analyze(
         for i, item in zip(ids, analyzed.facts, strict=True)
     ]
     return {
-        "job_ids": ids if analyzed.episode is None else [str(analyzed.episode)],
+        "job_ids": ids if analyzed.pending is None else [str(analyzed.pending)],
         "facts": facts,
         "fact_count": len(facts),
         "status": "pending",

@@ -75,12 +75,12 @@ def labelled(m: Memory, labels: Mapping[str, str]) -> dict[str, Any]:
 def analyzed(done: Analyzed) -> dict[str, Any]:
     """What a conversation gave."""
     return {
-        "episode_id": id_or_none(done.episode),
+        "episode_id": id_or_none(done.pending),
         "turn_id": id_or_none(done.kept),
         "facts": [fact(item) for item in done.facts],
         "fact_count": len(done.facts),
         "reinforced": [str(i) for i in done.reinforced],
-        "status": "done" if done.episode is None else "pending",
+        "status": "done" if done.pending is None else "pending",
         "redacted": done.redacted,
         "receipts": receipts(done.receipts),
         "other_receipts": receipts(done.others),

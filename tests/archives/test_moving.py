@@ -499,14 +499,14 @@ class TestLater:
         founder = await thinking.account()
         caller = await thinking.caller(founder)
         server.script(AWAY, facts(OSLO, BERLIN))
-        turn = (await analyze(thinking, caller, "1. user: I moved to Berlin.")).episode
+        turn = (await analyze(thinking, caller, "1. user: I moved to Berlin.")).pending
         assert turn is not None
         early = await packed(here, caller)
         await founded(here, there, founder)
         reader = await there.unlocked(founder, TEAM)
         if brought:
             await there.services.arriving.take_in(reader.access, early)
-        await thinking.services.analysis.extract_episode(founder.account, caller.keys, turn)
+        await thinking.services.analysis.extract_turn(founder.account, caller.keys, turn)
         forgotten = await here.value("SELECT memory_id FROM memories ORDER BY seq LIMIT 1")
         await here.services.forgetting.forget(caller.access, forgotten)
         for _ in range(2):
@@ -525,13 +525,13 @@ class TestLater:
         founder = await thinking.account()
         caller = await thinking.caller(founder)
         server.script(AWAY, facts(BERLIN), facts(BERLIN))
-        turn = (await analyze(thinking, caller, "1. user: I moved to Berlin.")).episode
+        turn = (await analyze(thinking, caller, "1. user: I moved to Berlin.")).pending
         assert turn is not None
         await moved(here, there, founder)
         keeping = there.another(language_model=model)
         reader = await choose(there, await there.unlocked(founder, TEAM), keep_turns=True)
         for bench, keys in ((thinking, caller.keys), (keeping, reader.keys)):
-            await bench.services.analysis.extract_episode(founder.account, keys, turn)
+            await bench.services.analysis.extract_turn(founder.account, keys, turn)
         late = await packed(here, caller)
         done = await there.services.arriving.take_in(reader.access, late)
         assert dict(done.results)[turn] == "unchanged"

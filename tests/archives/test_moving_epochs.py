@@ -363,8 +363,8 @@ class TestTurns:
         assert (turn.text, list(turn.fact_ids)) == (said, [one.id for one in kept.facts])
         again = await there.services.arriving.take_in(reader.access, arrival)
         assert {status for _, status in again.results} == {"unchanged"}
-        assert waits.episode is not None
-        await there.services.analysis.extract_episode(founder.account, reader.keys, waits.episode)
+        assert waits.pending is not None
+        await there.services.analysis.extract_turn(founder.account, reader.keys, waits.pending)
         assert await there.texts(reader, "peanuts", mode="keyword")
         assert await there.sql("SELECT 1 FROM episodes WHERE state = 'pending'") == []
         # What gave its facts here does not wait once more.
@@ -385,13 +385,13 @@ class TestTurns:
         caller = await thinking.caller(founder)
         [memory] = await here.remember(caller, "Ben sells cups.")
         waits = await analyze(thinking, caller, "1. user: I am allergic to peanuts.")
-        assert waits.episode is not None
-        ids = [memory.id, waits.episode]
+        assert waits.pending is not None
+        ids = [memory.id, waits.pending]
         page, following = await leaving(here).turns(caller.access, ids)
         assert (page, following) == (await everything(here, caller, "episodes"), None)
         stranger = await here.caller(await here.account())
         assert await leaving(here).turns(stranger.access, ids) == ([], None)
-        await thinking.services.analysis.extract_episode(founder.account, caller.keys, ids[1])
+        await thinking.services.analysis.extract_turn(founder.account, caller.keys, ids[1])
         assert await leaving(here).turns(caller.access, ids) == ([], None)
 
     async def test_one_that_gave_its_facts_here_does_not_come_again(
@@ -403,16 +403,16 @@ class TestTurns:
         server.script(AWAY)
         caller = await thinking.caller(founder)
         waits = await analyze(thinking, caller, "1. user: I am allergic to peanuts.")
-        assert waits.episode is not None
+        assert waits.pending is not None
         await moved(thinking, there, founder)
         reader = await there.unlocked(founder, TEAM)
-        await there.services.analysis.extract_episode(founder.account, reader.keys, waits.episode)
+        await there.services.analysis.extract_turn(founder.account, reader.keys, waits.pending)
         facts_there = await living(there)
         assert len(facts_there) == 1
         [new] = await here.remember(caller, "Ben sells cups.")
         arrival = await packed(here, caller)
         done = await there.services.arriving.take_in(reader.access, arrival)
-        assert dict(done.results) == {waits.episode: "unchanged", new.id: "imported"}
+        assert dict(done.results) == {waits.pending: "unchanged", new.id: "imported"}
         assert await living(there) == {*facts_there, new.id}
         assert await there.sql("SELECT 1 FROM episodes WHERE state <> 'done'") == []
         assert (await check(there.storage)).problems == []

@@ -477,7 +477,7 @@ async def test_around_a_model(case: Case, bench: Bench, server: OpenAIServer) ->
     if asked:
         server.script(case.answer)
     analyzed = await analyze(bench, caller, case.said, occurred_at=case.occurred_at)
-    assert analyzed.episode is None
+    assert analyzed.pending is None
     assert_asked(case, server)
     stored = [m for m in await memories(bench, caller) if m.text != case.known]
     assert tuple(m.text for m in stored) == case.stored

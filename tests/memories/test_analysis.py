@@ -34,7 +34,7 @@ class TestSentences:
             "We decided to move the launch to May.",
         ]
         assert [f.kind for f in analyzed.facts] == ["preference", "decision"]
-        assert analyzed.episode is None
+        assert analyzed.pending is None
         [receipt] = analyzed.receipts
         opened = open_receipt(receipt, bench.storage.identity.public_key)
         assert (opened.op, len(opened.items)) == ("analyze", 2)
@@ -52,7 +52,7 @@ class TestSentences:
     async def test_nothing_worth_keeping(self, bench: Bench) -> None:
         caller = await bench.caller(await bench.account())
         analyzed = await analyze(bench, caller, "1. hm?\n\n2. ok thanks")
-        assert (list(analyzed.facts), analyzed.episode, list(analyzed.receipts)) == ([], None, [])
+        assert (list(analyzed.facts), analyzed.pending, list(analyzed.receipts)) == ([], None, [])
 
     async def test_at_most_twenty_facts(self, bench: Bench) -> None:
         """capability 0.30: single facts are stored, each as its own blob, at most twenty."""

@@ -216,9 +216,9 @@ class TestContradictions:
         else:
             await thinking.remember(caller, OSLO if old else BERLIN)
         server.script(facts(MUNICH, contradicts=1))
-        assert kept.episode is not None
-        await thinking.services.analysis.extract_episode(
-            caller.access.account, caller.keys, kept.episode
+        assert kept.pending is not None
+        await thinking.services.analysis.extract_turn(
+            caller.access.account, caller.keys, kept.pending
         )
         [found] = await waiting(thinking, caller)
         stands = OSLO if meanwhile == "said again" else BERLIN
@@ -233,15 +233,13 @@ class TestContradictions:
         server.script(AWAY, AWAY)
         turns = []
         for said in ("1. user: I moved to Berlin.", "1. user: I moved to Munich."):
-            turns.append((await analyze(thinking, caller, said)).episode)
+            turns.append((await analyze(thinking, caller, said)).pending)
             thinking.clock.advance(60)
         server.script(facts(BERLIN), facts(MUNICH, contradicts=1))
         for turn in turns:
             assert turn is not None
             thinking.clock.advance(60)
-            await thinking.services.analysis.extract_episode(
-                caller.access.account, caller.keys, turn
-            )
+            await thinking.services.analysis.extract_turn(caller.access.account, caller.keys, turn)
         assert await thinking.texts(caller, "user lives") == [MUNICH]
         assert await waiting(thinking, caller) == []
 
@@ -318,10 +316,10 @@ class TestContradictions:
         [old] = await thinking.remember(caller, BERLIN)
         server.script(AWAY)
         kept = await analyze(thinking, caller, "1. user: I moved to Munich.")
-        assert kept.episode is not None
+        assert kept.pending is not None
         server.script(facts(MUNICH, contradicts=1))
-        await thinking.services.analysis.extract_episode(
-            caller.access.account, caller.keys, kept.episode
+        await thinking.services.analysis.extract_turn(
+            caller.access.account, caller.keys, kept.pending
         )
         [found] = await waiting(thinking, caller)
         assert (found.reason, [m.id for m in found.others]) == ("contradiction", [old.id])
@@ -357,7 +355,7 @@ class TestContradictions:
         caller = await choose(thinking, await writer(thinking), keep_turns=True)
         server.script(facts() if again else AWAY)
         kept = await analyze(thinking, caller, "1. user: I live in Berlin.")
-        turn = kept.kept or kept.episode
+        turn = kept.kept or kept.pending
         assert turn is not None
         thinking.clock.advance(86400)
         [newer] = await thinking.remember(caller, MUNICH)
@@ -365,9 +363,7 @@ class TestContradictions:
         if again:
             await thinking.services.analysis.again(caller, turn)
         else:
-            await thinking.services.analysis.extract_episode(
-                caller.access.account, caller.keys, turn
-            )
+            await thinking.services.analysis.extract_turn(caller.access.account, caller.keys, turn)
         assert sorted(await thinking.texts(caller, "user lives")) == [BERLIN, MUNICH]
         [found] = await waiting(thinking, caller)
         assert (found.memory.text, found.reason) == (BERLIN, "contradiction")

@@ -137,9 +137,9 @@ async def test_facts_of_a_turn_that_waited(
     caller = await thinking.caller(await thinking.account())
     account = caller.access.account
     server.script(AWAY, facts("The user prefers window seats."))
-    turn = (await analyze(thinking, caller, TURN)).episode
+    turn = (await analyze(thinking, caller, TURN)).pending
     assert turn is not None
-    extraction = thinking.services.analysis.extract_episode(account, caller.keys, turn)
+    extraction = thinking.services.analysis.extract_turn(account, caller.keys, turn)
     forgotten, done = await forget_against(
         thinking, caller, turn, extraction, forget_first=forget_first
     )

@@ -31,7 +31,7 @@ class TestKeptTurns:
         when = bench.clock() - timedelta(days=1)
         analyzed = await analyze(bench, caller, self.TALK, source="chat/9", occurred_at=when)
         [fact] = analyzed.facts
-        assert (analyzed.episode, analyzed.kept is not None) == (None, True)
+        assert (analyzed.pending, analyzed.kept is not None) == (None, True)
         [turn] = await bench.services.turns.newest(caller, [TEAM], limit=9)
         assert (turn.id, turn.state, turn.namespace) == (analyzed.kept, "kept", TEAM)
         assert (turn.occurred_at, turn.source, list(turn.fact_ids)) == (when, "chat/9", [fact.id])
@@ -88,12 +88,12 @@ class TestKeptTurns:
         caller = await choose(thinking, await writer(thinking), keep_turns=True)
         server.script(AWAY)
         waits = await analyze(thinking, caller, self.TALK)
-        assert waits.episode is not None
+        assert waits.pending is not None
         server.script(facts("The user prefers window seats."))
-        await thinking.services.analysis.extract_episode(
-            caller.access.account, caller.keys, waits.episode
+        await thinking.services.analysis.extract_turn(
+            caller.access.account, caller.keys, waits.pending
         )
-        turn = await thinking.services.turns.get(caller, waits.episode)
+        turn = await thinking.services.turns.get(caller, waits.pending)
         assert (turn.state, turn.text, len(turn.fact_ids)) == ("kept", self.TALK, 1)
         assert (await check(thinking.storage)).problems == []
 

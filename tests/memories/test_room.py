@@ -41,15 +41,15 @@ async def test_no_model_is_asked_for_facts_that_hardly_fit(
     bench = make_bench(language_model=model, storage_bytes_max=ROOM_BYTES)
     caller = await writer(bench)
     server.script(AWAY)
-    turn = (await analyze(bench, caller, "1. user: I moved house.")).episode
+    turn = (await analyze(bench, caller, "1. user: I moved house.")).pending
     assert turn is not None
     await bench.sql("UPDATE accounts SET storage_bytes = $1", ROOM_BYTES - 5_000)
     asked = len(server.received)
     server.script(facts(*(f"The user owns chair number {n} of the set." for n in range(20))))
     for _ in range(2):
         with pytest.raises(QuotaExceeded):
-            await bench.services.analysis.extract_episode(caller.access.account, caller.keys, turn)
+            await bench.services.analysis.extract_turn(caller.access.account, caller.keys, turn)
     assert len(server.received) == asked
     await bench.sql("UPDATE accounts SET storage_bytes = 1000")
-    await bench.services.analysis.extract_episode(caller.access.account, caller.keys, turn)
+    await bench.services.analysis.extract_turn(caller.access.account, caller.keys, turn)
     assert await bench.value("SELECT count(*) FROM memories") == 20

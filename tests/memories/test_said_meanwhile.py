@@ -31,14 +31,14 @@ async def test_what_is_older_by_then_does_not_supersede_it(
     turn = None
     if waits:
         server.script(AWAY)
-        turn = (await analyze(thinking, caller, MOVED)).episode
+        turn = (await analyze(thinking, caller, MOVED)).pending
     answered = threading.Event()
     server.script(replace(facts(MUNICH, contradicts=1), held=answered))
     asked = len(server.received)
     work = (
         analyze(thinking, caller, MOVED)
         if turn is None
-        else thinking.services.analysis.extract_episode(caller.access.account, caller.keys, turn)
+        else thinking.services.analysis.extract_turn(caller.access.account, caller.keys, turn)
     )
     task = asyncio.ensure_future(work)
     while len(server.received) == asked:

@@ -38,7 +38,7 @@ async def hurried(make_bench: BenchMaker, server: OpenAIServer) -> AsyncIterator
 
 async def waiting_turn(bench: Bench, caller: Caller, server: OpenAIServer) -> uuid.UUID:
     server.script(Step(hang=True))
-    turn = (await analyze(bench, caller, SAID)).episode
+    turn = (await analyze(bench, caller, SAID)).pending
     assert turn is not None
     return turn
 
@@ -49,7 +49,7 @@ async def test_what_only_one_conversation_does_to_it_is_left_to_the_rules(
 ) -> None:
     caller = await writer(hurried)
     turn = await waiting_turn(hurried, caller, server)
-    extract = hurried.services.analysis.extract_episode
+    extract = hurried.services.analysis.extract_turn
     for n in range(1, ATTEMPTS_MAX + 1):
         server.script(*fails, facts())
         if n < ATTEMPTS_MAX:
@@ -71,9 +71,7 @@ async def test_an_outage_says_nothing_about_a_conversation(
     for _ in range(2):
         server.script(*fails)
         with pytest.raises(Unavailable, match="not available"):
-            await hurried.services.analysis.extract_episode(
-                caller.access.account, caller.keys, turn
-            )
+            await hurried.services.analysis.extract_turn(caller.access.account, caller.keys, turn)
         server.clear()  # how often it is asked again, its deadline says
     assert await hurried.value("SELECT attempts FROM episodes") == 0
 
@@ -86,7 +84,7 @@ async def test_where_no_request_waits_there_is_more_time(
     answered = threading.Event()
     server.script(replace(facts(MUNICH), held=answered))
     account, keys = caller.access.account, caller.keys
-    extracting = hurried.services.analysis.extract_episode(account, keys, turn)
+    extracting = hurried.services.analysis.extract_turn(account, keys, turn)
     task = asyncio.ensure_future(extracting)
     await asyncio.sleep(TIMEOUT_S * PATIENCE / 2)
     answered.set()

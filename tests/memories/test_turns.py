@@ -97,7 +97,7 @@ class TestSaidTwice:
         server.script(facts(FACT), AWAY)
         kept = await analyze(thinking, caller, TALK)
         again = await analyze(thinking, caller, TALK)
-        assert again.episode not in (None, kept.kept)
+        assert again.pending not in (None, kept.kept)
         assert (len(again.receipts), len(await turns(thinking))) == (1, 2)
         await holds(thinking, caller)
 
@@ -132,7 +132,7 @@ class TestSaidTwice:
             await owner.reseal()
         assert (await thinking.value("SELECT fingerprint FROM episodes") != was) is resealed
         again = await analyze(thinking, await owner.caller(), TALK)
-        assert turn == (again.episode if state == "pending" else again.kept)
+        assert turn == (again.pending if state == "pending" else again.kept)
         assert await turns(thinking) == [turn]
         await holds(thinking, caller)
 
@@ -196,13 +196,13 @@ class TestErased:
         caller = await keeper(thinking)
         server.script(AWAY, AWAY)
         first = await analyze(thinking, caller, TALK)
-        assert first.episode is not None
-        await thinking.services.forgetting.forget(caller.access, first.episode)
+        assert first.pending is not None
+        await thinking.services.forgetting.forget(caller.access, first.pending)
         again = await analyze(thinking, caller, TALK)
-        extract = thinking.services.analysis.extract_episode
-        await extract(caller.access.account, caller.keys, first.episode)
+        extract = thinking.services.analysis.extract_turn
+        await extract(caller.access.account, caller.keys, first.pending)
         assert await thinking.value("SELECT count(*) FROM memories") == 0
-        assert await turns(thinking) == [again.episode]
+        assert await turns(thinking) == [again.pending]
 
     async def test_erased_while_its_facts_are_taken_once_more(
         self, thinking: Bench, server: OpenAIServer
@@ -234,21 +234,21 @@ class TestErased:
         caller = await thinking.caller(await thinking.account())
         server.script(AWAY)
         waits = await analyze(thinking, caller, TALK)
-        assert waits.episode is not None
-        extract = thinking.services.analysis.extract_episode
+        assert waits.pending is not None
+        extract = thinking.services.analysis.extract_turn
         if told == "failed":
             flip = "UPDATE blobs SET bytes = set_byte(bytes, 300, get_byte(bytes, 300) # 1)"
             await thinking.sql(flip)
             with pytest.raises(Corrupted):
-                await extract(caller.access.account, caller.keys, waits.episode)
+                await extract(caller.access.account, caller.keys, waits.pending)
         else:
             server.script(facts(FACT))
-            await extract(caller.access.account, caller.keys, waits.episode)
+            await extract(caller.access.account, caller.keys, waits.pending)
         rows = await thinking.sql("SELECT state, fingerprint FROM episodes")
         assert [tuple(row) for row in rows] == [(told, None)]
         server.script(AWAY)
         again = await analyze(thinking, caller, TALK)
-        assert again.episode not in (None, waits.episode)
+        assert again.pending not in (None, waits.pending)
 
 
 def forms(fingerprint: bytes) -> Iterator[bytes]:
@@ -328,12 +328,12 @@ class TestOver:
     ) -> None:
         caller = await thinking.caller(await thinking.account())
         server.script(AWAY)
-        waits = (await analyze(thinking, caller, TALK)).episode
+        waits = (await analyze(thinking, caller, TALK)).pending
         assert waits is not None
         await self.keep_an_hour(thinking, caller)
         thinking.clock.advance(HOUR)
         server.script(facts(FACT))
-        extract = thinking.services.analysis.extract_episode
+        extract = thinking.services.analysis.extract_turn
         await extract(caller.access.account, caller.keys, waits)
         assert server.scripted_left == 1
         assert await thinking.texts(caller, "window seats", mode="keyword") == []
@@ -344,10 +344,10 @@ class TestOver:
         """Else what was just acknowledged would end with what it repeats."""
         caller = await thinking.caller(await thinking.account())
         server.script(AWAY, AWAY)
-        over = (await analyze(thinking, caller, TALK)).episode
+        over = (await analyze(thinking, caller, TALK)).pending
         await self.keep_an_hour(thinking, caller)
         thinking.clock.advance(HOUR)
-        again = (await analyze(thinking, caller, TALK)).episode
+        again = (await analyze(thinking, caller, TALK)).pending
         assert again != over
         await thinking.services.expiry.expire()
         assert await turns(thinking) == [again]
@@ -388,18 +388,18 @@ class TestNowhereElse:
         server.script(facts(FACT), AWAY, AWAY)
         kept, waits, doomed = [await analyze(thinking, caller, text) for text in said]
         assert kept.kept is not None
-        assert waits.episode is not None
-        assert doomed.episode is not None
+        assert waits.pending is not None
+        assert doomed.pending is not None
         fingerprints = await self.fingerprints(thinking, caller, said)
         assert await places(thinking, fingerprints) == FINGERPRINTS
-        await thinking.services.forgetting.forget(caller.access, doomed.episode)
+        await thinking.services.forgetting.forget(caller.access, doomed.pending)
         await owner.rotate(reseal="all")
         await owner.reseal()
         caller = await choose(thinking, await owner.caller(), keep_turns=True)
         fingerprints += await self.fingerprints(thinking, caller, said)
         server.script(facts("The user often prefers window seats."))
-        extract = thinking.services.analysis.extract_episode
-        await extract(caller.access.account, caller.keys, waits.episode)
+        extract = thinking.services.analysis.extract_turn
+        await extract(caller.access.account, caller.keys, waits.pending)
         assert await places(thinking, fingerprints) == FINGERPRINTS
         await thinking.services.forgetting.forget_namespace(caller.access, TEAM)
         assert await places(thinking, fingerprints) == set()

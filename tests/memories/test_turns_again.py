@@ -29,21 +29,19 @@ async def test_its_facts_are_taken_once_more(
     thinking.clock.advance(60)
     server.script(AWAY, AWAY)
     waits = await analyze(thinking, caller, HOME)
-    assert waits.episode not in (None, first.kept)
-    assert (await analyze(thinking, caller, HOME)).episode == waits.episode  # equal ones are one
+    assert waits.pending not in (None, first.kept)
+    assert (await analyze(thinking, caller, HOME)).pending == waits.pending  # equal ones are one
     jobs = "SELECT count(*) FROM pgqueuer WHERE entrypoint = 'extract'"
     assert await thinking.value(jobs) == 1
     caller = await choose(thinking, caller, keep_turns=keep_turns)
     server.script(facts(BERLIN, contradicts=1))
-    assert waits.episode is not None
-    await thinking.services.analysis.extract_episode(
-        caller.access.account, caller.keys, waits.episode
-    )
+    assert waits.pending is not None
+    await thinking.services.analysis.extract_turn(caller.access.account, caller.keys, waits.pending)
     assert await thinking.texts(caller, "user lives") == [BERLIN]
     turns = await thinking.services.turns.newest(caller, [TEAM], limit=9)
     assert (len(turns), first.kept in [turn.id for turn in turns]) == (2 + keep_turns, True)
     server.script(facts(BERLIN))
     again = await analyze(thinking, caller, HOME)
-    assert again.kept == (waits.episode if keep_turns else None)
+    assert again.kept == (waits.pending if keep_turns else None)
     await assert_chain_holds(thinking, caller.access.account)
     assert (await check(thinking.storage)).problems == []

@@ -41,24 +41,24 @@ class TestPending:
             thinking, caller, TALK, source="chat/9", occurred_at=thinking.clock()
         )
         assert list(analyzed.facts) == []
-        assert analyzed.episode is not None
+        assert analyzed.pending is not None
         assert len(analyzed.receipts) == 1
-        states = await thinking.services.memory.states(caller.access, [analyzed.episode])
-        assert states[analyzed.episode]["state"] == "pending"
+        states = await thinking.services.memory.states(caller.access, [analyzed.pending])
+        assert states[analyzed.pending]["state"] == "pending"
         blob = await thinking.value(
             "SELECT bytes FROM blobs JOIN episodes USING (account_id, blob_id)"
         )
         assert b"window" not in blob
         assert envelope.read_header(blob).address.type == envelope.EPISODE
         server.script(facts("Anna prefers window seats."))
-        await thinking.services.analysis.extract_episode(
-            caller.access.account, caller.keys, analyzed.episode
+        await thinking.services.analysis.extract_turn(
+            caller.access.account, caller.keys, analyzed.pending
         )
         [memory] = await thinking.services.memory.newest(caller, [TEAM], limit=5)
         assert (memory.text, memory.source) == ("Anna prefers window seats.", "chat/9")
         assert memory.writer == caller.access.key
-        states = await thinking.services.memory.states(caller.access, [analyzed.episode])
-        assert states[analyzed.episode]["state"] == "done"
+        states = await thinking.services.memory.states(caller.access, [analyzed.pending])
+        assert states[analyzed.pending]["state"] == "done"
         left = "SELECT count(*) FROM blobs b JOIN episodes e USING (account_id, blob_id)"
         assert await thinking.value(left) == 0
         used = await thinking.value(
@@ -75,9 +75,9 @@ class TestPending:
         server.script(AWAY, facts("Anna prefers window seats."))
         when = datetime(2026, 5, 4, 23, 30, tzinfo=timezone(timedelta(hours=-5)))
         analyzed = await analyze(thinking, caller, TALK, occurred_at=when)
-        assert analyzed.episode is not None
-        await thinking.services.analysis.extract_episode(
-            caller.access.account, caller.keys, analyzed.episode
+        assert analyzed.pending is not None
+        await thinking.services.analysis.extract_turn(
+            caller.access.account, caller.keys, analyzed.pending
         )
         assert "2026-05-04T23:30:00-05:00" in server.received[-1].json["messages"][-1]["content"]
 
@@ -108,12 +108,12 @@ class TestPending:
         away = Step(body=b'{"error":{"code":502,"message":"Provider returned error"}}')
         server.script(*[away] * 2 * (2 + ATTEMPTS_MAX), facts("Anna prefers window seats."))
         kept = await analyze(thinking, caller, TALK)
-        assert kept.episode is not None
-        extract = thinking.services.analysis.extract_episode
+        assert kept.pending is not None
+        extract = thinking.services.analysis.extract_turn
         for _ in range(1 + ATTEMPTS_MAX):
             with pytest.raises(Unavailable):
-                await extract(caller.access.account, caller.keys, kept.episode)
-        await extract(caller.access.account, caller.keys, kept.episode)
+                await extract(caller.access.account, caller.keys, kept.pending)
+        await extract(caller.access.account, caller.keys, kept.pending)
         assert await thinking.texts(caller, "window seats") == ["Anna prefers window seats."]
 
     async def test_a_turn_that_the_model_s_server_refuses_ends_with_the_rules(
@@ -130,12 +130,12 @@ class TestPending:
     ) -> None:
         """A turn waits for as many useless answers as are allowed, and no longer."""
         kept = await analyze(bench, caller, TALK)
-        assert kept.episode is not None
-        extract = bench.services.analysis.extract_episode
+        assert kept.pending is not None
+        extract = bench.services.analysis.extract_turn
         for _ in range(ATTEMPTS_MAX - 1):
             with pytest.raises(Unavailable):
-                await extract(caller.access.account, caller.keys, kept.episode)
-        await extract(caller.access.account, caller.keys, kept.episode)
+                await extract(caller.access.account, caller.keys, kept.pending)
+        await extract(caller.access.account, caller.keys, kept.pending)
         assert server.scripted_left == 0
         texts = await bench.texts(caller, "window seats")
         assert texts == ["I prefer window seats on trains."]
@@ -147,11 +147,11 @@ class TestPending:
         caller = await thinking.caller(await thinking.account())
         server.script(AWAY)
         kept = await analyze(thinking, caller, TALK)
-        assert kept.episode is not None
+        assert kept.pending is not None
         server.script(facts("Anna prefers window seats."))
         assert len((await analyze(thinking, caller, TALK)).facts) == 1
-        states = await thinking.services.memory.states(caller.access, [kept.episode])
-        assert states[kept.episode]["state"] == "done"
+        states = await thinking.services.memory.states(caller.access, [kept.pending])
+        assert states[kept.pending]["state"] == "done"
         await assert_chain_holds(thinking, caller.access.account)
 
     async def test_the_same_turn_twice_waits_once(
@@ -160,7 +160,7 @@ class TestPending:
         caller = await thinking.caller(await thinking.account())
         server.script(*[AWAY] * 4)
         results = await asyncio.gather(*(analyze(thinking, caller, TALK) for _ in range(3)))
-        assert len({r.episode for r in results}) == 1
+        assert len({r.pending for r in results}) == 1
         assert sum(len(r.receipts) for r in results) == 1
         assert await thinking.value("SELECT count(*) FROM episodes") == 1
         await analyze(thinking, caller, TALK, occurred_at=thinking.clock())
@@ -170,8 +170,8 @@ class TestPending:
         """The id of an episode that waits."""
         server.script(AWAY)
         analyzed = await analyze(bench, caller, TALK)
-        assert analyzed.episode is not None
-        return analyzed.episode
+        assert analyzed.pending is not None
+        return analyzed.pending
 
     @pytest.mark.parametrize("waits_already", [False, True])
     async def test_a_retry_leads_to_the_turn_also_when_it_is_done(
@@ -184,14 +184,14 @@ class TestPending:
             await analyze(thinking, caller, TALK)
         server.script(AWAY)
         kept = await analyze(thinking, caller, TALK, idempotency_key="k")
-        assert kept.episode is not None
+        assert kept.pending is not None
         server.script(facts("Anna prefers window seats."))
-        await thinking.services.analysis.extract_episode(
-            caller.access.account, caller.keys, kept.episode
+        await thinking.services.analysis.extract_turn(
+            caller.access.account, caller.keys, kept.pending
         )
         asked = len(server.received)
         again = await analyze(thinking, caller, TALK, idempotency_key="k")
-        assert (again.episode, list(again.receipts)) == (kept.episode, [])
+        assert (again.pending, list(again.receipts)) == (kept.pending, [])
         assert len(server.received) == asked
         assert await thinking.value(COUNT) == 1
         with pytest.raises(Conflict):
@@ -206,7 +206,7 @@ class TestPending:
         turns = await asyncio.gather(
             *(analyze(thinking, caller, TALK, idempotency_key="k") for _ in range(4))
         )
-        assert len({turn.episode for turn in turns}) == 1
+        assert len({turn.pending for turn in turns}) == 1
         assert await thinking.value("SELECT count(*) FROM episodes") == 1
 
     async def test_a_retry_that_has_facts_stores_all_of_them_beside_a_wait(
@@ -220,7 +220,7 @@ class TestPending:
         while not server.received:
             await asyncio.sleep(0.01)
         first = await analyze(thinking, caller, TALK, idempotency_key="k")
-        assert first.episode is not None
+        assert first.pending is not None
         let.set()
         assert [fact.text for fact in (await retry).facts] == found
         assert not any(fact.duplicate for fact in (await retry).facts)
@@ -267,7 +267,7 @@ class TestPending:
         self, thinking: Bench, server: OpenAIServer
     ) -> None:
         caller = await thinking.caller(await thinking.account())
-        extract = thinking.services.analysis.extract_episode
+        extract = thinking.services.analysis.extract_turn
         for _ in range(2):
             episode = await self.wait_for(thinking, caller, server)
             server.script(facts("Anna prefers window seats."))
@@ -282,7 +282,7 @@ class TestPending:
         """An extraction whose model was asked, and has not answered."""
         asked = len(server.received)
         task = asyncio.create_task(
-            bench.services.analysis.extract_episode(caller.access.account, caller.keys, episode)
+            bench.services.analysis.extract_turn(caller.access.account, caller.keys, episode)
         )
         while len(server.received) == asked:
             await asyncio.sleep(0.01)
@@ -291,7 +291,7 @@ class TestPending:
     async def test_extraction_runs_once(self, thinking: Bench, server: OpenAIServer) -> None:
         caller = await thinking.caller(await thinking.account())
         episode = await self.wait_for(thinking, caller, server)
-        extract = thinking.services.analysis.extract_episode
+        extract = thinking.services.analysis.extract_turn
         account, keys = caller.access.account, caller.keys
         answered = threading.Event()
         held = replace(facts("The launch is in May."), held=answered)
@@ -333,7 +333,7 @@ class TestPending:
         await thinking.services.memory.forget(caller.access, episode)
         done = await thinking.services.forgetting.forget_ids(caller.access, [episode])
         assert done.fates == ["already_erased"]
-        await thinking.services.analysis.extract_episode(account, caller.keys, episode)
+        await thinking.services.analysis.extract_turn(account, caller.keys, episode)
         assert await thinking.value(COUNT) == 0
         assert await thinking.value("SELECT storage_bytes FROM accounts") == 0
 
@@ -343,7 +343,7 @@ class TestPending:
         episode = await self.wait_for(thinking, caller, server)
         locked = await thinking.caller(founder)
         with pytest.raises(NotAllowed):
-            await thinking.services.analysis.extract_episode(founder.account, locked.keys, episode)
+            await thinking.services.analysis.extract_turn(founder.account, locked.keys, episode)
 
     async def test_an_altered_turn_is_said_so(self, thinking: Bench, server: OpenAIServer) -> None:
         for statement in (
@@ -359,7 +359,7 @@ class TestPending:
                 "SELECT episode_id FROM episodes WHERE account_id = $1", caller.access.account
             )
             with pytest.raises(Corrupted):
-                await thinking.services.analysis.extract_episode(
+                await thinking.services.analysis.extract_turn(
                     caller.access.account, caller.keys, episode
                 )
 
@@ -379,7 +379,7 @@ class TestPending:
         bench = make_bench(language_model=model, storage_bytes_max=25_000)
         caller = await bench.caller(await bench.account())
         episode = await self.wait_for(bench, caller, server)
-        extract = bench.services.analysis.extract_episode
+        extract = bench.services.analysis.extract_turn
         asked = len(server.received)
         await bench.sql("UPDATE accounts SET storage_bytes = 5001")
         with pytest.raises(QuotaExceeded):
@@ -397,7 +397,7 @@ class TestPending:
         caller = await thinking.caller(await thinking.account())
         episode = await self.wait_for(thinking, caller, server)
         server.script(facts())
-        extract = thinking.services.analysis.extract_episode
+        extract = thinking.services.analysis.extract_turn
         await extract(caller.access.account, caller.keys, episode)
         assert await thinking.value("SELECT state FROM episodes") == "done"
 

@@ -216,8 +216,8 @@ class TestTurns:
         lost, again = await come_back(thinking, lose, founder)
         assert [row["state"] for row in await self.turns(lost)] == ["pending"]
         assert await living(lost) == set()
-        assert waits.episode is not None
-        await lost.services.forgetting.forget(again.access, waits.episode)
+        assert waits.pending is not None
+        await lost.services.forgetting.forget(again.access, waits.pending)
         lost, _ = await come_back(lost, lose, founder)
         assert await self.turns(lost) == []
         assert (await check(lost.storage)).problems == []

@@ -34,7 +34,7 @@ class TestTurns:
         kept = await analyze(thinking, caller, self.KEPT)
         waits = await analyze(thinking, caller, self.WAITS)
         assert kept.kept is not None
-        assert waits.episode is not None
+        assert waits.pending is not None
         times = (
             "SELECT episode_id, state, writer, created_at, fingerprint FROM episodes"
             " ORDER BY episode_id"
@@ -50,7 +50,7 @@ class TestTurns:
         assert (turn.text, list(turn.fact_ids)) == (self.KEPT, [kept.facts[0].id])
         keys = await lost.storage.custody.job_keys(founder.account)
         assert keys is not None
-        await lost.services.analysis.extract_episode(founder.account, keys, waits.episode)
+        await lost.services.analysis.extract_turn(founder.account, keys, waits.pending)
         assert len(await lost.texts(again, "peanuts", mode="keyword")) == 1
         await completed(lost, founder)
         assert (await check(lost.storage)).problems == []
