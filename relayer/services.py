@@ -33,6 +33,7 @@ from relayer.memories.forgetting import Forgetting
 from relayer.memories.history import Histories
 from relayer.memories.indexing import Indexer
 from relayer.memories.intake import Intake
+from relayer.memories.known import KnownMemories
 from relayer.memories.manual import Manual
 from relayer.memories.memory import MemoryService
 from relayer.memories.opening import Opener
@@ -41,6 +42,7 @@ from relayer.memories.reseal import Resealer
 from relayer.memories.reviewing import Reviewer
 from relayer.memories.revising import Reviser
 from relayer.memories.runs import Runs
+from relayer.memories.sealed_turns import SealedTurns
 from relayer.memories.states import StateChanger
 from relayer.memories.turns import Turns
 from relayer.memories.writer import Writer
@@ -335,8 +337,22 @@ def _analysis(parts: _Parts, recaller: RecallService, *, request_timeout_s: floa
     if language_model is not None:
         extractor = LlmExtractor(model=language_model)
         patient = LlmExtractor(model=language_model, patient=True)
-    return Analysis(
+    known = KnownMemories(
         recaller=recaller,
+        opener=parts.opener,
+        database=storage.database,
+        namespaces=storage.namespaces,
+        clock=parts.clock,
+    )
+    turns = SealedTurns(
+        database=storage.database,
+        blobs=storage.blobs,
+        namespaces=storage.namespaces,
+        clock=parts.clock,
+    )
+    return Analysis(
+        known=known,
+        turns=turns,
         opener=parts.opener,
         intake=parts.intake,
         writer=parts.writer,
@@ -346,8 +362,6 @@ def _analysis(parts: _Parts, recaller: RecallService, *, request_timeout_s: floa
         model=language_model,
         accounts=storage.accounts,
         database=storage.database,
-        blobs=storage.blobs,
-        namespaces=storage.namespaces,
         clock=parts.clock,
         request_timeout_s=request_timeout_s,
     )

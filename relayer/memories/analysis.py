@@ -1,7 +1,7 @@
 """The order of steps of analyze, and of an extraction that had to wait.
 
-Not here: how facts are found (`extraction`), answers from memories (`asking.py`),
-storing (`intake.py`, `writer.py`).
+Not here: how facts are found (`extraction`), what is known already (`known.py`), sealing turns
+(`sealed_turns.py`), answers from memories (`asking.py`), storing (`intake.py`, `writer.py`).
 
 - A turn that was accepted is never lost: when the model is away, or slower than a request may be,
   it is sealed and waits for its facts.
@@ -16,12 +16,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from relayer.blobs.store import BlobStore
-from relayer.clock import Clock, to_ms
+from relayer.clock import Clock
 from relayer.database import episodes as episode_rows
-from relayer.database import listing
 from relayer.database import memories as rows
-from relayer.database.pool import Database, Row, UniqueViolation
+from relayer.database.pool import Database, UniqueViolation
 from relayer.errors import Corrupted, Unavailable
 from relayer.extraction.facts import Excerpt, Extractor, Fact
 from relayer.llm import LanguageModel
@@ -31,42 +29,31 @@ from relayer.memories.conversations import (
     WHOLE,
     Analyzed,
     Conversation,
-    as_draft,
     drafts_of,
     excerpt_of,
     from_draft,
     marks_of,
-    opened,
     outcome,
 )
 from relayer.memories.intake import Answered, Intake, Remembered
-from relayer.memories.memory import LAST_SEQ
-from relayer.memories.opening import Caller, Opener, has_key
-from relayer.memories.recall import RecallService
+from relayer.memories.known import KnownMemories
+from relayer.memories.opening import Caller, Opener
 from relayer.memories.recognition import Stored, idempotency_marks, marked_memory
-from relayer.memories.sealing import fingerprint_of, without_secrets
+from relayer.memories.sealed_turns import ALTERED, SealedTurns
+from relayer.memories.sealing import without_secrets
 from relayer.memories.turns import readable_turn
 from relayer.memories.writer import Writer
 from relayer.memories.writes import RACES_MAX, Origin, Overtaken, contended
-from relayer.query.query import Query
-from relayer.record import ACTIVE, PENDING_REVIEW, REJECTED, Draft, Memory, encode, new_id
-from relayer.sealed import envelope
+from relayer.record import Draft, Memory
 from relayer.sealed.keys import AccountId, Namespace, PublicKey
-from relayer.sealed.primitives import CryptoError, to_base64url
 from relayer.settings import Limits
 from relayer.tenants.access import unasked
 from relayer.tenants.accounts import Accounts
 from relayer.tenants.custody import Keys
-from relayer.tenants.namespaces import NamespaceEntry, Namespaces
 
-RELATED_MAX: Final = 10
-NEWEST_MAX: Final = 20  # as many facts as one window may have given
-RELATED_QUERY_CHARACTERS: Final = 2_000  # the end of a conversation says what it is about
-RELATED_S_MAX: Final = 3.0
 THINKING_SHARE: Final = 0.85  # of a request's time, until the model's answer; the rest is to store
 ATTEMPTS_MAX: Final = 3  # useless answers to one turn, or none, before the rules take over
 FOUND_BYTES_MAX: Final = 20_000  # of the facts of a turn, sealed; more than most turns give
-ALTERED: Final = "episode.altered"
 
 
 class Analysis:
@@ -75,7 +62,8 @@ class Analysis:
     def __init__(
         self,
         *,
-        recaller: RecallService,
+        known: KnownMemories,
+        turns: SealedTurns,
         opener: Opener,
         intake: Intake,
         writer: Writer,
@@ -85,13 +73,12 @@ class Analysis:
         model: LanguageModel | None,
         accounts: Accounts,
         database: Database,
-        blobs: BlobStore,
-        namespaces: Namespaces,
         clock: Clock,
         request_timeout_s: float,
     ) -> None:
         self._accounts = accounts
-        self._recaller = recaller
+        self._known = known
+        self._turns = turns
         self._opener = opener
         self._intake = intake
         self._writer = writer
@@ -100,8 +87,6 @@ class Analysis:
         self._rules = rules
         self._model = model
         self._database = database
-        self._blobs = blobs
-        self._namespaces = namespaces
         self._clock = clock
         self._thinking_s = THINKING_SHARE * request_timeout_s
 
@@ -119,7 +104,7 @@ class Analysis:
         conversation = replace(conversation, text=text)
         if (before := await self._answered(caller, conversation, redacted)) is not None:
             return before
-        related = await self._related(caller, conversation)
+        related = await self._known.related(caller, conversation)
         excerpt = await self._excerpt(caller, conversation, related)
         try:
             async with asyncio.timeout_at(until_s):
@@ -151,9 +136,9 @@ class Analysis:
             self._database, caller.access, turn_id, self._clock(), states={rows.KEPT}
         )
         caller.access.require(Namespace(row["namespace"]), "writer")
-        draft = await self._open_turn(caller.access.account, caller.keys, row)
+        draft = await self._turns.open(caller.access.account, caller.keys, row)
         conversation = from_draft(draft, row["created_at"])
-        related = await self._related(caller, conversation)
+        related = await self._known.related(caller, conversation)
         facts = await self._extractor.extract(await self._excerpt(caller, conversation, related))
         drafts = await self._drafts(caller, conversation, facts, related)
         names = {row["namespace_id"]: conversation.namespace}
@@ -182,15 +167,15 @@ class Analysis:
 
     async def _waits(self, caller: Caller, before: Analyzed) -> bool:
         """Whether the other request only let the conversation wait, whose facts are here."""
-        turn = before.pending
-        return turn is not None and await self._pending(caller.access.account, turn) is not None
+        turn, account = before.pending, caller.access.account
+        return turn is not None and await self._turns.pending(account, turn) is not None
 
     async def _origin(self, caller: Caller, conversation: Conversation) -> Origin | None:
         """The turn that facts come from, if it waits, is kept or is to be kept."""
         keep = caller.access.settings.keep_turns
         if not keep and self._model is None:
             return None
-        known = await self._said_before(caller, conversation)
+        known = await self._turns.said_before(caller, conversation)
         names = {} if known is None else {known["namespace_id"]: conversation.namespace}
         if known is not None and known["state"] == rows.PENDING:
             return Origin(known["episode_id"], waiting=True, kept=keep, names=names)
@@ -198,23 +183,9 @@ class Analysis:
             return None
         if known is not None:
             return Origin(known["episode_id"], kept=True, names=names)
-        new, entry = await self._sealed(caller, conversation, rows.KEPT)
+        new, entry = await self._turns.seal(caller, conversation, rows.KEPT)
         names = {entry.namespace_id: conversation.namespace}
         return Origin(new.episode_id, kept=True, new=new, names=names)
-
-    async def _said_before(self, caller: Caller, conversation: Conversation) -> Row | None:
-        """The turn that says the same and waits or is kept, under whichever epoch."""
-        account, turn = caller.access.account, as_draft(conversation)
-        if (entry := await self._namespaces.find(account, turn.namespace)) is None:
-            return None
-        places = [
-            (entry.namespace_id, key.epoch, fingerprint_of(key, turn))
-            for key in caller.keys.of(turn.namespace)
-        ]
-        found = await episode_rows.said(
-            self._database, account=account, places=places, now=self._clock()
-        )
-        return found[0] if found else None
 
     async def _answered(
         self, caller: Caller, conversation: Conversation, redacted: dict[str, int]
@@ -274,26 +245,6 @@ class Analysis:
         ]
         return Analyzed(facts, None, (), redacted)
 
-    async def _related(self, caller: Caller, conversation: Conversation) -> list[Memory]:
-        """Memories the conversation touches, and the newest, so that the model knows them.
-
-        Windows of a session overlap: the newest memories are what its earlier messages gave.
-        """
-        query = Query(
-            text=conversation.text[-RELATED_QUERY_CHARACTERS:],
-            namespaces=[conversation.namespace],
-            limit=RELATED_MAX,
-        )
-        try:
-            # They are a help; the time of the request belongs to the model.
-            async with asyncio.timeout(RELATED_S_MAX):
-                recalled = await self._recaller.recall(caller, query)
-                newest = await self._newest(caller, conversation.namespace)
-        except TimeoutError:
-            return []
-        related = [found.memory for found in recalled.found if found.memory.text is not None]
-        return list({memory.id: memory for memory in [*related, *newest]}.values())
-
     async def _drafts(
         self,
         caller: Caller,
@@ -302,33 +253,9 @@ class Analysis:
         related: Sequence[Memory],
     ) -> list[Draft]:
         """Facts as they are to be stored; comparing them takes a while."""
-        held_back = await self._held_back(caller, conversation.namespace) if facts else []
+        held_back = await self._known.held_back(caller, conversation.namespace) if facts else []
         settings = caller.access.settings
         return await asyncio.to_thread(drafts_of, conversation, facts, related, held_back, settings)
-
-    async def _held_back(self, caller: Caller, namespace: Namespace) -> list[Memory]:
-        """The newest that were rejected, and that wait for approval."""
-        states = (REJECTED, PENDING_REVIEW)
-        return [m for state in states for m in await self._newest(caller, namespace, state)]
-
-    async def _newest(
-        self, caller: Caller, namespace: Namespace, state: str = ACTIVE
-    ) -> list[Memory]:
-        """The newest memories of a namespace that open to text."""
-        account = caller.access.account
-        if (entry := await self._namespaces.find(account, namespace)) is None:
-            return []
-        found = await listing.newest(
-            self._database,
-            account=account,
-            namespace_ids=[entry.namespace_id],
-            before_seq=LAST_SEQ,
-            limit=NEWEST_MAX,
-            now=self._clock(),
-            filters=listing.Filters(state=state),
-        )
-        found = [row for row in found if has_key(caller.keys, row)]
-        return [m for m in await self._opener.open_rows(caller, found) if m and m.text is not None]
 
     async def _remember(
         self,
@@ -360,12 +287,12 @@ class Analysis:
             # The same request may have come twice, and the other one may be ready by now.
             if (before := await self._answered(caller, conversation, redacted)) is not None:
                 return before
-            known = await self._said_before(caller, conversation)
+            known = await self._turns.said_before(caller, conversation)
             episodes = list[rows.NewEpisode]()
             if known is not None and known["state"] == rows.PENDING:
                 turn, number = known["episode_id"], known["namespace_id"]
             else:
-                new, entry = await self._sealed(caller, conversation, rows.PENDING)
+                new, entry = await self._turns.seal(caller, conversation, rows.PENDING)
                 episodes, turn, number = [new], new.episode_id, entry.namespace_id
             marks = marks_of(caller, conversation, turn)
             if not episodes and not marks:
@@ -380,32 +307,6 @@ class Analysis:
             return Analyzed((), turn, done.receipts, redacted)
         raise contended()
 
-    async def _sealed(
-        self, caller: Caller, conversation: Conversation, state: str
-    ) -> tuple[rows.NewEpisode, NamespaceEntry]:
-        """The conversation as a turn, and its namespace."""
-        key = caller.keys.of(conversation.namespace)[0]
-        entry = await self._namespaces.ensure(caller.access, key)
-        draft, turn_id = as_draft(conversation), new_id()
-        address = envelope.Address(envelope.EPISODE, caller.access.account, turn_id, 1)
-        blob = envelope.seal(
-            key,
-            address,
-            encode(draft, caller.access.key, turn=True, kept=state == rows.KEPT),
-            created_ms=to_ms(self._clock()),
-        )
-        turn = rows.NewEpisode(
-            episode_id=turn_id,
-            namespace_id=entry.namespace_id,
-            epoch=key.epoch,
-            writer=caller.access.key,
-            blob_id=envelope.blob_hash(envelope.blob_id(blob)),
-            blob=blob,
-            fingerprint=fingerprint_of(key, draft),
-            state=state,
-        )
-        return turn, entry
-
     async def extract_turn(self, account: AccountId, keys: Keys, turn_id: uuid.UUID) -> None:
         """Take the facts out of a turn that waits; nothing when it is done or gone.
 
@@ -416,13 +317,13 @@ class Analysis:
             QuotaExceeded: the account is full, or nearly: then no model is asked.
             Corrupted: the blob is missing, or altered; then it is not tried again.
         """
-        if (row := await self._pending(account, turn_id)) is None:
+        if (row := await self._turns.pending(account, turn_id)) is None:
             return
         await self._writer.refuse_full(account, FOUND_BYTES_MAX)
         try:
-            draft = await self._open_turn(account, keys, row)
+            draft = await self._turns.open(account, keys, row)
         except Corrupted as error:
-            if await self._pending(account, turn_id) is None:
+            if await self._turns.pending(account, turn_id) is None:
                 return  # its blob went with it meanwhile
             if error.code == ALTERED:
                 await episode_rows.fail_episode(self._database, account=account, episode_id=turn_id)
@@ -431,7 +332,7 @@ class Analysis:
         access = unasked(account, PublicKey(row["writer"]), settings)
         caller, conversation = Caller(access, keys), from_draft(draft, row["created_at"])
         # Without the writer's grants nothing can be recalled, but what came last can be opened.
-        related = await self._newest(caller, conversation.namespace)
+        related = await self._known.newest(caller, conversation.namespace)
         excerpt = await excerpt_of(caller, conversation, related)
         facts = await self._patient_facts(account, turn_id, excerpt)
         drafts = await self._drafts(caller, conversation, facts, related)
@@ -454,19 +355,3 @@ class Analysis:
             if attempts < ATTEMPTS_MAX:
                 raise
         return await self._rules.extract(excerpt)
-
-    async def _pending(self, account: AccountId, turn_id: uuid.UUID) -> Row | None:
-        row = await episode_rows.find_episode(
-            self._database, account=account, episode_id=turn_id, now=self._clock()
-        )
-        return row if row is not None and row["state"] == rows.PENDING else None
-
-    async def _open_turn(self, account: AccountId, keys: Keys, row: Row) -> Draft:
-        name = to_base64url(row["blob_id"])
-        blob = (await self._blobs.get_many(account, [name])).get(name)
-        if blob is None:
-            raise Corrupted("A pending episode is missing.")  # perhaps its whole store is, for now
-        try:
-            return opened(account, keys, row, blob)
-        except CryptoError:
-            raise Corrupted("A pending episode was altered.", code=ALTERED) from None

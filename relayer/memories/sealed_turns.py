@@ -1,0 +1,99 @@
+"""Conversations as turns: sealed, found again by what they say, opened.
+
+Not here: storing them (`writer.py`), showing them (`turns.py`), what they give (`analysis.py`).
+"""
+
+import uuid
+from typing import Final
+
+from relayer.blobs.store import BlobStore
+from relayer.clock import Clock, to_ms
+from relayer.database import episodes as episode_rows
+from relayer.database import memories as rows
+from relayer.database.pool import Database, Row
+from relayer.errors import Corrupted
+from relayer.memories.conversations import Conversation, as_draft, opened
+from relayer.memories.opening import Caller
+from relayer.memories.sealing import fingerprint_of
+from relayer.record import Draft, encode, new_id
+from relayer.sealed import envelope
+from relayer.sealed.keys import AccountId
+from relayer.sealed.primitives import CryptoError, to_base64url
+from relayer.tenants.custody import Keys
+from relayer.tenants.namespaces import NamespaceEntry, Namespaces
+
+ALTERED: Final = "episode.altered"
+
+
+class SealedTurns:
+    """Seals and opens the turns of one account at a time."""
+
+    def __init__(
+        self, *, database: Database, blobs: BlobStore, namespaces: Namespaces, clock: Clock
+    ) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._namespaces = namespaces
+        self._clock = clock
+
+    async def seal(
+        self, caller: Caller, conversation: Conversation, state: str
+    ) -> tuple[rows.NewEpisode, NamespaceEntry]:
+        """A conversation as a turn in one of the states, not stored yet; and its namespace."""
+        key = caller.keys.of(conversation.namespace)[0]
+        entry = await self._namespaces.ensure(caller.access, key)
+        draft, turn_id = as_draft(conversation), new_id()
+        address = envelope.Address(envelope.EPISODE, caller.access.account, turn_id, 1)
+        blob = envelope.seal(
+            key,
+            address,
+            encode(draft, caller.access.key, turn=True, kept=state == rows.KEPT),
+            created_ms=to_ms(self._clock()),
+        )
+        turn = rows.NewEpisode(
+            episode_id=turn_id,
+            namespace_id=entry.namespace_id,
+            epoch=key.epoch,
+            writer=caller.access.key,
+            blob_id=envelope.blob_hash(envelope.blob_id(blob)),
+            blob=blob,
+            fingerprint=fingerprint_of(key, draft),
+            state=state,
+        )
+        return turn, entry
+
+    async def said_before(self, caller: Caller, conversation: Conversation) -> Row | None:
+        """The turn that says the same and waits or is kept, under whichever epoch."""
+        account, turn = caller.access.account, as_draft(conversation)
+        if (entry := await self._namespaces.find(account, turn.namespace)) is None:
+            return None
+        places = [
+            (entry.namespace_id, key.epoch, fingerprint_of(key, turn))
+            for key in caller.keys.of(turn.namespace)
+        ]
+        found = await episode_rows.said(
+            self._database, account=account, places=places, now=self._clock()
+        )
+        return found[0] if found else None
+
+    async def pending(self, account: AccountId, turn_id: uuid.UUID) -> Row | None:
+        """The row of a turn that waits for its facts; None when it is done, failed or gone."""
+        row = await episode_rows.find_episode(
+            self._database, account=account, episode_id=turn_id, now=self._clock()
+        )
+        return row if row is not None and row["state"] == rows.PENDING else None
+
+    async def open(self, account: AccountId, keys: Keys, row: Row) -> Draft:
+        """What was said in the turn of a row.
+
+        Raises:
+            Corrupted: its blob is missing; or altered, with the code `ALTERED`.
+        """
+        name = to_base64url(row["blob_id"])
+        blob = (await self._blobs.get_many(account, [name])).get(name)
+        if blob is None:
+            raise Corrupted("A pending episode is missing.")  # perhaps its whole store is, for now
+        try:
+            return opened(account, keys, row, blob)
+        except CryptoError:
+            raise Corrupted("A pending episode was altered.", code=ALTERED) from None
