@@ -28,9 +28,9 @@ from pgqueuer.errors import RetryRequested
 
 from relayer import parking
 from relayer.clock import utc_now
-from relayer.database import accounts as account_rows
 from relayer.database import index_steps, queue
 from relayer.database import memories as rows
+from relayer.database import requests as request_rows
 from relayer.database import vectors as vector_rows
 from relayer.database.check import database_clock
 from relayer.database.pool import STATEMENT_TIMEOUT_S, Database
@@ -398,7 +398,7 @@ class Worker:
         if await self._is_off():
             log.error("the clock is wrong: nothing expires", extra={"event": "jobs.clock"})
             return [publish]
-        over = (account_rows.delete_expired, index_steps.delete_old, rows.delete_expired_marks)
+        over = (request_rows.delete_expired, index_steps.delete_old, rows.delete_expired_marks)
         expiring = [partial(delete, self._database) for delete in over]
         return [*expiring, self._forget_jobs, *self._chores, publish, empty, self._waiting.sweep]
 

@@ -44,11 +44,11 @@ STATEMENTS = {
 }
 # Statements of no single account, each run outside requests or before an account is known.
 HOUSEKEEPING = {
-    "accounts._RAISE_FLOOR",
-    "accounts._RESTORE_MARKER",
-    "accounts._DELETE_EXPIRED_NONCES",
-    "accounts._DELETE_EXPIRED_NONCES_AHEAD",
-    "accounts._DELETE_OLD_WINDOWS",
+    "requests._RAISE_FLOOR",
+    "requests._RESTORE_MARKER",
+    "requests._DELETE_EXPIRED_NONCES",
+    "requests._DELETE_EXPIRED_NONCES_AHEAD",
+    "requests._DELETE_OLD_WINDOWS",
     "check._CLOCK",
     "check._CONNECTIONS_MAX",
     "closing._CLOSED",
@@ -69,8 +69,8 @@ HOUSEKEEPING = {
 }
 # Those that name the account without being bound to one.
 OVER_ALL = {
-    "accounts._RECORD_NONCE",
-    "accounts._RECORD_NONCE_AND_READ",
+    "requests._RECORD_NONCE",
+    "requests._RECORD_NONCE_AND_READ",
     "accounts._KEY_OWNER",
     "accounts._KEYS_BEGINNING",
     "accounts._ACCOUNTS",

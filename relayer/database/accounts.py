@@ -1,76 +1,22 @@
-"""Statements on accounts, keys, grants, receipts, nonces and request windows.
+"""Statements on accounts, keys, grants and receipts.
 
-Not here: what a grant means (`relayer.tenants.accounts`), when a request counts
-(`relayer.http.checks`).
+Not here: what a grant means (`relayer.tenants.accounts`), nonces and request windows
+(`requests.py`).
 """
 
-import asyncio
-import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from relayer.database.pool import Connection, Database, Row
 from relayer.errors import NotFound
 from relayer.sealed.keys import AccountId, PublicKey
 from relayer.settings import Limits
 
-NIL: Final = uuid.UUID(int=0)
-
-# Record a nonce of a registered key, once; tell whose key it is and whether nonces were lost.
-_NONCE_PARTS: Final = """
-owner AS (SELECT account_id FROM key_owner WHERE public_key = $1),
-marker AS (SELECT 1 FROM nonces WHERE public_key = '\\x' AND nonce = $5),
-fresh AS (
-    INSERT INTO nonces (public_key, nonce, expires_at)
-    SELECT $1, $2, $3 FROM marker
-    WHERE ($6 OR EXISTS (SELECT FROM owner))
-      AND NOT EXISTS (SELECT FROM nonces_ahead WHERE public_key = $1 AND nonce = $2)
-    ON CONFLICT DO NOTHING
-    RETURNING 1
-), ahead AS (
-    INSERT INTO nonces_ahead (public_key, nonce, expires_at)
-    SELECT $1, $2, $3 FROM fresh WHERE $4 > extract(epoch FROM clock_timestamp())
-    ON CONFLICT DO NOTHING
-)
-"""
-_NONCE_ANSWER: Final = """
-(SELECT account_id FROM owner) AS owner,
-EXISTS (SELECT FROM marker) AS intact,
-EXISTS (SELECT FROM fresh) AS fresh,
-(SELECT floor_s FROM nonce_floor) AS floor_s
-"""
-_ACCOUNT_COLUMNS: Final = """
+ACCOUNT_COLUMNS: Final = """
 a.account_id, a.label, a.created_at, a.grant_serial, a.receipt_seq, a.receipt_head, a.memory_count,
 a.storage_bytes, a.settings, a.closed_at, a.grant_serial_due, a.index_changes
-"""
-_RECORD_NONCE: Final = f"WITH {_NONCE_PARTS} SELECT {_NONCE_ANSWER}"
-# Where all tables are on one server, what every request asks for takes one trip.
-_RECORD_NONCE_AND_READ: Final = f"""
-WITH {_NONCE_PARTS}
-SELECT {_NONCE_ANSWER}, {_ACCOUNT_COLUMNS}
-FROM (SELECT) AS one LEFT JOIN accounts a ON a.account_id = $7
-"""
-
-# After a crash emptied the nonces: refuse everything signed before now.
-_RAISE_FLOOR: Final = """
-UPDATE nonce_floor SET floor_s = greatest(floor_s, ceil(extract(epoch FROM now()))::bigint)
-"""
-_RESTORE_MARKER: Final = """
-INSERT INTO nonces (public_key, nonce, expires_at) VALUES ('\\x', $1, 'infinity')
-ON CONFLICT DO NOTHING
-"""
-
-# Count weighted requests in their windows and return the new sums.
-_COUNT_REQUESTS: Final = """
-INSERT INTO request_windows (account_id, subject, window_start, used)
-SELECT $1, subject, window_start, $4
-FROM unnest($2::timestamptz[], $3::bytea[]) AS w (window_start, subject)
-ON CONFLICT (account_id, subject, window_start)
-DO UPDATE SET used = request_windows.used + excluded.used
-RETURNING used, subject, window_start
 """
 
 _INSERT_ACCOUNT: Final = """
@@ -86,7 +32,7 @@ SELECT public_key, account_id FROM key_owner
 WHERE starts_with(encode(public_key, 'hex'), $1) LIMIT 2
 """
 
-_ACCOUNT: Final = f"SELECT {_ACCOUNT_COLUMNS} FROM accounts a WHERE a.account_id = $1"
+_ACCOUNT: Final = f"SELECT {ACCOUNT_COLUMNS} FROM accounts a WHERE a.account_id = $1"
 _UPDATE_SETTINGS: Final = "UPDATE accounts SET settings = $2 WHERE account_id = $1"
 _ACCOUNTS: Final = """
 SELECT account_id, label, created_at, grant_serial, memory_count, storage_bytes
@@ -136,52 +82,6 @@ WHERE account_id = $1
 _RECEIPTS_AFTER: Final = """
 SELECT seq, object FROM receipts WHERE account_id = $1 AND seq > $2 ORDER BY seq LIMIT $3
 """
-_DELETE_EXPIRED_NONCES: Final = "DELETE FROM nonces WHERE expires_at < now()"
-_DELETE_EXPIRED_NONCES_AHEAD: Final = "DELETE FROM nonces_ahead WHERE expires_at < now()"
-_DELETE_OLD_WINDOWS: Final = """
-DELETE FROM request_windows WHERE window_start < now() - interval '2 hours'
-"""
-
-
-@dataclass(frozen=True)
-class Nonce:
-    """A request's nonce, to be recorded; of unregistered keys only if `unregistered` says so.
-
-    `account` is the one that the request names, to be read with it.
-    """
-
-    public_key: PublicKey
-    nonce: uuid.UUID
-    timestamp_s: int
-    expires_at: datetime
-    unregistered: bool
-    account: AccountId | None
-
-
-@dataclass(frozen=True)
-class Counted:
-    """A request to be counted in windows of its account, by (subject, window start).
-
-    The longest window is the first: whoever counts in it holds back who would count in the others.
-    """
-
-    account: AccountId
-    windows: tuple[tuple[bytes, datetime], ...]
-    weight: int
-
-
-@dataclass(frozen=True)
-class NonceAnswer:
-    """What recording a nonce found: the key's account (None: unknown key), and what went wrong.
-
-    `named` is the row of the account that the request names; whose it is, `owner` tells.
-    """
-
-    owner: AccountId | None
-    intact: bool
-    fresh: bool
-    floor_s: int
-    named: Row | None
 
 
 @dataclass(frozen=True)
@@ -203,75 +103,6 @@ class Heads:
         ahead = self.changed_at - now
         within = timedelta(0) < ahead <= timedelta(seconds=Limits.clock_skew_s_max)
         return self.changed_at + timedelta(microseconds=1) if within else now
-
-
-async def record_nonces(database: Database, nonces: Sequence[Nonce]) -> list[NonceAnswer]:
-    """Record each of these that was not there, all of them or none; of equals one is fresh."""
-    arguments: list[tuple[Any, ...]] = [
-        (n.public_key, n.nonce, n.expires_at, n.timestamp_s, NIL, n.unregistered) for n in nonces
-    ]
-    named = [n.account or AccountId(b"") for n in nonces]
-    ones = [1] * len(nonces)
-    if database.is_cluster:  # what is of a key is on another node than what is of an account
-        recorded, read = await asyncio.gather(
-            _of_each(database, _RECORD_NONCE, arguments, ones),
-            find_accounts(database, [account for account in named if account]),
-        )
-        found = {row["account_id"]: row for row in read if row is not None}
-        return [
-            _nonce_answer(row, found.get(account))
-            for [row], account in zip(recorded, named, strict=True)
-        ]
-    arguments = [(*its, account) for its, account in zip(arguments, named, strict=True)]
-    rows = await _of_each(database, _RECORD_NONCE_AND_READ, arguments, ones)
-    return [_nonce_answer(row, row if row["account_id"] else None) for [row] in rows]
-
-
-async def _of_each(
-    database: Database,
-    statement: str,
-    arguments: Sequence[tuple[Any, ...]],
-    counts: Sequence[int],
-) -> list[list[Row]]:
-    """The rows of a statement with each of these arguments; `counts` is how many each time.
-
-    Always in the same order, so that two relayers that are sent the same never wait for each other.
-    """
-    order = sorted(range(len(arguments)), key=lambda n: arguments[n])
-    rows = iter(await database.fetchmany(statement, [arguments[n] for n in order]))
-    found = {n: list(islice(rows, counts[n])) for n in order}
-    return [found[n] for n in range(len(arguments))]
-
-
-def _nonce_answer(row: Row, named: Row | None) -> NonceAnswer:
-    owner = row["owner"]
-    return NonceAnswer(
-        owner=None if owner is None else AccountId(owner),
-        intact=row["intact"],
-        fresh=row["fresh"],
-        floor_s=row["floor_s"],
-        named=named,
-    )
-
-
-async def restore_nonces(database: Database) -> None:
-    """After nonces were lost: let no request in that was signed before now, then others again."""
-    async with database.transaction() as connection:
-        await connection.execute(_RAISE_FLOOR)
-        await connection.execute(_RESTORE_MARKER, NIL)
-
-
-async def count_requests(
-    database: Database, requests: Sequence[Counted]
-) -> list[dict[tuple[bytes, datetime], int]]:
-    """Of each, the weighted requests so far in each (subject, window start), it included."""
-    arguments = [
-        (r.account, [w[1] for w in r.windows], [w[0] for w in r.windows], r.weight)
-        for r in requests
-    ]
-    counts = [len(request.windows) for request in requests]
-    rows = await _of_each(database, _COUNT_REQUESTS, arguments, counts)
-    return [{(r["subject"], r["window_start"]): r["used"] for r in its} for its in rows]
 
 
 async def insert_account(
@@ -419,10 +250,3 @@ async def numbered_receipts(
     """The same, each with its number."""
     rows = await database.fetch(_RECEIPTS_AFTER, account, seq, limit)
     return [(r["seq"], r["object"]) for r in rows]
-
-
-async def delete_expired(database: Database) -> None:
-    """Forget nonces and request windows that no longer matter."""
-    await database.execute(_DELETE_EXPIRED_NONCES)
-    await database.execute(_DELETE_EXPIRED_NONCES_AHEAD)
-    await database.execute(_DELETE_OLD_WINDOWS)

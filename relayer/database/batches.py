@@ -1,6 +1,6 @@
 """Questions of the same moment, put to the database together: their way costs more than an answer.
 
-Not here: what is asked (`accounts.py`).
+Not here: what is asked (`requests.py`).
 
 - An answer is never older than its question: who asks while a batch is under way goes with another.
 - Nobody who finds the way free waits for others.

@@ -37,7 +37,7 @@ from litestar.types import Scope
 
 from relayer import shares
 from relayer.clock import Clock, to_ms
-from relayer.database import accounts as statements
+from relayer.database import requests as statements
 from relayer.database.batches import Batches
 from relayer.database.pool import Database
 from relayer.errors import (

@@ -1,6 +1,6 @@
 """Request windows: how many weighted requests an account and each of its keys may make at a time.
 
-Not here: counting them (`database.accounts`), refusing what is too many (`checks.py`).
+Not here: counting them (`database.requests`), refusing what is too many (`checks.py`).
 
 - A window is a minute or an hour of the clock, one for all replicas.
 - What is left is told with every answer, so that a client can slow down before it is refused.

@@ -26,6 +26,7 @@ from relayer.database import blobs as blob_rows
 from relayer.database import outbox as outbox_rows
 from relayer.database import queue
 from relayer.database import replay as rows
+from relayer.database import requests as request_rows
 from relayer.database import states as state_rows
 from relayer.database.pool import Database, Row
 from relayer.errors import Conflict, Corrupted, NotFound, Unavailable
@@ -143,7 +144,7 @@ class Replay:
                 log.warning("an account is older than its blobs", extra=event)
                 if mark > _told(row):  # else it is tried again, and has lost nothing more
                     # Which requests it had accepted since, nobody knows any more.
-                    await account_rows.restore_nonces(self._database)
+                    await request_rows.restore_nonces(self._database)
                 await self._catch_up_alone(account, row["receipt_seq"], mark)
         await self._mark_missed(accounts, marks)
 

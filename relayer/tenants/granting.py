@@ -7,6 +7,7 @@ Not here: what a chain allows now (`accounts.py`), a new root under which all ar
 - A chain is continued before anything is stored, so nothing is stored that its rules refuse.
 """
 
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -35,6 +36,7 @@ from relayer.sealed.receipts import Item
 from relayer.settings import Limits
 from relayer.tenants.accounts import Accounts
 
+NIL: Final = uuid.UUID(int=0)  # stands in receipts for a revocation, which has no id
 STORED_EPOCH_MAX: Final = 2**31 - 2  # columns hold the next one, too, which "below" may have to be
 
 
@@ -410,5 +412,5 @@ def check_bounds(item: Grant | Revocation) -> None:
 
 
 def _grant_item(item: Grant | Revocation) -> Item:
-    identifier = item.grant if isinstance(item, Grant) else statements.NIL
+    identifier = item.grant if isinstance(item, Grant) else NIL
     return Item(identifier, 0, blob_id(item.signed))

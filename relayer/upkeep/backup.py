@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 
 from relayer import __version__
 from relayer.clock import Clock, rfc3339
-from relayer.database import accounts as account_rows
+from relayer.database import requests as request_rows
 from relayer.database.migrate import (
     end_restore,
     has_tables,
@@ -168,7 +168,7 @@ async def restore(
     # A store that is put in its place later is refused by who serves until then.
     async with opened(settings, clock, whatever_store=True, restoring=True) as storage:
         # Which requests were accepted since the backup, nobody knows any more.
-        await account_rows.restore_nonces(storage.database)
+        await request_rows.restore_nonces(storage.database)
         # Nor which puts that it saw came to their end, where the store was told of nothing since.
         await replay_on(storage, clock).end_puts()
         await end_restore(storage.connect_args)

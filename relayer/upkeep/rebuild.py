@@ -23,6 +23,7 @@ from relayer.clock import Clock, from_claimed_ms, from_ms, to_ms
 from relayer.database import accounts as account_rows
 from relayer.database import queue
 from relayer.database import rebuild as rows
+from relayer.database import requests as request_rows
 from relayer.database.pool import Database, UniqueViolation
 from relayer.errors import Corrupted, Unavailable
 from relayer.journal.outbox import Outbox
@@ -154,7 +155,7 @@ class Rebuild:
             # Of an account that was erased, nothing is left but that.
             chain, grants = (Chain(account), []) if closed else _chain(account, journal)
             # Which requests it had accepted, nobody knows any more.
-            await account_rows.restore_nonces(self._database)
+            await request_rows.restore_nonces(self._database)
             await self._found_again(account, journal, chain, grants, closed)
         except CryptoError as error:
             return Rebuilt(account, f"not rebuilt: {error}", journal.blobs)

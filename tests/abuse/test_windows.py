@@ -17,7 +17,7 @@ from litestar.types import ASGIApp
 
 from relayer.app import build_app
 from relayer.clock import utc_now
-from relayer.database import accounts as statements
+from relayer.database import requests as statements
 from relayer.database.pool import Database
 from relayer.http import windows
 from relayer.http.checks import PUBLIC, WEIGHT

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from relayer.clock import utc_now
-from relayer.database import accounts as statements
-from relayer.database.accounts import Nonce, NonceAnswer
+from relayer.database import accounts
+from relayer.database import requests as statements
+from relayer.database.requests import Nonce, NonceAnswer
 from relayer.sealed.keys import AccountId, PublicKey
 from relayer.settings import Limits
 from relayer.storage import Storage
@@ -88,7 +89,7 @@ async def test_on_a_cluster_no_statement_asks_two_nodes(
     await statements.record_nonces(
         database, [nonce_of(managed.identity.public_key, managed.account)]
     )
-    assert sorted(asked) == sorted([statements._RECORD_NONCE, statements._ACCOUNT])
+    assert sorted(asked) == sorted([statements._RECORD_NONCE, accounts._ACCOUNT])
     asked.clear()
     await statements.record_nonces(database, [nonce_of(managed.identity.public_key, None)])
     assert asked == [statements._RECORD_NONCE], "no node is asked for an account that none is"

@@ -25,12 +25,12 @@ OF_QUEUE = {
 # Parts that have nothing to do with each other are sent apart: a nonce and the row that tells of a
 # crash, of another key; two numbers.
 OF_SEVERAL_PARTS = {
-    "accounts._RECORD_NONCE",
-    "accounts._RECORD_NONCE_AND_READ",
+    "requests._RECORD_NONCE",
+    "requests._RECORD_NONCE_AND_READ",
     "watch._WAITING",
 }
 # Asks for what is of a key and what is of an account, in one trip where both are on one server.
-NOT_ON_A_CLUSTER = {"accounts._RECORD_NONCE_AND_READ"}
+NOT_ON_A_CLUSTER = {"requests._RECORD_NONCE_AND_READ"}
 # What it deletes and what it then looks for are rows of different states.
 READS_OTHER_ROWS = {"forgetting._CLOSE_NAMESPACE"}
 
