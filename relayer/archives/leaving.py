@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Final, Literal
 
+from relayer import cursors
 from relayer.blobs.store import BlobStore
 from relayer.database import accounts as account_rows
 from relayer.database import leaving as rows
 from relayer.database.pool import Database, Row
 from relayer.database.states import MERGED
-from relayer.errors import BadRequest, NotFound
+from relayer.errors import NotFound
 from relayer.moved import (
     KEYS_MAX,
     LINKS_MAX,
@@ -73,17 +74,17 @@ class Leaving:
             case "account":
                 return [await self._account(account)], None
             case "grants":
-                return await self._grants(account, _number(cursor))
+                return await self._grants(account, cursors.number(cursor))
             case "namespaces":
-                return await self._namespaces(account, _number(cursor))
+                return await self._namespaces(account, cursors.number(cursor))
             case "memories":
-                return await self._memories(account, _number(cursor))
+                return await self._memories(account, cursors.number(cursor))
             case "episodes":
-                return await self._episodes(account, _id(cursor))
+                return await self._episodes(account, cursors.identifier(cursor))
             case "receipts":
-                return await self._receipts(account, _number(cursor))
+                return await self._receipts(account, cursors.number(cursor))
             case "tombstones":
-                return await self._tombstones(account, _id(cursor))
+                return await self._tombstones(account, cursors.identifier(cursor))
 
     async def memories(self, access: Access, ids: Sequence[uuid.UUID], cursor: str) -> Page:
         """A page of these memories as they are now, earlier revisions too, and the next cursor.
@@ -94,7 +95,7 @@ class Leaving:
         """
         access.require_owner()
         found = await rows.memories_named(
-            self._database, access.account, ids, _number(cursor), ROWS
+            self._database, access.account, ids, cursors.number(cursor), ROWS
         )
         return await self._page_of(access.account, found)
 
@@ -239,16 +240,3 @@ def _moved_turn(row: Row, blobs: Mapping[str, bytes]) -> MovedEpisode:
         blob_id=to_base64url(row["blob_id"]),
         blob=blobs.get(to_base64url(row["blob_id"])),
     )
-
-
-def _number(cursor: str) -> int:
-    if cursor and (not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18):
-        raise BadRequest("cursor is not one of ours.")
-    return int(cursor or 0)
-
-
-def _id(cursor: str) -> uuid.UUID:
-    try:
-        return uuid.UUID(cursor) if cursor else uuid.UUID(int=0)
-    except ValueError:
-        raise BadRequest("cursor is not one of ours.") from None

@@ -16,6 +16,7 @@ from litestar import Request
 from litestar.handlers import BaseRouteHandler
 from litestar.params import QueryParameter
 
+from relayer import cursors
 from relayer.errors import BadRequest, NotFound
 from relayer.http import bodies
 from relayer.http.checks import signed_path
@@ -137,9 +138,9 @@ def parse_sequence(cursor: str | None) -> int:
     """
     if cursor is None:
         return LAST_SEQ
-    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
-        raise BadRequest("cursor is not one of ours.")
-    return int(cursor)
+    if not cursor:
+        raise cursors.not_ours()
+    return cursors.number(cursor)
 
 
 def signed_object(text: str, name: str) -> bytes:

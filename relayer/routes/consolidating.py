@@ -11,9 +11,9 @@ from litestar import Response, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody
 
+from relayer import cursors
 from relayer.clock import rfc3339
 from relayer.database.pool import Row
-from relayer.errors import BadRequest
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.memories.consolidation_plan import Plan, Planner
@@ -158,7 +158,7 @@ def _action(row: Row) -> dict[str, Any]:
 def _position(cursor: str | None) -> uuid.UUID | None:
     position = None if cursor is None else maybe_id(cursor)
     if cursor is not None and position is None:
-        raise BadRequest("cursor is not one of ours.")
+        raise cursors.not_ours()
     return position
 
 

@@ -11,8 +11,8 @@ from litestar import get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody
 
+from relayer import cursors
 from relayer.clock import rfc3339
-from relayer.errors import BadRequest
 from relayer.http import bodies
 from relayer.http.checks import WEIGHT
 from relayer.memories.analysis import Analysis
@@ -61,7 +61,7 @@ def _place(cursor: str) -> Place:
     try:
         return _EPOCH + parse_sequence(moment) * _MICROSECOND, uuid.UUID(turn)
     except (ValueError, OverflowError):
-        raise BadRequest("cursor is not one of ours.") from None
+        raise cursors.not_ours() from None
 
 
 @get("/episodes/{episode_id:str}")

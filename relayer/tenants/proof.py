@@ -4,11 +4,11 @@ Not here: checking (the client's `verify`), the chain of receipts (`journal/rece
 is opened here, so none of it needs a namespace's key. Source: SPEC §15.
 """
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from relayer import cursors
 from relayer.blobs.cache import beneath
 from relayer.blobs.store import BlobStore
 from relayer.clock import Clock, to_ms
@@ -16,7 +16,7 @@ from relayer.database import accounts as account_rows
 from relayer.database import blobs as staged_blobs
 from relayer.database import inventory as rows
 from relayer.database.pool import Database, Row
-from relayer.errors import BadRequest, Corrupted, NotAllowed, NotFound
+from relayer.errors import Corrupted, NotAllowed, NotFound
 from relayer.sealed.envelope import blob_hash
 from relayer.sealed.keys import Identity, Namespace
 from relayer.sealed.primitives import to_base64url
@@ -99,11 +99,11 @@ class Proof:
         named = access.namespaces if namespaces is None else list(namespaces)
         account = access.account
         if cursor.startswith(TURNS):
-            after = _turn(cursor.removeprefix(TURNS))
+            after = cursors.identifier(cursor.removeprefix(TURNS))
             turns = await rows.turns_after(self._database, account, after, named, limit)
             full = len(turns) == limit
             return Inventory([], turns, f"{TURNS}{turns[-1]['id']}" if full else None)
-        seq = _sequence(cursor)
+        seq = cursors.number(cursor)
         page = await rows.revisions_after(self._database, account, seq, named, limit)
         return Inventory(page, [], str(page[-1]["seq"]) if len(page) == limit else TURNS)
 
@@ -146,16 +146,3 @@ def require_whole(access: Access) -> None:
     """
     if access.namespaces is not None:
         raise NotAllowed("Receipts name every namespace; this key may not see them all.")
-
-
-def _sequence(cursor: str) -> int:
-    if cursor and (not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18):
-        raise BadRequest("cursor is not one of ours.")
-    return int(cursor or 0)
-
-
-def _turn(text: str) -> uuid.UUID:
-    try:
-        return uuid.UUID(text) if text else uuid.UUID(int=0)
-    except ValueError:
-        raise BadRequest("cursor is not one of ours.") from None
