@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from relayer.errors import Conflict
+from relayer.locks import lock
 
 RUNNING_FILE: Final = "relayer.json"
 LOCK_FILE: Final = "relayer.lock"
@@ -37,7 +38,7 @@ def alone(data_dir: Path) -> Iterator[None]:
         raise Conflict(f"Cannot lock {path}: {error.strerror}.", code="folder.lock") from None
     try:
         deadline = time.monotonic() + _WAIT_S
-        while not _taken(descriptor, fcntl.LOCK_EX):
+        while not lock(descriptor, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
                 raise _served(data_dir)
             time.sleep(_POLL_S)
@@ -66,7 +67,7 @@ def is_served(data_dir: Path) -> bool:
     except OSError:
         return False
     try:
-        return not _taken(descriptor, fcntl.LOCK_SH)
+        return not lock(descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)
 
@@ -97,12 +98,3 @@ def _served(data_dir: Path) -> Conflict:
     url = running_url(data_dir)
     message = f"another relayer serves this folder at {url}" if url else "this folder is in use"
     return Conflict(f"{data_dir}: {message}", code="relayer.in_use")
-
-
-def _taken(descriptor: int, kind: int) -> bool:
-    """Whether the lock could be had at once."""
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

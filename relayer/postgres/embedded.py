@@ -31,9 +31,10 @@ from urllib.parse import quote
 
 import asyncpg
 
+from relayer.locks import lock, try_lock
 from relayer.postgres.cluster import ADMIN_ROLE, APP_ROLE, Cluster
 from relayer.postgres.programs import PostgresError
-from relayer.postgres.server import POLL_S, SETTINGS, Server, lock, try_lock
+from relayer.postgres.server import POLL_S, SETTINGS, Server
 
 __all__ = ["EmbeddedPostgres", "PostgresError", "check_server", "check_versions"]
 

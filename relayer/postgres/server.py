@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from relayer.locks import try_lock
 from relayer.postgres.cluster import Cluster
 from relayer.postgres.programs import PostgresError
 
@@ -212,24 +213,6 @@ class Server:
             self._log_bytes_before = os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)
-
-
-def try_lock(path: Path, kind: int) -> int | None:
-    """A file descriptor holding the lock, or None; every call opens the file anew."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    if lock(descriptor, kind):
-        return descriptor
-    os.close(descriptor)
-    return None
-
-
-def lock(descriptor: int, kind: int) -> bool:
-    """Takes the lock (fcntl.LOCK_SH or LOCK_EX) without waiting; tells whether it got it."""
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _command_of(pid: int) -> list[bytes]:

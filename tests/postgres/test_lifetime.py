@@ -11,8 +11,8 @@ from typing import Any
 import asyncpg
 import pytest
 
+from relayer.locks import try_lock
 from relayer.postgres.embedded import EmbeddedPostgres, PostgresError
-from relayer.postgres.server import try_lock
 from tests.postgres.servers import KEEP, User, ends, fetch, run, server_of, start_user
 
 
