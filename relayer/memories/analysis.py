@@ -33,12 +33,13 @@ from relayer.memories.conversations import (
     excerpt_of,
     from_draft,
     marks_of,
+    marks_under,
     outcome,
 )
 from relayer.memories.intake import Answered, Intake, Remembered
 from relayer.memories.known import KnownMemories
 from relayer.memories.opening import Caller, Opener
-from relayer.memories.recognition import Stored, idempotency_marks, marked_memory
+from relayer.memories.recognition import Stored, marked_memory
 from relayer.memories.sealed_turns import ALTERED, SealedTurns
 from relayer.memories.sealing import without_secrets
 from relayer.memories.turns import readable_turn
@@ -194,19 +195,9 @@ class Analysis:
         waited then."""
         if conversation.idempotency_key is None:
             return None
-        epochs = caller.keys.of(conversation.namespace)
-        by_item = [
-            idempotency_marks(
-                caller.access,
-                epochs,
-                conversation.idempotency_key,
-                conversation.text,
-                route=ROUTE,
-                item=n,
-            )
-            # Its facts first: they may have come while another request let it wait.
-            for n in (*range(Limits.facts_max), WHOLE)
-        ]
+        # Its facts first: they may have come while another request let it wait.
+        items = (*range(Limits.facts_max), WHOLE)
+        by_item = [marks_under(caller, conversation, item) for item in items]
         stored = await rows.find_marks(
             self._database,
             account=caller.access.account,

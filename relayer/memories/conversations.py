@@ -132,16 +132,21 @@ def opened(account: AccountId, keys: Keys, row: Row, blob: bytes | Corrupted) ->
 def marks_of(caller: Caller, conversation: Conversation, leads_to: uuid.UUID) -> list[rows.Mark]:
     """What a conversation as a whole led to, so that a repeated request asks no model again: its
     turn, which waits for its facts, or `NOTHING` but these."""
-    epochs = caller.keys.of(conversation.namespace)
-    marks = idempotency_marks(
+    marks = marks_under(caller, conversation, WHOLE)
+    return [rows.Mark(*marks[0], leads_to)] if marks else []
+
+
+def marks_under(caller: Caller, conversation: Conversation, item: int) -> list[tuple[bytes, bytes]]:
+    """(mark, text mark) of a fact by its number, or of the `WHOLE`, under each epoch; none without
+    an idempotency key."""
+    return idempotency_marks(
         caller.access,
-        epochs,
+        caller.keys.of(conversation.namespace),
         conversation.idempotency_key,
         conversation.text,
         route=ROUTE,
-        item=WHOLE,
+        item=item,
     )
-    return [rows.Mark(*marks[0], leads_to)] if marks else []
 
 
 def drafts_of(
