@@ -97,12 +97,6 @@ class Process:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
-    @property
-    def processor_s(self) -> float:
-        """The processor time that it has used so far."""
-        times = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
-
 
 @dataclass(frozen=True)
 class Site:
