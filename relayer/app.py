@@ -22,6 +22,7 @@ from relayer import __version__
 from relayer.archives.leaving import Leaving
 from relayer.clock import Clock, utc_now
 from relayer.embedding.building import build_embedder
+from relayer.embedding.embedders import close_all
 from relayer.embedding.models import Embedders
 from relayer.errors import RelayerError
 from relayer.events.streams import Streams
@@ -245,8 +246,6 @@ def _lifespan(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await services.resident.close()
-            for model in models:
-                await model.close()
+            await close_all([services.resident, *models])
 
     return lifespan

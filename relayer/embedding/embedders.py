@@ -78,6 +78,29 @@ class Embedder(Protocol):
         ...
 
 
+class Closable(Protocol):
+    """What holds connections or threads until it is closed."""
+
+    async def close(self) -> None:
+        """Let go of them."""
+        ...
+
+
+async def close_all(parts: Sequence[Closable]) -> None:
+    """Close one after the other, also behind one that fails.
+
+    Raises whatever the first of those raised that failed.
+    """
+    failed: Exception | None = None
+    for part in parts:
+        try:
+            await part.close()
+        except Exception as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
+
+
 class TextRefused(Unavailable):
     """Every endpoint refused this input: trying again will not help, leaving texts out may."""
 

@@ -17,7 +17,14 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from relayer.embedding.embedders import RELATED, Embedder, Known, TextRefused, Vectors
+from relayer.embedding.embedders import (
+    RELATED,
+    Embedder,
+    Known,
+    TextRefused,
+    Vectors,
+    close_all,
+)
 from relayer.embedding.older import OTHERS_MAX, Load, OlderEmbedders
 from relayer.errors import Unavailable
 
@@ -43,9 +50,7 @@ class Embedders:
 
     async def close(self) -> None:
         """Close them all; nothing may be asked of them any more."""
-        await self._others.close()
-        if self.current is not None:
-            await self.current.close()
+        await close_all([self._others] if self.current is None else [self._others, self.current])
 
     async def embed_queries(
         self, texts: Sequence[str], models: Collection[str], *, account: bytes

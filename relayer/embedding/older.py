@@ -8,12 +8,16 @@ It does not own which of them are asked (`models.py`) or how one is built (`buil
 
 import asyncio
 import contextlib
+import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
 
 from relayer.embedding.embedders import Embedder
+from relayer.logs import warn
+
+_log = logging.getLogger(__name__)
 
 OTHERS_MAX: Final = 8  # an operator changes models one at a time
 
@@ -92,6 +96,10 @@ def _loaded(loading: "asyncio.Future[Embedder | None]") -> Embedder | None:
 
 
 async def _closed(loading: "asyncio.Future[Embedder | None]") -> None:
-    with contextlib.suppress(Exception):  # one that never loaded has nothing to close
-        if (embedder := await loading) is not None:
-            await embedder.close()
+    await asyncio.wait({loading})
+    if (embedder := _loaded(loading)) is None:
+        return  # it never loaded, and has nothing to close
+    try:
+        await embedder.close()
+    except Exception as error:
+        warn(_log, "an older model is not closed", "embedder.close", error)

@@ -20,7 +20,7 @@ import numpy as np
 import openai
 
 from relayer.embedding import knowing
-from relayer.embedding.embedders import RELATED, Known, TextRefused, Vectors
+from relayer.embedding.embedders import RELATED, Known, TextRefused, Vectors, close_all
 from relayer.embedding.endpoints import (
     QUERY_WAIT_S_MAX,
     STORING_WAIT_S_MAX,
@@ -86,8 +86,7 @@ class OpenAIEmbedder:
 
     async def close(self) -> None:
         """Close the connections."""
-        for client in self._clients:
-            await client.close()
+        await close_all(self._clients)
 
     async def embed(self, texts: Sequence[str], *, account: bytes = b"") -> Vectors:
         """Return the vectors of `texts`, (n, dim), L2-normalised; `account` is not sent.
