@@ -151,7 +151,7 @@ class Settings:
             if high is not None and not value <= high:
                 raise SettingsError(f"{variable(item.name)} must be at most {high}")
         _check_public_url(self.public_url)
-        _check_model_url(self.openai_base_url)
+        self._check_models()
         _check_addresses(self.trusted_proxies)
         _check_database("database_url", self.database_url)
         _check_database("database_direct_url", self.database_direct_url)
@@ -176,6 +176,19 @@ class Settings:
             )
         if self.embedding_dim > Limits.embedding_dim_max:
             raise SettingsError(f"RELAYER_EMBEDDING_DIM must be at most {Limits.embedding_dim_max}")
+
+    def _check_models(self) -> None:
+        _check_model_url("OPENAI_BASE_URL", self.openai_base_url)
+        for number, url in enumerate(self.embedding_urls, 1):
+            which = f" (number {number})" if len(self.embedding_urls) > 1 else ""
+            _check_model_url(f"RELAYER_EMBEDDING_BASE_URLS{which}", url)
+        if self.embedding_base_urls and not self.embedding_urls:
+            raise SettingsError("RELAYER_EMBEDDING_BASE_URLS names no endpoint")
+
+    @property
+    def embedding_urls(self) -> list[str]:
+        """The endpoints that `embedding_base_urls` names, in their order."""
+        return [url for url in map(str.strip, self.embedding_base_urls.split(",")) if url]
 
     @property
     def bucket(self) -> "Bucket":
@@ -239,6 +252,9 @@ _BUCKET: Final = re.compile(
     re.ASCII,
 )
 _REGION: Final = re.compile("[a-zA-Z0-9-]{1,64}")
+# Without spaces, a query and a fragment; a comma is between two.
+_ONE_URL: Final = re.compile(r"[^\s?#,\x00-\x1f\x7f]*")
+_SEVERAL: Final = "; several are for RELAYER_EMBEDDING_BASE_URLS"
 
 
 def _check_database(name: str, url: str) -> None:
@@ -266,14 +282,21 @@ def _check_public_url(url: str) -> None:
         raise SettingsError("RELAYER_PUBLIC_URL is no URL of a server: https://memory.example.org")
 
 
-def _check_model_url(url: str) -> None:
+def _check_model_url(given: str, url: str) -> None:
+    """Refuse what is no plain URL of one server: a path is put behind it."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        host = None
-    if url and not (host and parts.scheme in ("http", "https")):
-        raise SettingsError("OPENAI_BASE_URL is no URL of a server: https://models.example.org/v1")
+        host, parts = None, urlsplit("")
+    if parts.username is not None or parts.password is not None:
+        raise SettingsError(f"{given} holds a key, for which there is OPENAI_API_KEY")
+    whole = _ONE_URL.fullmatch(url) is not None
+    if not (host and whole and parts.scheme in ("http", "https")):
+        raise SettingsError(
+            f"{given} is no URL of a server: https://models.example.org/v1"
+            + (_SEVERAL if "," in url else "")
+        )
 
 
 def _check_addresses(listed: str) -> None:

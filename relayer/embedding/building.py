@@ -92,13 +92,9 @@ def _builtin_embedder(settings: Settings, published: Published) -> Embedder:
 def _endpoint_embedder(settings: Settings, name: str, dim: int) -> Embedder:
     from relayer.embedding.openai import OpenAIEmbedder  # noqa: PLC0415  # brings `openai`
 
-    urls = settings.embedding_base_urls or settings.openai_base_url
+    urls = settings.embedding_urls or [settings.openai_base_url]
     embedder = OpenAIEmbedder(
-        endpoints=[
-            Endpoint(url.strip(), settings.openai_api_key or None)
-            for url in urls.split(",")
-            if url.strip()
-        ],
+        endpoints=[Endpoint(url, settings.openai_api_key or None) for url in urls],
         model=name,
         dim=dim,
         timeout_s=settings.embedding_timeout_s,
