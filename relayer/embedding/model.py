@@ -28,6 +28,7 @@ from relayer.durable import sync
 from relayer.embedding.published import ENGLISH, Published
 from relayer.errors import Corrupted, Unavailable
 
+MISSING: Final = "embedder.model_missing"
 _MANIFEST_FILE: Final = "manifest.json"
 _UPSTREAM_BYTES_MAX: Final = 128 * 2**20  # the largest file has 87 MiB
 
@@ -114,7 +115,7 @@ def require(published: Published, folder: Path) -> None:
         raise Unavailable(
             f"The embedding model {published.name} is not in its folder;"
             f" run `{fetch_command(published)}`.",
-            code="embedder.model_missing",
+            code=MISSING,
         )
 
 

@@ -33,9 +33,10 @@ from relayer.tenants.closing import CLOSE
 
 PAGE: Final = 500
 OVERDUE: Final = timedelta(hours=1)  # many rounds of housekeeping
-OTHER_STORE: Final = (
-    "not one blob is in the store: look at RELAYER_BLOB_STORE and what it names, which is to be"
-    " given as `relayer serve` is given it"
+NONE_THERE: Final = "not one blob is in the store"
+LOOK_AT_STORE: Final = (
+    "look at RELAYER_BLOB_STORE and what it names, which is to be given as `relayer serve` is given"
+    " it"
 )
 Find = Callable[[AccountId, Sequence[str]], Awaitable[dict[str, bytes | Corrupted]]]
 
@@ -57,7 +58,7 @@ class Report:
     def hint(self) -> str:
         """What may be the one cause of all problems; or nothing."""
         looked = sum(self.checked[what] for what in ("journal objects", "memories", "episodes"))
-        return OTHER_STORE if looked and not self.blobs_found else ""
+        return f"{NONE_THERE}: {LOOK_AT_STORE}" if looked and not self.blobs_found else ""
 
     def problem(self, account: AccountId, what: str, where: str) -> None:
         """Note something that does not hold."""

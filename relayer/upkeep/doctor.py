@@ -6,6 +6,7 @@ relayer may ask here how a key stands.
 - Nothing is made, migrated or mended: a mistyped folder is told, not filled.
 """
 
+import asyncio
 import shutil
 import sys
 from typing import Any
@@ -16,6 +17,7 @@ from relayer.database.check import database_clock
 from relayer.database.distribution import layout
 from relayer.database.migrate import head
 from relayer.embedding import building, model
+from relayer.embedding.embedders import Embedder
 from relayer.embedding.published import named
 from relayer.errors import RelayerError, Unavailable
 from relayer.identity import IdentityError
@@ -26,9 +28,10 @@ from relayer.running import running_url, running_workers
 from relayer.sealed.keys import AccountId, account_text
 from relayer.settings import Settings, SettingsError
 from relayer.storage import Storage
-from relayer.upkeep import reindex
+from relayer.upkeep import check, reindex, sample
 
 Finding = dict[str, Any]
+Built = Embedder | RelayerError | None  # None is none that the settings name
 DISK_BYTES_MIN = 1 << 30
 CLOCK_SKEW_S_MAX = 30  # nonces live by the database's clock, signatures by this machine's
 
@@ -38,14 +41,26 @@ async def examine(settings: Settings, key: str = "", *, clock: Clock = utc_now) 
 
     `key` is the beginning of a public key to look up.
     """
-    return [
-        _python(),
-        _disk(settings),
-        _model(settings),
-        *await _storage(settings, key, clock),
-        _embedder(settings),
-        _server(settings),
-    ]
+    built = await asyncio.to_thread(_built, settings)  # reads all of a built-in model
+    try:
+        return [
+            _python(),
+            _disk(settings),
+            _model(settings, built),
+            *await _storage(settings, key, built, clock),
+            _embedder(settings, built),
+            _server(settings),
+        ]
+    finally:
+        if built is not None and not isinstance(built, RelayerError):
+            await built.close()
+
+
+def _built(settings: Settings) -> Built:
+    try:
+        return building.build_embedder(settings)
+    except RelayerError as error:
+        return error
 
 
 def _finding(check: str, ok: bool, detail: str, do: str = "") -> Finding:
@@ -64,18 +79,21 @@ def _disk(settings: Settings) -> Finding:
     return _finding("disk", free >= DISK_BYTES_MIN, detail, "make room for the data folder")
 
 
-def _model(settings: Settings) -> Finding:
+def _model(settings: Settings, built: Built) -> Finding:
     needed = settings.embedder in ("builtin", "multilingual") or (
         settings.embedder == "auto" and not settings.embedding_model
     )
     published = named(settings.embedder)
     folder = model.folder_of(published, settings.model_dir)
-    complete = model.is_complete(published, folder)
+    if needed:
+        complete = not (isinstance(built, RelayerError) and built.code == model.MISSING)
+    else:
+        complete = model.is_complete(published, folder)
     detail = "complete" if complete else f"missing in {folder}" if needed else "not needed"
     return _finding("model", complete or not needed, detail, model.fetch_command(published))
 
 
-async def _storage(settings: Settings, key: str, clock: Clock) -> list[Finding]:
+async def _storage(settings: Settings, key: str, built: Built, clock: Clock) -> list[Finding]:
     do = f"read the message; then relayer serve{at(settings)}"
     try:
         async with as_found(settings, clock) as storage:
@@ -85,7 +103,7 @@ async def _storage(settings: Settings, key: str, clock: Clock) -> list[Finding]:
                 await _clock(storage, clock),
                 await _blobs(storage, settings),
                 await _identity(storage, settings),
-                await _index(storage, settings),
+                await _index(storage, settings, built),
             ]
             return [*found, await _key(storage, key, clock)] if key else found
     except NotInstalled as error:
@@ -125,11 +143,22 @@ async def _blobs(storage: Storage, settings: Settings) -> Finding:
         await storage.blobs.marked(AccountId(bytes(32)))
         if storage.blobs.transactional:
             await refuse_blobs_elsewhere(storage.database)
+            found = sample.Sample()
+        else:
+            found = await sample.take(storage)
     except Unavailable as error:
         return _finding("blobs", False, f"{settings.blob_store}: {error.message}", do)
     except SettingsError as error:
         return _finding("blobs", False, str(error), do)
-    return _finding("blobs", True, f"{settings.blob_store}, answering")
+    if not found.missing:
+        return _finding("blobs", True, f"{settings.blob_store}, answering")
+    if found.missing == found.looked:
+        detail = f"{settings.blob_store}: {check.NONE_THERE} of {found.looked} looked for"
+        return _finding("blobs", False, detail, check.LOOK_AT_STORE)
+    some = f"of {found.looked} blobs looked for, {found.missing} are not there or cannot be read"
+    return _finding(
+        "blobs", False, f"{settings.blob_store}: {some}", f"relayer check{at(settings)}"
+    )
 
 
 async def _identity(storage: Storage, settings: Settings) -> Finding:
@@ -148,10 +177,15 @@ async def _identity(storage: Storage, settings: Settings) -> Finding:
     )
 
 
-async def _index(storage: Storage, settings: Settings) -> Finding:
+async def _index(storage: Storage, settings: Settings, built: Built) -> Finding:
     """Whether memories wait for another model or release, and nobody works on them."""
     try:
-        report = await reindex.examine(storage, await reindex.versions_of(settings))
+        versions = await reindex.running_versions(settings)
+        if versions is None:
+            if isinstance(built, RelayerError):
+                raise built
+            versions = reindex.versions_by(built)
+        report = await reindex.examine(storage, versions)
     except Unavailable as error:
         do = f"relayer doctor{at(settings)}"
         return _finding("index", False, f"cannot tell: {error.message}", do)
@@ -177,14 +211,11 @@ async def _key(storage: Storage, beginning: str, clock: Clock) -> Finding:
     return _finding("key", state == "valid", detail, add)
 
 
-def _embedder(settings: Settings) -> Finding:
-    try:
-        embedder = building.build_embedder(settings)
-    except RelayerError as error:
-        return _finding(
-            "embedder", False, error.message, model.fetch_command(named(settings.embedder))
-        )
-    detail = "none: recall by keyword only" if embedder is None else embedder.model_id
+def _embedder(settings: Settings, built: Built) -> Finding:
+    if isinstance(built, RelayerError):
+        do = model.fetch_command(named(settings.embedder))
+        return _finding("embedder", False, built.message, do)
+    detail = "none: recall by keyword only" if built is None else built.model_id
     return _finding("embedder", True, detail)
 
 

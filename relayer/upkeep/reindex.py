@@ -160,7 +160,7 @@ async def reindex(
     async with opened(settings, new=False) as storage:
         running = running_url(settings.data_dir) is not None
         embedder = None if running else building.build_embedder(settings)
-        versions = await versions_of(settings) if running else _versions(embedder)
+        versions = await versions_of(settings) if running else versions_by(embedder)
         report = await examine(storage, versions, account)
         chosen = [parse_account(s.account_id) for s in report.accounts if not s.problem]
         if force:
@@ -177,8 +177,19 @@ async def versions_of(settings: Settings) -> vector_rows.Versions:
     Raises:
         Unavailable: it does not answer, or its model is missing.
     """
+    if (found := await running_versions(settings)) is not None:
+        return found
+    return versions_by(await asyncio.to_thread(building.build_embedder, settings))
+
+
+async def running_versions(settings: Settings) -> vector_rows.Versions | None:
+    """What the running relayer indexes by; None where none runs.
+
+    Raises:
+        Unavailable: it does not answer.
+    """
     if (url := running_url(settings.data_dir)) is None:
-        return _versions(await asyncio.to_thread(building.build_embedder, settings))
+        return None
     try:
         async with httpx2.AsyncClient(timeout=ANSWER_S) as client:
             answer = (await client.get(f"{url}/health")).json()
@@ -187,7 +198,8 @@ async def versions_of(settings: Settings) -> vector_rows.Versions:
         raise Unavailable("The running relayer does not answer.") from None
 
 
-def _versions(embedder: Embedder | None) -> vector_rows.Versions:
+def versions_by(embedder: Embedder | None) -> vector_rows.Versions:
+    """What a relayer with this embedder indexes by."""
     return vector_rows.Versions(INDEX_VERSION, None if embedder is None else embedder.version)
 
 

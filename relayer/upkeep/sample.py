@@ -1,0 +1,60 @@
+"""Whether the blob store has what the database speaks of, as far as a few of its objects tell.
+
+Not here: looking at all of them (`check.py`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from relayer.database import accounts as account_rows
+from relayer.database import blobs as rows
+from relayer.sealed.envelope import blob_id
+from relayer.sealed.keys import AccountId
+from relayer.storage import Storage
+
+ACCOUNTS_MAX: Final = 20  # the newest
+MEMORIES_MAX: Final = 4  # of each, the newest; beside them its oldest object
+
+
+@dataclass(frozen=True)
+class Sample:
+    """How many objects were looked for, and how many are not there or cannot be read."""
+
+    looked: int = 0
+    missing: int = 0
+
+
+async def take(storage: Storage) -> Sample:
+    """Look for a bounded number of objects, beside a running relayer too.
+
+    Raises:
+        Unavailable: the database or the store is away.
+    """
+    accounts = await account_rows.list_accounts(storage.database)
+    looked = missing = 0
+    for row in accounts[-ACCOUNTS_MAX:]:
+        account = AccountId(row["account_id"])
+        names = await _spoken_of(storage, account)
+        looked += len(names)
+        missing += len(await _missing(storage, account, names))
+    return Sample(looked, missing)
+
+
+async def _spoken_of(storage: Storage, account: AccountId) -> list[str]:
+    """The names of an account's first grant and of its newest memories."""
+    first = await account_rows.grants_of(storage.database, account, [1])
+    memories = await rows.newest_names(storage.database, account, MEMORIES_MAX)
+    return [*(blob_id(grant["object"]) for grant in first), *memories]
+
+
+async def _missing(storage: Storage, account: AccountId, names: Sequence[str]) -> set[str]:
+    """Those that are neither in the store nor staged, and are still spoken of."""
+    left = set(names)
+    left -= (await storage.blobs.get_many(account, sorted(left))).keys()
+    if left:
+        left -= (await rows.find(storage.database, account, sorted(left))).keys()
+    if left:  # published, or erased, meanwhile
+        left -= (await storage.blobs.get_many(account, sorted(left))).keys()
+        left &= set(await _spoken_of(storage, account))
+    return left

@@ -1,0 +1,95 @@
+"""`relayer doctor` beside a blob store that lacks what the database speaks of, and beside models.
+
+Not here: what starts and what does not (`recovery/test_other_store.py`).
+"""
+
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relayer.clock import utc_now
+from relayer.database.blobs import newest_names
+from relayer.identity import make_identity
+from relayer.settings import Settings
+from relayer.storage import opened
+from relayer.upkeep import check, doctor, provision
+from tests.conftest import BenchMaker
+
+OPENED = Counter[str]()  # files of models, by their names
+
+
+def note_opened(event: str, arguments: Any) -> None:
+    if event == "open" and str(arguments[0]).endswith(".onnx"):
+        OPENED[str(arguments[0])] += 1
+
+
+sys.addaudithook(note_opened)
+
+
+@pytest.fixture
+def blobs_folder(tmp_path: Path) -> Path:
+    return tmp_path / "blobs"
+
+
+@pytest.fixture
+def outside(lean: Settings, blobs_folder: Path) -> Settings:
+    """Settings of a relayer whose blobs are in a folder."""
+    return replace(lean, blob_store=f"file:{blobs_folder}")
+
+
+async def store_of(settings: Settings) -> dict[str, Any]:
+    """What is found of the blob store."""
+    return next(f for f in await doctor.examine(settings) if f["check"] == "blobs")
+
+
+@pytest.fixture
+async def scattered(outside: Settings, blobs_folder: Path) -> Path:
+    """The folder of an account's blobs; it has no memory yet."""
+    async with opened(outside) as storage:
+        new = await provision.create_account(storage, label="", custody="managed", clock=utc_now)
+    return blobs_folder / new.account.hex()
+
+
+async def test_an_empty_store_is_told_as_check_tells_it(
+    outside: Settings, scattered: Path, tmp_path: Path
+) -> None:
+    assert (await store_of(outside))["ok"]
+    (empty := tmp_path / "empty").mkdir()
+    found = await store_of(replace(outside, blob_store=f"file:{empty}"))
+    assert (found["ok"], found["do"]) == (False, check.LOOK_AT_STORE)
+    assert found["detail"] == f"file:{empty}: {check.NONE_THERE} of 1 looked for"
+    assert list(empty.iterdir()) == []
+
+
+async def test_a_blob_that_is_lost_is_told(
+    outside: Settings, make_bench: BenchMaker, blobs_folder: Path
+) -> None:
+    identity = make_identity(outside.data_dir / "relayer.key")
+    bench = make_bench(identity=identity, blob_store=outside.blob_store)
+    caller = await bench.caller(await bench.account())
+    await bench.remember(caller, "Anna prefers tea.", "Ben sells cups.")
+    assert (await store_of(outside))["ok"]  # some may not be published yet
+    await bench.storage.outbox.publish()
+    assert (await store_of(outside))["ok"]
+    account = caller.access.account
+    [name, _] = await newest_names(bench.storage.database, account, 2)
+    (blobs_folder / account.hex() / name[:2] / name).unlink()
+    found = await store_of(outside)
+    assert not found["ok"]
+    assert found["detail"].endswith("of 3 blobs looked for, 1 are not there or cannot be read")
+    assert found["do"].startswith("relayer check")
+
+
+@pytest.mark.parametrize("embedder", ["builtin", "none"])
+async def test_a_models_files_are_read_once(
+    settings: Settings, embedder: str, fresh_database: object
+) -> None:
+    make_identity(settings.data_dir / "relayer.key")
+    OPENED.clear()
+    found = {f["check"]: f for f in await doctor.examine(replace(settings, embedder=embedder))}
+    assert (found["model"]["detail"], found["index"]["ok"]) == ("complete", True)
+    assert set(OPENED.values()) == {1}
