@@ -5,7 +5,8 @@ Not here: what a job does (`relayer.jobs`). The statements that put in and take 
 - A payload names an account and ids, nothing else.
 - Jobs run in the order of their priority, then of their age. Whoever has much waiting comes behind
   others, so that a backlog of one account keeps nobody else's memories from being indexed; and so
-  does a long job, one step for each slice that it had.
+  does a long job, one step for each slice that it had, up to the last place: what sank without end
+  would wait for as many turns of others that are as long.
 - A job is asked for as often as it is put in while one like it waits or runs: a number that rises.
   It is over when that is as it was when it was taken; else it may have looked too early for what it
   was asked for since, and begins again. So there is one at a time.
@@ -39,6 +40,10 @@ KINDS: Final = (EMBED, EXTRACT, REINDEX, RESEAL, CONSOLIDATE, RESTORE, DELETE_BL
 STATES: Final = ("queued", "picked", "failed")
 
 _ASKED: Final = "asked"  # in the headers of a job: how often it was asked for since it was put in
+BACKLOG_STEP: Final = 20  # one request of the greatest size
+BACKLOG_COUNTED_MAX: Final = 1_000
+LAST: Final = -(BACKLOG_COUNTED_MAX // BACKLOG_STEP)  # the place behind all that jobs begin with
+_BEHIND: Final = f"greatest(priority - 1, {LAST})"
 STOPPED: Final = -1  # less often than any job was asked for that ended by itself
 
 # Nobody takes it, and its end is not noted, until this transaction is over; then what that wrote is
@@ -60,12 +65,14 @@ UPDATE pgqueuer SET heartbeat = now()
 WHERE id IN (SELECT id FROM pgqueuer WHERE id = ANY ($1) ORDER BY id FOR UPDATE)
 """
 # As if it were put in now, but behind others that wait: whoever asks all the time shall not be the
-# only one whose jobs run.
-_BEGIN_AGAIN: Final = """
+# only one whose jobs run. Who is last already waits for a moment instead, since of those with the
+# same priority the oldest is taken.
+_BEGIN_AGAIN: Final = f"""
 WITH again AS (
     UPDATE pgqueuer
-    SET status = 'queued', priority = priority - 1, attempts = 0, queue_manager_id = NULL,
-        created = now(), updated = now(), execute_after = now()
+    SET status = 'queued', priority = {_BEHIND}, attempts = 0, queue_manager_id = NULL,
+        created = now(), updated = now(),
+        execute_after = now() + CASE WHEN priority > {LAST} THEN '0' ELSE '1 second' END::interval
     WHERE id = ANY ($1) AND status IN ('queued', 'picked')
     RETURNING id, entrypoint, priority
 )
@@ -88,8 +95,8 @@ SELECT payload FROM pgqueuer
 WHERE entrypoint = $1 AND status = 'queued' AND execute_after > now() + $2::interval
 """
 # One step behind others that wait. To be put back counts as an attempt; this one did what it could.
-_STEP_BEHIND: Final = """
-UPDATE pgqueuer SET priority = priority - 1, attempts = -1 WHERE id = $1
+_STEP_BEHIND: Final = f"""
+UPDATE pgqueuer SET priority = {_BEHIND}, attempts = -1 WHERE id = $1
 """
 # Which of these jobs wait, run, or failed and are not forgotten yet.
 _THERE: Final = """
@@ -139,8 +146,6 @@ _TURNS_BEHIND: Final = """
 SELECT count(*) FROM (
     SELECT FROM episodes WHERE account_id = $1 AND state = 'pending' LIMIT $2) e
 """
-BACKLOG_STEP: Final = 20  # one request of the greatest size
-BACKLOG_COUNTED_MAX: Final = 1_000
 FORGOTTEN_AT_ONCE: Final = 5_000
 
 
