@@ -126,7 +126,7 @@ class Worker:
         self._batched = BatchedIndexer(indexer)
 
     async def run(self) -> None:
-        """Work until cancelled; whatever fails is said and begun again."""
+        """Work until cancelled, which stops it too; whatever fails is said and begun again."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._serve())
             group.create_task(self._keep_house())
@@ -156,6 +156,7 @@ class Worker:
                     warn(log, "worker begins again", "jobs.reconnect", error)
                     await asyncio.sleep(RECONNECT_S)
         finally:
+            self.stop()
             await self._left(0)
 
     async def _work_connected(self) -> None:
@@ -165,6 +166,8 @@ class Worker:
             ConnectionError: it was lost.
         """
         await self._left(1)
+        # One that carries nothing any more, and is closed by nobody, the library ends where neither
+        # a statement nor its cancelling is answered for so long.
         connection = await asyncpg.connect(
             **self._connect_args, command_timeout=STATEMENT_TIMEOUT_S
         )
@@ -181,6 +184,9 @@ class Worker:
                 self._leaving.add(working)
                 raise ConnectionError
             working.result()
+        except asyncio.CancelledError:
+            self.stop()  # else what runs would be waited for
+            raise
         finally:
             for one in (steady, losing):
                 one.cancel()

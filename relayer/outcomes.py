@@ -3,9 +3,11 @@
 Not here: what jobs do (`jobs.py`), statements (`database.queue`).
 """
 
+import asyncio
 import logging
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Final
 
 from pgqueuer import AsyncpgDriver, Job, Queries
 from pgqueuer.models import TracebackRecord
@@ -17,6 +19,7 @@ from relayer.logs import warn
 
 log = logging.getLogger("relayer.jobs")
 
+BEAT_S_MAX: Final = 1.0  # by the worker's own connection: others take a job soon after a late beat
 Ended = tuple[Job, JOB_STATUS, TracebackRecord | None]
 
 
@@ -34,8 +37,9 @@ class Outcomes(Queries):
         """Note that jobs are still worked on, by the worker's own connection while there is one:
         for one of the pool it might wait until others take the jobs."""
         try:
-            await queue.beat(self.driver, job_ids)
-        except Exception:  # it is lost, and whoever waits for that knows
+            async with asyncio.timeout(BEAT_S_MAX):
+                await queue.beat(self.driver, job_ids)
+        except Exception:  # it is lost, or carries nothing, and whoever waits for that will know
             await queue.beat(self.database, job_ids)
 
     async def retry_job(
