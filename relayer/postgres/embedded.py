@@ -137,7 +137,7 @@ class EmbeddedPostgres:
         self._launched, self._failure = False, None
         self._cluster.prepare()
         async with self._transition(deadline):
-            users = try_lock(self._lock_path("users"), fcntl.LOCK_SH)
+            users = self._try_lock("users", fcntl.LOCK_SH)
             if users is None:
                 raise PostgresError(f"{self._lock_path('users')} is locked by another program")
             try:
@@ -306,10 +306,16 @@ class EmbeddedPostgres:
     def _lock_path(self, name: str) -> Path:
         return self._cluster.home / f"{name}.lock"
 
+    def _try_lock(self, name: str, kind: int) -> int | None:
+        try:
+            return try_lock(self._lock_path(name), kind)
+        except OSError as error:  # a disk that can only be read, for instance
+            reason = f"cannot use {self._cluster.home}: {error.strerror}"
+            raise PostgresError(reason) from error
+
     @contextlib.asynccontextmanager
     async def _transition(self, deadline: float) -> AsyncIterator[None]:
-        path = self._lock_path("transition")
-        while (held := try_lock(path, fcntl.LOCK_EX)) is None:
+        while (held := self._try_lock("transition", fcntl.LOCK_EX)) is None:
             if time.monotonic() > deadline:
                 raise _TimedOut(
                     f"another process is starting or stopping the PostgreSQL server in "

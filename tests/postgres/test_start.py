@@ -143,6 +143,16 @@ async def test_log_is_never_written_through_a_link(spoilt: Path) -> None:
     assert (spoilt / "target").read_text() == ""
 
 
+@pytest.mark.parametrize("lock", ["transition", "users"])
+async def test_a_lock_that_cannot_be_opened_is_told(spoilt: Path, lock: str) -> None:
+    """As where the disk can only be read."""
+    path = spoilt / "postgres" / f"{lock}.lock"
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    with pytest.raises(PostgresError, match=r"cannot use .*/postgres: Is a directory"):
+        await EmbeddedPostgres(data_dir=spoilt).start()
+
+
 async def test_cluster_of_another_version_is_refused(spoilt: Path) -> None:
     (spoilt / "postgres" / "cluster" / "PG_VERSION").write_text("17\n")
     with pytest.raises(PostgresError, match="made by PostgreSQL 17"):
