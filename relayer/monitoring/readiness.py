@@ -75,7 +75,7 @@ class Readiness:
         self._database = database
         self._blobs = beneath(blobs)
         self._works = works
-        self._has_room = Room(_folders(settings), disk_bytes_min, deadline_s)
+        self._has_room = Room(write_folders(settings), disk_bytes_min, deadline_s)
         self._deadline_s = deadline_s
         self._needed = ""
         self._lacking: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ async def _true() -> bool:
     return True
 
 
-def _folders(settings: Settings) -> Sequence[Path]:
+def write_folders(settings: Settings) -> Sequence[Path]:
     """The folders that a write goes to on this machine."""
     kind, _, place = settings.blob_store.partition(":")
     stored = [Path(place)] if kind == "file" else []

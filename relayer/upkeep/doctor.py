@@ -7,10 +7,12 @@ relayer may ask here how a key stands.
 """
 
 import asyncio
+import os
 import shutil
 import sys
 from typing import Any
 
+from relayer import health
 from relayer.clock import Clock, rfc3339, utc_now
 from relayer.database import accounts as statements
 from relayer.database.check import database_clock
@@ -22,6 +24,7 @@ from relayer.embedding.published import named
 from relayer.errors import RelayerError, Unavailable
 from relayer.identity import IdentityError
 from relayer.installation import NotInstalled, as_found, at, key_path, last_writers, own_keys
+from relayer.monitoring.readiness import write_folders
 from relayer.postgres.embedded import PostgresError
 from relayer.recovery.replay import refuse_blobs_elsewhere
 from relayer.running import running_url, running_workers
@@ -49,7 +52,7 @@ async def examine(settings: Settings, key: str = "", *, clock: Clock = utc_now) 
             _model(settings, built),
             *await _storage(settings, key, built, clock),
             _embedder(settings, built),
-            _server(settings),
+            await asyncio.to_thread(_server, settings),
         ]
     finally:
         if built is not None and not isinstance(built, RelayerError):
@@ -73,10 +76,18 @@ def _python() -> Finding:
 
 
 def _disk(settings: Settings) -> Finding:
-    folder = settings.data_dir.absolute()
-    free = shutil.disk_usage(next(f for f in (folder, *folder.parents) if f.exists())).free
-    detail = f"{free / 2**30:.1f} GiB free"
-    return _finding("disk", free >= DISK_BYTES_MIN, detail, "make room for the data folder")
+    """Whether every folder that is written to lets itself be, and has room."""
+    given = [settings.data_dir.absolute(), *(f.absolute() for f in write_folders(settings))]
+    folders = [next(f for f in (one, *one.parents) if f.exists()) for one in given]
+    for folder in folders:
+        if not os.access(folder, os.W_OK | os.X_OK):
+            do = "look at how its disk is mounted, and whose it is"
+            return _finding("disk", False, f"{folder} cannot be written to", do)
+    free = {folder: shutil.disk_usage(folder).free for folder in folders}
+    least = min(folders, key=lambda folder: free[folder])
+    where = f" in {least}" if len(free) > 1 else ""
+    detail = f"{free[least] / 2**30:.1f} GiB free{where}"
+    return _finding("disk", free[least] >= DISK_BYTES_MIN, detail, f"make room in {least}")
 
 
 def _model(settings: Settings, built: Built) -> Finding:
@@ -153,7 +164,7 @@ async def _blobs(storage: Storage, settings: Settings) -> Finding:
     if not found.missing:
         return _finding("blobs", True, f"{settings.blob_store}, answering")
     if found.missing == found.looked:
-        detail = f"{settings.blob_store}: {check.NONE_THERE} of {found.looked} looked for"
+        detail = f"{settings.blob_store}: {check.NONE_THERE} ({found.looked} looked for)"
         return _finding("blobs", False, detail, check.LOOK_AT_STORE)
     some = f"of {found.looked} blobs looked for, {found.missing} are not there or cannot be read"
     return _finding(
@@ -220,9 +231,18 @@ def _embedder(settings: Settings, built: Built) -> Finding:
 
 
 def _server(settings: Settings) -> Finding:
+    """Whether a relayer serves this folder, answers, and takes writes."""
     url, workers = running_url(settings.data_dir), running_workers(settings.data_dir)
-    detail = f"{url}, {workers} workers" if workers > 1 else url or "not running"
-    return _finding("server", url is not None, detail, f"relayer serve{at(settings)}")
+    if url is None:
+        return _finding("server", False, "not running", f"relayer serve{at(settings)}")
+    detail = f"{url}, {workers} workers" if workers > 1 else url
+    try:
+        told = health.ask(settings.data_dir)
+    except OSError as error:
+        return _finding("server", False, str(error), "look at its log, or begin it anew")
+    ready = told.get("write_ready", True)
+    lacks = "" if ready else ", but takes no writes now"
+    return _finding("server", ready, detail + lacks, "look at its log for write_ready.lost")
 
 
 def as_text(findings: list[Finding]) -> str:

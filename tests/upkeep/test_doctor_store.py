@@ -1,8 +1,9 @@
-"""`relayer doctor` beside a blob store that lacks what the database speaks of, and beside models.
+"""`relayer doctor` of stores that lack what the database speaks of, of models and of disks.
 
 Not here: what starts and what does not (`recovery/test_other_store.py`).
 """
 
+import asyncio
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -11,13 +12,16 @@ from typing import Any
 
 import pytest
 
+from relayer import health
 from relayer.clock import utc_now
 from relayer.database.blobs import newest_names
 from relayer.identity import make_identity
 from relayer.settings import Settings
 from relayer.storage import opened
 from relayer.upkeep import check, doctor, provision
-from tests.conftest import BenchMaker
+from tests.conftest import BenchMaker, TestDatabase
+from tests.life import until
+from tests.processes import QUIET, running_relayer
 
 OPENED = Counter[str]()  # files of models, by their names
 
@@ -61,7 +65,7 @@ async def test_an_empty_store_is_told_as_check_tells_it(
     (empty := tmp_path / "empty").mkdir()
     found = await store_of(replace(outside, blob_store=f"file:{empty}"))
     assert (found["ok"], found["do"]) == (False, check.LOOK_AT_STORE)
-    assert found["detail"] == f"file:{empty}: {check.NONE_THERE} of 1 looked for"
+    assert found["detail"] == f"file:{empty}: {check.NONE_THERE} (1 looked for)"
     assert list(empty.iterdir()) == []
 
 
@@ -93,3 +97,29 @@ async def test_a_models_files_are_read_once(
     found = {f["check"]: f for f in await doctor.examine(replace(settings, embedder=embedder))}
     assert (found["model"]["detail"], found["index"]["ok"]) == ("complete", True)
     assert set(OPENED.values()) == {1}
+
+
+async def test_the_room_of_every_folder_is_told(lean: Settings) -> None:
+    """Blobs are on another disk, often, than the data folder."""
+    [disk] = [
+        f
+        for f in await doctor.examine(replace(lean, blob_store="file:/proc"))
+        if f["check"] == "disk"
+    ]
+    assert not disk["ok"]
+    assert (disk["detail"], disk["do"]) == ("0.0 GiB free in /proc", "make room in /proc")
+
+
+def test_a_running_relayer_that_takes_no_writes_is_told(
+    tmp_path: Path, model_dir: Path, fresh_database: TestDatabase
+) -> None:
+    folder, data = tmp_path / "blobs", tmp_path / "data"
+    url, store = fresh_database.url, f"file:{folder}"
+    with running_relayer(data, model_dir, database_url=url, RELAYER_BLOB_STORE=store, **QUIET):
+        folder.rename(tmp_path / "aside")
+        folder.mkdir()
+        until(lambda: health.ask(data)["write_ready"] is False, "it takes no writes")
+        settings = Settings(data_dir=data, database_url=url, blob_store=store, embedder="none")
+        found = {f["check"]: f for f in asyncio.run(doctor.examine(settings))}
+    assert not found["server"]["ok"]
+    assert found["server"]["detail"].endswith(", but takes no writes now")
