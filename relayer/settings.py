@@ -157,7 +157,7 @@ class Settings:
         _check_database("database_direct_url", self.database_direct_url)
         if self.blob_store.startswith("s3:"):
             _ = self.bucket
-        elif not (self.blob_store == "postgres" or self.blob_store.startswith("file:")):
+        elif not (self.blob_store == "postgres" or _FOLDER.fullmatch(self.blob_store)):
             raise SettingsError("RELAYER_BLOB_STORE is postgres, file:PATH or s3://BUCKET/PREFIX")
         if self.database_direct_url and not self.database_url:
             raise SettingsError("RELAYER_DATABASE_DIRECT_URL needs RELAYER_DATABASE_URL")
@@ -251,6 +251,7 @@ _BUCKET: Final = re.compile(
     r"s3://(?P<name>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[\w.-]+(?:/[\w.-]+)*)?/?)?",
     re.ASCII,
 )
+_FOLDER: Final = re.compile(r"file:.*\S.*", re.DOTALL)  # without a path: where it was typed
 _REGION: Final = re.compile("[a-zA-Z0-9-]{1,64}")
 # Without spaces, a query and a fragment; a comma is between two.
 _ONE_URL: Final = re.compile(r"[^\s?#,\x00-\x1f\x7f]*")

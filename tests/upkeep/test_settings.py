@@ -24,6 +24,8 @@ class TestStart:
             ({"public_url": "https://a.example?b"}, "RELAYER_PUBLIC_URL is no URL"),
             ({"public_url": "https://ann@a.example"}, "RELAYER_PUBLIC_URL is no URL"),
             ({"public_url": "ftp://a.example"}, "RELAYER_PUBLIC_URL is no URL"),
+            ({"blob_store": "file:"}, "RELAYER_BLOB_STORE is postgres, file:PATH or"),
+            ({"blob_store": "file: "}, "RELAYER_BLOB_STORE is postgres, file:PATH or"),
             ({"trusted_proxies": "foo"}, "foo is no address"),
             ({"trusted_proxies": "127.0.0.1, 10.0.0.0/8"}, "10.0.0.0/8 is no address"),
             ({"database_url": "foo"}, "RELAYER_DATABASE_URL is no URL"),
