@@ -45,7 +45,7 @@ from memrelay.sealed.envelope import blob_id
 from memrelay.sealed.keys import account_bytes, normalise_namespace, public_key_bytes
 from memrelay.sealed.ledger import Keyring, Ledger
 from memrelay.sealed.objects import from_base64, to_base64
-from memrelay.sealed.receipts import NO_HEAD, Heads, Receipt, read_receipt
+from memrelay.sealed.receipts import NO_HEAD, Asked, Heads, Receipt, read_receipt
 from memrelay.sealed.statement import (
     Statement,
     read_named,
@@ -459,6 +459,11 @@ class Session:
 
     # Remembering what was seen
 
+    def asking(self, namespaces: Iterable[str] | None = None) -> Asked:
+        """Return what is known when a request is about to be sent, for its receipts."""
+        names = None if namespaces is None else frozenset(namespaces)
+        return Asked(at_ms=self.now_ms(), epoch=self._seen.value.epoch, namespaces=names)
+
     def note_receipt(
         self,
         text: str | None,
@@ -466,14 +471,16 @@ class Session:
         op: str | frozenset[str],
         ids: Iterable[str] = (),
         signed: bytes | None = None,
+        asked: Asked | None = None,
     ) -> Operation[Receipt]:
         """Return a receipt that came with an answer, verified, and keep it if it is the newest.
 
-        `op` is the operation that it may be for, or several; `signed` the object that it is for.
+        `op` is the operation that it may be for, or several; `signed` the object that it is for;
+        `asked` what was known before the request.
 
         Raises:
             UntrustedRelayer: it is false, came with another answer, or is not for this operation,
-                these ids and this object.
+                these ids, this object and this request.
         """
         relayer = yield from self.relayer_key()
         data = told_bytes(text, "receipt")
@@ -487,6 +494,8 @@ class Session:
         # All revocations have one id: only its bytes tell which of them a receipt is for.
         if signed is not None and blob_id(signed) not in {item[2] for item in receipt.items}:
             raise UntrustedRelayer("receipt", "A receipt is for another grant or revocation.")
+        if asked is not None:
+            asked.check(receipt)
         if not self._heads.take(receipt):
             log.warning("the relayer was set back, or signs two histories: memrelay verify tells")
         self._note(

@@ -342,7 +342,9 @@ class TestForgetting:
         with memory_of(sealed) as memory:
             kept = memory.remember(GREEN)
             check = memory._operations._check_erased(
-                ForgottenMany(matched=1, erased=1, ids=(kept.id,)), False
+                ForgottenMany(matched=1, erased=1, ids=(kept.id,)),
+                False,
+                memory._operations.session.asking(),
             )
             with pytest.raises(UntrustedRelayer):
                 memory._run(check)

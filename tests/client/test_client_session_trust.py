@@ -11,7 +11,13 @@ import pytest
 from memrelay.errors import NotGranted, ServerError, UntrustedGrant, UntrustedRelayer
 from memrelay.sealed.grants import issue_grant
 from memrelay.sealed.objects import from_base64
-from memrelay.sealed.receipts import HEADS_MAX, NO_HEAD, Heads, read_receipt
+from memrelay.sealed.receipts import (
+    CLOCKS_APART_MS_MAX,
+    HEADS_MAX,
+    NO_HEAD,
+    Heads,
+    read_receipt,
+)
 from memrelay.seen import SeenFile
 from tests.client.session_scene import (
     IDS,
@@ -225,6 +231,53 @@ def test_a_receipt_vouches_for_one_answer(scene):
     scene.play(scene.client.remember("x"), *listed(scene, scene.grants()), first)
     fails(UntrustedRelayer, "receipt", scene, scene.client.remember("y"), first)
     scene.play(scene.client.remember("y"), second)
+
+
+OTHERS = {
+    "another namespace": {"namespace": "other"},
+    "no namespace": {"namespace": None, "epoch": None},
+    "an epoch that is over": {"epoch": 0},
+    "an earlier request": {"time": NOW_MS - CLOCKS_APART_MS_MAX - 1},
+    "another revision": {"items": [[IDS[0], 2, "blob"]]},
+}
+
+
+@pytest.mark.parametrize("changes", OTHERS.values(), ids=OTHERS)
+def test_a_receipt_is_for_what_was_asked(scene, changes):
+    """A memory that went elsewhere, or nowhere, is not where it was to be."""
+    scene.session.seen.note(epoch=1)
+    before = listed(scene, scene.grants())
+    reply = ("/v1/remember", 202, remembered(scene, receipt=scene.receipt(**changes)))
+    fails(UntrustedRelayer, "receipt", scene, scene.client.remember("x"), *before, reply)
+
+
+def test_an_answer_tells_the_namespace_that_was_asked_for(scene):
+    before = listed(scene, scene.grants())
+    for duplicate in (False, True):
+        reply = ("/v1/remember", 202, remembered(scene, namespace="other", duplicate=duplicate))
+        fails(UntrustedRelayer, "namespace", scene, scene.client.remember("x"), *before, reply)
+        scene.restart()
+
+
+def test_each_of_many_new_memories_is_one_of_its_own(scene):
+    """Otherwise one receipt would do for a memory that was stored and one that was dropped."""
+
+    def told(ids, receipt):
+        rows = [{"id": one, "status": "pending", "namespace": "team"} for one in ids]
+        return ("/v1/remember/bulk", 202, {"results": rows, "receipts": [receipt]})
+
+    same, two = told([IDS[0]] * 2, scene.receipt()), told(IDS[:2], scene.receipt(ids=IDS[:2]))
+    before = listed(scene, scene.grants())
+    operation = scene.client.remember_many(["x", "y"])
+    fails(UntrustedRelayer, "receipt", scene, operation, *before, same)
+    assert len(scene.play(scene.client.remember_many(["x", "y"]), two)) == 2
+
+
+def test_an_erased_namespace_has_receipts_of_its_own(scene):
+    receipt = scene.receipt(op="forget", namespace="other")
+    gone = {"matched": 1, "erased": 1, "ids": [IDS[0]], "receipts": [receipt]}
+    operation = scene.client.forget_namespace("team")
+    fails(UntrustedRelayer, "receipt", scene, operation, ("/v1/namespaces/team", gone))
 
 
 @pytest.mark.parametrize("restarted", [False, True])

@@ -83,11 +83,12 @@ class Correcting(Writing):
         body = {**changes, **_cleared(clear), "idempotency_key": idempotency_key or str(uuid4())}
         names = yield from self.likely_names(namespace)
         path = f"/v1/memories/{segment(memory_id)}"
+        asked = self.session.asking()
         answer = yield from self._change("PATCH", path, body, unlock=names)
         result = Edited.from_json(answer)
         check_same_id(memory_id, result.id)
         if not result.unchanged:
-            receipt = yield from self.session.note_receipt(result.receipt, op="edit")
+            receipt = yield from self.session.note_receipt(result.receipt, op="edit", asked=asked)
             if (result.id, result.revision) not in {item[:2] for item in receipt.items}:
                 raise UntrustedRelayer("receipt", "A receipt is for another revision.")
         return result
@@ -134,11 +135,14 @@ class Correcting(Writing):
 
     def _set_state(self, memory_id: str, changes: Mapping[str, Any]) -> Operation[StateChanged]:
         path = f"/v1/memories/{segment(memory_id)}/state"
+        asked = self.session.asking()
         answer = yield from self._change("POST", path, changes)
         result = StateChanged.from_json(answer)
         check_same_id(memory_id, result.id)
         if result.receipt is not None:
-            yield from self.session.note_receipt(result.receipt, op="state", ids=[result.id])
+            yield from self.session.note_receipt(
+                result.receipt, op="state", ids=[result.id], asked=asked
+            )
         return result
 
     def resolve(self, memory_id: str, *, others: Iterable[str]) -> Operation[StateChanged]:
@@ -153,8 +157,9 @@ class Correcting(Writing):
         """Find the facts of a kept conversation again; known ones are not stored twice."""
         names = yield from self.likely_names(namespace)
         path = f"/v1/episodes/{segment(episode_id)}/analyze"
+        asked = self.session.asking()
         answer = yield from self._change("POST", path, {}, unlock=names)
-        return (yield from self.note_analysis(answer))
+        return (yield from self.note_analysis(answer, asked))
 
     def account_settings(self) -> Operation[AccountSettings]:
         """Return what the account has chosen."""

@@ -24,6 +24,7 @@ from memrelay.operations.listing import Filters, narrowed
 from memrelay.operations.reading import listed, segment
 from memrelay.outcomes import AccountClosed, ForgottenMany
 from memrelay.sealed.keys import normalise_namespace
+from memrelay.sealed.receipts import Asked
 from memrelay.session import Call
 
 FORGET_IDS_MAX = 100  # in one request
@@ -52,10 +53,11 @@ class Forgetting(Correcting):
         """Erase one memory with its history; the same words may be remembered anew later."""
         path = f"/v1/memories/{segment(memory_id)}"
         call = Call(method="DELETE", path=path, names_relayer=True, repeatable=True)
+        asked = self.session.asking()
         result = Forgotten.from_json((yield from self.session.call(call)))
-        recorded = yield from self.recorded_ids(result.receipts, op="forget")
+        recorded = yield from self.recorded_ids(result.receipts, op="forget", asked=asked)
         if result.receipt is not None and result.receipt not in result.receipts:
-            recorded |= yield from self.recorded_ids([result.receipt], op="forget")
+            recorded |= yield from self.recorded_ids([result.receipt], op="forget", asked=asked)
         check_same_id(memory_id, result.id)
         if result.erased and not result.already and result.id not in recorded:
             raise UntrustedRelayer("receipt", "A receipt leaves out what was erased.")
@@ -128,6 +130,7 @@ class Forgetting(Correcting):
     def _forget(
         self, body: Mapping[str, Any], unlock: Iterable[str] | None
     ) -> Operation[ForgottenMany]:
+        asked = self.session.asking([body["namespace"]] if "namespace" in body else None)
         answer = yield from self.session.call(
             Call(
                 method="POST",
@@ -139,11 +142,11 @@ class Forgetting(Correcting):
             )
         )
         result = ForgottenMany.from_json(answer)
-        yield from self._check_erased(result, body["dry_run"])
+        yield from self._check_erased(result, body["dry_run"], asked)
         return result
 
-    def _check_erased(self, result: ForgottenMany, dry_run: bool) -> Operation[None]:
-        recorded = yield from self.recorded_ids(result.receipts, op="forget")
+    def _check_erased(self, result: ForgottenMany, dry_run: bool, asked: Asked) -> Operation[None]:
+        recorded = yield from self.recorded_ids(result.receipts, op="forget", asked=asked)
         told = {one.id for one in result.results or () if one.status == "erased"}
         erased = set() if dry_run else told or set(result.ids)
         if result.more and not result.erased and not dry_run:
@@ -159,8 +162,9 @@ class Forgetting(Correcting):
         total = _NOTHING
         while True:
             call = Call(method="DELETE", path=path, names_relayer=True, repeatable=True)
+            asked = self.session.asking([name])
             found = ForgottenMany.from_json((yield from self.session.call(call)))
-            yield from self._check_erased(found, False)
+            yield from self._check_erased(found, False, asked)
             total = _further(total, found)
             if progress is not None:
                 progress(total.erased)

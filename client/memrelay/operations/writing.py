@@ -30,12 +30,15 @@ from memrelay.models import (
 )
 from memrelay.operations.listing import Listing
 from memrelay.operations.reading import listed
-from memrelay.session import Call
+from memrelay.sealed.keys import normalise_namespace
+from memrelay.sealed.receipts import Asked
+from memrelay.session import Call, told_namespace
 
 BULK_ITEMS_MAX = 20
 BULK_ITEM_BYTES_MAX = 64 * 1024  # longer ones go alone; 20 of these stay below a body's 2 MiB
 STATUS_IDS_MAX = 100
 _BESIDE = frozenset({"state", "forget"})
+_FIRST = 1  # the revision of what is new
 
 REJECTED = "rejected"
 
@@ -93,6 +96,7 @@ class Writing(Listing):
         return (yield from self._remember_one(self._body(draft)))
 
     def _remember_one(self, body: dict[str, Any]) -> Operation[Remembered]:
+        asked = self.session.asking([body["namespace"]])
         answer = yield from self.session.call(
             Call(
                 method="POST",
@@ -105,8 +109,8 @@ class Writing(Listing):
         )
         result = Remembered.from_json(answer)
         receipts = () if result.receipt is None else (result.receipt,)
-        yield from self._check_receipts(receipts, [result])
-        yield from self.note_others(answer)
+        yield from self._check_receipts(receipts, [result], [body], asked)
+        yield from self.note_others(answer, asked)
         return result
 
     def remember_many(
@@ -153,6 +157,7 @@ class Writing(Listing):
     def _remember_bulk(self, bodies: list[dict[str, Any]]) -> Operation[tuple[Remembered, ...]]:
         if len(bodies) == 1:
             return ((yield from self._remember_one(bodies[0])),)
+        asked = self.session.asking(body["namespace"] for body in bodies)
         answer = yield from self.session.call(
             Call(
                 method="POST",
@@ -167,25 +172,45 @@ class Writing(Listing):
         if len(stored.results) != len(bodies):
             raise UntrustedRelayer("results", "The relayer answered for other items than it got.")
         results = tuple(map(_one_of_many, stored.results, bodies))
-        yield from self._check_receipts(stored.receipts or (), results)
-        yield from self.note_others(answer)
+        yield from self._check_receipts(stored.receipts or (), results, bodies, asked)
+        yield from self.note_others(answer, asked)
         return results
 
     def _check_receipts(
-        self, receipts: Iterable[str], results: Iterable[Remembered]
+        self,
+        receipts: Iterable[str],
+        results: Iterable[Remembered],
+        bodies: Iterable[Mapping[str, Any]],
+        asked: Asked,
     ) -> Operation[None]:
-        recorded = yield from self.recorded_ids(receipts, op="remember")
-        fresh = [r.id for r in results if not r.duplicate and r.status != REJECTED]
-        if not recorded.issuperset(fresh):
-            raise UntrustedRelayer("receipt", "A new memory came without its receipt.")
+        """Check that every new memory is one of its own, in a receipt for its namespace."""
+        recorded = yield from self._recorded(receipts, op="remember", asked=asked)
+        for result, body in zip(results, bodies, strict=True):
+            namespace = normalise_namespace(body["namespace"])
+            if told_namespace(result.namespace) != namespace:
+                raise UntrustedRelayer("namespace", "The relayer answered for another namespace.")
+            if result.duplicate or result.status == REJECTED:
+                continue
+            # Once only: with one receipt for two, one of them might be lost.
+            if (stored := (result.id, _FIRST, namespace)) not in recorded:
+                raise UntrustedRelayer("receipt", "A new memory came without its receipt.")
+            recorded.remove(stored)
 
-    def recorded_ids(self, receipts: Iterable[str], *, op: str) -> Operation[set[str]]:
-        """Return the ids that these receipts vouch for, each verified."""
-        recorded: set[str] = set()
+    def _recorded(
+        self, receipts: Iterable[str], *, op: str, asked: Asked
+    ) -> Operation[set[tuple[str, int, str | None]]]:
+        """Return the ids, revisions and namespaces that these receipts vouch for, each verified."""
+        recorded: set[tuple[str, int, str | None]] = set()
         for text in receipts:
-            receipt = yield from self.session.note_receipt(text, op=op)
-            recorded |= {item[0] for item in receipt.items}
+            receipt = yield from self.session.note_receipt(text, op=op, asked=asked)
+            recorded |= {(item[0], item[1], receipt.namespace) for item in receipt.items}
         return recorded
+
+    def recorded_ids(
+        self, receipts: Iterable[str], *, op: str, asked: Asked
+    ) -> Operation[set[str]]:
+        """Return the ids that these receipts vouch for, each verified."""
+        return {one for one, _, _ in (yield from self._recorded(receipts, op=op, asked=asked))}
 
     def wait(
         self, ids: Iterable[str], *, timeout_s: float = 60.0, until_uploaded: bool = False
@@ -236,26 +261,27 @@ class Writing(Listing):
             "source": source,
             "idempotency_key": idempotency_key or str(uuid4()),
         }
+        asked = self.session.asking([self.namespace_of(namespace)])
         answer = yield from self.post("/v1/analyze", namespace, body, names_relayer=True)
-        return (yield from self.note_analysis(answer))
+        return (yield from self.note_analysis(answer, asked))
 
-    def note_analysis(self, answer: Mapping[str, Any]) -> Operation[Analysis]:
+    def note_analysis(self, answer: Mapping[str, Any], asked: Asked) -> Operation[Analysis]:
         """Return what a conversation became; every new fact stands in a receipt.
 
         Raises:
             UntrustedRelayer: one does not, or a receipt is false.
         """
         result = Analysis.from_json(answer)
-        recorded = yield from self.recorded_ids(result.receipts, op="analyze")
+        recorded = yield from self.recorded_ids(result.receipts, op="analyze", asked=asked)
         if not recorded.issuperset(fact.id for fact in result.facts if not fact.duplicate):
             raise UntrustedRelayer("receipt", "A new fact stands in no receipt.")
-        yield from self.note_others(answer)
+        yield from self.note_others(answer, asked)
         return result
 
-    def note_others(self, answer: Mapping[str, Any]) -> Operation[None]:
+    def note_others(self, answer: Mapping[str, Any], asked: Asked) -> Operation[None]:
         """Verify the receipts of what a write did beside storing: of states and erasures."""
         for text in Beside.from_json(answer).other_receipts or ():
-            yield from self.session.note_receipt(text, op=_BESIDE)
+            yield from self.session.note_receipt(text, op=_BESIDE, asked=asked)
 
     def restore(
         self, *, namespace: str | None = None, limit: int | None = None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memrelay.errors import Invalid, UntrustedRelayer
-from memrelay.sealed.keys import account_bytes, hash_256, hex_bytes
+from memrelay.sealed.keys import account_bytes, hash_256, hex_bytes, normalise_namespace
 from memrelay.sealed.objects import (
     claimed_member,
     integer,
@@ -25,6 +25,7 @@ from memrelay.sealed.objects import (
 
 NO_HEAD = bytes(32)
 HEADS_MAX = 1024
+CLOCKS_APART_MS_MAX = 600_000  # this machine's and a relayer's 300 s, and two relayers' as much
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ _OPERATIONS = frozenset(
         *("forget", "expire", "grant", "revoke", "rebuild", "close"),
     }
 )
+
+_SEALING = frozenset({"remember", "analyze", "edit"})  # under the newest epoch, by a request
 
 
 def read_receipt(data: bytes, *, relayer: bytes, account: bytes) -> Receipt:
@@ -81,6 +84,30 @@ def read_receipt(data: bytes, *, relayer: bytes, account: bytes) -> Receipt:
         )
     except Invalid as error:
         raise UntrustedRelayer(error.code, f"A receipt: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What was known when a request was sent: the time, the newest epoch, and which namespaces it
+    was for, None where that is not known."""
+
+    at_ms: int
+    epoch: int
+    namespaces: frozenset[str] | None = None
+
+    def check(self, receipt: Receipt) -> None:
+        """Check that a receipt of the answer is of this request, not of another or earlier one.
+
+        Raises:
+            UntrustedRelayer: it is for another namespace, an epoch that was over, or older.
+        """
+        if receipt.time_ms < self.at_ms - CLOCKS_APART_MS_MAX:
+            raise UntrustedRelayer("receipt", "A receipt is older than what it was asked for.")
+        if receipt.op in _SEALING and (receipt.epoch or 0) < self.epoch:
+            raise UntrustedRelayer("receipt", "A receipt is for an epoch that is over.")
+        names = self.namespaces
+        if names is not None and receipt.namespace not in set(map(normalise_namespace, names)):
+            raise UntrustedRelayer("receipt", "A receipt is for another namespace than asked.")
 
 
 def _receipt_item(item: object) -> tuple[str, int, str]:
