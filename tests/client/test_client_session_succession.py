@@ -163,7 +163,7 @@ def test_receipts_of_a_forerunner_count_if_the_pinned_key_stands_for_them(owner)
     a word that makes the pinned key their heir."""
     receipts = by_impostor(owner, 2)
     head = hash_256(from_base64(receipts[-1], "receipt"))
-    pages = (history(receipts, 2), history([], 2, receipts[-1]))
+    pages = (history(receipts, 2, receipts[-1]), history([], 2, receipts[-1]))
     for signer, ends in ((NEXT, head), (owner.example.relayer, NO_HEAD)):
         owner.restart()
         stands = checkpoint(owner, signer, 2, ends)
@@ -180,8 +180,8 @@ def test_receipts_of_a_forerunner_count_if_the_pinned_key_stands_for_them(owner)
 def test_receipts_of_a_forerunner_that_the_pinned_key_went_on_from_count(owner):
     receipts = by_impostor(owner, 1)
     receipts += chain(owner, 1, 2, hash_256(from_base64(receipts[0], "receipt")))
-    pages = (history(receipts, 2), history([], 2, receipts[-1]))
-    assert len(owner.play(owner.client.receipts(), posing(owner), *pages)) == 2
+    page = history(receipts, 2, receipts[-1])
+    assert len(owner.play(owner.client.receipts(), posing(owner), page)) == 2
 
 
 def test_an_archive_takes_no_history_of_a_forerunner(owner):

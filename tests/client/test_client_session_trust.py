@@ -364,14 +364,38 @@ def test_a_new_fact_needs_its_receipt(scene, duplicate):
 def test_history_is_followed_from_where_it_was_left(scene):
     texts = chain(scene, 3)
     relayer = ("/v1/relayer", scene.statement())
-    pages = (history(texts[:2], 2), history([], 2, texts[1]))
-    first = scene.play(scene.client.receipts(), relayer, *pages)
+    first = scene.play(scene.client.receipts(), relayer, history(texts[:2], 2, texts[1]))
     assert [receipt.seq for receipt in first] == [1, 2]
     scene.restart()
-    pages = (history(texts[2:], 3), history([], 3, texts[2]))
-    later = scene.play(scene.client.receipts(), relayer, *pages)
+    later = scene.play(scene.client.receipts(), relayer, history(texts[2:], 3, texts[2]))
     assert [receipt.seq for receipt in later] == [3]
-    assert parse_qs(urlsplit(scene.sends[-2].target).query)["after"] == ["2"]
+    assert parse_qs(urlsplit(scene.sends[-1].target).query)["after"] == ["2"]
+
+
+def test_history_ends_where_it_ended_when_it_was_first_asked_for(scene):
+    """A relayer may sign on and on; whoever follows is told how far, and may stop there."""
+    texts, told = chain(scene, 6), []
+    relayer = ("/v1/relayer", scene.statement())
+    pages = (history(texts[:2], 3, texts[2]), history(texts[2:4], 6, texts[5]))
+    operation = scene.client.receipts(progress=lambda *numbers: told.append(numbers))
+    assert len(scene.play(operation, relayer, *pages)) == 4
+    assert told == [(2, 3), (4, 4)]
+
+    def stop(number, of):
+        raise KeyboardInterrupt
+
+    scene.session.seen.note(receipt_seq=4)
+    operation = scene.client.receipts(progress=stop)
+    with pytest.raises(KeyboardInterrupt):
+        scene.play(operation, history(texts[4:5], 2**53 - 1))
+    assert scene.session.seen.value.checked_seq == 4
+
+
+def test_history_passes_through_the_end_that_was_told_first(scene):
+    texts, other = chain(scene, 4), chain(scene, 4, epoch=2)
+    pages = (history(texts[:2], 3, other[2]), history(texts[2:], 4, texts[3]))
+    relayer = ("/v1/relayer", scene.statement())
+    fails(UntrustedRelayer, "fork", scene, scene.client.receipts(), relayer, *pages)
 
 
 def test_rewritten_withheld_and_forked_history_is_noticed(scene):
@@ -391,8 +415,7 @@ def test_rewritten_withheld_and_forked_history_is_noticed(scene):
         "rollback",
         scene,
         scene.client.receipts(),
-        history(texts[:1], 1),
-        history([], 1),
+        history(texts[:1], 1, texts[0]),
     )
     fails(UntrustedRelayer, "chain", scene, scene.client.receipts(), history(texts[1:], 3))
     fails(
@@ -403,8 +426,7 @@ def test_rewritten_withheld_and_forked_history_is_noticed(scene):
         history(texts[:2], 3),
         history([], 3),
     )
-    ends = history([], 3, texts[2])
-    assert len(scene.play(scene.client.receipts(), history(texts, 3), ends)) == 3
+    assert len(scene.play(scene.client.receipts(), history(texts, 3, texts[2]))) == 3
     # One that was set back and written to since has as many, of which the last is another.
     fails(UntrustedRelayer, "fork", scene, scene.client.receipts(), history([], 3, other[2]))
     # A relayer that was set back has nothing behind what was followed, and says so itself.

@@ -4,6 +4,7 @@ It does not own its keys (`keys.py`) or exit codes (`cli.py`). Keys for people a
 key is printed once, by the command that makes it.
 """
 
+import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,6 +13,7 @@ from memrelay.answers import Answer
 from memrelay.client import SyncMemoryClient
 from memrelay.commands.new_keys import kept_in, new_profile, put_in_place
 from memrelay.commands.parsers import Adder
+from memrelay.commands.progress import ProgressLine
 from memrelay.commands.shell import Shell
 from memrelay.config import profile_path, read_profile, seen_path
 from memrelay.counting import counted
@@ -139,8 +141,8 @@ def _status_lines(value: dict[str, Any]) -> Iterator[str]:
 
 def receipts(shell: Shell) -> None:
     """Check the account's history against what was seen before."""
-    with shell.client() as client:
-        found = client.receipts()
+    with shell.client() as client, ProgressLine(sys.stderr, "followed", "receipt") as progress:
+        found = client.receipts(progress=progress)
         seq = client.receipt_seq
     shell.show(
         {"checked": len(found), "seq": seq},

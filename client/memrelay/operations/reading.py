@@ -6,7 +6,7 @@ It does not own carrying steps out (`client.py`), trust and unlocking (`session.
 Source: SPEC.md §11.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -39,6 +39,7 @@ from memrelay.session import Call, Session, told_bytes
 RECEIPTS_PAGE = 100
 MIN_RELEVANCE = 0.3
 Moment = datetime | str
+Followed = Callable[[int, int], None]  # is told how many receipts were followed, and of how many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,32 +251,43 @@ class Reading:
         call = Call(method="GET", path="/version", signed=False, repeatable=True)
         return dict((yield from self.session.call(call)))
 
-    def receipts(self) -> Operation[tuple[Receipt, ...]]:
+    def receipts(self, *, progress: Followed | None = None) -> Operation[tuple[Receipt, ...]]:
         """Follow the account's history from where it was followed before; return what is new.
+
+        It ends where the history ended when it began; what is written meanwhile is for the next
+        time. `progress` is told how many were followed, of how many; a relayer may name any number
+        and sign on and on, and whatever `progress` raises ends it.
 
         Raises:
             UntrustedRelayer: the chain breaks, or lacks a receipt that this client was given.
         """
         seen = self.session.seen.value
-        newest = (seen.receipt_seq, bytes.fromhex(seen.receipt_head))
+        known = {seen.receipt_seq: seen.receipt_head}
         relayers = yield from self.session.relayers()
-        seq = seen.checked_seq
+        heirs = yield from self.session.heirs()
+        seq = start = seen.checked_seq
         head = bytes.fromhex(seen.checked_head) if seq else NO_HEAD
+        end: int | None = None
         followed: list[Receipt] = []
-        while True:
+        while end is None or seq < end or followed[-1].relayer not in heirs:
             page = yield from self.receipt_page(seq, RECEIPTS_PAGE)
+            if end is None:
+                end = page.seq
+                known.setdefault(end, page.head)
             found = follow_receipts(
                 page.signed, relayers=relayers, account=self.session.account, seq=seq, head=head
             )
-            if any(receipt.seq == newest[0] and receipt.digest != newest[1] for receipt in found):
+            if any(known.get(one.seq, one.digest.hex()) != one.digest.hex() for one in found):
                 raise UntrustedRelayer("fork", "The relayer rewrote a receipt it had given.")
             if not found:
                 break
             followed += found
             seq, head = found[-1].seq, found[-1].digest
-        if seq < newest[0] or seq != page.seq:
+            if progress is not None:
+                progress(len(followed), max(seq, end) - start)
+        if seq < max(seen.receipt_seq, end) or seq > page.seq:
             raise UntrustedRelayer("rollback", "The relayer withholds receipts.")
-        if page.head != head.hex():
+        if seq == page.seq and page.head != head.hex():
             raise UntrustedRelayer("fork", "The relayer's history is not the one it gave before.")
         if followed:
             yield from self.check_newest(followed[-1])
