@@ -32,7 +32,7 @@ from memrelay.exchange import (
     Step,
 )
 from memrelay.models import Memory, NewAccount
-from memrelay.operations import consolidating, moving
+from memrelay.operations import consolidating, moving, opening
 from memrelay.operations.keyholders import Keyholders
 from memrelay.operations.listing import Filters
 from memrelay.operations.rotation import Rotating
@@ -246,6 +246,7 @@ class MemoryClient(_Client):
     restore = _awaited(Keyholders.restore)
     list = _awaited(Keyholders.list)
     get = _awaited(Keyholders.get)
+    opened = _awaited(opening.opened)
     history = _awaited(Keyholders.history)
     review = _awaited(Keyholders.review)
     episodes = _awaited(Keyholders.episodes)
@@ -464,6 +465,7 @@ class SyncMemoryClient(_Client):
     restore = _blocking(Keyholders.restore)
     list = _blocking(Keyholders.list)
     get = _blocking(Keyholders.get)
+    opened = _blocking(opening.opened)
     history = _blocking(Keyholders.history)
     review = _blocking(Keyholders.review)
     episodes = _blocking(Keyholders.episodes)

@@ -78,6 +78,9 @@ def _add_get(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--revision", type=whole(1, 100), metavar="N", help="an earlier one (the newest)"
     )
+    parser.add_argument(
+        "--open", action="store_true", help="open its stored bytes here, and believe nothing else"
+    )
 
 
 def _add_namespaces(parser: ArgumentParser) -> None:
@@ -170,7 +173,8 @@ def get(shell: Shell) -> None:
     """Show one memory."""
     args = shell.args
     with shell.client() as client:
-        memory = client.get(args.id, namespace=args.namespace, revision=args.revision)
+        read = client.opened if args.open else client.get
+        memory = read(args.id, namespace=args.namespace, revision=args.revision)
     shell.show(memory.to_json(), [shown(memory)])
 
 

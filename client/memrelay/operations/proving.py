@@ -353,7 +353,7 @@ class Proving(Forgetting):
     ) -> Operation[list[Finding]]:
         stated = {item.id: exam.promises.states.get(item.place[0]) for item in items}
         names = [item.blob_id for item in items] + [s.blob_id for s in stated.values() if s]
-        blobs = yield from self._blobs(list(dict.fromkeys(names)))
+        blobs = yield from self.blobs(list(dict.fromkeys(names)))
         found: list[Finding] = []
         for item in items:
             data, problem = blobs.get(item.blob_id, (None, "missing"))
@@ -367,7 +367,7 @@ class Proving(Forgetting):
         exam.progress("blobs", exam.blobs)
         return found
 
-    def _blobs(self, names: Sequence[str]) -> Operation[dict[str, tuple[bytes | None, str]]]:
+    def blobs(self, names: Sequence[str]) -> Operation[dict[str, tuple[bytes | None, str]]]:
         """Return stored bytes by name, or None and the relayer's word for why there are none."""
         blobs: dict[str, tuple[bytes | None, str]] = {}
         left = list(names)

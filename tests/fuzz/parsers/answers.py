@@ -13,7 +13,15 @@ from typing import Any
 from memrelay import answers, events, session, verifying, webhooks
 from memrelay.errors import ConfigError, Invalid, MemrelayError, ServerError
 from memrelay.events import EventReader, parse_place
-from memrelay.operations import consolidating, forgetting, moving, proving, reading, writing
+from memrelay.operations import (
+    consolidating,
+    forgetting,
+    moving,
+    opening,
+    proving,
+    reading,
+    writing,
+)
 from memrelay.sealed.envelope import blob_id
 from memrelay.sealed.keys import account_text
 from tests import hostile
@@ -45,6 +53,7 @@ OPERATIONS: Mapping[str, hostile.Asked] = {
     "forgettable": lambda c: c.forgettable(),
     "found_again": lambda c: moving.found_again(c, grant=hostile.GRANT, label=""),
     "get": lambda c: c.get(ID),
+    "opened": lambda c: opening.opened(c, ID),
     "grants": lambda c: c.grants(),
     "health": lambda c: c.health(),
     "history": lambda c: c.history(ID),
