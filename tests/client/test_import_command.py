@@ -11,6 +11,7 @@ import pytest
 
 from memrelay import SyncMemoryClient
 from memrelay.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
+from memrelay.importing.storing import UNKNOWN_MAX
 from tests.client.import_scene import MEMORY_MD, MEMSEARCH_MD, STRANGER, write
 from tests.processes import running_relayer
 
@@ -111,6 +112,44 @@ def test_a_dry_run_sends_nothing_and_needs_no_account(tmp_path, capsys):
     assert "MEMORY.md:6  preference  Preferences  Anna drinks" in capsys.readouterr().out
     code, result, _ = run(capsys, "import", str(folder), "--dry-run")
     assert (code, result["entries"], numbers(result)) == (EXIT_OK, 8, (0, 0, 0))
+
+
+def test_members_that_no_memory_has_are_told(tmp_path, capsys):
+    """One misspelt puts a memory in another namespace than was meant."""
+    lines = [
+        {"id": "x", "text": "a", "namespace": "team", "created_at": "2024-01-01T00:00:00Z"},
+        {"text": "b", "namespce": "team"},
+        {"text": "c", "namespce": "team", "Tag": ["x"], "user": 7, "what\nAnna said": 1},
+    ]
+    path = write(tmp_path / "facts.jsonl", "\n".join(map(json.dumps, lines)))
+    code, result, err = run(capsys, "import", str(path), "--dry-run")
+    assert (code, result["entries"], result["failed"]) == (EXIT_OK, 3, 0)
+    assert result["files"][0]["unknown"] == [
+        {"member": "namespce", "place": "2", "entries": 2},
+        {"member": "Tag", "place": "3", "entries": 1},
+        {"member": "user", "place": "3", "entries": 1},
+        {"member": "", "place": "3", "entries": 1},
+    ]
+    meant = 'facts.jsonl:2: no memory has "namespce" (did you mean "namespace"?)'
+    assert err.splitlines() == [
+        f"memrelay: {meant}: left out of 2 entries.",
+        'memrelay: facts.jsonl:3: no memory has "Tag" (did you mean "tags"?): left out of 1 entry.',
+        'memrelay: facts.jsonl:3: no memory has "user": left out of 1 entry.',
+        "memrelay: facts.jsonl:3: no memory has other members: left out of 1 entry.",
+    ]
+    code, result, err = run(capsys, "import", str(path), "--dry-run", "--strict")
+    assert (code, result["entries"], result["failed"]) == (EXIT_FAILED, 1, 2)
+    assert meant in err.splitlines()[0]
+    assert "Anna" not in err
+
+
+def test_members_without_end_are_told_by_name_up_to_a_bound(tmp_path, capsys):
+    lines = [{"text": "a", f"member_{n}": 1} for n in range(3 * UNKNOWN_MAX)]
+    path = write(tmp_path / "facts.jsonl", "\n".join(map(json.dumps, lines)))
+    _, result, err = run(capsys, "import", str(path), "--dry-run")
+    *_, last = result["files"][0]["unknown"]
+    assert last == {"member": "", "place": str(UNKNOWN_MAX + 1), "entries": 2 * UNKNOWN_MAX}
+    assert len(err.splitlines()) == UNKNOWN_MAX + 1
 
 
 @pytest.mark.parametrize(

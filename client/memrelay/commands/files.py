@@ -40,7 +40,7 @@ from memrelay.exporting import (
 )
 from memrelay.importing.files import FORMATS, File, find
 from memrelay.importing.found import moment
-from memrelay.importing.storing import Item, Storing, Tally, items
+from memrelay.importing.storing import Item, Storing, Tally, items, member_told
 
 _DEADLINE_S = 300.0  # rate limits count minutes, and a long import sits some of them out
 _SHOWN_CHARS = 100
@@ -76,6 +76,9 @@ def _add_import(parser: ArgumentParser) -> None:
         "--from", dest="format", choices=("auto", *FORMATS), default="auto", help="the format"
     )
     parser.add_argument("--dry-run", action="store_true", help="only tell what would be stored")
+    parser.add_argument(
+        "--strict", action="store_true", help="fail JSON objects with a member that no memory has"
+    )
     archive = parser.add_argument_group("archives, which move an account to another relayer")
     archive.add_argument("--url", help="that relayer (the profile's)")
     archive.add_argument("--relayer-key", metavar="HEX", help="insist on its key")
@@ -142,7 +145,8 @@ def import_files(shell: Shell) -> None:
         if _chooses_of_files(args):
             raise ConfigError(
                 "An archive comes whole, with its namespaces and times: "
-                "--namespace, --from, --verbose, --utc-offset and --wait are for other files."
+                "--namespace, --from, --strict, --verbose, --utc-offset and --wait are for "
+                "other files."
             )
         return archives.bring_archive(shell, paths[0])
     if args.url or args.managed or args.save or args.token or args.relayer_key:
@@ -163,7 +167,7 @@ def import_files(shell: Shell) -> None:
 
 def _chooses_of_files(args: Namespace) -> bool:
     """Whether somebody chose what an archive has no choice of."""
-    read = args.format != "auto" or args.utc_offset != UTC or args.verbose
+    read = args.format != "auto" or args.utc_offset != UTC or args.verbose or args.strict
     return bool(read or args.namespace or args.wait is not None)
 
 
@@ -181,7 +185,14 @@ class _Import:
         """Yield the entries of the files."""
         args = self._shell.args
         format = None if args.format == "auto" else args.format
-        return items(self._files, self._tallies, self._failed, format=format, zone=args.utc_offset)
+        return items(
+            self._files,
+            self._tallies,
+            self._failed,
+            format=format,
+            zone=args.utc_offset,
+            strict=args.strict,
+        )
 
     async def store(self) -> None:
         """Store the entries of the files, and show how they fared, also if it ends early."""
@@ -221,6 +232,7 @@ class _Import:
         ]
         totals = {name: self.total(name) for name in ("entries", *_OUTCOMES)}
         end = "; nothing was stored" if dry_run else ""
+        self._tell_unknown()
         if self._left_out:
             warn(f"Left out: {counted(self._left_out, 'other file')}; to import one, name it.")
         value = {
@@ -231,6 +243,13 @@ class _Import:
             "failures": self._failures,
         }
         self._shell.show(value, [*lines, f"{_numbers(totals, told)}{end}"])
+
+    def _tell_unknown(self) -> None:
+        for tally in self._tallies:
+            for one in tally.unknown:
+                of = counted(one.entries, "entry")
+                told = f"no memory has {member_told(one.member)}: left out of {of}."
+                warn(f"{tally.file}:{one.place}: {told}")
 
 
 _OUTCOMES = ("stored", "edited", "known", "expired", "failed", "redacted")

@@ -4,17 +4,21 @@ It does not own the formats of files, nor the relayer's limits, which it only fo
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, tzinfo
+from difflib import get_close_matches
 from typing import Any
 
-from memrelay.models import KINDS, Draft
+from memrelay.models import KINDS, Draft, Memory
 
 TEXT_BYTES_MAX = 1 << 20
 TAGS_MAX, TAG_CHARS_MAX = 32, 128
 SOURCE_CHARS_MAX = 512
 NESTED = "it is nested too deeply"
+OTHERS = ""  # stands for members that are not told by name
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
 _METADATA_ENTRIES_MAX, _METADATA_BYTES_MAX = 64, 8 << 10
 _WORDS = {
     "kind": KINDS,
@@ -23,19 +27,22 @@ _WORDS = {
 }
 _FIELDS = frozenset(item.name for item in fields(Draft))
 _TEXTS = _FIELDS - {"tags", "metadata"}
+_TOLD = frozenset(item.name for item in fields(Memory))  # of a memory as it was read or exported
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A memory to be stored, and where in its file it stood: a line, or `#` and a number.
 
-    `memory_id` and `revision` are those of the memory that it was exported from, if it was.
+    `memory_id` and `revision` are those of the memory that it was exported from, if it was;
+    `unknown` are members of its object that no memory has, of which nothing is stored.
     """
 
     place: str
     draft: Draft
     memory_id: str | None = None
     revision: int = 1
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +148,20 @@ def draft_of(value: object) -> Draft:
     if metadata is not None and not isinstance(metadata, dict):
         raise ValueError("metadata is an object")
     return Draft(**known)
+
+
+def unknown_in(value: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the members of an object that no memory has: misspelt ones, or another program's.
+
+    Those that no program would name so are told by `OTHERS` alone: they may be somebody's words.
+    """
+    names = (name for name in value if name not in _FIELDS | _TOLD)
+    return tuple(dict.fromkeys(name if _NAME.fullmatch(name) else OTHERS for name in names))
+
+
+def meant_by(name: str) -> str | None:
+    """Return the field of a memory that a misspelt one stands for, if it looks like one."""
+    return next(iter(get_close_matches(name.lower(), sorted(_FIELDS), n=1, cutoff=0.75)), None)
 
 
 def tags_of(words: Iterable[object]) -> tuple[str, ...] | None:

@@ -29,6 +29,7 @@ from memrelay.importing.found import (
     moment,
     source_of,
     tags_of,
+    unknown_in,
 )
 from memrelay.models import Draft
 
@@ -101,7 +102,9 @@ def format_of(value: Mapping[str, Any]) -> str:
 
 
 def _exported(entry: Entry, value: Mapping[str, Any]) -> Entry:
-    """Return an entry with the memory that it was exported from, if it names one."""
+    """Return an entry with what no memory has, and with the one that it was exported from, if it
+    names one."""
+    entry = replace(entry, unknown=unknown_in(value))
     try:
         memory_id = str(UUID(value.get("id")))
     except (ValueError, TypeError, AttributeError):

@@ -13,7 +13,7 @@ It does not own reading (`files.py`) or what people are told (`commands/files.py
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import tzinfo
 from itertools import islice
 from typing import Any
@@ -31,19 +31,32 @@ from memrelay.errors import (
 )
 from memrelay.importing.edits import changes
 from memrelay.importing.files import File, format_of, read
-from memrelay.importing.found import Entry, Fault
+from memrelay.importing.found import OTHERS, Entry, Fault, meant_by
 from memrelay.models import Memory, Remembered, secrets_in
 from memrelay.operations.writing import BULK_ITEMS_MAX, REJECTED
 from memrelay.sealed.keys import normalise_namespace
 
+UNKNOWN_MAX = 20  # members of a file that are told by name
 _REQUESTS_AT_ONCE = 4
 _CLOSED = (NotGranted, NotAllowed)
 _REFUSED = (BadRequest, TooLarge, Conflict, *_CLOSED)
 
 
 @dataclass
+class Unknown:
+    """A member that no memory has: the place where it stood first, and in how many entries."""
+
+    member: str
+    place: str
+    entries: int = 0
+
+
+@dataclass
 class Tally:
-    """How the entries of one file fared; `failed` ones were told to whoever asked."""
+    """How the entries of one file fared; `failed` ones were told to whoever asked.
+
+    `unknown` are members that were left out; the last one stands for all beyond the first 20.
+    """
 
     file: str
     format: str
@@ -54,6 +67,19 @@ class Tally:
     expired: int = 0
     failed: int = 0
     redacted: int = 0  # secrets that the relayer took out of what was stored
+    unknown: list[Unknown] = field(default_factory=list)
+
+    def leave_out(self, entry: Entry) -> None:
+        """Count what an entry has that no memory has."""
+        for name in entry.unknown:
+            known = next((one for one in self.unknown if one.member == name), None)
+            if known is None and len(self.unknown) > UNKNOWN_MAX:
+                known = self.unknown[-1]
+            if known is None:
+                member = name if len(self.unknown) < UNKNOWN_MAX else OTHERS
+                known = Unknown(member, entry.place)
+                self.unknown.append(known)
+            known.entries += 1
 
     def to_json(self) -> dict[str, Any]:
         """Return the numbers as JSON."""
@@ -78,23 +104,37 @@ def items(
     *,
     format: str | None,
     zone: tzinfo,
+    strict: bool = False,
 ) -> Iterator[Item]:
     """Yield the entries of files, in order; count each file in a tally of its own.
 
-    `format` None lets each file tell; times without an offset are those of `zone`.
+    `format` None lets each file tell; times without an offset are those of `zone`. With `strict`,
+    an entry with a member that no memory has fails.
     """
     for file in files:
         told = format or format_of(file)
         tally = Tally(file.name, told)
         tallies.append(tally)
         for found in read(file, told, zone=zone):
-            if isinstance(found, Entry):
+            if isinstance(found, Entry) and found.unknown and strict:
+                names = ", ".join(map(member_told, found.unknown))
+                _fail(tally, Fault(found.place, f"no memory has {names}"), failed)
+            elif isinstance(found, Entry):
                 tally.entries += 1
+                tally.leave_out(found)
                 yield Item(found, tally)
             elif found.expired:
                 tally.expired += 1
             else:
                 _fail(tally, found, failed)
+
+
+def member_told(name: str) -> str:
+    """Return a member's name as people are told it, with what was meant by it."""
+    if name == OTHERS:
+        return "other members"
+    meant = meant_by(name)
+    return f'"{name}"' + (f' (did you mean "{meant}"?)' if meant else "")
 
 
 def _fail(tally: Tally, fault: Fault, failed: Failed) -> None:
