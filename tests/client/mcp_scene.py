@@ -17,6 +17,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from memrelay import MemoryClient, SyncMemoryClient
 from memrelay.cli import main
 from memrelay.config import Settings, read_profile
+from memrelay.gateway.profiles import LiveProfile
 from memrelay.mcp.server import build
 
 TEA = "Anna prefers green tea over coffee in the morning."
@@ -128,7 +129,7 @@ async def over_stdio(profile, *options):
 @asynccontextmanager
 async def in_process(profile, **settings):
     memory = MemoryClient.from_settings(Settings.load(profile, environ={}, **settings))
-    async with Client(build(memory)) as client:
+    async with Client(build(LiveProfile(memory))) as client:
         yield client
 
 

@@ -17,7 +17,7 @@ from memrelay import MemoryClient, Settings
 from memrelay.config import seen_path
 from memrelay.errors import ConfigError, Invalid
 from memrelay.gateway import Context, Gateway, Roster
-from memrelay.gateway.roster import _FAULT_S
+from memrelay.gateway.profiles import FAULT_S
 from memrelay.sealed.envelope import _HEADER, MEMORY, Place, open_envelope
 from memrelay.sealed.keys import NamespaceKey, account_bytes
 from tests.client.gateway_scene import (
@@ -157,12 +157,12 @@ async def test_a_fault_beside_a_profile_lasts_no_longer_than_itself(
     damaged = seen_path(path, settings(4).account_id)
     damaged.touch(mode=0o600)
     context = MAIN if name == "profile" else CODER
-    for now_s[0] in (0.0, _FAULT_S - 1, _FAULT_S, 2 * _FAULT_S):
+    for now_s[0] in (0.0, FAULT_S - 1, FAULT_S, 2 * FAULT_S):
         assert key_of(roster, context) in (None, (f"{1:064x}", "home"))
     assert len(caplog.messages) == 1
     damaged.unlink()
     assert key_of(roster, context) != (f"{4:064x}", "new")
-    now_s[0] += _FAULT_S
+    now_s[0] += FAULT_S
     assert key_of(roster, context) == (f"{4:064x}", "new")
     await roster.close()
 

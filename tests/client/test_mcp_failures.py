@@ -16,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 from memrelay import MemoryClient
 from memrelay.cli import main
 from memrelay.config import Settings
+from memrelay.gateway.profiles import LiveProfile
 from memrelay.mcp.server import build
 from tests.client.mcp_scene import (
     MARKED,
@@ -25,6 +26,7 @@ from tests.client.mcp_scene import (
     done,
     founded,
     home,
+    http_server,
     in_process,
     over_http,
     over_stdio,
@@ -139,8 +141,27 @@ async def test_a_server_whose_key_was_replaced_says_what_to_do(home, tmp_path):
         key = Settings.load(agent, environ={}).public_key
         assert main(["keys", "revoke", key, *owner], {}) == 0
         result = await client.call_tool("memory_recall", {"query": "tea"})
-    assert "start this server anew" in text_of(result)
+    assert "`memrelay doctor` says" in text_of(result)
     assert text_of(result).endswith("(auth.rejected)")
+
+
+async def test_a_key_that_is_replaced_in_the_profile_is_taken_up(home, tmp_path):
+    """As by the gateway: whoever rotates an agent's key need not start its servers anew."""
+    agent, fresh = tmp_path / "smith.json", tmp_path / "fresh.json"
+    owner = ["--profile", str(home.profile)]
+    adding = ["keys", "add", "--namespace", "forge", *owner]
+    assert main([*adding, "--out", str(agent)], {}) == 0
+    with http_server(agent) as (ready, _):
+        async with over_http(ready) as client:
+            await done(client, "memory_remember", text=TEA)
+            key = Settings.load(agent, environ={}).public_key
+            assert main([*adding, "--out", str(fresh)], {}) == 0
+            fresh.replace(agent)
+            assert main(["keys", "revoke", key, *owner], {}) == 0
+            assert TEA in text_of(await client.call_tool("memory_recall", {"query": "tea"}))
+            agent.write_text("{")  # what is broken later costs nothing
+            result = await client.read_resource("memory://recent")
+            assert TEA in result.contents[0].text
 
 
 async def test_the_private_key_is_in_no_message_and_no_text_in_the_log(home, tmp_path):
@@ -204,7 +225,9 @@ def silent_relayer():
 
 async def test_a_relayer_that_says_nothing_is_given_up():
     with silent_relayer() as (_, memory):
-        async with Client(build(memory, deadline_s=0.2, slow_deadline_s=0.3)) as client:
+        async with Client(
+            build(LiveProfile(memory), deadline_s=0.2, slow_deadline_s=0.3)
+        ) as client:
             assert await refused(client, "memory_recall", query="tea") == "timed_out"
             assert await refused(client, "memory_analyze", text=TEA) == "timed_out"
             for tool, harmless in (("memory_remember", True), ("memory_analyze", False)):
@@ -253,7 +276,7 @@ def refusing_relayer(**body):
 )
 async def test_what_a_relayer_says_reaches_neither_a_model_nor_the_log(caplog, code, told):
     with refusing_relayer(code=code, message=f"<b>{POISONED}</b>", request_id=POISONED) as memory:
-        async with Client(build(memory)) as client:
+        async with Client(build(LiveProfile(memory))) as client:
             result = await client.call_tool("memory_recall", {"query": "tea"})
             assert result.is_error
             with pytest.raises(MCPError) as refusal:
@@ -270,7 +293,7 @@ async def test_what_a_relayer_says_reaches_neither_a_model_nor_the_log(caplog, c
 async def test_a_cancelled_call_stops(mode):
     loop = asyncio.get_running_loop()
     with silent_relayer() as (listener, memory):
-        async with Client(build(memory, deadline_s=600), mode=mode) as client:
+        async with Client(build(LiveProfile(memory), deadline_s=600), mode=mode) as client:
             call = asyncio.create_task(client.call_tool("memory_recall", {"query": "tea"}))
             connection, _ = await loop.sock_accept(listener)
             with connection:

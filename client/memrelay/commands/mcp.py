@@ -9,7 +9,9 @@ import sys
 from memrelay.client import MemoryClient
 from memrelay.commands.parsers import Adder
 from memrelay.commands.shell import Shell, warn
+from memrelay.config import Settings
 from memrelay.errors import ConfigError
+from memrelay.gateway.profiles import LiveProfile
 
 PORT = 8722
 _ATTEMPTS_MAX = 2  # a model waits for the answer
@@ -29,7 +31,7 @@ def mcp(shell: Shell) -> None:
     args = shell.args
     if args.port is not None and not args.http:
         raise ConfigError("--port goes with --http.")
-    settings = shell.settings()
+    profile = LiveProfile.load(shell.profile_path(), shell.settings, connect=_client)
     try:
         from memrelay.mcp.serve import own_token, serve_http, serve_stdio  # noqa: PLC0415
         from memrelay.mcp.server import build  # noqa: PLC0415
@@ -42,7 +44,7 @@ def mcp(shell: Shell) -> None:
     # The libraries' log lines quote what they were sent; ours do not.
     logging.basicConfig(level=logging.CRITICAL, format="memrelay: %(message)s")
     logging.getLogger("memrelay").setLevel(logging.WARNING)
-    server = build(MemoryClient.from_settings(settings, attempts_max=_ATTEMPTS_MAX))
+    server = build(profile)
     if not args.http:
         return serve_stdio(server)
     path = shell.profile_path()
@@ -57,3 +59,7 @@ def mcp(shell: Shell) -> None:
             warn(f"MCP is at {url}; its bearer token is in {token_path}")
 
     serve_http(server, port=PORT if args.port is None else args.port, token=token, ready=ready)
+
+
+def _client(settings: Settings) -> MemoryClient:
+    return MemoryClient.from_settings(settings, attempts_max=_ATTEMPTS_MAX)

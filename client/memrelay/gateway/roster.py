@@ -28,16 +28,16 @@ from memrelay.config import (
     agents_folder,
     profile_path,
 )
-from memrelay.errors import ConfigError, Invalid, MemrelayError, NotAllowed, NotGranted
+from memrelay.errors import ConfigError, Invalid, NotAllowed, NotGranted
 from memrelay.gateway.events import Context
 from memrelay.gateway.framing import presentable
 from memrelay.gateway.guards import agent_of, namespace_of
+from memrelay.gateway.profiles import Known, LiveProfile, Source, Version, close_all, version_of
 from memrelay.models import Memory
 from memrelay.sealed.keys import normalise_namespace
 
 log = logging.getLogger("memrelay.gateway")
 
-_FAULT_S = 5.0  # until a profile that could not be used is tried again
 SHARED_NAMESPACES_MAX = 8  # their keys and one's own surely fit into one header
 
 
@@ -170,16 +170,6 @@ class Seat:
             log.warning(text, *values)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Known:
-    """What was found in a profile when its file had this version, and when that was."""
-
-    version: tuple[int, ...] | None
-    client: MemoryClient | None
-    at_s: float
-    failed: bool = False
-
-
 class Roster:
     """The agents of one machine: the main profile, and the profiles beside it.
 
@@ -190,18 +180,22 @@ class Roster:
         self,
         main: Settings | None,
         folder: Path | None = None,
-        source: tuple[Path, Callable[[], Settings]] | None = None,
+        source: Source | None = None,
         *,
-        version: tuple[int, ...] | None = None,
+        version: Version = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
         self._now_s = monotonic
-        self._main = _Known(
-            version=version, client=_client(main) if main else None, at_s=monotonic()
+        self._main = LiveProfile(
+            _client(main) if main else None,
+            source,
+            connect=_client,
+            version=version,
+            monotonic=monotonic,
         )
         self._folder = folder
-        self._own: dict[str, _Known] = {}
+        self._own: dict[str, Known] = {}
         self._replaced: list[MemoryClient] = []
         self._told: set[tuple[str, str]] = set()
 
@@ -221,7 +215,7 @@ class Roster:
         """
         environ = os.environ if environ is None else environ
         path = profile_path(profile, environ)
-        load, version = partial(Settings.load, profile, environ=environ), _version(path)
+        load, version = partial(Settings.load, profile, environ=environ), version_of(path)
         try:
             main = load()
         except ConfigError:
@@ -238,7 +232,7 @@ class Roster:
 
     def anew(self) -> "Roster":
         """Return the same agents with connections of their own."""
-        main = self._main_client()
+        main = self._main.client()
         return Roster(
             main.settings if main else None,
             self._folder,
@@ -253,7 +247,7 @@ class Roster:
         found, own = self._look_up(name)
         if found:
             return self._seat(name, own, _namespace(own)) if own else None
-        main = self._main_client()
+        main = self._main.client()
         if main is None:
             return None
         try:
@@ -276,16 +270,14 @@ class Roster:
         names = [path.stem for path in self._folder.glob("*.json")] if self._folder else []
         for name in [*names, *(self._own.keys() - names)]:
             self._look_up(name)
-        found = [self._main_client(), *(known.client for known in self._own.values())]
+        found = [self._main.client(), *(known.client for known in self._own.values())]
         return [client for client in found if client is not None]
 
     async def close(self) -> None:
         """Close the connections of all clients."""
-        for client in (*self.clients(), *self._replaced):
-            try:
-                await client.close()
-            except MemrelayError as error:
-                log.warning("a client was not closed well (%s)", type(error).__name__)
+        own = (known.client for known in self._own.values() if known.client is not None)
+        await close_all((*own, *self._replaced))
+        await self._main.close()
 
     def _look_up(self, name: str) -> tuple[bool, MemoryClient | None]:
         """Return whether an agent has a profile of its own, and its client if that is usable."""
@@ -295,47 +287,20 @@ class Roster:
             path = self._folder / f"{agent_name(name)}.json"
         except ConfigError:
             return False, None
-        version = _version(path)
+        version = version_of(path)
         if version is None:
             self._retire(path.stem)
             # A revoked agent left a mark: it is not served with the owner's key instead.
             return path.with_name(f"{path.name}.revoked").exists(), None
         known = self._own.get(path.stem)
-        if known is None or not self._holds(known, version):
+        if known is None or not known.holds(version, self._now_s()):
             self._retire(path.stem)
             client = _own_client(path, tell=known is None or known.version != version)
             known = self._own[path.stem] = self._known(version, client, failed=client is None)
         return True, known.client
 
-    def _main_client(self) -> MemoryClient | None:
-        """Return the main profile's client; while that cannot be used, the one before counts."""
-        if self._source is None:
-            return self._main.client
-        path, load = self._source
-        version, client, failed = _version(path), self._main.client, False
-        if self._holds(self._main, version):
-            return client
-        try:
-            settings = load()
-            if client is None or client.settings != settings:
-                fresh = _client(settings)
-                self._replaced += [client] if client else []
-                client = fresh
-        except ConfigError as error:
-            failed = True
-            if self._main.version != version:
-                log.warning("the main profile cannot be used: its key stays as it was (%s)", error)
-        self._main = self._known(version, client, failed=failed)
-        return client
-
-    def _known(
-        self, version: tuple[int, ...] | None, client: MemoryClient | None, *, failed: bool
-    ) -> _Known:
-        return _Known(version=version, client=client, at_s=self._now_s(), failed=failed)
-
-    def _holds(self, known: _Known, version: tuple[int, ...] | None) -> bool:
-        recent = not known.failed or self._now_s() - known.at_s < _FAULT_S
-        return known.version == version and recent
+    def _known(self, version: Version, client: MemoryClient | None, *, failed: bool) -> Known:
+        return Known(version=version, client=client, at_s=self._now_s(), failed=failed)
 
     def _retire(self, name: str) -> None:
         known = self._own.pop(name, None)
@@ -351,18 +316,6 @@ def _fitting(memories: Iterable[Memory], tokens_max: int) -> list[Memory]:
             fitting.append(memory)
             left -= tokens
     return fitting
-
-
-def _version(path: Path) -> tuple[int, ...] | None:
-    """Return what is another after each change of a profile, None if there is certainly none."""
-    try:
-        status = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return () if path.is_symlink() else None  # a link that leads nowhere is a broken profile
-    except OSError:
-        return ()  # whether there is one cannot be told: no reason to use the owner's key
-    # The time of the last change of contents or mode: `chmod 600` mends a profile, too.
-    return status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def _own_client(path: Path, *, tell: bool) -> MemoryClient | None:

@@ -5,6 +5,7 @@ It does not own the tools (`tools.py`), the transports (`serve.py`) or the memor
 
 - The private key stays in this process, which signs for itself; no message of the protocol has it.
 - A failure is an answer in plain words with a stable code, and one log line without content.
+- A key that was replaced in the profile is taken up with the next call.
 - Nothing is waited for beyond a deadline; a call that the client cancels stops.
 """
 
@@ -31,7 +32,6 @@ from mcp_types import (
 from pydantic import AnyUrl, Field, ValidationError
 
 from memrelay import __version__
-from memrelay.client import MemoryClient
 from memrelay.errors import (
     Invalid,
     MemrelayError,
@@ -42,10 +42,11 @@ from memrelay.errors import (
     TransportError,
 )
 from memrelay.gateway.events import encodable
+from memrelay.gateway.profiles import LiveProfile
 from memrelay.gateway.tool_answers import explained
 from memrelay.mcp.lines import Lines
 from memrelay.mcp.told import Told, told_one
-from memrelay.mcp.tools import MemoryId, tools_of
+from memrelay.mcp.tools import MemoryId, client_of, tools_of
 
 DEADLINE_S = 10.0
 SLOW_DEADLINE_S = 30.0  # analyze waits for a language model, restore for a whole namespace
@@ -55,10 +56,10 @@ _AGAIN = {
     "memory_analyze": "It may store the facts still: see memory_list before you try again, or some "
     "may be stored twice in other words."
 }
-# The profile is read once: what the doctor examines may be a newer key.
+# A new key in the profile is taken up without a word; one in the environment cannot be.
 _REJECTED = (
-    "The memory does not accept the key that this server began with. Tell the user: if it was "
-    "replaced, start this server anew; else `memrelay doctor` says what is wrong."
+    "The memory does not accept this server's key. Tell the user: `memrelay doctor` says what is "
+    "wrong; if the key is given in the environment and was replaced, start this server anew."
 )
 _SLOW = frozenset({"memory_analyze", "memory_restore"})
 _RECENT = 20
@@ -128,37 +129,39 @@ class _Server(MCPServer[None]):
 
 
 def build(
-    client: MemoryClient,
+    profile: LiveProfile,
     *,
     deadline_s: float = DEADLINE_S,
     slow_deadline_s: float = SLOW_DEADLINE_S,
 ) -> MCPServer[None]:
-    """Return the server of one agent's memory; it closes the client when it ends."""
+    """Return the server of one agent's memory; it closes the profile's clients when it ends."""
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[None]) -> AsyncIterator[None]:
-        async with client:
+        try:
             yield
+        finally:
+            await profile.close()
 
     server = _Server(
         "memrelay",
         title="memrelay: long-term memory",
         version=__version__,
         instructions=INSTRUCTIONS,
-        tools=tools_of(client),
+        tools=tools_of(profile),
         lifespan=lifespan,
         # The libraries' own messages quote what they were sent.
         log_level="CRITICAL",
     )
     server.deadline_s, server.slow_deadline_s = deadline_s, slow_deadline_s
-    _add_resources(server, client)
-    _add_prompts(server, client)
+    _add_resources(server, profile)
+    _add_prompts(server, profile)
     return server
 
 
-def _add_resources(server: MCPServer[None], client: MemoryClient) -> None:
+def _add_resources(server: MCPServer[None], profile: LiveProfile) -> None:
     async def newest(namespace: str | None) -> str:
-        page = await client.list(namespace=namespace, limit=_RECENT)
+        page = await client_of(profile).list(namespace=namespace, limit=_RECENT)
         return Told.of(page.memories, "There are no memories here yet.").text
 
     @server.resource("memory://recent", title="Newest memories")
@@ -174,16 +177,16 @@ def _add_resources(server: MCPServer[None], client: MemoryClient) -> None:
     @server.resource("memory://memory/{memory_id}", title="A memory")
     async def memory(memory_id: MemoryId) -> str:
         """One memory, by its id."""
-        return told_one(await client.get(memory_id))[0]
+        return told_one(await client_of(profile).get(memory_id))[0]
 
 
-def _add_prompts(server: MCPServer[None], client: MemoryClient) -> None:
+def _add_prompts(server: MCPServer[None], profile: LiveProfile) -> None:
     @server.prompt(title="What do you know about …?")
     async def recall_context(
         topic: Annotated[str, Field(min_length=1, max_length=4000, description="What about.")],
     ) -> str:
         """Bring what the memory holds on a topic into the conversation."""
-        found = await client.recall(topic, limit=10)
+        found = await client_of(profile).recall(topic, limit=10)
         memories = Told.of_search(found).text
         return (
             f"This is what your long-term memory holds on: {topic}\n\n{memories}\n\n"

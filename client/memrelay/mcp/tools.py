@@ -22,6 +22,7 @@ from memrelay.client import MemoryClient
 from memrelay.counting import counted
 from memrelay.errors import Invalid
 from memrelay.gateway.filters import looks_injected
+from memrelay.gateway.profiles import LiveProfile
 from memrelay.mcp.told import (
     Analysed,
     Found,
@@ -88,8 +89,12 @@ Moment = Annotated[Time | None, Field(description="RFC 3339 time with an offset.
 class _Tools:
     """The tools; their docstrings and parameters are what a model reads."""
 
-    def __init__(self, client: MemoryClient) -> None:
-        self._client = client
+    def __init__(self, profile: LiveProfile) -> None:
+        self._profile = profile
+
+    @property
+    def _client(self) -> MemoryClient:
+        return client_of(self._profile)
 
     async def memory_remember(
         self,
@@ -391,9 +396,16 @@ class _Tools:
         return answered(text, Namespaces(default=default, namespaces=infos))
 
 
-def tools_of(client: MemoryClient) -> list[Tool]:
+def client_of(profile: LiveProfile) -> MemoryClient:
+    """Return the client of a profile that could be used when the server began."""
+    client = profile.client()
+    assert client is not None
+    return client
+
+
+def tools_of(profile: LiveProfile) -> list[Tool]:
     """Return the tools of one agent's memory."""
-    tools = _Tools(client)
+    tools = _Tools(profile)
     return [
         _tool(tools.memory_recall, "Search the memory", read_only=True),
         _tool(tools.memory_remember, "Remember a statement"),
