@@ -324,6 +324,14 @@ def test_closed_input_is_no_text(profile):
     assert done.stderr == b"memrelay: Give the text as arguments or on standard input.\n"
 
 
+@pytest.mark.parametrize("name", ["remember", "recall", "analyze", "ask"])
+@pytest.mark.parametrize("text", ["", " \t"])
+def test_an_empty_argument_is_no_text(profile, capsys, name, text):
+    """As an unset variable of a shell gives it: nothing is asked for."""
+    assert main([name, text, "--profile", profile], {}) == EXIT_USAGE
+    assert capsys.readouterr().err.startswith("memrelay: Give the text as arguments")
+
+
 def test_a_closed_output_is_told_before_anything_is_done(profile):
     other = "ab" * 32
     done = command("trust", other, "--profile", profile, closed=1)

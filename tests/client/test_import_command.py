@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -214,6 +215,27 @@ def test_a_relayer_that_is_away_is_told_with_how_far_it_got(profile, tmp_path, c
     assert out == "a.txt (text): 0 stored, 0 known already\n0 stored, 0 known already\n"
     assert "the same command goes on with the rest." in err
     assert "nobody takes" not in err
+
+
+def test_an_interrupted_import_says_that_it_broke_off(profile, tmp_path):
+    """Its last line looks like that of one that came to its end."""
+    path = write(tmp_path / "a.txt", "One paragraph that nobody takes.")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with subprocess.Popen(
+            [sys.executable, "-m", "memrelay", "import", str(path), "--profile", profile],
+            env={**os.environ, "MEMRELAY_URL": url, "MEMRELAY_CUSTODY": "managed"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            connection, _ = listener.accept()
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate()
+            connection.close()
+    assert process.returncode != EXIT_OK
+    assert out.endswith("0 stored, 0 known already\n")
+    assert err == "memrelay: The import broke off; the same command goes on with the rest.\n"
 
 
 def test_an_import_that_can_never_go_on_does_not_promise_to(profile, tmp_path, capsys):

@@ -277,6 +277,8 @@ class TestCorrecting:
         assert "2 could not be changed" in run.err
 
     def test_what_is_doubtful_waits_for_review(self, run: Machine) -> None:
+        assert run.lines("review") == []
+        assert run.err == "memrelay: Nothing waits to be looked at.\n"
         run("settings", "low_confidence=review")
         [fact] = run("analyze", "Perhaps I prefer green tea over coffee.")["facts"]
         assert (fact["confidence"], fact["review"]) == ("low", "pending")

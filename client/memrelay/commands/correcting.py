@@ -192,6 +192,8 @@ def _list_review(shell: Shell) -> None:
     with shell.client() as client:
         page = client.review(limit=args.limit, cursor=args.cursor)
     shell.show(page.to_json(), (line for one in page.memories for line in _doubt_lines(one)))
+    if not (page.memories or page.next_cursor or args.json):
+        warn("Nothing waits to be looked at.")
     if page.next_cursor and not args.json:
         warn(f"There are more: --cursor {page.next_cursor}")
 

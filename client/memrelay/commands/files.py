@@ -206,7 +206,7 @@ class _Import:
             try:
                 with ProgressLine(sys.stderr, "done", "entry") as progress:
                     await storing.run(self.items(), progress=progress)
-            except _PASSING:
+            except (*_PASSING, asyncio.CancelledError):  # the latter by Ctrl-C
                 warn("The import broke off; the same command goes on with the rest.")
                 raise
             finally:

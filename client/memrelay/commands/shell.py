@@ -165,8 +165,9 @@ def text_of(words: Sequence[str]) -> str:
         ConfigError: there is none.
     """
     if words and list(words) != ["-"]:
-        return " ".join(words)
-    text = "" if sys.stdin.isatty() and not words else sys.stdin.read()
+        text = " ".join(words)
+    else:
+        text = "" if sys.stdin.isatty() and not words else sys.stdin.read().strip("\n")
     if not text.strip():
         raise ConfigError("Give the text as arguments or on standard input.")
-    return text.strip("\n")
+    return text
