@@ -4,6 +4,7 @@ Not here: which database, blobs and key that are (`installation.py`); the servic
 application (`services.py`, `app.py`), which need a model and a web framework.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -121,6 +122,13 @@ def blobs_on(settings: Settings, database: Database) -> BlobStore:
         bucket = BucketStore(bucket=settings.bucket, deadline_s=deadline_s)
         return CachedStore(store=bucket, bytes_max=settings.blob_cache_bytes)
     return PostgresStore(database=database)
+
+
+def write_folders(settings: Settings) -> Sequence[Path]:
+    """The folders that a write goes to on this machine."""
+    kind, _, place = settings.blob_store.partition(":")
+    stored = [Path(place)] if kind == "file" else []
+    return stored if settings.database_url else [settings.data_dir, *stored]
 
 
 def closing_on(storage: Storage, clock: Clock) -> Closing:

@@ -25,6 +25,7 @@ from relayer.errors import Unavailable
 from relayer.monitoring.lately import Lately
 from relayer.sealed.keys import AccountId
 from relayer.settings import Settings
+from relayer.storage import write_folders
 
 _log = logging.getLogger(__name__)
 KEPT_S: Final = 1.0
@@ -139,13 +140,6 @@ class Readiness:
 
 async def _true() -> bool:
     return True
-
-
-def write_folders(settings: Settings) -> Sequence[Path]:
-    """The folders that a write goes to on this machine."""
-    kind, _, place = settings.blob_store.partition(":")
-    stored = [Path(place)] if kind == "file" else []
-    return stored if settings.database_url else [settings.data_dir, *stored]
 
 
 def _have_room(folders: Sequence[Path], bytes_min: int) -> bool:

@@ -24,13 +24,12 @@ from relayer.embedding.published import named
 from relayer.errors import RelayerError, Unavailable
 from relayer.identity import IdentityError
 from relayer.installation import NotInstalled, as_found, at, key_path, last_writers, own_keys
-from relayer.monitoring.readiness import write_folders
 from relayer.postgres.embedded import PostgresError
 from relayer.recovery.replay import refuse_blobs_elsewhere
 from relayer.running import running_url, running_workers
 from relayer.sealed.keys import AccountId, account_text
 from relayer.settings import Settings, SettingsError
-from relayer.storage import Storage
+from relayer.storage import Storage, write_folders
 from relayer.upkeep import check, reindex, sample
 
 Finding = dict[str, Any]
