@@ -42,7 +42,7 @@ from memrelay.errors import (
     TimedOut,
     TransportError,
 )
-from memrelay.process import forbid_core_files
+from memrelay.process import forbid_core_files, keep_what_was_loaded
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -65,6 +65,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     as_json = False
     if argv is None:  # a process of its own, a gateway for instance
         forbid_core_files()
+        keep_what_was_loaded()
     try:
         open_streams()
         try:

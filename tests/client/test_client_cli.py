@@ -228,6 +228,20 @@ print(limit, flag)
     assert done.stdout.splitlines()[-1] == "(0, 0) 0"
 
 
+def test_its_process_looks_for_no_cycles_in_what_was_loaded():
+    """That took a fifth of a short command, at its end."""
+    tell = """
+import atexit, gc, sys
+from memrelay.cli import main
+loaded = len(gc.get_objects())
+atexit.register(lambda: print(len(gc.get_objects()) < loaded / 2 < gc.get_freeze_count()))
+sys.argv = ["memrelay", "--version"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", tell], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "True"
+
+
 def test_json_on_a_terminal_steers_nothing():
     value = "Grüße \x9b31m \u202e 🍵"
     program = (
