@@ -37,9 +37,12 @@ from relayer.upkeep import provision
 from tests import postgres_16
 from tests.model_fixture import model_folder
 from tests.one_connection import guarded
+from tests.ordering import pytest_collection_modifyitems
 from tests.processes import RunningRelayer, running_relayer
 from tests.services import Bench, bench_on
 from tests.swift import Swift, running_swift
+
+__all__ = ["pytest_collection_modifyitems"]  # a hook
 
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 8 * 2**30
@@ -65,11 +68,6 @@ def _use_memory() -> None:
     runs_programs = not found.f_flag & os.ST_NOEXEC  # some tests write one and run it
     if runs_programs and room >= MEMORY_BYTES_MIN and _has_attributes(MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest: at the end all workers but one would wait for it."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 def pytest_collection_finish() -> None:
