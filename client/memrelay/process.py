@@ -6,6 +6,8 @@ It does not own the keys (`sealed/keys.py`), or files of this user alone (`priva
 import ctypes
 import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 if sys.platform != "win32":
     import resource
@@ -31,3 +33,17 @@ def keep_what_was_loaded() -> None:
     To go through it at the end took a fifth of a short command.
     """
     gc.freeze()
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Look for no cycles meanwhile, and never in what was loaded.
+
+    To go through it each time that it had grown took a fifth of a start with large libraries.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        keep_what_was_loaded()
+        gc.enable()

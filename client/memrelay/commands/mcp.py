@@ -12,6 +12,7 @@ from memrelay.commands.shell import Shell, warn
 from memrelay.config import Settings
 from memrelay.errors import ConfigError
 from memrelay.gateway.profiles import LiveProfile
+from memrelay.process import loading
 
 PORT = 8722
 _ATTEMPTS_MAX = 2  # a model waits for the answer
@@ -33,8 +34,9 @@ def mcp(shell: Shell) -> None:
         raise ConfigError("--port goes with --http.")
     profile = LiveProfile.load(shell.profile_path(), shell.settings, connect=_client)
     try:
-        from memrelay.mcp.serve import own_token, serve_http, serve_stdio  # noqa: PLC0415
-        from memrelay.mcp.server import build  # noqa: PLC0415
+        with loading():
+            from memrelay.mcp.serve import own_token, serve_http, serve_stdio  # noqa: PLC0415
+            from memrelay.mcp.server import build  # noqa: PLC0415
     except ImportError as error:
         if (error.name or "memrelay").partition(".")[0] == "memrelay":
             raise  # ours is broken, and installing the extra would not mend it
