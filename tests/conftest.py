@@ -102,10 +102,11 @@ def model_dir() -> Path:
 @pytest_asyncio.fixture(scope="session")
 async def postgres(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedPostgres]:
     """A real server of this test process, of the version that is asked for."""
-    # No test outlives this machine's power. The server is given its settings when it is launched,
-    # and heeds no others.
+    # No test outlives this machine's power, and nobody guesses its password. The server is given
+    # its settings when it is launched, and heeds no others.
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SETTINGS, "fsync", "off")
+        patch.setitem(SETTINGS, "scram_iterations", "1")  # thousands of connections, one password
         if os.environ.get("MEMRELAY_TEST_POSTGRES") == str(postgres_16.MAJOR_VERSION):
             postgres_16.use(patch)
         server = EmbeddedPostgres(data_dir=tmp_path_factory.mktemp("postgres"))
