@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from relayer.forms import normalize
 from relayer.sealed.keys import NamespaceKey, PublicKey
-from relayer.sealed.primitives import mac, u32
+from relayer.sealed.primitives import mac, macs, u32
 
 Field = Literal["w", "t", "s", "m"]
 FREQUENCY_MAX: Final = 15
@@ -17,8 +17,14 @@ FREQUENCY_MAX: Final = 15
 
 def token(key: NamespaceKey, field: Field, term: str) -> int:
     """The signed 64-bit token of a term: worthless without the namespace's index key."""
-    digest = mac(8, key.index, "token", field.encode(), term.encode())
-    return int.from_bytes(digest, "big", signed=True)
+    return tokens(key, field, [term])[0]
+
+
+def tokens(key: NamespaceKey, field: Field, terms: Iterable[str]) -> list[int]:
+    """The token of each of these terms: a long text has some hundred thousand."""
+    encoded = [term.encode() for term in terms]
+    digests = macs(8, key.index, "token", field.encode(), lasts=encoded)
+    return [int.from_bytes(digest, "big", signed=True) for digest in digests]
 
 
 def postings(
@@ -29,9 +35,16 @@ def postings(
     source: str | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> dict[int, int]:
-    """Token → clipped frequency of everything a memory can be found or filtered by."""
-    counts = {token(key, "w", term): min(n, FREQUENCY_MAX) for term, n in Counter(words).items()}
-    return counts | dict.fromkeys(filters(key, tags=tags, source=source, metadata=metadata), 1)
+    """Token → clipped frequency of everything a memory can be found or filtered by.
+
+    In the order of tokens: it says nothing of that of words, and the table's index is filled page
+    by page.
+    """
+    counts = Counter(words)
+    clipped = [min(n, FREQUENCY_MAX) for n in counts.values()]
+    found = dict(zip(tokens(key, "w", counts), clipped, strict=True))
+    found |= dict.fromkeys(filters(key, tags=tags, source=source, metadata=metadata), 1)
+    return {each: found[each] for each in sorted(found)}
 
 
 def filters(
@@ -43,10 +56,10 @@ def filters(
 ) -> list[int]:
     """The tokens of what memories are filtered by: tags, a source, metadata pairs."""
     return [
-        *(token(key, "t", tag) for tag in tags),
+        *tokens(key, "t", tags),
         *(token(key, "s", only) for only in (source,) if only is not None),
         # The zero byte cannot occur in a name.
-        *(token(key, "m", f"{name}\0{value}") for name, value in (metadata or {}).items()),
+        *tokens(key, "m", (f"{name}\0{value}" for name, value in (metadata or {}).items())),
     ]
 
 

@@ -10,6 +10,7 @@ Not here: key hierarchy (`keys`), formats (`envelope`, `objects`, `unlock`).
 import hashlib
 import os
 from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable
 from typing import Final, NoReturn, SupportsIndex
 
 from nacl import bindings
@@ -61,12 +62,26 @@ def mac(size: int, key: bytes, label: str, *parts: bytes) -> bytes:
     The length prefixes make the list of parts unambiguous, so no two calls with different
     arguments hash the same bytes.
     """
+    return _keyed(size, key, label, parts).digest()
+
+
+def macs(size: int, key: bytes, label: str, *parts: bytes, lasts: Iterable[bytes]) -> list[bytes]:
+    """`mac` with each of `lasts` as its last part; what they have in common is hashed once."""
+    common, found = _keyed(size, key, label, parts), []
+    for last in lasts:
+        digest = common.copy()
+        digest.update(lp(last))
+        found.append(digest.digest())
+    return found
+
+
+def _keyed(size: int, key: bytes, label: str, parts: Iterable[bytes]) -> hashlib.blake2b:
     if len(key) != KEY_BYTES:
         raise CryptoError("a key is 32 bytes")
     digest = hashlib.blake2b(lp(_PREFIX + label.encode()), digest_size=size, key=key)
     for part in parts:
         digest.update(lp(part))
-    return digest.digest()
+    return digest
 
 
 def kdf(key: bytes, label: str, *parts: bytes) -> bytes:

@@ -49,5 +49,6 @@ def _stemmed(found: Sequence[str]) -> list[str]:
     """The stems of terms without function words, unless there are no others."""
     language = language_of(found)
     left_out = function_words(language)
-    kept = [term for term in found if term not in left_out]
-    return [stem for term in (kept or found) for stem in stems(term, language)]
+    kept = [term for term in found if term not in left_out] or found
+    stems_of = {term: stems(term, language) for term in set(kept)}
+    return [stem for term in kept for stem in stems_of[term]]

@@ -31,6 +31,12 @@ _SCRIPTS: Final = (
     ("\u0600", "\u06ff", "arabic"),
     ("\u0900", "\u097f", "hindi"),
 )
+# Han, kana and Hangul syllables: no stemmer knows them, and none joins with the one beside it. A
+# long text has some hundred thousand different pairs of them.
+_UNSTEMMED: Final = re.compile(
+    "[\u3005-\u3007\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
+    "\U00020000-\U0002f7ff\U00030000-\U0003ffff]+"
+)
 _ACCENTS: Final = re.compile("(?<=[a-zα-ω])[\u0300-\u036f]+")
 _NOT_COMPOSED: Final = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ı": "i", "æ": "ae", "œ": "oe"})
 
@@ -76,8 +82,10 @@ _STOP: Final = {
     language: terms | _FUNCTION_WORDS[ENGLISH] | _RUSSIAN
     for language, terms in _FUNCTION_WORDS.items()
 }
+# Its own cache costs more than it spares, and would keep words that `_stems` has let go.
 _STEMMERS: Final = {
-    name: Stemmer.Stemmer(name) for name in (*_FUNCTION_WORDS, *(name for _, _, name in _SCRIPTS))
+    name: Stemmer.Stemmer(name, 0)
+    for name in (*_FUNCTION_WORDS, *(name for _, _, name in _SCRIPTS))
 }
 
 
@@ -100,7 +108,7 @@ def function_words(language: str) -> Set[str]:
 
 def stems(term: str, language: str) -> tuple[str, ...]:
     """The stems of a case-folded word; identifiers and numbers stay as they are."""
-    if not term.isalpha() and not _has_marks(term):
+    if _UNSTEMMED.fullmatch(term) or not (term.isalpha() or _has_marks(term)):
         return (term,)
     return _stems(term, language)
 

@@ -109,6 +109,9 @@ def is_plain(token: str) -> bool:
 def _terms(token: str) -> tuple[str, ...]:
     if is_plain(token):
         return (token.casefold(),)
+    if token.isalpha() and not token.isascii():  # as is_plain, of other letters: one word
+        whole = token.casefold()
+        return (whole,) if len(whole) <= TERM_CHARACTERS_MAX else ()
     if token[-3:].casefold() == "n't":
         return ()  # don't, isn't: nothing but function words
     token = _ELISION.sub("", _CLITIC.sub("", token))

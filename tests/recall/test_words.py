@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 
 from relayer.settings import Limits
-from relayer.words import words
+from relayer.words import languages, words
 from relayer.words.languages import language_of
 from relayer.words.tokens import TERM_CHARACTERS_MAX
 
@@ -316,6 +316,31 @@ class TestNumbersAndDates:
     @pytest.mark.parametrize("text", ["2031-13-08", "2031-05-32", "0.5.2031", "2031-05/08"])
     def test_what_is_no_date_stays_what_it_is(self, text: str) -> None:
         assert "may" not in words(text)
+
+
+def test_no_stemmer_changes_what_none_is_asked_about() -> None:
+    """Else texts would be known by other words than those that are stored."""
+    unstemmed = [c for c in map(chr, range(sys.maxunicode)) if languages._UNSTEMMED.fullmatch(c)]
+    assert len(unstemmed) > 90_000
+    stemmed = languages._stems.__wrapped__
+    for language in languages._STEMMERS:
+        for at in range(0, len(unstemmed), 61):
+            several = unstemmed[at : at + 61]
+            whole, pair = "".join(several), several[0] + several[-1]
+            assert stemmed(whole, language) == (whole,)
+            assert stemmed(pair, language) == (pair,)
+
+
+def test_pairs_of_characters_are_not_stemmed() -> None:
+    """A long text has some hundred thousand."""
+    text = "".join(chr(0x4E00 + n * 7 % 9_973) for n in range(2_000))
+    before = languages._stems.cache_info()
+    assert len(set(words(text))) == 3_999
+    assert languages._stems.cache_info() == before
+
+
+def test_a_stemmer_keeps_no_words() -> None:
+    assert {stemmer.maxCacheSize for stemmer in languages._STEMMERS.values()} == {0}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The blind index and turned vectors: what holds for any text and any vector."""
 
+import hashlib
 from itertools import pairwise
 from typing import Any
 
@@ -41,9 +42,26 @@ def test_a_memory_is_found_by_words_tags_source_and_metadata() -> None:
         index.token(TEAM, "s", "chat"): 1,
         index.token(TEAM, "m", "\0".join(["room", "2"])): 1,
     }
-    assert filters == list(found)[2:]
+    assert set(filters) < set(found)
+    assert list(found) == sorted(found)  # says nothing of the order of words
     assert index.postings(TEAM, words=[]) == {}
     assert index.filters(TEAM) == []
+
+
+def test_the_key_is_hashed_once_for_all_the_words_of_a_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = [f"word{n}" for n in range(1_000)]
+    alone = {index.token(TEAM, "w", word) for word in words}
+    begun, real = [], hashlib.blake2b
+
+    def counting(*parts: Any, **named: Any) -> Any:
+        begun.append(1)
+        return real(*parts, **named)
+
+    monkeypatch.setattr(hashlib, "blake2b", counting)
+    assert set(index.postings(TEAM, words=words, tags=["drinks", "food"])) > alone
+    assert len(begun) <= 4  # once for each field
 
 
 @few
