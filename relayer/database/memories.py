@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import accumulate
 from typing import Final
 
 from relayer.database.conditions import unexpired
@@ -54,7 +55,13 @@ _STEP: Final = step(
     namespace_ids="ARRAY(SELECT DISTINCT unnest($7::int[]))",
     seqs="$9::bigint[]",
 )
-# Everything an accepted request stores, in one statement under the account's lock.
+_INSERT_WORDS: Final = """
+INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
+SELECT $1, $2, token, $3, frequency, $4
+FROM unnest($5::bigint[], $6::smallint[]) AS p (token, frequency)
+"""
+
+# Everything else that an accepted request stores, in one statement under the account's lock.
 _WRITE: Final = f"""
 WITH stored AS (
     INSERT INTO blobs (account_id, blob_id, bytes, created_at)
@@ -70,21 +77,19 @@ WITH stored AS (
            confidence, writer, event_time, created_at,
            CASE WHEN pinned THEN expires_at
                 ELSE least(expires_at, created_at + n.ttl_s * interval '1 second') END,
-           blob_id, size_bytes, r.word_count,
-           coalesce((SELECT array_agg(p.token)
-                     FROM unnest($17::uuid[], $19::bigint[]) AS p (memory_id, token)
-                     WHERE p.memory_id = r.memory_id), '{{}}'),
+           blob_id, size_bytes, r.word_count, ($55::bigint[])[first_token:last_token],
            source, fingerprint, $23, stored_at, revision_of, superseded_at, superseded_by, pinned,
            review, stale, expires_at
     FROM unnest($6::uuid[], $7::int[], $8::int[], $9::bigint[], $10::text[], $11::text[],
                 $12::text[], $13::text[], $14::timestamptz[], $15::timestamptz[], $16::bytea[],
                 $20::int[], $21::smallint[], $22::bytea[], $5::bytea[], $40::timestamptz[],
                 $41::int[], $42::smallint[], $44::bigint[], $45::timestamptz[], $46::uuid[],
-                $47::timestamptz[], $48::uuid[], $49::bool[], $50::text[], $51::bool[])
+                $47::timestamptz[], $48::uuid[], $49::bool[], $50::text[], $51::bool[],
+                $56::int[], $57::int[])
         AS r (memory_id, namespace_id, epoch, seq, format, kind, importance, confidence,
               event_time, expires_at, blob_id, size_bytes, word_count, fingerprint, writer,
               created_at, revision, type, source, stored_at, revision_of, superseded_at,
-              superseded_by, pinned, review, stale)
+              superseded_by, pinned, review, stale, first_token, last_token)
     JOIN namespaces n ON n.account_id = $1 AND n.namespace_id = r.namespace_id
 ), posting AS (
     INSERT INTO postings (account_id, namespace_id, token, memory_id, frequency, word_count)
@@ -257,7 +262,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class Write:
-    """One accepted request, complete with the receipts that vouch for it."""
+    """One accepted request, complete with the receipts that vouch for it.
+
+    `wordy` are those of its memories that `insert_words` has stored the words of.
+    """
 
     now: datetime
     memories: Sequence[NewMemory]
@@ -270,6 +278,7 @@ class Write:
     receipt_seq: int
     receipt_head: bytes
     blobs_here: bool
+    wordy: Sequence[NewMemory] = ()
 
 
 async def known_facts(
@@ -299,6 +308,17 @@ async def find_marks(
     return {r["mark"]: r for r in await database.fetch(_MARKED, account, marks)}
 
 
+async def insert_words(
+    connection: Connection, *, account: AccountId, memories: Sequence[NewMemory]
+) -> None:
+    """Store the words of new memories in the transaction that will store the rest of them: nobody
+    waits for the account's lock meanwhile."""
+    for m in memories:
+        tokens, frequencies = list(m.postings), list(m.postings.values())
+        of = m.namespace_id, m.memory_id, m.word_count
+        await connection.execute(_INSERT_WORDS, account, *of, tokens, frequencies)
+
+
 async def write(connection: Connection, account: AccountId, request: Write) -> None:
     """Store a request under the account's lock.
 
@@ -308,7 +328,11 @@ async def write(connection: Connection, account: AccountId, request: Write) -> N
     ms, es = request.memories, request.episodes
     blobs = [(m.blob_id, m.blob) for m in ms] + [(e.blob_id, e.blob) for e in es]
     here = blobs if request.blobs_here else []
-    words = [(m, token, n) for m in ms for token, n in m.postings.items()]
+    worded = {m.memory_id for m in request.wordy}
+    words = [
+        (m, token, n) for m in ms if m.memory_id not in worded for token, n in m.postings.items()
+    ]
+    ends = list(accumulate(len(m.postings) for m in ms))
     seq = request.memory_seq
     await connection.execute(
         _WRITE,
@@ -366,6 +390,9 @@ async def write(connection: Connection, account: AccountId, request: Write) -> N
         [e.state for e in es],
         [e.created_at for e in es],
         [e.fingerprint for e in es],
+        [token for m in ms for token in m.postings],
+        [end - len(m.postings) + 1 for end, m in zip(ends, ms, strict=True)],
+        ends,
     )
 
 

@@ -21,8 +21,8 @@ nothing of this.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -60,6 +60,14 @@ class _Marking:
     marked: int = 0
 
 
+class _LateError(Exception):
+    """Blobs were deleted since they were put."""
+
+
+async def _nothing(_: Connection) -> None:
+    """Nothing is done first."""
+
+
 class Outbox:
     """Notes, publishes and deletes on behalf of a store outside the database."""
 
@@ -80,12 +88,15 @@ class Outbox:
 
     @asynccontextmanager
     async def putting(
-        self, account: AccountId, blobs: Sequence[tuple[bytes, bytes]]
+        self,
+        account: AccountId,
+        blobs: Sequence[tuple[bytes, bytes]],
+        first: Callable[[Connection], Awaitable[None]] = _nothing,
     ) -> AsyncIterator[Connection]:
         """The transaction that comes to refer to (name, bytes) blobs, which an outside store has.
 
         They come first, so that no row is without its blob. A process or machine that slept until
-        their grace was over puts them again.
+        their grace was over puts them again. `first` is done in it before the account is locked.
 
         Raises:
             Unavailable: the store is away, or was too slow time after time.
@@ -93,11 +104,12 @@ class Outbox:
         named = {to_base64url(name): data for name, data in blobs} if self.outside else {}
         for _ in range(PUTS_MAX):
             await self._put(account, named)
-            async with self._database.transaction() as connection:
-                kept = await self._has_kept(connection, account, named)
-                if kept:
+            with suppress(_LateError):
+                async with self._database.transaction() as connection:
+                    await first(connection)
+                    if not await self._has_kept(connection, account, named):
+                        raise _LateError  # undoes what was done first
                     yield connection
-            if kept:
                 if named:
                     await self._mark_soon(account)
                 return

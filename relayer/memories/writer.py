@@ -5,7 +5,8 @@ erasing (`eraser.py`), SQL (`database.memories`).
 
 - Everything an acknowledgement promises is in one transaction, under the account's row lock, with
   the signed receipt that vouches for it.
-- Nothing slow happens under the lock: sealing and hashing come before it, embedding after it.
+- Nothing slow happens under the lock: sealing, hashing and the words of a long text come before it,
+  embedding after it.
 """
 
 import uuid
@@ -13,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from relayer.clock import Clock
 from relayer.database import accounts as account_rows
@@ -104,7 +106,8 @@ class Writer:
         )
         # What is restored is in the store, and must not be noted as an orphan to be.
         put = [] if op == "restore" else batch.blobs
-        async with self._outbox.putting(access.account, put) as connection:
+        first = partial(rows.insert_words, account=access.account, memories=batch.wordy)
+        async with self._outbox.putting(access.account, put, first) as connection:
             committed = await self._commit(connection, access, batch, effects)
             if beside is not None:
                 await beside(connection)
@@ -242,6 +245,7 @@ class Writer:
                 receipt_seq=after.receipt_seq,
                 receipt_head=after.receipt_head,
                 blobs_here=not self._outbox.outside,
+                wordy=batch.wordy,
             ),
         )
 

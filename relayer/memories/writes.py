@@ -18,6 +18,7 @@ from relayer.record import Draft
 from relayer.sealed.keys import Namespace
 
 RACES_MAX: Final = 5  # attempts at a write that others overtake
+WORDS_FEW: Final = 2_000  # different ones; to store more takes longer than one more statement
 
 
 def contended() -> Unavailable:
@@ -128,6 +129,14 @@ class Batch:
         """(id, bytes) of each envelope."""
         memories = [(m.blob_id, m.blob) for m in self.memories]
         return memories + [(e.blob_id, e.blob) for e in self.episodes]
+
+    @property
+    def wordy(self) -> list[rows.NewMemory]:
+        """Those whose words are so many that they are stored before the account is locked; what is
+        restored may have some of its own there still."""
+        if self.op == "restore":
+            return []
+        return [m for m in self.memories if len(m.postings) > WORDS_FEW]
 
     @property
     def epochs(self) -> list[int]:

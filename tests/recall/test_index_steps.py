@@ -189,7 +189,8 @@ class TestStatements:
     # Says itself, or in its function, which memories its transaction's step is of: all that it
     # changes of them, and of no others.
     STEPS: Final = {
-        "memories._WRITE", "memories._SEEN", "revisions._SET_LIFE", "states._SET_STATES",
+        "memories._WRITE", "memories._INSERT_WORDS", "memories._SEEN", "revisions._SET_LIFE",
+        "states._SET_STATES",
         "vectors._DELETE_VECTORS", "vectors._INSERT_VECTORS", "vectors._GIVE_UP",
         "vectors._MARK_MISSING", "vectors.DELETE_POSTINGS", "vectors._INSERT_POSTINGS",
     }  # fmt: skip
