@@ -121,7 +121,7 @@ class Analysis:
                 if before is not None and not await self._waits(caller, before):
                     return before
             else:
-                return outcome(drafts, stored, kept, redacted)
+                return outcome(stored, kept, redacted)
         raise contended()
 
     async def again(self, caller: Caller, turn_id: uuid.UUID) -> Analyzed:
@@ -145,7 +145,7 @@ class Analysis:
         names = {row["namespace_id"]: conversation.namespace}
         origin = Origin(turn_id, kept=True, names=names)
         stored = await self._remember(caller, conversation, drafts, origin)
-        return outcome(drafts, stored, turn_id, {})
+        return outcome(stored, turn_id, {})
 
     async def _excerpt(
         self, caller: Caller, conversation: Conversation, related: Sequence[Memory]

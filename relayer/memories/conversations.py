@@ -233,25 +233,16 @@ def _at_that_time(memory: Memory, fact: Fact) -> bool:
     return from_ms(fact.event_time_ms) in (None, memory.event_time)
 
 
-def outcome(
-    drafts: Sequence[Draft],
-    stored: Remembered,
-    kept: uuid.UUID | None,
-    redacted: dict[str, int],
-) -> Analyzed:
-    """The answer; what was said again is not among the facts."""
-    pairs = list(zip(drafts, stored.items, strict=True))
+def outcome(stored: Remembered, kept: uuid.UUID | None, redacted: dict[str, int]) -> Analyzed:
+    """The answer; what was known is not among the facts, also where another request stored it
+    just before."""
+    new = {item.id for item in stored.items if not item.duplicate}
     return Analyzed(
-        [item for draft, item in pairs if not _said_again(draft, item)],
+        [item for item in stored.items if item.id in new],
         None,
         stored.receipts,
         redacted,
         kept,
-        [item.id for draft, item in pairs if _said_again(draft, item)],
+        [item.id for item in stored.items if item.id not in new],
         stored.others,
     )
-
-
-def _said_again(draft: Draft, item: Stored) -> bool:
-    """Whether a fact was counted for a memory; it is stored if that says it no more by then."""
-    return draft.same_as is not None and item.duplicate

@@ -1,4 +1,4 @@
-"""A memory that is said again while a model thinks about what contradicts it."""
+"""A memory that is said again while a model thinks about it, or by several at once."""
 
 import asyncio
 import threading
@@ -8,6 +8,7 @@ import pytest
 
 from tests.editing import writer
 from tests.openai_server import OpenAIServer
+from tests.racing import race
 from tests.services import Bench
 from tests.talking import AWAY, BERLIN, MUNICH, analyze, facts, waiting
 from tests.thinking import model, server, thinking
@@ -54,3 +55,15 @@ async def test_what_is_older_by_then_does_not_supersede_it(
     assert [found.reason for found in await waiting(thinking, caller)] == (
         [] if before else ["contradiction"]
     )
+
+
+async def test_of_equal_conversations_at_once_one_has_the_fact(bench: Bench) -> None:
+    """The others answer what they would one after the other."""
+    caller = await writer(bench)
+    await bench.remember(caller, BERLIN)
+    same = [analyze(bench, caller, "1. I prefer window seats on trains.") for _ in range(3)]
+    found = await race(bench, caller.access.account, *same)
+    [fact] = [fact for one in found for fact in one.facts]
+    assert [list(one.reinforced) for one in found if not one.facts] == [[fact.id], [fact.id]]
+    assert not fact.duplicate
+    assert (await bench.services.memory.get(caller, fact.id)).seen_count == 3
