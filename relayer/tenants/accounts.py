@@ -360,17 +360,18 @@ def _above(chain: Chain, key: PublicKey) -> list[Grant | Revocation]:
 def _key_entry(chain: Chain, key: PublicKey, labels: dict[int, str], now_ms: int) -> dict[str, Any]:
     floor = chain.revoked_at.get(key, 0)
     grants = [g for g in chain.grants[key] if g.serial > floor] or chain.grants[key][-1:]
-    strongest = max(grants, key=lambda g: STRENGTH.get(g.role, 0))
-    whole = any(g.whole_account for g in grants)
-    expiries = [g.expires_ms for g in grants if g.expires_ms is not None]
+    held = chain.live(key, now_ms) or grants  # of what is over, what it was
+    strongest = max(held, key=lambda g: STRENGTH.get(g.role, 0))
+    whole = any(g.whole_account for g in held)
+    expiries = [g.expires_ms for g in held if g.expires_ms is not None]
     return {
         "public_key": key.hex(),
         "label": labels[grants[-1].serial],
         "role": strongest.role,
         "namespaces": None
         if whole
-        else sorted({e.namespace for g in grants for e in g.scope if e.namespace}),
+        else sorted({e.namespace for g in held for e in g.scope if e.namespace}),
         "created_at": rfc3339_ms(grants[0].created_ms),
-        "expires_at": rfc3339_ms(max(expiries)) if len(expiries) == len(grants) else None,
+        "expires_at": rfc3339_ms(max(expiries)) if len(expiries) == len(held) else None,
         "revoked": not chain.live(key, now_ms) and key in chain.revoked_at,
     }

@@ -252,6 +252,36 @@ class TestRoles:
         assert kinds == ["grant", "grant", "grant", "grant", "revoke"]
         assert len(await bench.storage.accounts.listed_keys(owner)) == 4
 
+    async def test_a_grant_that_is_over_makes_a_key_no_stronger(self, bench: Bench) -> None:
+        founder = await bench.account()
+        soon = bench.clock() + timedelta(days=1)
+        agent = await bench.key(founder, TEAM, OTHER, expires_at=soon)
+        key = bench.namespace_key(founder.account, TEAM)
+        reading = await issue(bench, founder, agent.identity, [key], role="reader")
+        await post(bench, founder, agent.identity, reading)
+
+        async def listed() -> tuple[Any, ...]:
+            every = await bench.storage.accounts.all_keys(founder.account)
+            [entry] = [e for e in every if e["public_key"] == agent.identity.public_key.hex()]
+            return entry["role"], entry["namespaces"], entry["expires_at"]
+
+        assert await listed() == ("writer", ["other", "team"], None)
+        bench.clock.advance(2 * 86400)
+        assert await listed() == ("reader", ["team"], None)
+
+    async def test_what_a_key_could_do_that_can_nothing_any_more(self, bench: Bench) -> None:
+        founder = await bench.account()
+        soon = bench.clock() + timedelta(days=1)
+        await bench.key(founder, TEAM, expires_at=soon, label="robot")
+        bench.clock.advance(2 * 86400)
+        [entry] = [
+            each
+            for each in await bench.storage.accounts.all_keys(founder.account)
+            if each["label"] == "robot"
+        ]
+        assert (entry["role"], entry["namespaces"]) == ("writer", ["team"])
+        assert entry["expires_at"] == "2031-05-05T09:30:00.000Z"
+
     async def test_no_more_grants_are_read_than_are_asked_for(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
