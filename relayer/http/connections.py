@@ -19,11 +19,21 @@ from typing import Any, Final, NoReturn
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from relayer.telemetry.instruments import rejected
+from relayer.telemetry.instruments import Rejection, rejected
 
 _TOO_LARGE: Final = (431, "Request Header Fields Too Large", "request.head_too_large")
 _FULL: Final = (503, "Service Unavailable", "server.full")
-_MESSAGES: Final = {431: "The request's head is too large.", 503: "Too many connections are open."}
+_UNPARSED: Final = (400, "Bad Request", "request.invalid")
+_MESSAGES: Final = {
+    400: "That is no HTTP/1.1 request.",
+    431: "The request's head is too large.",
+    503: "Too many connections are open.",
+}
+_CAUSES: Final[dict[int, Rejection]] = {
+    400: "malformed",
+    431: "head_too_large",
+    503: "server_full",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,11 +213,8 @@ class Connection(HttpToolsProtocol):
         self._cut()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no request, in the parser's words, or has too large a head."""
-        if self._oversized:
-            self._refuse(*_TOO_LARGE)
-        else:
-            super().send_400_response(msg)
+        """Answer what is no request, or has too large a head."""
+        self._refuse(*(_TOO_LARGE if self._oversized else _UNPARSED))
 
     @property
     def _answered(self) -> bool:
@@ -234,7 +241,7 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
     def _refuse(self, status: int, phrase: str, code: str) -> None:
-        rejected("head_too_large" if status == 431 else "server_full")
+        rejected(_CAUSES[status])
         message, request_id = _MESSAGES[status], str(uuid.uuid4())
         named = {"error": message, "message": message, "code": code, "request_id": request_id}
         body = json.dumps(named).encode()

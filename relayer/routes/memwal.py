@@ -31,7 +31,7 @@ from relayer.query.query import Query
 from relayer.record import Draft
 from relayer.recovery.restore import Restore
 from relayer.routes import shapes
-from relayer.routes.arguments import Answer, check_account, maybe_id, parse_id
+from relayer.routes.arguments import Answer, check_account, maybe_id
 from relayer.routes.namespaces import namespace_stats
 from relayer.sealed.keys import account_text
 from relayer.settings import Limits
@@ -131,8 +131,8 @@ async def remember_status(
     memory: NamedDependency[MemoryService],
 ) -> Answer:
     """How far a job is."""
-    memory_id = parse_id(job_id)
-    found = (await memory.states(access, [memory_id])).get(memory_id)
+    memory_id = maybe_id(job_id)
+    found = (await memory.states(access, [memory_id])).get(memory_id) if memory_id else None
     if found is None:
         raise NotFound("No such job.")
     return {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.refusals.world import World
 
 CANARY = "CANARY"  # no answer may hold it
-HTTP = "(http)"  # refused by the HTTP parser, in its own fixed words
+HTTP = "(http)"  # refused by the HTTP parser, in fixed words
 NO_ANSWER = "(none)"  # what came was no whole request, so the connection ends
 
 

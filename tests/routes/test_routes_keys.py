@@ -41,6 +41,7 @@ async def test_what_is_somebody_elses_is_not_found(
     assert {a.status_code for a in answers} == {404}
     assert {a.json()["code"] for a in answers} == {"not_found"}
     assert len({a.json()["message"] for a in answers[:8]}) == 1
+    assert {a.json()["message"] for a in answers[8:12]} == {"No such job."}
     assert states.json() == {"results": [{"id": i, "status": "not_found"} for i in ids]}
     assert jobs.json() == {"results": [{"job_id": i, "status": "not_found"} for i in ids]}
     assert (await client.get(f"/v1/memories/{ids[0]}")).status_code == 200
