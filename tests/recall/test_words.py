@@ -1,6 +1,7 @@
 """The words of texts and queries."""
 
 import os
+import random
 import subprocess
 import sys
 import unicodedata
@@ -316,6 +317,14 @@ class TestNumbersAndDates:
     @pytest.mark.parametrize("text", ["2031-13-08", "2031-05-32", "0.5.2031", "2031-05/08"])
     def test_what_is_no_date_stays_what_it_is(self, text: str) -> None:
         assert "may" not in words(text)
+
+
+def test_any_text_has_fewer_different_words_than_an_archive_may_bring_at_once() -> None:
+    """Of what takes three bytes, every pair and every character can be another."""
+    drawn = random.Random(1)
+    han = [chr(c) for c in (*range(0x3400, 0x4DC0), *range(0x4E00, 0xA000))]
+    text = "".join(drawn.choices(han, k=Limits.text_bytes_max // 3))
+    assert 350_000 < len(set(words(text))) < Limits.import_postings_max
 
 
 def test_no_stemmer_changes_what_none_is_asked_about() -> None:
