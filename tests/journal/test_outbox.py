@@ -18,6 +18,7 @@ from relayer.database.pool import Database
 from relayer.errors import Unavailable
 from relayer.journal.outbox import GRACE, PAGE
 from relayer.memories.revising import Edit
+from relayer.memories.writes import WORDS_FEW
 from relayer.sealed.envelope import blob_hash, blob_id
 from relayer.sealed.keys import AccountId
 from relayer.sealed.primitives import to_base64url
@@ -138,6 +139,14 @@ class TestSleep:
         [kept] = await slept(bench, account, bench.remember(caller, "Anna prefers tea."))
         assert not kept.duplicate
         assert await bench.texts(caller, "tea", mode="keyword") == ["Anna prefers tea."]
+        await self.all_agrees(bench)
+
+    async def test_of_words_that_come_before_the_account_is_locked(self, bench: Bench) -> None:
+        caller = await bench.caller(await bench.account())
+        await bench.remember(caller, "Ben sells cups.")
+        text = " ".join(f"w{n}" for n in range(WORDS_FEW + 1))
+        await slept(bench, caller.access.account, bench.remember(caller, text))
+        assert await bench.texts(caller, "w77", mode="keyword") == [text]
         await self.all_agrees(bench)
 
     async def test_of_an_edit(self, bench: Bench) -> None:
