@@ -98,7 +98,7 @@ class Accounts:
     ) -> statements.Heads:
         """The account's heads, locked until the transaction ends, if who asks may still write here.
 
-        The first thing in a transaction: what that stored itself would be taken for committed.
+        Before the transaction stores any grant, which would be taken for committed.
 
         Raises:
             NotFound: the account is gone.
