@@ -160,7 +160,7 @@ async def test_a_turn_that_waits_is_not_done_with_by_one_that_lost_it(
     """Saying it again finds no facts: then the turn that waited would be gone without any."""
     at = await agent(thinking)
     server.script(AWAY)
-    turn = (await analyze(thinking, at.caller, SAID)).episode
+    turn = (await analyze(thinking, at.caller, SAID)).pending
     async with held(server, facts(), analyze(thinking, at.caller, SAID)) as task:
         await at.keeps_only(TEAM, role="reader")
     with pytest.raises(NotAllowed):
@@ -194,9 +194,9 @@ async def test_what_waits_for_its_facts_gets_them_without_its_writer(
     """It was accepted from a key that might write: what follows from it needs no right."""
     at = await agent(thinking)
     server.script(AWAY)
-    turn = (await analyze(thinking, at.caller, SAID)).episode
+    turn = (await analyze(thinking, at.caller, SAID)).pending
     assert turn is not None
-    extract = thinking.services.analysis.extract_episode
+    extract = thinking.services.analysis.extract_turn
     async with held(
         server, facts(MUNICH), extract(at.founder.account, at.caller.keys, turn)
     ) as task:

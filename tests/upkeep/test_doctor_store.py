@@ -16,8 +16,8 @@ from relayer import health
 from relayer.clock import utc_now
 from relayer.database.blobs import newest_names
 from relayer.identity import make_identity
+from relayer.installation import opened
 from relayer.settings import Settings
-from relayer.storage import opened
 from relayer.upkeep import check, doctor, provision
 from tests.conftest import BenchMaker, TestDatabase
 from tests.life import until
